@@ -1,9 +1,12 @@
-"""``make bench-batch``: what a small batch costs Spark, and the share of each setting that lowers it, to benchmarks/BATCH.md.
+"""``make bench-batch``: what a small batch costs Spark, and the share of each setting that lowers
+it, to benchmarks/BATCH.md.
 
-One Spark runs two queries of the shape that stages have: the union of two inputs with a condition, and a window by key, 950 rows/s per input, a tick
-every 250 ms. Kafka and the services are not in it: what is left is the fixed cost. First with all settings as they are, then with one of them
-changed at a time, each in a process and a Java of its own, one after the other. Measured from ``--first`` to ``--last`` seconds after the queries were
-started; 600 to 660 tells what it is once Java has compiled what it will.
+One Spark runs two queries of the shape that stages have: the union of two inputs with a condition,
+and a window by key, 950 rows/s per input, a tick every 250 ms. Kafka and the services are not in
+it: what is left is the fixed cost. First with all settings as they are, then with one of them
+changed at a time, each in a process and a Java of its own, one after the other. Measured from
+``--first`` to ``--last`` seconds after the queries were started; 600 to 660 tells what it is once
+Java has compiled what it will.
 """
 
 from __future__ import annotations
@@ -52,8 +55,12 @@ class Variant:
 VARIANTS: Final = {
     "as it is, quick compiler": Variant(),
     "as it is, full compilers": Variant(compilers="full"),
-    "Hadoop's own local files": Variant({"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem"}),
-    "Spark's sums beside Hadoop's": Variant({"spark.sql.streaming.checkpoint.fileChecksum.enabled": "true"}),
+    "Hadoop's own local files": Variant(
+        {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem"}
+    ),
+    "Spark's sums beside Hadoop's": Variant(
+        {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "true"}
+    ),
     "both, as Spark does by default": Variant(
         {
             "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
@@ -107,18 +114,32 @@ class _Stages:
         self._python_s: dict[int, float] = {}
         self._batches = 0
         session.dataSource.register(PacedSource)
-        clean = self._input("a").union(self._input("b")).where("key % 7 <> 0").select("key", "note", "event_time")
-        groups = self._input("c").groupBy(F.window("event_time", "5 seconds").alias("window"), "key")
+        clean = (
+            self._input("a")
+            .union(self._input("b"))
+            .where("key % 7 <> 0")
+            .select("key", "note", "event_time")
+        )
+        groups = self._input("c").groupBy(
+            F.window("event_time", "5 seconds").alias("window"), "key"
+        )
         windows = groups.agg(F.count("*").alias("rows"), F.max("note").alias("note"))
         windows = windows.select("key", "rows", "note", F.col("window.end").alias("event_time"))
         self.queries = [
-            frame.writeStream.foreachBatch(self._take).outputMode("append").option("checkpointLocation", str(folder / name)).start()
+            frame.writeStream.foreachBatch(self._take)
+            .outputMode("append")
+            .option("checkpointLocation", str(folder / name))
+            .start()
             for name, frame in (("clean", clean), ("windows", windows))
         ]
 
     def _input(self, name: str) -> DataFrame:
         """As ``processing.query`` makes it."""
-        frame = self._session.readStream.format(PacedSource.name()).load().withWatermark("event_time", "0 seconds")
+        frame = (
+            self._session.readStream.format(PacedSource.name())
+            .load()
+            .withWatermark("event_time", "0 seconds")
+        )
         marked = frame.where("NOT (marker AND event_time IS NOT NULL)")
         return marked.observe(f"bench_{name}", F.count(F.lit(1)).alias("rows")).drop("marker")
 
@@ -141,7 +162,9 @@ class _Stages:
             time.sleep(min(_LOOK_S, max(0.0, until_s - time.time())))
 
     def _look(self) -> float:
-        """Processor seconds of the workers so far. Spark ends those that have been idle for a minute, and nothing tells afterwards what they took."""
+        """Processor seconds of the workers so far. Spark ends those that have been idle for a
+        minute, and nothing tells afterwards what they took.
+        """
         for pid in tree(self._java):
             if name_of(pid) == "spark python":
                 self._python_s[pid] = max(self._python_s.get(pid, 0.0), _own_and_waited_s(pid)[0])
@@ -150,10 +173,21 @@ class _Stages:
     def moment(self) -> _Moment:
         compiling = self._jvm.java.lang.management.ManagementFactory.getCompilationMXBean().getTotalCompilationTime()
         own, forked = _own_and_waited_s(self._java)
-        return _Moment(time.time(), self._batches, own, forked, self._look(), time.process_time(), compiling / 1000, machine_cpu_s())
+        return _Moment(
+            time.time(),
+            self._batches,
+            own,
+            forked,
+            self._look(),
+            time.process_time(),
+            compiling / 1000,
+            machine_cpu_s(),
+        )
 
     def end(self) -> None:
-        """Java and all below it; a query that is stopped in the middle of a batch would only complain at length."""
+        """Java and all below it; a query that is stopped in the middle of a batch would only
+        complain at length.
+        """
         java = self._session._sc._gateway.proc  # noqa: SLF001
         java.kill()
         java.wait()
@@ -162,7 +196,9 @@ class _Stages:
         """Java's flight recorder, for what nothing else counts."""
         recording = self._jvm.jdk.jfr.Recording()
         for event in _COUNTED:
-            recording.enable(event).withoutStackTrace().withThreshold(self._jvm.java.time.Duration.ZERO)
+            recording.enable(event).withoutStackTrace().withThreshold(
+                self._jvm.java.time.Duration.ZERO
+            )
         recording.start()
         return recording
 
@@ -181,7 +217,10 @@ class _Stages:
 def _own_and_waited_s(pid: int) -> tuple[float, float]:
     """Processor seconds of a process, and of those that it has started and waited for."""
     try:
-        fields = [int(text) for text in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]]
+        fields = [
+            int(text)
+            for text in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
+        ]
     except OSError:
         return 0.0, 0.0
     return sum(fields[:2]) / 100, sum(fields[2:]) / 100
@@ -218,7 +257,10 @@ def measure(variant: Variant, first_s: float, last_s: float, folder: Path) -> Co
     def ms(name: str) -> float:
         return round(float(getattr(after, name) - getattr(before, name)) / batches * 1000, 1)
 
-    own_s = sum(getattr(after, name) - getattr(before, name) for name in ("java_s", "forked_s", "python_s", "driver_s"))
+    own_s = sum(
+        getattr(after, name) - getattr(before, name)
+        for name in ("java_s", "forked_s", "python_s", "driver_s")
+    )
     return Cost(
         batches,
         ms("java_s"),
@@ -236,22 +278,52 @@ def measure(variant: Variant, first_s: float, last_s: float, folder: Path) -> Co
 def write(path: Path, costs: dict[str, list[Cost]], first_s: float, last_s: float) -> None:
     """The report, of the runs so far."""
     git = shutil.which("git") or "git"
-    commit = subprocess.run([git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=_ROOT).stdout.strip()
+    commit = subprocess.run(
+        [git, "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=_ROOT,
+    ).stdout.strip()
     lines = [
         "# What a small batch costs Spark, measured",
         "",
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, at {commit or 'no commit'}, `make bench-batch`; {machine()}. Two queries in one Spark, from {first_s:g} to",
-        f"{last_s:g} s after their start; per batch, in ms of processor time, medians of the runs. Others: processors that were busy for what is not part of it;",
-        "where that is not near zero compare processor time only. `benchmarks/batch.py` says what is run.",
+        (
+            f"{time.strftime('%Y-%m-%d', time.gmtime())}, at {commit or 'no commit'}, `make"
+            f" bench-batch`; {machine()}. Two queries in one Spark, from {first_s:g} to"
+        ),
+        (
+            f"{last_s:g} s after their start; per batch, in ms of processor time, medians of the"
+            " runs. Others: processors that were busy for what is not part of it;"
+        ),
+        (
+            "where that is not near zero compare processor time only. `benchmarks/batch.py` says"
+            " what is run."
+        ),
         "",
-        "| | runs | Java | of it compiling | forked commands | Python workers | driver | commands | methods compiled | ms between batches | others |",
+        (
+            "| | runs | Java | of it compiling | forked commands | Python workers | driver |"
+            " commands | methods compiled | ms between batches | others |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, runs in costs.items():
-        middle = {key: sorted(asdict(run)[key] for run in runs)[len(runs) // 2] for key in Cost.__slots__}
+        middle = {
+            key: sorted(asdict(run)[key] for run in runs)[len(runs) // 2] for key in Cost.__slots__
+        }
         cells = [
             middle[key]
-            for key in ("java_ms", "compiling_ms", "forked_ms", "python_ms", "driver_ms", "commands", "compiled", "between_ms", "others")
+            for key in (
+                "java_ms",
+                "compiling_ms",
+                "forked_ms",
+                "python_ms",
+                "driver_ms",
+                "commands",
+                "compiled",
+                "between_ms",
+                "others",
+            )
         ]
         lines.append(f"| {name} | {len(runs)} | {' | '.join(f'{cell:g}' for cell in cells)} |")
     path.write_text("\n".join(lines) + "\n")
@@ -259,18 +331,33 @@ def write(path: Path, costs: dict[str, list[Cost]], first_s: float, last_s: floa
 
 def main() -> int:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--first", type=float, default=50.0, help="seconds after the start of the queries")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--first", type=float, default=50.0, help="seconds after the start of the queries"
+    )
     parser.add_argument("--last", type=float, default=90.0)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--output", type=Path, default=Path(__file__).with_name("BATCH.md"))
-    parser.add_argument("--here", choices=VARIANTS, help=argparse.SUPPRESS)  # one variant, in this process
+    parser.add_argument(
+        "--here", choices=VARIANTS, help=argparse.SUPPRESS
+    )  # one variant, in this process
     arguments = parser.parse_args()
     exit_on_signals()
     if arguments.here:
         with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(asdict(measure(VARIANTS[arguments.here], arguments.first, arguments.last, Path(folder)))), flush=True)
+            print(
+                json.dumps(
+                    asdict(
+                        measure(
+                            VARIANTS[arguments.here], arguments.first, arguments.last, Path(folder)
+                        )
+                    )
+                ),
+                flush=True,
+            )
         return 0
     bare_files.fetch()
     costs: dict[str, list[Cost]] = {}

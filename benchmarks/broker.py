@@ -1,4 +1,6 @@
-"""The benchmark's side of Kafka: topics, backlogs that appear at one instant, results with their append times."""
+"""The benchmark's side of Kafka: topics, backlogs that appear at one instant, results with
+their append times.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def create_topics(kafka: str) -> None:
 
 
 def produce_backlog(kafka: str, values: list[str], last: str) -> float:
-    """Write a backlog in one transaction, so that readers of committed records see all of it from one instant on.
+    """Write a backlog in one transaction, so that readers of committed records see all of it from
+    one instant on.
 
     Returns:
         That instant: the wall-clock time (s) just before the commit.
@@ -47,7 +50,8 @@ def produce_backlog(kafka: str, values: list[str], last: str) -> float:
     producer = Producer(
         {
             "bootstrap.servers": kafka,
-            "log_level": 3,  # a new broker's coordinator refuses for a second, and librdkafka says so
+            # a new broker's coordinator refuses for a second, and librdkafka says so
+            "log_level": 3,
             "transactional.id": f"backlog-{time.time_ns()}",
             "transaction.timeout.ms": 600_000,
             "compression.type": "lz4",
@@ -94,12 +98,23 @@ class ResultReader:
                 "enable.partition.eof": True,
             }
         )
-        self._ends = Consumer({"bootstrap.servers": kafka, "group.id": "benchmark-ends", "isolation.level": "read_committed"})
+        self._ends = Consumer(
+            {
+                "bootstrap.servers": kafka,
+                "group.id": "benchmark-ends",
+                "isolation.level": "read_committed",
+            }
+        )
         self._positions = dict.fromkeys(range(PARTITIONS), 0)
 
     def end(self) -> int:
-        """Sum of the end offsets (transaction markers count too): changes while something is written."""
-        return sum(self._ends.get_watermark_offsets(TopicPartition(OUTPUT, p), _TIMEOUT_S)[1] for p in self._positions)
+        """Sum of the end offsets (transaction markers count too): changes while something is
+        written.
+        """
+        return sum(
+            self._ends.get_watermark_offsets(TopicPartition(OUTPUT, p), _TIMEOUT_S)[1]
+            for p in self._positions
+        )
 
     def position(self) -> int:
         """Sum of the offsets read to."""
@@ -108,7 +123,9 @@ class ResultReader:
     def read_to_end(self) -> Results:
         """What was appended since the last call."""
         results = Results()
-        self._consumer.assign([TopicPartition(OUTPUT, p, offset) for p, offset in self._positions.items()])
+        self._consumer.assign(
+            [TopicPartition(OUTPUT, p, offset) for p, offset in self._positions.items()]
+        )
         open_partitions = set(self._positions)
         while open_partitions:
             for message in self._consumer.consume(_BATCH, 1.0):
@@ -125,9 +142,13 @@ class ResultReader:
         return results
 
     def follow(self, until_s: float) -> Results:
-        """What is appended until ``until_s`` (wall clock), with the time at which a consumer saw it."""
+        """What is appended until ``until_s`` (wall clock), with the time at which a consumer
+        saw it.
+        """
         results = Results()
-        self._consumer.assign([TopicPartition(OUTPUT, p, offset) for p, offset in self._positions.items()])
+        self._consumer.assign(
+            [TopicPartition(OUTPUT, p, offset) for p, offset in self._positions.items()]
+        )
         while time.time() < until_s:
             messages = self._consumer.consume(_BATCH, 0.02)
             now_ms = time.time() * 1000
@@ -146,14 +167,28 @@ class ResultReader:
 
 
 def part_spans(kafka: str, since_s: float) -> dict[str, tuple[float, float]]:
-    """Per stream and writer the seconds after ``since_s`` at which the first and the last blocks were named by a boundary record.
+    """Per stream and writer the seconds after ``since_s`` at which the first and the last blocks
+    were named by a boundary record.
 
-    From the boundary logs, which nobody trims within a run: blocks themselves may be trimmed while this looks.
+    From the boundary logs, which nobody trims within a run: blocks themselves may be trimmed while
+    this looks.
     """
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "benchmark-boundaries", "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": "benchmark-boundaries",
+            "enable.auto.commit": False,
+        }
+    )
     spans: dict[str, tuple[float, float]] = {}
-    for topic in sorted(topic for topic in consumer.list_topics(timeout=_TIMEOUT_S).topics if topic.endswith(".boundaries")):
-        (start,) = consumer.offsets_for_times([TopicPartition(topic, 0, int(since_s * 1000))], _TIMEOUT_S)
+    for topic in sorted(
+        topic
+        for topic in consumer.list_topics(timeout=_TIMEOUT_S).topics
+        if topic.endswith(".boundaries")
+    ):
+        (start,) = consumer.offsets_for_times(
+            [TopicPartition(topic, 0, int(since_s * 1000))], _TIMEOUT_S
+        )
         low, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), _TIMEOUT_S)
         if start.offset < 0:
             continue
@@ -162,9 +197,16 @@ def part_spans(kafka: str, since_s: float) -> dict[str, tuple[float, float]]:
         while at < end and (messages := consumer.consume(_BATCH, 1.0)):
             for message in messages:
                 at = (message.offset() or 0) + 1
-                entry = None if message.error() else boundary_records.decode(message.value(), message.headers() or ())
+                entry = (
+                    None
+                    if message.error()
+                    else boundary_records.decode(message.value(), message.headers() or ())
+                )
                 if isinstance(entry, BoundaryRecord) and entry.parts:
-                    name, seen_s = f"{topic.split('.')[-2]}.{entry.replica}", message.timestamp()[1] / 1000 - since_s
+                    name, seen_s = (
+                        f"{topic.split('.')[-2]}.{entry.replica}",
+                        message.timestamp()[1] / 1000 - since_s,
+                    )
                     spans[name] = (spans.get(name, (seen_s,))[0], seen_s)
     consumer.close()
     return spans

@@ -1,6 +1,8 @@
-"""Sends readings at a steady rate; their event time is the time for which each is scheduled. A process of its own.
+"""Sends readings at a steady rate; their event time is the time for which each is scheduled. A
+process of its own.
 
-Prints ``FIRST_SCHEDULED_MS COUNT LATEST_MS`` at the end: LATEST is how late, at most, a record was handed to the client.
+Prints ``FIRST_SCHEDULED_MS COUNT LATEST_MS`` at the end: LATEST is how late, at most, a record was
+handed to the client.
 """
 
 from __future__ import annotations
@@ -21,10 +23,22 @@ def times_of(start_ms: int, rate: int, seconds: float) -> np.ndarray:
 
 def main() -> int:
     """``python -m benchmarks.generator KAFKA START_MS RATE SECONDS``."""
-    kafka, start_ms, rate, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    kafka, start_ms, rate, seconds = (
+        sys.argv[1],
+        int(sys.argv[2]),
+        int(sys.argv[3]),
+        float(sys.argv[4]),
+    )
     times = times_of(start_ms, rate, seconds)
     values = payloads(readings(times))
-    producer = Producer({"bootstrap.servers": kafka, "compression.type": "lz4", "linger.ms": 5, "queue.buffering.max.messages": 500_000})
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka,
+            "compression.type": "lz4",
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
     latest_ms = 0.0
     number = 0
     while number < len(values):

@@ -1,8 +1,10 @@
-"""What each mode of ``ha`` costs, and how long it takes until results come again: ``python -m benchmarks.ha``, to benchmarks/HA.md.
+"""What each mode of ``ha`` costs, and how long it takes until results come again: ``python -m
+benchmarks.ha``, to benchmarks/HA.md.
 
-One stage, a window of 2 s over 20 keys, is fed at a steady rate on a real broker. After a while one process, the one that runs the query, is
-killed (SIGKILL); what ends is, as ``anabranch up`` does, started again half a second later. After another while the one that runs it then is killed and
-its state directory deleted. The stable stream is compared with the answer.
+One stage, a window of 2 s over 20 keys, is fed at a steady rate on a real broker. After a while one
+process, the one that runs the query, is killed (SIGKILL); what ends is, as ``anabranch up`` does,
+started again half a second later. After another while the one that runs it then is killed and its
+state directory deleted. The stable stream is compared with the answer.
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ class Row:
     """From the kill until a bucket is stable that was not due yet at the kill."""
     disk_s: float
     again: float
-    """Result rows that were written to the log more than once, for each result, the work of peers included."""
+    """Result rows that were written to the log more than once, for each result, the work of
+    peers included.
+    """
     wrong: int
     """Windows that a reader gets otherwise than they must be, twice for example."""
     lost: int
@@ -103,7 +107,11 @@ class _Watch:
     def take(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
         if isinstance(entry, EpochStarted):
             self.writers.append((offset, entry.replica))
-        elif isinstance(entry, BoundaryRecord) and outcome.accepted and entry.kind is BoundaryKind.STABLE:
+        elif (
+            isinstance(entry, BoundaryRecord)
+            and outcome.accepted
+            and entry.kind is BoundaryKind.STABLE
+        ):
             self.rows += sum(part.rows for part in entry.parts)
             if entry.missing:
                 before = self.seen[-1][1] if self.seen else 0
@@ -115,18 +123,25 @@ class Session:
 
     def __init__(self, kafka: str, mode: str, folder: Path) -> None:
         self.mode, self.state = mode, folder / "state"
-        self.pipeline = _write_pipeline(folder, f"ha{len(mode)}{int(time.time()) % 100_000}", MODES[mode])
+        self.pipeline = _write_pipeline(
+            folder, f"ha{len(mode)}{int(time.time()) % 100_000}", MODES[mode]
+        )
         self._kafka, self._log = kafka, KafkaEventLog(kafka)
         create_topics(self._log, self.pipeline)
         self.ids = self.pipeline.stages["s"].process_ids()
         self.processes: dict[str, ReplicaProcess] = {}
         self._watch = _Watch()
         writers = self.pipeline.stream_writers("s")
-        self.reader = BoundaryReader(self._log, self.pipeline.topic_names.boundaries("s"), writers, listener=self._watch.take)
+        self.reader = BoundaryReader(
+            self._log, self.pipeline.topic_names.boundaries("s"), writers, listener=self._watch.take
+        )
         self._stopping = threading.Event()
         self._source = Source(kafka, self.pipeline, "a")
         self._per_bucket = RATE * WIDTH_MS // 1_000
-        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._feed, self._follow, self._supervise)]
+        self._threads = [
+            threading.Thread(target=each, daemon=True)
+            for each in (self._feed, self._follow, self._supervise)
+        ]
         self._starting = threading.Lock()
 
     def run(self) -> Row:
@@ -143,7 +158,11 @@ class Session:
             begun_s = time.monotonic()
             time.sleep(STEADY_S)
             per_million = (self._cpu_s() - cpu_s) / (time.monotonic() - begun_s) / RATE * 1e6
-            pss = sum(memory_mib(pid)[0] for process in self.processes.values() for pid in tree(process.pid))
+            pss = sum(
+                memory_mib(pid)[0]
+                for process in self.processes.values()
+                for pid in tree(process.pid)
+            )
             kill_s = self._lose(disk=False)
             time.sleep(SETTLED_S)
             disk_s = self._lose(disk=True)
@@ -159,14 +178,21 @@ class Session:
                     running.kill()
 
     def _start(self, process: str) -> None:
-        self.processes[process] = ReplicaProcess(self.pipeline, f"s.{process}", self._kafka, self.state, "700m")
+        self.processes[process] = ReplicaProcess(
+            self.pipeline, f"s.{process}", self._kafka, self.state, "700m"
+        )
 
     def _supervise(self) -> None:
-        """Start again what has ended: one that was killed, and of two standbys that began at once the one that lost."""
+        """Start again what has ended: one that was killed, and of two standbys that began at
+        once the one that lost.
+        """
         ended_s: dict[str, float] = {}
         while not self._stopping.wait(0.02):
             for name, process in list(self.processes.items()):
-                if process.has_ended and time.monotonic() - ended_s.setdefault(name, time.monotonic()) >= RESTART_S:
+                if (
+                    process.has_ended
+                    and time.monotonic() - ended_s.setdefault(name, time.monotonic()) >= RESTART_S
+                ):
                     del ended_s[name]
                     with self._starting:
                         if not self._stopping.is_set():
@@ -198,10 +224,14 @@ class Session:
             if found is not None:
                 return found
             time.sleep(0.05)
-        raise AnabranchError(f"{self.mode}: bucket {bucket} did not become stable; {self.reader.log_state.upto} is")
+        raise AnabranchError(
+            f"{self.mode}: bucket {bucket} did not become stable; {self.reader.log_state.upto} is"
+        )
 
     def _lose(self, *, disk: bool) -> float:
-        """Kill the process that runs the query; seconds until results come again of what was not due by then."""
+        """Kill the process that runs the query; seconds until results come again of what was
+        not due by then.
+        """
         victim = self._running()
         due = self._schedule.reached(time.monotonic() * 1_000)
         killed_s = time.monotonic()
@@ -215,8 +245,13 @@ class Session:
         """Whoever began last; of a passive stage the one whose process has taken over."""
         if self.pipeline.stages["s"].ha != "passive":
             return self._watch.writers[-1][1]
-        newest = {p: max(self.state.glob(f"s.{p}.*.log"), key=lambda path: path.stat().st_mtime_ns) for p in self.ids}
-        return next(process for process, path in newest.items() if b"failing_over" in path.read_bytes())
+        newest = {
+            p: max(self.state.glob(f"s.{p}.*.log"), key=lambda path: path.stat().st_mtime_ns)
+            for p in self.ids
+        }
+        return next(
+            process for process, path in newest.items() if b"failing_over" in path.read_bytes()
+        )
 
     def _judge(self) -> tuple[float, int, int, int]:
         log_state, names = self.reader.log_state, self.pipeline.topic_names
@@ -225,7 +260,9 @@ class Session:
         made = dict(blocks.read_buckets(log_state.stable(1, upto)))
         wrong = lost = said = rows = 0
         for bucket in range(_FIRST + WINDOW_BUCKETS, upto + 1, WINDOW_BUCKETS):
-            counts = [(at, self._per_bucket) for at in range(bucket - WINDOW_BUCKETS + 1, bucket + 1)]
+            counts = [
+                (at, self._per_bucket) for at in range(bucket - WINDOW_BUCKETS + 1, bucket + 1)
+            ]
             expected = window_of(bucket, counts, WIDTH_MS).sort_by("key").to_pylist()
             found = made[bucket].sort_by("key").to_pylist() if bucket in made else []
             rows += len(found)
@@ -244,9 +281,11 @@ def _write_pipeline(folder: Path, name: str, keys: str) -> Pipeline:
     (folder / f"functions_{name}.py").write_text(_FUNCTIONS)
     path = folder / f"{name}.yaml"
     path.write_text(
-        f"pipeline: {name}\nbucket: {WIDTH_MS}ms\npartitions: 2\nsources:\n  a:\n    topics: [{name}.in]\n    record: reading.avsc\n"
-        f"    event_time: {{field: time, unit: ms}}\nstages:\n  s:\n    participant: s\n    reads: [a]\n    transform: functions_{name}:windowed\n    {keys}\n"
-        f"outputs:\n  out:\n    stage: s\n    corrected: {{topic: {name}.out}}\n"
+        f"pipeline: {name}\nbucket: {WIDTH_MS}ms\npartitions: 2\nsources:\n  a:\n    topics:"
+        f" [{name}.in]\n    record: reading.avsc\n    event_time: {{field: time, unit:"
+        " ms}\nstages:\n  s:\n    participant: s\n    reads: [a]\n    transform:"
+        f" functions_{name}:windowed\n    {keys}\noutputs:\n  out:\n    stage: s\n    corrected:"
+        f" {{topic: {name}.out}}\n"
     )
     return load(path)
 
@@ -256,36 +295,72 @@ def report(rows: Sequence[Row]) -> str:
     lines = [
         "# High availability: cost and recovery, measured",
         "",
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, `python -m benchmarks.ha`, {machine()}, shared with broker and feed.",
-        f"One stage, windows of 2 s over 20 keys, {RATE} records/s in buckets of {WIDTH_MS} ms, one partition pair, no index, nothing trimmed.",
-        f"CPU and memory: all processes of the stage, {STEADY_S:.0f} s without failure. Recovery: from the kill of the process that runs the query to",
-        f"the first stable bucket that was not due at the kill; the killed process is started again after {RESTART_S} s. Means of the runs.",
-        "Rows made again: rows that were written beyond one per result, those of peers included. Wrong: windows that a reader gets otherwise than",
-        "they must be, or twice. Lost: windows without results; said: those of them that the log says are given up.",
+        (
+            f"{time.strftime('%Y-%m-%d', time.gmtime())}, `python -m benchmarks.ha`, {machine()},"
+            " shared with broker and feed."
+        ),
+        (
+            f"One stage, windows of 2 s over 20 keys, {RATE} records/s in buckets of {WIDTH_MS} ms,"
+            " one partition pair, no index, nothing trimmed."
+        ),
+        (
+            f"CPU and memory: all processes of the stage, {STEADY_S:.0f} s without failure."
+            " Recovery: from the kill of the process that runs the query to"
+        ),
+        (
+            "the first stable bucket that was not due at the kill; the killed process is started"
+            f" again after {RESTART_S} s. Means of the runs."
+        ),
+        (
+            "Rows made again: rows that were written beyond one per result, those of peers"
+            " included. Wrong: windows that a reader gets otherwise than"
+        ),
+        (
+            "they must be, or twice. Lost: windows without results; said: those of them that the"
+            " log says are given up."
+        ),
         "",
-        "| `ha` | runs | CPU s per million records | MiB | recovery after SIGKILL | after loss of the disk | rows made again | wrong | lost | said |",
+        (
+            "| `ha` | runs | CPU s per million records | MiB | recovery after SIGKILL | after loss"
+            " of the disk | rows made again | wrong | lost | said |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for mode in MODES:
         mine = [row for row in rows if row.mode == mode]
         if mine:
             lines.append(
-                f"| {mode} | {len(mine)} | {mean(r.cpu_s_per_million for r in mine):.0f} | {mean(r.pss_mib for r in mine):.0f} | "
-                f"{mean(r.kill_s for r in mine):.1f} s | {mean(r.disk_s for r in mine):.1f} s | {mean(r.again for r in mine):.0%} | "
-                f"{sum(r.wrong for r in mine)} | {sum(r.lost for r in mine)} | {sum(r.said for r in mine)} |"
+                f"| {mode} | {len(mine)} | {mean(r.cpu_s_per_million for r in mine):.0f} |"
+                f" {mean(r.pss_mib for r in mine):.0f} | {mean(r.kill_s for r in mine):.1f} s |"
+                f" {mean(r.disk_s for r in mine):.1f} s | {mean(r.again for r in mine):.0%} |"
+                f" {sum(r.wrong for r in mine)} | {sum(r.lost for r in mine)} |"
+                f" {sum(r.said for r in mine)} |"
             )
     return "\n".join([*lines, ""])
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the modes that are asked for, add them to the results of earlier calls, write the report."""
+    """Run the modes that are asked for, add them to the results of earlier calls, write the
+    report.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ha", description=__doc__)
-    parser.add_argument("--mode", action="append", choices=MODES, help="only this one; may be given several times")
-    parser.add_argument("--results", type=Path, default=Path(tempfile.gettempdir()) / "anabranch-ha.json", help="rows of all calls")
+    parser.add_argument(
+        "--mode", action="append", choices=MODES, help="only this one; may be given several times"
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "anabranch-ha.json",
+        help="rows of all calls",
+    )
     parser.add_argument("--report", type=Path, default=Path(__file__).with_name("HA.md"))
     given = parser.parse_args(arguments)
     exit_on_signals()
-    rows = [Row(**fields) for fields in json.loads(given.results.read_text())] if given.results.exists() else []
+    rows = (
+        [Row(**fields) for fields in json.loads(given.results.read_text())]
+        if given.results.exists()
+        else []
+    )
     for mode in given.mode or MODES:
         with tempfile.TemporaryDirectory() as folder:
             kafka = EmbeddedKafka(Path(folder) / "kafka")

@@ -1,4 +1,6 @@
-"""A stream for ``benchmarks.batch``: rows by the clock, as many in each tick, and the marker row that moves the watermark."""
+"""A stream for ``benchmarks.batch``: rows by the clock, as many in each tick, and the marker
+row that moves the watermark.
+"""
 
 from __future__ import annotations
 
@@ -61,4 +63,6 @@ class PacedReader(DataSourceStreamReader):
         keys = pa.array([*(i % _KEYS for i in range(rows)), None], pa.int32())
         notes = pa.array(["note"] * rows + [None], pa.string())
         markers = pa.array([False] * rows + [True])
-        yield pa.RecordBatch.from_arrays([keys, notes, event_times, markers], names=["key", "note", "event_time", "marker"])
+        yield pa.RecordBatch.from_arrays(
+            [keys, notes, event_times, markers], names=["key", "note", "event_time", "marker"]
+        )

@@ -26,7 +26,9 @@ class Sample:
     rss_mib: float
     broker_cpu_s: float
     others_cpu_s: float
-    """CPU seconds of everything on the machine that is no part of the benchmark: above a few per cent a run proves little."""
+    """CPU seconds of everything on the machine that is no part of the benchmark: above a few
+    per cent a run proves little.
+    """
 
 
 def _stat(pid: int) -> tuple[int, float] | None:
@@ -48,7 +50,16 @@ def name_of(pid: int) -> str:
     text = " ".join(words)
     if "org.apache.spark.deploy.SparkSubmit" in text:
         return "spark jvm"
-    if any(word in text for word in ("worker_daemon", "pyspark.daemon", "pyspark.worker", "planner_worker", "pyspark/daemon")):
+    if any(
+        word in text
+        for word in (
+            "worker_daemon",
+            "pyspark.daemon",
+            "pyspark.worker",
+            "planner_worker",
+            "pyspark/daemon",
+        )
+    ):
         return "spark python"
     if "redis" in Path(words[0]).name:
         return "redis"
@@ -61,7 +72,9 @@ def name_of(pid: int) -> str:
 
 
 def exit_on_signals() -> None:
-    """From now on SIGTERM and SIGHUP end this process as an exception does, so that what is measured is ended too; once is enough."""
+    """From now on SIGTERM and SIGHUP end this process as an exception does, so that what is
+    measured is ended too; once is enough.
+    """
 
     def leave(number: int, _frame: object) -> None:
         for each in (signal.SIGTERM, signal.SIGHUP):
@@ -91,8 +104,12 @@ def tree(root: int) -> dict[int, float]:
 
 
 def machine_cpu_s() -> float:
-    """CPU seconds that all processes of the machine have used, the kernel's work for them included."""
-    user, nice, system, _idle, _iowait, irq, softirq = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8])
+    """CPU seconds that all processes of the machine have used, the kernel's work for them
+    included.
+    """
+    user, nice, system, _idle, _iowait, irq, softirq = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
+    )
     return (user + nice + system + irq + softirq) * _TICK_S
 
 
@@ -135,7 +152,9 @@ class Sampler:
             pss: dict[str, float] = {}
             rss = 0.0
             machine_s = machine_cpu_s()
-            own_s = sum(tree(os.getpid()).values())  # the benchmark, its generator, the broker and the measured system
+            own_s = sum(
+                tree(os.getpid()).values()
+            )  # the benchmark, its generator, the broker and the measured system
             for pid, seconds in tree(self.root).items():
                 kind = kinds.get(pid)
                 if kind is None or count % 20 == 0:  # an exec changes what a process is
@@ -150,12 +169,16 @@ class Sampler:
             count += 1
 
     def beside_between(self, first_s: float, last_s: float) -> tuple[float, float]:
-        """CPU seconds of (the broker, everything that is no part of the benchmark) between the samples nearest to two times."""
+        """CPU seconds of (the broker, everything that is no part of the benchmark) between
+        the samples nearest to two times.
+        """
         if not self.samples:
             return 0.0, 0.0
         first = min(self.samples, key=lambda sample: abs(sample.at_s - first_s))
         last = min(self.samples, key=lambda sample: abs(sample.at_s - last_s))
-        return last.broker_cpu_s - first.broker_cpu_s, max(0.0, last.others_cpu_s - first.others_cpu_s)
+        return last.broker_cpu_s - first.broker_cpu_s, max(
+            0.0, last.others_cpu_s - first.others_cpu_s
+        )
 
     def cpu_between(self, first_s: float, last_s: float) -> dict[str, float]:
         """CPU seconds by kind of process between the samples nearest to two times."""
@@ -163,9 +186,14 @@ class Sampler:
             return {}
         first = min(self.samples, key=lambda sample: abs(sample.at_s - first_s))
         last = min(self.samples, key=lambda sample: abs(sample.at_s - last_s))
-        return {kind: round(seconds - first.cpu_s.get(kind, 0.0), 2) for kind, seconds in last.cpu_s.items()}
+        return {
+            kind: round(seconds - first.cpu_s.get(kind, 0.0), 2)
+            for kind, seconds in last.cpu_s.items()
+        }
 
     def peak_mib(self, first_s: float, last_s: float) -> tuple[float, float]:
         """(PSS, RSS) of the whole tree at their highest between two times."""
         inside = [s for s in self.samples if first_s - 3 <= s.at_s <= last_s + 3 and s.pss_mib]
-        return max((sum(s.pss_mib.values()) for s in inside), default=0.0), max((s.rss_mib for s in inside), default=0.0)
+        return max((sum(s.pss_mib.values()) for s in inside), default=0.0), max(
+            (s.rss_mib for s in inside), default=0.0
+        )

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from benchmarks.session import Outcome, Phase, Plan
 
 
-def write_report(path: Path, outcomes: Sequence[Outcome], plan: Plan, arguments: Sequence[str]) -> None:
+def write_report(
+    path: Path, outcomes: Sequence[Outcome], plan: Plan, arguments: Sequence[str]
+) -> None:
     """Write the report of the sessions so far."""
     lines = ["# Measured", "", *_settings(plan, arguments), ""]
     for job in JOBS:
@@ -31,7 +33,11 @@ def write_report(path: Path, outcomes: Sequence[Outcome], plan: Plan, arguments:
             lines += _drain_table(outcomes, job, title, phase)
         lines += _steady_table(outcomes, job)
     lines += _stages(outcomes)
-    failed = [f"- {outcome.system} {outcome.job}: {outcome.error.splitlines()[0][:300]}" for outcome in outcomes if outcome.error]
+    failed = [
+        f"- {outcome.system} {outcome.job}: {outcome.error.splitlines()[0][:300]}"
+        for outcome in outcomes
+        if outcome.error
+    ]
     if failed:
         lines += ["## Sessions that failed", "", *failed, ""]
     unfinished = path.with_name(path.name + ".unfinished")
@@ -43,36 +49,60 @@ def _settings(plan: Plan, arguments: Sequence[str]) -> list[str]:
     versions = f"Kafka {KAFKA_VERSION}, Java {_java_version()}, Python {platform.python_version()}"
     own = f"PySpark {importlib.metadata.version('pyspark')} in anabranch"
     return [
-        f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, `{' '.join(['python -m benchmarks.run', *arguments])}`",
+        (
+            f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())},"
+            f" `{' '.join(['python -m benchmarks.run', *arguments])}`"
+        ),
         "",
         f"- Machine: {machine()}; broker, load generator and the measured system share it.",
-        f"- Versions: {versions}, {own}, PySpark {PYSPARK_VERSION} with its Kafka connector as plain PySpark.",
         (
-            f"- {plan.records} JSON records of about 100 bytes per backlog, 100 s of event time, {PARTITIONS} partitions, lz4; "
-            f"out of order by less than {JITTER_MS} ms; a fresh broker for each run; of several runs min / median / max."
+            f"- Versions: {versions}, {own}, PySpark {PYSPARK_VERSION} with its Kafka connector as"
+            " plain PySpark."
         ),
         (
-            "- Plain PySpark: local[2], 2 GiB heap, maxOffsetsPerTrigger 500 000, 2 shuffle partitions, FileSystemBasedCheckpointFileManager, "
-            "default state store (in memory, with snapshots), no trigger interval. anabranch: `anabranch up -f benchmarks/jobs/JOB.yaml`, "
-            f"{'with' if place().archive.exists() else 'without'} the archive of Spark's classes (`make classes`)."
+            f"- {plan.records} JSON records of about 100 bytes per backlog, 100 s of event time,"
+            f" {PARTITIONS} partitions, lz4; out of order by less than {JITTER_MS} ms; a fresh"
+            " broker for each run; of several runs min / median / max."
         ),
         (
-            f"- Windowed: both systems allow {OUT_OF_ORDERNESS_MS} ms of out_of_orderness; anabranch's buckets are 250 ms wide. Stateless: anabranch allows "
-            f"{JITTER_MS} ms and has buckets of 100 ms; plain PySpark has neither there, as it gives its results in no particular order."
+            "- Plain PySpark: local[2], 2 GiB heap, maxOffsetsPerTrigger 500 000, 2 shuffle"
+            " partitions, FileSystemBasedCheckpointFileManager, default state store (in memory,"
+            " with snapshots), no trigger interval. anabranch: `anabranch up -f"
+            f" benchmarks/jobs/JOB.yaml`, {'with' if place().archive.exists() else 'without'} the"
+            " archive of Spark's classes (`make classes`)."
         ),
         (
-            "- Cold: from the start of the system's first process to the append of the last result. Warm: from the instant at which the second "
-            "backlog becomes readable (commit of the transaction that wrote it) to the append of the last result. Steady: append time "
-            "of a result minus the scheduled time of its record (windowed: minus the window's end); `seen` is the same at a read_committed consumer."
+            f"- Windowed: both systems allow {OUT_OF_ORDERNESS_MS} ms of out_of_orderness;"
+            f" anabranch's buckets are 250 ms wide. Stateless: anabranch allows {JITTER_MS} ms and"
+            " has buckets of 100 ms; plain PySpark has neither there, as it gives its results in"
+            " no particular order."
         ),
-        "- CPU and memory: all processes of the system, without the broker; anabranch's include its Redis and its supervisor.",
-        "- Others' CPU: used on the machine by what is no part of the benchmark. Where it is not near zero, compare CPU seconds, not times.",
-        "- Lost: input records that no result accounts for. Wrong: missing + duplicated + different results.",
+        (
+            "- Cold: from the start of the system's first process to the append of the last result."
+            " Warm: from the instant at which the second backlog becomes readable (commit of the"
+            " transaction that wrote it) to the append of the last result. Steady: append time of a"
+            " result minus the scheduled time of its record (windowed: minus the window's end);"
+            " `seen` is the same at a read_committed consumer."
+        ),
+        (
+            "- CPU and memory: all processes of the system, without the broker; anabranch's include"
+            " its Redis and its supervisor."
+        ),
+        (
+            "- Others' CPU: used on the machine by what is no part of the benchmark. Where it is"
+            " not near zero, compare CPU seconds, not times."
+        ),
+        (
+            "- Lost: input records that no result accounts for. Wrong: missing + duplicated +"
+            " different results."
+        ),
     ]
 
 
 def _java_version() -> str:
-    said = subprocess.run([str(find_java().executable), "-version"], capture_output=True, text=True, check=False).stderr
+    said = subprocess.run(
+        [str(find_java().executable), "-version"], capture_output=True, text=True, check=False
+    ).stderr
     return said.split('"')[1] if '"' in said else "?"
 
 
@@ -92,7 +122,10 @@ def _spread(values: Sequence[float], digits: int = 0) -> str:
 
 def _faults(phases: Sequence[Phase]) -> str:
     lost = sum(phase.verdict["lost"] for phase in phases)
-    wrong = sum(phase.verdict["missing"] + phase.verdict["duplicated"] + phase.verdict["wrong"] for phase in phases)
+    wrong = sum(
+        phase.verdict["missing"] + phase.verdict["duplicated"] + phase.verdict["wrong"]
+        for phase in phases
+    )
     return f"{lost} | {wrong} of {sum(phase.verdict['expected'] for phase in phases)}"
 
 
@@ -104,22 +137,31 @@ def _drain_table(outcomes: Sequence[Outcome], job: Job, title: str, name: str) -
     lines = [
         f"## {job}: {title}",
         "",
-        "| system | runs | k records/s | x plain PySpark | seconds | CPU s | broker's CPU s | others' CPU s | peak PSS MiB | peak RSS MiB | lost | wrong results |",
+        (
+            "| system | runs | k records/s | x plain PySpark | seconds | CPU s | broker's CPU s |"
+            " others' CPU s | peak PSS MiB | peak RSS MiB | lost | wrong results |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for system, runs in phases.items():
         ratio = f"{median(run.rate for run in runs) / own:.2f}" if own else "-"
         lines.append(
-            f"| {system} | {len(runs)} | {_spread([run.rate / 1000 for run in runs])} | {ratio} | {_spread([run.seconds for run in runs], 1)} "
-            f"| {_spread([run.cpu_s for run in runs], 1)} | {_spread([run.broker_cpu_s for run in runs], 1)} "
-            f"| {_spread([run.others_cpu_s for run in runs], 1)} | {max(run.peak_pss_mib for run in runs):.0f} "
-            f"| {max(run.peak_rss_mib for run in runs):.0f} | {_faults(runs)} |"
+            f"| {system} | {len(runs)} | {_spread([run.rate / 1000 for run in runs])} | {ratio} |"
+            f" {_spread([run.seconds for run in runs], 1)} |"
+            f" {_spread([run.cpu_s for run in runs], 1)} |"
+            f" {_spread([run.broker_cpu_s for run in runs], 1)} |"
+            f" {_spread([run.others_cpu_s for run in runs], 1)} |"
+            f" {max(run.peak_pss_mib for run in runs):.0f} |"
+            f" {max(run.peak_rss_mib for run in runs):.0f} | {_faults(runs)} |"
         )
     return [*lines, ""]
 
 
 def _steady_table(outcomes: Sequence[Outcome], job: Job) -> list[str]:
-    phases = {system: [run for run in runs if run.p50_ms is not None] for system, runs in _phases(outcomes, job, "steady").items()}
+    phases = {
+        system: [run for run in runs if run.p50_ms is not None]
+        for system, runs in _phases(outcomes, job, "steady").items()
+    }
     phases = {system: runs for system, runs in phases.items() if runs}
     if not phases:
         return []
@@ -127,16 +169,22 @@ def _steady_table(outcomes: Sequence[Outcome], job: Job) -> list[str]:
     lines = [
         f"## {job}: steady load",
         "",
-        "| system | runs | p50 ms | x plain PySpark | p99 ms | seen p50 ms | seen p99 ms | CPU s | others' CPU s | peak PSS MiB | lost | wrong results |",
+        (
+            "| system | runs | p50 ms | x plain PySpark | p99 ms | seen p50 ms | seen p99 ms | CPU"
+            " s | others' CPU s | peak PSS MiB | lost | wrong results |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for system, runs in phases.items():
         ratio = f"{median(run.p50_ms or 0.0 for run in runs) / own:.2f}" if own else "-"
         lines.append(
-            f"| {system} | {len(runs)} | {_spread([run.p50_ms or 0.0 for run in runs])} | {ratio} | {_spread([run.p99_ms or 0.0 for run in runs])} "
-            f"| {_spread([run.seen_p50_ms or 0.0 for run in runs])} | {_spread([run.seen_p99_ms or 0.0 for run in runs])} "
-            f"| {_spread([run.cpu_s for run in runs], 1)} | {_spread([run.others_cpu_s for run in runs], 1)} "
-            f"| {max(run.peak_pss_mib for run in runs):.0f} | {_faults(runs)} |"
+            f"| {system} | {len(runs)} | {_spread([run.p50_ms or 0.0 for run in runs])} | {ratio} |"
+            f" {_spread([run.p99_ms or 0.0 for run in runs])} |"
+            f" {_spread([run.seen_p50_ms or 0.0 for run in runs])} |"
+            f" {_spread([run.seen_p99_ms or 0.0 for run in runs])} |"
+            f" {_spread([run.cpu_s for run in runs], 1)} |"
+            f" {_spread([run.others_cpu_s for run in runs], 1)} |"
+            f" {max(run.peak_pss_mib for run in runs):.0f} | {_faults(runs)} |"
         )
     return [*lines, ""]
 
@@ -147,14 +195,24 @@ def _stages(outcomes: Sequence[Outcome]) -> list[str]:
     for job in JOBS:
         for system, runs in _phases(outcomes, job, "warm").items():
             middle = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
-            cpu = ", ".join(f"{kind} {seconds:.1f}" for kind, seconds in sorted(middle.cpu_by_process.items(), key=lambda item: -item[1]))
-            spans = ", ".join(f"{topic} {first:.1f}-{last:.1f}" for topic, (first, last) in middle.spans.items())
+            cpu = ", ".join(
+                f"{kind} {seconds:.1f}"
+                for kind, seconds in sorted(
+                    middle.cpu_by_process.items(), key=lambda item: -item[1]
+                )
+            )
+            spans = ", ".join(
+                f"{topic} {first:.1f}-{last:.1f}" for topic, (first, last) in middle.spans.items()
+            )
             lines.append(f"| {job} | {system} | {middle.seconds:.1f} | {cpu} | {spans or '-'} |")
     if not lines:
         return []
     head = [
         "## Where the time goes (warm drain, the median run)",
         "",
-        "| job | system | seconds | CPU s by process | first-last boundary record with blocks, s (stream.writer) |",
+        (
+            "| job | system | seconds | CPU s by process | first-last boundary record with blocks,"
+            " s (stream.writer) |"
+        ),
     ]
     return [*head, "|---|---|---|---|---|", *lines, ""]

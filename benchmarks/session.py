@@ -43,7 +43,9 @@ _WARM_UP_RECORDS: Final = 400_000
 _HEAD_START_S: Final = 3.0
 """Between the generator's start and its first record."""
 _TAIL_S: Final = 5.0
-"""Load goes on so long after the measured time, so that its last results are made under load too."""
+"""Load goes on so long after the measured time, so that its last results are made under load
+too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +100,28 @@ class Outcome:
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Self:
         """What ``asdict`` made of one, by way of JSON."""
-        return cls(**(fields | {"phases": {name: Phase(**phase) for name, phase in fields["phases"].items()}}))
+        return cls(
+            **(
+                fields
+                | {"phases": {name: Phase(**phase) for name, phase in fields["phases"].items()}}
+            )
+        )
 
 
 class _Session:
     """State of a session while it runs."""
 
-    def __init__(self, job: Job, plan: Plan, kafka: str, broker_pid: int, system: Callable[[], Running]) -> None:
+    def __init__(
+        self, job: Job, plan: Plan, kafka: str, broker_pid: int, system: Callable[[], Running]
+    ) -> None:
         self._job: Job = job
         self._plan = plan
         self._kafka = kafka
         self._broker_pid = broker_pid
         self._start = system
         self._reader = ResultReader(kafka)
-        # Event times lie before the clock, so that no system takes them for records from the future.
+        # Event times lie before the clock, so that no system takes them for records from the
+        # future.
         self._base_ms = int(time.time() - 900) * 1000 // WINDOW_MS * WINDOW_MS
         self.running: Running | None = None
         self.sampler: Sampler | None = None
@@ -128,11 +138,17 @@ class _Session:
         return self.running, self.sampler
 
     def cold(self, outcome: Outcome) -> None:
-        """The backlog is there before the system starts. Where no drain is measured it is small, and only warms up."""
+        """The backlog is there before the system starts. Where no drain is measured it is
+        small, and only warms up.
+        """
         plan = self._plan
         drains = {"cold", "warm"} & set(plan.phases)
-        frame = backlog(plan.records if drains else min(plan.records, _WARM_UP_RECORDS), self._base_ms)
-        produce_backlog(self._kafka, payloads(frame), ender(self._base_ms + EVENT_TIME_MS + ENDER_AFTER_MS))
+        frame = backlog(
+            plan.records if drains else min(plan.records, _WARM_UP_RECORDS), self._base_ms
+        )
+        produce_backlog(
+            self._kafka, payloads(frame), ender(self._base_ms + EVENT_TIME_MS + ENDER_AFTER_MS)
+        )
         self.running = self._start()
         self.sampler = Sampler(self.running.pid, self._broker_pid)
         self.sampler.start()
@@ -143,7 +159,9 @@ class _Session:
         """The system has done a backlog and waits; another one appears at once."""
         start_ms = self._base_ms + 2 * EVENT_TIME_MS
         frame = backlog(self._plan.records, start_ms)
-        visible_s = produce_backlog(self._kafka, payloads(frame), ender(start_ms + EVENT_TIME_MS + ENDER_AFTER_MS))
+        visible_s = produce_backlog(
+            self._kafka, payloads(frame), ender(start_ms + EVENT_TIME_MS + ENDER_AFTER_MS)
+        )
         outcome.phases["warm"] = self._drained(frame, visible_s)
 
     def _drained(self, frame: pl.DataFrame, since_s: float) -> Phase:
@@ -176,10 +194,16 @@ class _Session:
         phase.spans = part_spans(self._kafka, since_s)
         return phase
 
-    def _verdict(self, frame: pl.DataFrame, wanted: pl.DataFrame, results: Results) -> tuple[Verdict, int]:
-        """(verdict, append time in ms of the last result) of the results that belong to ``frame``."""
+    def _verdict(
+        self, frame: pl.DataFrame, wanted: pl.DataFrame, results: Results
+    ) -> tuple[Verdict, int]:
+        """(verdict, append time in ms of the last result) of the results that belong to
+        ``frame``.
+        """
         first, last = int(frame["time"].min()), int(frame["time"].max())  # type: ignore[arg-type]
-        got = parse(self._job, results.values).with_columns(pl.Series("appended", results.appended_ms, dtype=pl.Int64))
+        got = parse(self._job, results.values).with_columns(
+            pl.Series("appended", results.appended_ms, dtype=pl.Int64)
+        )
         due = event_time(self._job)
         got = got.filter((pl.col("region") >= 0) & due.is_between(first, last + WINDOW_MS))
         latest = got["appended"].max() if got.height else 0
@@ -212,7 +236,9 @@ class _Session:
         self._reader.read_to_end()
         command = [sys.executable, "-m", "benchmarks.generator", self._kafka]
         command += [str(int(start_s * 1000)), str(plan.rate), str(seconds)]
-        generator = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent)
+        generator = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent
+        )
         try:
             results = self._reader.follow(start_s + seconds + 3.0)
             said, _ = generator.communicate(timeout=60)
@@ -225,16 +251,24 @@ class _Session:
         due = event_time(self._job)
         wanted = expected(self._job, frame).filter(due.is_between(first_ms, last_ms))
         got = parse(self._job, results.values).with_columns(
-            pl.Series("appended", results.appended_ms, dtype=pl.Int64), pl.Series("seen", results.seen_ms, dtype=pl.Float64)
+            pl.Series("appended", results.appended_ms, dtype=pl.Int64),
+            pl.Series("seen", results.seen_ms, dtype=pl.Float64),
         )
         got = got.filter((pl.col("region") >= 0) & due.is_between(first_ms, last_ms))
         verdict = compare(self._job, wanted, got.drop("appended", "seen"))
         phase = self._phase(first_ms / 1000, last_ms / 1000, verdict)
         phase.records = int(plan.rate * plan.measured_s)
-        phase.note = f"generator at most {said.split()[2]} ms late" if said.split() else "generator failed"
-        late = got.select((pl.col("appended") - due).alias("appended"), (pl.col("seen") - due).alias("seen"))
+        phase.note = (
+            f"generator at most {said.split()[2]} ms late" if said.split() else "generator failed"
+        )
+        late = got.select(
+            (pl.col("appended") - due).alias("appended"), (pl.col("seen") - due).alias("seen")
+        )
         phase.p50_ms, phase.p99_ms = late["appended"].quantile(0.5), late["appended"].quantile(0.99)
-        phase.seen_p50_ms, phase.seen_p99_ms = late["seen"].quantile(0.5), late["seen"].quantile(0.99)
+        phase.seen_p50_ms, phase.seen_p99_ms = (
+            late["seen"].quantile(0.5),
+            late["seen"].quantile(0.99),
+        )
         outcome.phases["steady"] = phase
 
     def close(self) -> None:
@@ -246,7 +280,9 @@ class _Session:
         self._reader.close()
 
 
-def run_session(system: System, job: Job, plan: Plan, folder: Path, say: Callable[[str], None]) -> Outcome:
+def run_session(
+    system: System, job: Job, plan: Plan, folder: Path, say: Callable[[str], None]
+) -> Outcome:
     """Run one session in ``folder``, which keeps the log of the system.
 
     Raises:
@@ -259,7 +295,13 @@ def run_session(system: System, job: Job, plan: Plan, folder: Path, say: Callabl
     kafka.start()
     try:
         create_topics(kafka.address)
-        session = _Session(job, plan, kafka.address, kafka.pid or 0, lambda: Running(system, job, kafka.address, folder))
+        session = _Session(
+            job,
+            plan,
+            kafka.address,
+            kafka.pid or 0,
+            lambda: Running(system, job, kafka.address, folder),
+        )
         try:
             for phase in ("cold", *(name for name in plan.phases if name != "cold")):
                 getattr(session, phase)(outcome)
@@ -276,10 +318,24 @@ def run_session(system: System, job: Job, plan: Plan, folder: Path, say: Callabl
 
 def describe(phase: Phase) -> str:
     """A phase in one line."""
-    if phase.p50_ms is not None and phase.p99_ms is not None and phase.seen_p50_ms is not None and phase.seen_p99_ms is not None:
-        speed = f"p50 {phase.p50_ms:.0f} p99 {phase.p99_ms:.0f} ms (seen {phase.seen_p50_ms:.0f} / {phase.seen_p99_ms:.0f})"
+    if (
+        phase.p50_ms is not None
+        and phase.p99_ms is not None
+        and phase.seen_p50_ms is not None
+        and phase.seen_p99_ms is not None
+    ):
+        speed = (
+            f"p50 {phase.p50_ms:.0f} p99 {phase.p99_ms:.0f} ms (seen {phase.seen_p50_ms:.0f} /"
+            f" {phase.seen_p99_ms:.0f})"
+        )
     else:
         speed = f"{phase.records} records in {phase.seconds:.1f} s = {phase.rate / 1000:.0f} k/s"
-    spans = " ".join(f"{topic} {first:.1f}-{last:.1f}s" for topic, (first, last) in phase.spans.items())
+    spans = " ".join(
+        f"{topic} {first:.1f}-{last:.1f}s" for topic, (first, last) in phase.spans.items()
+    )
     memory = f"PSS {phase.peak_pss_mib:.0f} RSS {phase.peak_rss_mib:.0f} MiB"
-    return f"{speed}, CPU {phase.cpu_s:.1f} s (broker {phase.broker_cpu_s:.1f}, others {phase.others_cpu_s:.1f}) {phase.cpu_by_process}, {memory}, {phase.verdict} {spans} {phase.note}".rstrip()
+    return (
+        f"{speed}, CPU {phase.cpu_s:.1f} s (broker {phase.broker_cpu_s:.1f}, others"
+        f" {phase.others_cpu_s:.1f}) {phase.cpu_by_process}, {memory}, {phase.verdict} {spans}"
+        f" {phase.note}".rstrip()
+    )

@@ -31,12 +31,21 @@ class Running:
         """Starts it; ``folder`` gets its state and its log."""
         self.system = system
         self.log = folder / "system.log"
-        command, environment = _pyspark(job, kafka, folder) if system == "pyspark" else _anabranch(system, job, kafka, folder)
+        command, environment = (
+            _pyspark(job, kafka, folder)
+            if system == "pyspark"
+            else _anabranch(system, job, kafka, folder)
+        )
         self.command = command
         self.started_s = time.time()
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=folder, start_new_session=True
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=folder,
+                start_new_session=True,
             )
 
     @property
@@ -51,7 +60,10 @@ class Running:
             Unavailable: it has ended.
         """
         if self._process.poll() is not None:
-            message = f"{self.system} ended with {self._process.returncode}: {self.log.read_text()[-3_000:]}"
+            message = (
+                f"{self.system} ended with {self._process.returncode}:"
+                f" {self.log.read_text()[-3_000:]}"
+            )
             raise Unavailable(message)
 
     def await_ready(self) -> float:
@@ -62,11 +74,18 @@ class Running:
         """
         while time.time() - self.started_s < _READY_TIMEOUT_S:
             self.check_alive()
-            if any(line.split(" ")[0].strip(":") == "ready" for line in self.log.read_text(errors="replace").splitlines() if line):
+            if any(
+                line.split(" ")[0].strip(":") == "ready"
+                for line in self.log.read_text(errors="replace").splitlines()
+                if line
+            ):
                 return time.time() - self.started_s
             time.sleep(0.05)
         self.stop()
-        message = f"{self.system} was not ready within {_READY_TIMEOUT_S:g} s: {self.log.read_text()[-3_000:]}"
+        message = (
+            f"{self.system} was not ready within {_READY_TIMEOUT_S:g} s:"
+            f" {self.log.read_text()[-3_000:]}"
+        )
         raise Unavailable(message)
 
     def stop(self) -> None:
@@ -109,11 +128,25 @@ def _pyspark(job: Job, kafka: str, folder: Path) -> tuple[list[str], dict[str, s
     return command, {name: value for name, value in os.environ.items() if name not in hidden}
 
 
-def _anabranch(system: System, job: Job, kafka: str, folder: Path) -> tuple[list[str], dict[str, str]]:
+def _anabranch(
+    system: System, job: Job, kafka: str, folder: Path
+) -> tuple[list[str], dict[str, str]]:
     jobs = folder / "jobs"
     shutil.copytree(_HERE / "jobs", jobs, ignore=shutil.ignore_patterns("__pycache__"))
     pipeline = jobs / f"{job}.yaml"
     pipeline.write_text(pipeline.read_text().replace("replicas: 1", f"replicas: {system[-1]}"))
     executable = Path(sys.executable).parent / "anabranch"
-    command = [str(executable), "up", "-f", str(pipeline), "--kafka", kafka, "--state-dir", str(folder / "state")]
-    return command, {"ANABRANCH_SPARK_COMPILERS": "full", **os.environ}  # warm phases are what long streams see
+    command = [
+        str(executable),
+        "up",
+        "-f",
+        str(pipeline),
+        "--kafka",
+        kafka,
+        "--state-dir",
+        str(folder / "state"),
+    ]
+    return command, {
+        "ANABRANCH_SPARK_COMPILERS": "full",
+        **os.environ,
+    }  # warm phases are what long streams see

@@ -1,4 +1,6 @@
-"""The records of the benchmark and, computed with polars, the results that a correct system makes of them."""
+"""The records of the benchmark and, computed with polars, the results that a correct system
+makes of them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ JITTER_MS: Final = 50
 EVENT_TIME_MS: Final = 100_000
 """Event time that a backlog spans."""
 ENDER_AFTER_MS: Final = 30_000
-"""A backlog is followed by one record per partition so much later: without it no system could close the last windows."""
+"""A backlog is followed by one record per partition so much later: without it no system could
+close the last windows.
+"""
 
 _SCHEMAS: Final[dict[Job, dict[str, type[pl.DataType]]]] = {
     "stateless": {"time": pl.Int64, "seq": pl.Int64, "region": pl.Int64, "scaled": pl.Int64},
@@ -34,12 +38,17 @@ _SCHEMAS: Final[dict[Job, dict[str, type[pl.DataType]]]] = {
         "total": pl.Int64,
     },
 }
-_KEYS: Final[dict[Job, list[str]]] = {"stateless": ["seq"], "windowed": ["region", "site", "device", "window_start"]}
+_KEYS: Final[dict[Job, list[str]]] = {
+    "stateless": ["seq"],
+    "windowed": ["region", "site", "device", "window_start"],
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How results differ from the expected ones. ``lost`` counts input records that no result accounts for."""
+    """How results differ from the expected ones. ``lost`` counts input records that no result
+    accounts for.
+    """
 
     expected: int
     missing: int
@@ -54,7 +63,9 @@ class Verdict:
 
 
 def readings(times: np.ndarray) -> pl.DataFrame:
-    """Readings with the given event times (ms); everything else follows from the record's number."""
+    """Readings with the given event times (ms); everything else follows from the record's
+    number.
+    """
     number = np.arange(len(times), dtype=np.uint64)
     mixed = (number * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(24)
     return pl.DataFrame(
@@ -90,7 +101,9 @@ def expected(job: Job, frame: pl.DataFrame) -> pl.DataFrame:
     """The results of ``frame``."""
     if job == "stateless":
         kept = frame.filter(pl.col("value") % 2 == 0)
-        result = kept.select("time", "seq", "region", (pl.col("value").cast(pl.Int64) * 3 + 1).alias("scaled"))
+        result = kept.select(
+            "time", "seq", "region", (pl.col("value").cast(pl.Int64) * 3 + 1).alias("scaled")
+        )
     else:
         start = (pl.col("time") // WINDOW_MS * WINDOW_MS).alias("window_start")
         result = frame.group_by("region", "site", "device", start).agg(
@@ -120,6 +133,12 @@ def compare(job: Job, wanted: pl.DataFrame, got: pl.DataFrame) -> Verdict:
     if job == "stateless":
         lost = missing.height
     else:
-        both = wanted.join(once.select(*keys, pl.col("records").alias("counted")), on=keys, how="left")
-        lost = int(both.select((pl.col("records") - pl.col("counted").fill_null(0)).clip(lower_bound=0).sum()).item())
+        both = wanted.join(
+            once.select(*keys, pl.col("records").alias("counted")), on=keys, how="left"
+        )
+        lost = int(
+            both.select(
+                (pl.col("records") - pl.col("counted").fill_null(0)).clip(lower_bound=0).sum()
+            ).item()
+        )
     return Verdict(wanted.height, missing.height, got.height - once.height, wrong.height, lost)

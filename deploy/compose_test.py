@@ -1,9 +1,11 @@
-"""Tries docker-compose.yml for real: up, records in, results out and compared with the oracle, a service killed, down.
+"""Tries docker-compose.yml for real: up, records in, results out and compared with the oracle, a
+service killed, down.
 
     python -m deploy.compose_test
 
-Uses a project name, ports and volumes of its own, and removes them at the end. Prints one line per check and counts them. Without a docker engine it
-says so, counts the checks as skipped and ends with 0: the same services run without containers in the integration tests.
+Uses a project name, ports and volumes of its own, and removes them at the end. Prints one line per
+check and counts them. Without a docker engine it says so, counts the checks as skipped and ends
+with 0: the same services run without containers in the integration tests.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ class Checks:
         self.failed = 0
 
     def run(self, name: str, check: Callable[[], str | None]) -> bool:
-        """``check`` raises AssertionError or CalledProcessError when it fails; what it returns is printed."""
+        """``check`` raises AssertionError or CalledProcessError when it fails; what it
+        returns is printed.
+        """
         begun = time.monotonic()
         try:
             note = check()
@@ -61,7 +65,10 @@ class Checks:
             print(f"FAIL {name}: {error}{os.linesep + said[-3_000:] if said else ''}", flush=True)
             return False
         self.passed += 1
-        print(f"PASS {name} ({time.monotonic() - begun:.1f} s){': ' + note if note else ''}", flush=True)
+        print(
+            f"PASS {name} ({time.monotonic() - begun:.1f} s){': ' + note if note else ''}",
+            flush=True,
+        )
         return True
 
 
@@ -74,22 +81,41 @@ class Deployment:
 
     def __init__(self) -> None:
         self.port = free_port()
-        self._environment = os.environ | {"COMPOSE_PROJECT_NAME": PROJECT, "ANABRANCH_KAFKA_PORT": str(self.port)}
+        self._environment = os.environ | {
+            "COMPOSE_PROJECT_NAME": PROJECT,
+            "ANABRANCH_KAFKA_PORT": str(self.port),
+        }
 
     def compose(self, *arguments: str, timeout_s: float = 60) -> str:
         """Output of ``docker compose ARGUMENTS``."""
         command = ["docker", "compose", *arguments]
-        done = subprocess.run(command, cwd=ROOT, env=self._environment, check=True, capture_output=True, text=True, timeout=timeout_s)
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=self._environment,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
         return done.stdout
 
     def containers(self) -> list[dict[str, str]]:
         """All containers of the project, as compose describes them."""
-        return [json.loads(line) for line in self.compose("ps", "--all", "--format", "json").splitlines() if line.startswith("{")]
+        return [
+            json.loads(line)
+            for line in self.compose("ps", "--all", "--format", "json").splitlines()
+            if line.startswith("{")
+        ]
 
     def inspect(self, service: str, template: str) -> str:
         """One fact about the container of ``service``."""
         labels = {"project": PROJECT, "service": service}
-        filters = [part for name, value in labels.items() for part in ("--filter", f"label=com.docker.compose.{name}={value}")]
+        filters = [
+            part
+            for name, value in labels.items()
+            for part in ("--filter", f"label=com.docker.compose.{name}={value}")
+        ]
         identifier = _output(["docker", "ps", "--all", "--quiet", *filters]).strip()
         return _output(["docker", "inspect", "--format", template, identifier]).strip()
 
@@ -104,7 +130,9 @@ class Results:
 
     def __init__(self, kafka: str, topic: str) -> None:
         self.delivered: list[Delivered] = []
-        self._reader = TopicReader(kafka, topic, lambda message: self.delivered.append(delivered(message)))
+        self._reader = TopicReader(
+            kafka, topic, lambda message: self.delivered.append(delivered(message))
+        )
         self._reader.start()
 
     def wait_for(self, count: int, seconds_max: float) -> None:
@@ -121,36 +149,47 @@ class Results:
 
 def write_traffic(kafka: str, start_ms: int, duration_ms: int, seed: int) -> pl.DataFrame:
     """Write the reports of ``duration_ms`` at once; returns those that count."""
-    traffic = Traffic(start_ms=start_ms, end_ms=start_ms + duration_ms, rate=400, seed=seed, has_late=False)
+    traffic = Traffic(
+        start_ms=start_ms, end_ms=start_ms + duration_ms, rate=400, seed=seed, has_late=False
+    )
     return TrafficWriter(kafka, JOB.topics).run(traffic, is_paced=False, closing_ms=3_000).reports()
 
 
 def check_results(results: Results, reports: pl.DataFrame) -> str:
     """Wait for as many results as the oracle has, and a little longer; compare them."""
-    expected = answers(reports, ["tolls"], JOB.window_ms, JOB.free_vehicles, JOB.free_speed)["tolls"]
+    expected = answers(reports, ["tolls"], JOB.window_ms, JOB.free_vehicles, JOB.free_speed)[
+        "tolls"
+    ]
     results.wait_for(len(expected) - 1, RESULTS_S_MAX)
     results.wait_for(len(expected), EXTRA_S)
-    comparison = compare(results_of("tolls", expected, JOB.bucket_ms, JOB.partitions), results.delivered)
+    comparison = compare(
+        results_of("tolls", expected, JOB.bucket_ms, JOB.partitions), results.delivered
+    )
     assert comparison.is_equal(), f"{comparison}"
     return f"{comparison.delivered} results, 0 missing, 0 duplicated, 0 wrong"
 
 
 def check_state(deployment: Deployment) -> str:
-    """Every container runs and is healthy; the one-shot has ended well. One that is just being restarted gets its time."""
+    """Every container runs and is healthy; the one-shot has ended well. One that is just
+    being restarted gets its time.
+    """
     end = time.monotonic() + HEALTHY_S_MAX
     while True:
         containers = deployment.containers()
         wrong = [
             f"{each['Service']}: {each['State']} {each.get('Health', '')}"
             for each in containers
-            if each["Service"] != "topics" and (each["State"], each.get("Health")) != ("running", "healthy")
+            if each["Service"] != "topics"
+            and (each["State"], each.get("Health")) != ("running", "healthy")
         ]
         if not wrong or time.monotonic() > end:
             break
         time.sleep(1.0)
     assert not wrong, ", ".join(wrong)
     assert deployment.inspect("topics", "{{.State.ExitCode}}") == "0"
-    restarts = sum(int(deployment.inspect(service, "{{.RestartCount}}")) for service in deployment.services())
+    restarts = sum(
+        int(deployment.inspect(service, "{{.RestartCount}}")) for service in deployment.services()
+    )
     return f"{len(containers)} containers, {restarts} restarts"
 
 
@@ -158,20 +197,30 @@ def check_rights(deployment: Deployment) -> str:
     """Plain users, read-only file systems, memory limits."""
     for service in deployment.services():
         assert deployment.inspect(service, "{{.Config.User}}") == UID, service
-        assert deployment.inspect(service, "{{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}") == "true [ALL]", service
-    limits = {each["Service"]: int(deployment.inspect(each["Service"], "{{.HostConfig.Memory}}")) for each in deployment.containers()}
+        assert (
+            deployment.inspect(service, "{{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}")
+            == "true [ALL]"
+        ), service
+    limits = {
+        each["Service"]: int(deployment.inspect(each["Service"], "{{.HostConfig.Memory}}"))
+        for each in deployment.containers()
+    }
     assert all(limits.values()), f"without a limit: {limits}"
     return f"limits sum up to {sum(limits.values()) / 2**30:.1f} GiB"
 
 
 def memory_in_use() -> str:
     """What the containers use now."""
-    lines = _output(["docker", "stats", "--no-stream", "--format", "{{.Name}} {{.MemUsage}}"]).splitlines()
+    lines = _output(
+        ["docker", "stats", "--no-stream", "--format", "{{.Name}} {{.MemUsage}}"]
+    ).splitlines()
     return "; ".join(line.removeprefix(f"{PROJECT}-") for line in lines if line.startswith(PROJECT))
 
 
 def check_restart(deployment: Deployment, service: str) -> str:
-    """SIGKILL every process in the container but its init: the restart policy brings the service back, healthy."""
+    """SIGKILL every process in the container but its init: the restart policy brings the
+    service back, healthy.
+    """
     before = int(deployment.inspect(service, "{{.RestartCount}}"))
     deployment.compose("exec", "-T", service, "sh", "-c", "kill -9 -1 || true")
     end = time.monotonic() + HEALTHY_S_MAX
@@ -180,7 +229,10 @@ def check_restart(deployment: Deployment, service: str) -> str:
         if is_new and deployment.inspect(service, "{{.State.Health.Status}}") == "healthy":
             return "restarted"
         time.sleep(0.5)
-    message = f"not healthy again within {HEALTHY_S_MAX} s: {deployment.inspect(service, '{{json .State}}')}"
+    message = (
+        f"not healthy again within {HEALTHY_S_MAX} s:"
+        f" {deployment.inspect(service, '{{json .State}}')}"
+    )
     raise AssertionError(message)
 
 
@@ -202,9 +254,14 @@ CHECKS: Final = 11
 def run_checks(deployment: Deployment, checks: Checks) -> None:
     """All checks in order; ends early where the rest could not pass."""
     checks.run("the compose file is valid", lambda: deployment.compose("config", "--quiet"))
-    if not checks.run("the image builds", lambda: deployment.compose("build", timeout_s=1_800) and None):
+    if not checks.run(
+        "the image builds", lambda: deployment.compose("build", timeout_s=1_800) and None
+    ):
         return
-    if not checks.run("up --wait: everything is healthy", lambda: deployment.compose("up", "--detach", "--wait", timeout_s=UP_S_MAX)):
+    if not checks.run(
+        "up --wait: everything is healthy",
+        lambda: deployment.compose("up", "--detach", "--wait", timeout_s=UP_S_MAX),
+    ):
         return
     checks.run("all containers run, the topics are made", lambda: check_state(deployment))
     checks.run("plain users, read-only, limited", lambda: check_rights(deployment))
@@ -212,11 +269,18 @@ def run_checks(deployment: Deployment, checks: Checks) -> None:
     results = Results(kafka, JOB.outputs["tolls"])
     start_ms = (time.time_ns() // 1_000_000 // JOB.window_ms - 9) * JOB.window_ms
     reports = write_traffic(kafka, start_ms, 3 * JOB.window_ms, seed=1)
-    checks.run("records in, results out, equal to the oracle", lambda: check_results(results, reports))
+    checks.run(
+        "records in, results out, equal to the oracle", lambda: check_results(results, reports)
+    )
     second = write_traffic(kafka, start_ms + 4 * JOB.window_ms, 3 * JOB.window_ms, seed=2)
     for service in KILLED:
-        checks.run(f"{service} comes back after SIGKILL", lambda service=service: check_restart(deployment, service))  # type: ignore[misc]
-    checks.run("still equal to the oracle", lambda: check_results(results, pl.concat([reports, second])))
+        checks.run(
+            f"{service} comes back after SIGKILL",
+            lambda service=service: check_restart(deployment, service),  # type: ignore[misc]
+        )
+    checks.run(
+        "still equal to the oracle", lambda: check_results(results, pl.concat([reports, second]))
+    )
     results.close()
     print(f"memory: {memory_in_use()}")
     checks.run("all services stop cleanly", lambda: check_stop(deployment))
@@ -226,7 +290,10 @@ def engine() -> str | None:
     """Why there is no docker engine to try it with; None if there is one."""
     if shutil.which("docker") is None:
         return "no docker client on the path"
-    for command in (["docker", "version", "--format", "{{.Server.Version}}"], ["docker", "compose", "version"]):
+    for command in (
+        ["docker", "version", "--format", "{{.Server.Version}}"],
+        ["docker", "compose", "version"],
+    ):
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
         except subprocess.TimeoutExpired:
@@ -248,8 +315,13 @@ def main() -> int:
         if checks.failed:
             print(deployment.compose("logs", "--no-color", "--tail", "40", *deployment.services()))
     finally:
-        deployment.compose("down", "--volumes", "--remove-orphans", "--timeout", "15", timeout_s=180)
-    print(f"{checks.passed} passed, {checks.failed} failed, {CHECKS - checks.passed - checks.failed} not run")
+        deployment.compose(
+            "down", "--volumes", "--remove-orphans", "--timeout", "15", timeout_s=180
+        )
+    print(
+        f"{checks.passed} passed, {checks.failed} failed, {CHECKS - checks.passed - checks.failed}"
+        " not run"
+    )
     return 0 if checks.failed == 0 and checks.passed == CHECKS else 1
 
 

@@ -1,7 +1,9 @@
-"""Is the service in this container ready? Exit code 0 if ``/readyz`` answers 200; for health checks.
+"""Is the service in this container ready? Exit code 0 if ``/readyz`` answers 200; for health
+checks.
 
-Imports next to nothing and is run with ``python -I -S``: a health check that is run every few seconds in every container must cost
-milliseconds, where a JVM or the service's own libraries would cost seconds.
+Imports next to nothing and is run with ``python -I -S``: a health check that is run every few
+seconds in every container must cost milliseconds, where a JVM or the service's own libraries would
+cost seconds.
 """
 
 import os
@@ -11,7 +13,9 @@ import sys
 TIMEOUT_S = 3.0
 
 try:
-    with socket.create_connection(("127.0.0.1", int(os.environ["ANABRANCH_METRICS_PORT"])), TIMEOUT_S) as connection:
+    with socket.create_connection(
+        ("127.0.0.1", int(os.environ["ANABRANCH_METRICS_PORT"])), TIMEOUT_S
+    ) as connection:
         connection.settimeout(TIMEOUT_S)
         connection.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
         answer = connection.recv(64)

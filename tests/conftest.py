@@ -17,7 +17,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Properties are not traced: what the unit tests leave uncovered shall show, whatever chance finds."""
+    """Properties are not traced: what the unit tests leave uncovered shall show, whatever
+    chance finds.
+    """
     for item in items:
         if item.nodeid.startswith("tests/properties/"):
             item.add_marker(pytest.mark.no_cover)
@@ -25,7 +27,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real broker, one for the whole session. Tests that stop a broker start their own."""
+    """The address of a real broker, one for the whole session. Tests that stop a broker start
+    their own.
+    """
     with broker(tmp_path_factory.mktemp("kafka")) as address:
         yield address
 
@@ -39,5 +43,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def topic_prefix() -> str:
-    """A name that no other test uses, also on a broker that outlives the session. Put it before names of topics and pipelines."""
+    """A name that no other test uses, also on a broker that outlives the session. Put it
+    before names of topics and pipelines.
+    """
     return f"t{uuid.uuid4().hex[:12]}"

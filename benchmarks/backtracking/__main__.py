@@ -1,4 +1,6 @@
-"""``python -m benchmarks.backtracking``: the table of the published system, none / acknowledgement / ASK, at three rates."""
+"""``python -m benchmarks.backtracking``: the table of the published system, none /
+acknowledgement / ASK, at three rates.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,15 @@ class _Receivers:
     """The receiver, and the next one after it was killed."""
 
     def __init__(self, kafka: str, name: str, folder: Path, discipline: Discipline) -> None:
-        self._command = [sys.executable, "-m", "benchmarks.backtracking.receiver", kafka, name, str(folder), discipline.value]
+        self._command = [
+            sys.executable,
+            "-m",
+            "benchmarks.backtracking.receiver",
+            kafka,
+            name,
+            str(folder),
+            discipline.value,
+        ]
         self._ready = folder / "ready"
         self.killed_s = 0.0
         self._process = subprocess.Popen(self._command)
@@ -50,8 +60,18 @@ class _Receivers:
         self._process.wait()
 
 
-def measure(kafka: str, folder: Path, discipline: Discipline, rate: int, calm_s: float, after_s: float, pace_ms: float) -> Figures:
-    """One run: ``calm_s`` without a failure, then the receiver is killed and started again, then ``after_s`` more."""
+def measure(
+    kafka: str,
+    folder: Path,
+    discipline: Discipline,
+    rate: int,
+    calm_s: float,
+    after_s: float,
+    pace_ms: float,
+) -> Figures:
+    """One run: ``calm_s`` without a failure, then the receiver is killed and started again,
+    then ``after_s`` more.
+    """
     name = f"{discipline.value}-{rate}-{time.time_ns()}"
     place = folder / name
     place.mkdir(parents=True)
@@ -60,7 +80,9 @@ def measure(kafka: str, folder: Path, discipline: Discipline, rate: int, calm_s:
     try:
         receivers.wait_ready()
         begin_s = time.time() + 0.5
-        timer = threading.Timer(begin_s + _WARM_S + calm_s - time.time(), receivers.kill_and_restart)
+        timer = threading.Timer(
+            begin_s + _WARM_S + calm_s - time.time(), receivers.kill_and_restart
+        )
         timer.start()
         sender.run(begin_s, rate, _WARM_S + calm_s + after_s, pace_ms)
         timer.join()
@@ -69,19 +91,42 @@ def measure(kafka: str, folder: Path, discipline: Discipline, rate: int, calm_s:
         receivers.kill()
         sender.close()
     return figures(
-        discipline.value, read_received(place / "received"), begin_s=begin_s, rate=rate, warm_s=begin_s + _WARM_S,
-        killed_s=receivers.killed_s, sent=sender.sent, repeated=sender.repeated,
-    )  # fmt: skip
+        discipline.value,
+        read_received(place / "received"),
+        begin_s=begin_s,
+        rate=rate,
+        warm_s=begin_s + _WARM_S,
+        killed_s=receivers.killed_s,
+        sent=sender.sent,
+        repeated=sender.repeated,
+    )
 
 
 def main() -> int:
     """Run. 0: nothing was lost or received twice where something is done about it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.backtracking", description=__doc__)
-    parser.add_argument("--rates", nargs="+", type=int, default=[1_000, 20_000, 200_000], help="tuples per second")
-    parser.add_argument("--disciplines", nargs="+", type=Discipline, choices=list(Discipline), default=list(Discipline))
-    parser.add_argument("--pace-ms", type=float, default=0.0, help="least time between batches; ingestion has APPEND_EVERY_MS")
-    parser.add_argument("--calm", type=float, default=8.0, metavar="SECONDS", help="without a failure")
-    parser.add_argument("--after", type=float, default=6.0, metavar="SECONDS", help="after the receiver was killed")
+    parser.add_argument(
+        "--rates", nargs="+", type=int, default=[1_000, 20_000, 200_000], help="tuples per second"
+    )
+    parser.add_argument(
+        "--disciplines",
+        nargs="+",
+        type=Discipline,
+        choices=list(Discipline),
+        default=list(Discipline),
+    )
+    parser.add_argument(
+        "--pace-ms",
+        type=float,
+        default=0.0,
+        help="least time between batches; ingestion has APPEND_EVERY_MS",
+    )
+    parser.add_argument(
+        "--calm", type=float, default=8.0, metavar="SECONDS", help="without a failure"
+    )
+    parser.add_argument(
+        "--after", type=float, default=6.0, metavar="SECONDS", help="after the receiver was killed"
+    )
     parser.add_argument("--output", type=Path, help="file for the figures, as JSON lines")
     arguments = parser.parse_args()
     exit_on_signals()
@@ -91,7 +136,17 @@ def main() -> int:
     try:
         for rate in arguments.rates:
             for discipline in arguments.disciplines:
-                found.append(measure(kafka.address, folder, discipline, rate, arguments.calm, arguments.after, arguments.pace_ms))
+                found.append(
+                    measure(
+                        kafka.address,
+                        folder,
+                        discipline,
+                        rate,
+                        arguments.calm,
+                        arguments.after,
+                        arguments.pace_ms,
+                    )
+                )
                 print(table(found[-1:]).splitlines()[-1], flush=True)
     finally:
         kafka.stop()
@@ -99,7 +154,13 @@ def main() -> int:
     print(table(found))
     if arguments.output is not None:
         arguments.output.write_text("".join(json.dumps(asdict(each)) + "\n" for each in found))
-    return 0 if all(not (each.lost or each.twice) for each in found if each.discipline != Discipline.NONE) else 1
+    return (
+        0
+        if all(
+            not (each.lost or each.twice) for each in found if each.discipline != Discipline.NONE
+        )
+        else 1
+    )
 
 
 if __name__ == "__main__":

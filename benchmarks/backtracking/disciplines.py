@@ -1,4 +1,5 @@
-"""The parts of a measurement: one sender, one receiver, the project's own reader and writer of blocks and boundary logs between them.
+"""The parts of a measurement: one sender, one receiver, the project's own reader and writer of
+blocks and boundary logs between them.
 
 Only what is done for recovery differs:
 
@@ -40,7 +41,9 @@ from anabranch.runtime.boundary_writer import BoundaryWriter
 
 STREAM: Final = "s"
 RESEND_MS: Final = 1_000
-"""Of the sender that waits for acknowledgements: a time-out that a garbage collection does not reach."""
+"""Of the sender that waits for acknowledgements: a time-out that a garbage collection does
+not reach.
+"""
 _ENTRY: Final = struct.Struct("<qqq")
 
 
@@ -66,7 +69,10 @@ class Received:
 def read_received(path: Path) -> list[Received]:
     """What a receiver noted, whole entries only: it may have been killed."""
     content = path.read_bytes()
-    return [Received(*fields) for fields in _ENTRY.iter_unpack(content[: len(content) // _ENTRY.size * _ENTRY.size])]
+    return [
+        Received(*fields)
+        for fields in _ENTRY.iter_unpack(content[: len(content) // _ENTRY.size * _ENTRY.size])
+    ]
 
 
 def _acks(name: str) -> TopicPartition:
@@ -82,20 +88,28 @@ def create_topics(kafka: str, name: str) -> None:
 
 
 class Sender:
-    """Makes tuples at a rate; tuple number n is due at ``begin_s + n / rate``. Takes what is due, as ingestion does."""
+    """Makes tuples at a rate; tuple number n is due at ``begin_s + n / rate``. Takes what is
+    due, as ingestion does.
+    """
 
     def __init__(self, kafka: str, name: str, discipline: Discipline) -> None:
         log, names, clock = KafkaEventLog(kafka), TopicNames(name), SystemClock()
         self._discipline, self.sent, self.repeated = discipline, 0, 0
-        self._boundary = BoundaryWriter(log, names.boundaries(STREAM), ["0"], "0", "sender", clock, SystemEntropy())
+        self._boundary = BoundaryWriter(
+            log, names.boundaries(STREAM), ["0"], "0", "sender", clock, SystemEntropy()
+        )
         self._epoch = self._boundary.start()
-        self._blocks = BlockWriter(log, names.blocks(STREAM, "0"), "0", self._epoch, SystemEntropy())
+        self._blocks = BlockWriter(
+            log, names.blocks(STREAM, "0"), "0", self._epoch, SystemEntropy()
+        )
         self._acks: LogReader = log.reader(committed=False, headers=False)
         self._acks.assign({_acks(name): 0})
         self._acked = self._batch = 0
 
     def run(self, begin_s: float, rate: int, seconds: float, pace_ms: float) -> None:
-        """Send until ``seconds`` after ``begin_s`` (wall clock); ``pace_ms``: least time from the beginning of a batch to that of the next."""
+        """Send until ``seconds`` after ``begin_s`` (wall clock); ``pace_ms``: least time from
+        the beginning of a batch to that of the next.
+        """
         while (now := time.time()) < begin_s + seconds:
             due = int((now - begin_s) * rate) - self.sent
             if due > 0:
@@ -105,13 +119,21 @@ class Sender:
     def _send(self, rows: int) -> None:
         self._batch += 1
         numbers = pa.array(range(self.sent, self.sent + rows), pa.int64())
-        table = pa.table({"number": numbers, "value": numbers, EVENT_TIME: pa.repeat(pa.scalar(self._batch), rows)})
+        table = pa.table(
+            {
+                "number": numbers,
+                "value": numbers,
+                EVENT_TIME: pa.repeat(pa.scalar(self._batch), rows),
+            }
+        )
         parts = self._blocks.write([(0, self._batch, table)])
         self.sent += rows
         if self._discipline is Discipline.NONE:
             return
         ident = BatchId(f"{self._epoch:012d}-000000", self._batch)
-        self._boundary.append(BoundaryRecord("0", self._epoch, ident, self._boundary.tip(), self._batch, parts))
+        self._boundary.append(
+            BoundaryRecord("0", self._epoch, ident, self._boundary.tip(), self._batch, parts)
+        )
         self._boundary.log_state.forget(self._batch)
         if self._discipline is Discipline.ACK:
             self._wait(parts)
@@ -134,18 +156,24 @@ class Sender:
 
 
 class Receiver:
-    """Reads batches until it is killed. Its position is a small file, replaced after every batch."""
+    """Reads batches until it is killed. Its position is a small file, replaced after every
+    batch.
+    """
 
     def __init__(self, kafka: str, name: str, folder: Path) -> None:
         self._log, self._name, self._names = KafkaEventLog(kafka), name, TopicNames(name)
-        self._blocks = BlockReader(self._log, lambda replica: self._names.blocks(STREAM, replica), SystemClock())
+        self._blocks = BlockReader(
+            self._log, lambda replica: self._names.blocks(STREAM, replica), SystemClock()
+        )
         self._position_file = folder / "position"
         self._received = (folder / "received").open("ab", buffering=0)
         self._position = int(self._position_file.read_text()) if self._position_file.exists() else 0
 
     def run(self, discipline: Discipline) -> None:
         """Never returns."""
-        {Discipline.NONE: self._none, Discipline.ACK: self._ack, Discipline.ASK: self._ask}[discipline]()
+        {Discipline.NONE: self._none, Discipline.ACK: self._ack, Discipline.ASK: self._ask}[
+            discipline
+        ]()
 
     def _take(self, table: pa.Table) -> None:
         first = table.column("number")[0].as_py()

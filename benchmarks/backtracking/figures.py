@@ -24,7 +24,9 @@ class Figures:
     first_s: float
     """From the kill to the first batch that the next receiver takes."""
     caught_up_s: float
-    """From the kill to the first batch that is no later than batches were before it; nan: none was."""
+    """From the kill to the first batch that is no later than batches were before it; nan:
+    none was.
+    """
     lost: int
     """Tuples that were sent and never received."""
     twice: int
@@ -35,12 +37,23 @@ class Figures:
 
 def latencies_ms(received: list[Received], begin_s: float, rate: int) -> np.ndarray:
     """Of every tuple: from when it was due to when the receiver had it."""
-    parts = [r.at_us / 1000 - 1000 * (begin_s + np.arange(r.first, r.first + r.rows) / rate) for r in received]
+    parts = [
+        r.at_us / 1000 - 1000 * (begin_s + np.arange(r.first, r.first + r.rows) / rate)
+        for r in received
+    ]
     return np.concatenate(parts) if parts else np.empty(0)
 
 
 def figures(
-    discipline: str, received: list[Received], *, begin_s: float, rate: int, warm_s: float, killed_s: float, sent: int, repeated: int
+    discipline: str,
+    received: list[Received],
+    *,
+    begin_s: float,
+    rate: int,
+    warm_s: float,
+    killed_s: float,
+    sent: int,
+    repeated: int,
 ) -> Figures:
     """``warm_s`` and ``killed_s``: the part without a failure, wall clock."""
     calm = [r for r in received if warm_s * 1e6 <= r.at_us < killed_s * 1e6]
@@ -52,21 +65,32 @@ def figures(
     for r in received:
         counts[r.first : r.first + r.rows] += 1
     return Figures(
-        discipline, rate, sum(r.rows for r in calm) / (killed_s - warm_s), float(p50), float(p95), float(p99),
-        after[0].at_us / 1e6 - killed_s if after else np.nan, caught_up[0].at_us / 1e6 - killed_s if caught_up else np.nan,
-        int((counts == 0).sum()), int((counts > 1).sum()), repeated,
-    )  # fmt: skip
+        discipline,
+        rate,
+        sum(r.rows for r in calm) / (killed_s - warm_s),
+        float(p50),
+        float(p95),
+        float(p99),
+        after[0].at_us / 1e6 - killed_s if after else np.nan,
+        caught_up[0].at_us / 1e6 - killed_s if caught_up else np.nan,
+        int((counts == 0).sum()),
+        int((counts > 1).sum()),
+        repeated,
+    )
 
 
 def table(rows: list[Figures]) -> str:
     """As Markdown."""
     lines = [
-        "| rate (tuples/s) | discipline | throughput (tuples/s) | p50 (ms) | p95 (ms) | p99 (ms) | first result (s) | caught up (s) | lost | twice |",
+        (
+            "| rate (tuples/s) | discipline | throughput (tuples/s) | p50 (ms) | p95 (ms) | p99"
+            " (ms) | first result (s) | caught up (s) | lost | twice |"
+        ),
         "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
-        f"| {r.rate:,} | {r.discipline} | {r.throughput:,.0f} | {r.p50_ms:.0f} | {r.p95_ms:.0f} | {r.p99_ms:.0f} | {r.first_s:.2f} | "
-        f"{r.caught_up_s:.2f} | {r.lost:,} | {r.twice:,} |"
+        f"| {r.rate:,} | {r.discipline} | {r.throughput:,.0f} | {r.p50_ms:.0f} | {r.p95_ms:.0f} |"
+        f" {r.p99_ms:.0f} | {r.first_s:.2f} | {r.caught_up_s:.2f} | {r.lost:,} | {r.twice:,} |"
         for r in rows
     ]
     return "\n".join(lines).replace("nan", "-")

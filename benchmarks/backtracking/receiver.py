@@ -1,4 +1,6 @@
-"""``python -m benchmarks.backtracking.receiver KAFKA NAME FOLDER DISCIPLINE``: a receiver, which is killed."""
+"""``python -m benchmarks.backtracking.receiver KAFKA NAME FOLDER DISCIPLINE``: a receiver,
+which is killed.
+"""
 
 from __future__ import annotations
 

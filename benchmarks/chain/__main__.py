@@ -1,7 +1,9 @@
-"""``python -m benchmarks.chain``: starts the pipeline with ``anabranch up``, feeds it, follows its live topic, and prints one line per run.
+"""``python -m benchmarks.chain``: starts the pipeline with ``anabranch up``, feeds it, follows its
+live topic, and prints one line per run.
 
-The delay of a window is from its end to the broker's time of its first result on the live topic. Everything runs on this machine: the figures are
-those of the whole, traffic left out. ``--anabranch`` runs another installation, to compare two versions side by side.
+The delay of a window is from its end to the broker's time of its first result on the live topic.
+Everything runs on this machine: the figures are those of the whole, traffic left out.
+``--anabranch`` runs another installation, to compare two versions side by side.
 """
 
 from __future__ import annotations
@@ -60,8 +62,9 @@ class Figures:
         known = sorted(self.delays_ms.values())
         ages = f"{median(known) / 1_000:.2f} / {known[-1] / 1_000:.2f} s" if known else "none"
         return (
-            f"ready {self.ready_s:.1f} s; idle {self.idle_cores:.2f} core; {len(known)} windows, delay p50 / max {ages}; "
-            f"load {self.load_cores:.2f} core; {self.memory_gib:.2f} GiB; wrong {self.wrong}"
+            f"ready {self.ready_s:.1f} s; idle {self.idle_cores:.2f} core; {len(known)} windows,"
+            f" delay p50 / max {ages}; load {self.load_cores:.2f} core; {self.memory_gib:.2f} GiB;"
+            f" wrong {self.wrong}"
         )
 
 
@@ -89,7 +92,13 @@ class Traffic(threading.Thread):
                     key = (time_ms // _WINDOW_MS * _WINDOW_MS + _WINDOW_MS, shop, product, channel)
                     self.truth[key] += value
                     self.counts[key] += 1
-                sale = {"shop": shop, "product": product, "channel": channel, "value": value, "time": time_ms}
+                sale = {
+                    "shop": shop,
+                    "product": product,
+                    "channel": channel,
+                    "value": value,
+                    "time": time_ms,
+                }
                 held[source].append(json.dumps(sale).encode())
                 written += 1
             self._send(held)
@@ -98,7 +107,9 @@ class Traffic(threading.Thread):
         for source in _SOURCES:
             for partition in range(2):
                 end = str(int(time.time() * 1_000) + 2 * _WINDOW_MS).encode()
-                self._producer.produce(f"chain.in.{source}", partition=partition, headers=[(_HEARTBEAT, end)])
+                self._producer.produce(
+                    f"chain.in.{source}", partition=partition, headers=[(_HEARTBEAT, end)]
+                )
         self._producer.flush(30)
 
     def _send(self, held: dict[str, list[bytes]]) -> None:
@@ -115,10 +126,19 @@ class Traffic(threading.Thread):
         self.join()
 
 
-def _messages(kafka: str, topic: str, partitions: int = 2) -> Iterator[tuple[dict[str, str], bytes | None, int]]:
-    """(headers, value, the broker's time in ms) of all that is there, and of what comes; a pause gives nothing for a moment."""
+def _messages(
+    kafka: str, topic: str, partitions: int = 2
+) -> Iterator[tuple[dict[str, str], bytes | None, int]]:
+    """(headers, value, the broker's time in ms) of all that is there, and of what comes; a
+    pause gives nothing for a moment.
+    """
     reader = Consumer(
-        {"bootstrap.servers": kafka, "group.id": "anabranch.unused", "isolation.level": "read_committed", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": kafka,
+            "group.id": "anabranch.unused",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
     )
     reader.assign([KafkaPartition(topic, partition, 0) for partition in range(partitions)])
     try:
@@ -138,7 +158,9 @@ def _cpu_s(pid: int) -> float:
 
 
 @contextmanager
-def _running(program: str, folder: Path, replicas: int) -> Iterator[tuple[subprocess.Popen[bytes], str, float]]:
+def _running(
+    program: str, folder: Path, replicas: int
+) -> Iterator[tuple[subprocess.Popen[bytes], str, float]]:
     """(the supervisor, Kafka's address, seconds until ready)."""
     for name in ("functions.py", "sale.avsc", "pipeline.yaml"):
         shutil.copy(_HERE / name, folder)
@@ -147,7 +169,11 @@ def _running(program: str, folder: Path, replicas: int) -> Iterator[tuple[subpro
     log = folder / "up.log"
     begun = time.monotonic()
     with log.open("wb") as output:
-        process = subprocess.Popen([program, "up", "-f", str(file), "--state-dir", str(folder / "state")], stdout=output, stderr=output)
+        process = subprocess.Popen(
+            [program, "up", "-f", str(file), "--state-dir", str(folder / "state")],
+            stdout=output,
+            stderr=output,
+        )
     try:
         while not (said := re.search(r"^ready +kafka (\S+)", log.read_text(), re.MULTILINE)):
             if process.poll() is not None or time.monotonic() - begun > _START_S_MAX:
@@ -188,7 +214,9 @@ def run(program: str, given: argparse.Namespace) -> Figures:
 
 
 def _judge(kafka: str, traffic: Traffic, found: Figures, span_s: tuple[float, float]) -> None:
-    """Read both topics: delays of windows that end within ``span_s``, and whether each corrected result is right, once."""
+    """Read both topics: delays of windows that end within ``span_s``, and whether each
+    corrected result is right, once.
+    """
     last = max(traffic.truth)[0]
     first_shown: dict[int, int] = {}
     deadline = time.monotonic() + _DRAIN_S_MAX
@@ -198,7 +226,9 @@ def _judge(kafka: str, traffic: Traffic, found: Figures, span_s: tuple[float, fl
         if value is not None:
             row = json.loads(value)
             corrected[
-                (int(headers["anabranch-event-time"]), row["shop"], row["product"], row["channel"]), row["sales"], row["revenue"]
+                (int(headers["anabranch-event-time"]), row["shop"], row["product"], row["channel"]),
+                row["sales"],
+                row["revenue"],
             ] += 1
         elif corrected.total() >= wanted.total() or time.monotonic() > deadline:
             break
@@ -208,26 +238,53 @@ def _judge(kafka: str, traffic: Traffic, found: Figures, span_s: tuple[float, fl
             first_shown.setdefault(int(headers["anabranch-event-time"]), at_ms)
         elif value is None and not headers and (last in first_shown or time.monotonic() > deadline):
             break
-    found.delays_ms = {end: at - end for end, at in first_shown.items() if span_s[0] <= end / 1_000 <= span_s[1]}
+    found.delays_ms = {
+        end: at - end for end, at in first_shown.items() if span_s[0] <= end / 1_000 <= span_s[1]
+    }
 
 
 def main() -> int:
     """Runs of each program in turn; exit code 1 if a result was wrong."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chain", description=__doc__)
     parser.add_argument(
-        "--anabranch", action="append", metavar="PROGRAM", help="an installation to run; may be repeated (default: this one)"
+        "--anabranch",
+        action="append",
+        metavar="PROGRAM",
+        help="an installation to run; may be repeated (default: this one)",
     )
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--rate", type=int, default=950, help="records per second (default 950)")
-    parser.add_argument("--idle", type=float, default=10.0, metavar="S", help="without input, before the traffic (default 10)")
     parser.add_argument(
-        "--skip", type=float, default=5.0, metavar="S", help="windows that end in the first seconds do not count (default 5)"
+        "--idle",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="without input, before the traffic (default 10)",
     )
-    parser.add_argument("--warm", type=float, default=20.0, metavar="S", help="processor time counts from then on (default 20)")
-    parser.add_argument("--seconds", type=float, default=40.0, help="of traffic after that (default 40)")
     parser.add_argument(
-        "--pause", type=float, default=0.0, metavar="S", help="so long one source is silent in the middle (default: not at all)"
+        "--skip",
+        type=float,
+        default=5.0,
+        metavar="S",
+        help="windows that end in the first seconds do not count (default 5)",
+    )
+    parser.add_argument(
+        "--warm",
+        type=float,
+        default=20.0,
+        metavar="S",
+        help="processor time counts from then on (default 20)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=40.0, help="of traffic after that (default 40)"
+    )
+    parser.add_argument(
+        "--pause",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="so long one source is silent in the middle (default: not at all)",
     )
     given = parser.parse_args()
     exit_on_signals()

@@ -1,1 +1,3 @@
-"""The published experiments about delay and inconsistency under failures (Borealis' Delay, Process, and Correct), on real processes and in virtual time."""
+"""The published experiments about delay and inconsistency under failures (Borealis' Delay,
+Process, and Correct), on real processes and in virtual time.
+"""

@@ -1,4 +1,6 @@
-"""A chain of stages as a user would run it: pipeline file, functions, topics, one process per replica."""
+"""A chain of stages as a user would run it: pipeline file, functions, topics, one process per
+replica.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +63,17 @@ def write_pipeline(folder: Path, name: str, session: Session) -> Pipeline:
     folder.mkdir(parents=True, exist_ok=True)
     module = f"functions_{name.replace('-', '_')}"
     (folder / "reading.avsc").write_text(_RECORD)
-    passed = [_PASSED.format(number=number, before=number - 1) for number in range(2, session.nodes + 1)]
+    passed = [
+        _PASSED.format(number=number, before=number - 1) for number in range(2, session.nodes + 1)
+    ]
     (folder / f"{module}.py").write_text("".join([_FUNCTIONS, *passed]))
-    lines = [f"pipeline: {name}", f"bucket: {WIDTH_MS}ms", f"max_delay: {session.max_delay_ms}ms", "partitions: 2", "sources:"]
+    lines = [
+        f"pipeline: {name}",
+        f"bucket: {WIDTH_MS}ms",
+        f"max_delay: {session.max_delay_ms}ms",
+        "partitions: 2",
+        "sources:",
+    ]
     for source in SOURCES:
         lines += [
             f"  {source}:",
@@ -100,8 +110,14 @@ def create_topics(log: EventLog, pipeline: Pipeline) -> None:
     """The internal topics of every stream."""
     admin, names = log.admin(), pipeline.topic_names
     streams = [*pipeline.sources, *pipeline.stages]
-    topics = [TopicSettings(names.boundaries(s), 1) for s in streams] + [TopicSettings(topic, 1) for topic in speakers(pipeline)]
-    topics += [TopicSettings(names.blocks(s, r), pipeline.partitions) for s in streams for r in pipeline.stream_writers(s)]
+    topics = [TopicSettings(names.boundaries(s), 1) for s in streams] + [
+        TopicSettings(topic, 1) for topic in speakers(pipeline)
+    ]
+    topics += [
+        TopicSettings(names.blocks(s, r), pipeline.partitions)
+        for s in streams
+        for r in pipeline.stream_writers(s)
+    ]
     admin.create(topics)
     admin.close()
 
@@ -109,16 +125,31 @@ def create_topics(log: EventLog, pipeline: Pipeline) -> None:
 class ReplicaProcess:
     """``python -m anabranch.processing`` of one replica."""
 
-    def __init__(self, pipeline: Pipeline, name: str, kafka: str, state_dir: Path, memory: str) -> None:
+    def __init__(
+        self, pipeline: Pipeline, name: str, kafka: str, state_dir: Path, memory: str
+    ) -> None:
         state_dir.mkdir(parents=True, exist_ok=True)
         self.name = name
         self._output = state_dir / f"{name}.{len(list(state_dir.glob(f'{name}.*.log')))}.log"
-        command = [sys.executable, "-m", "anabranch.processing", "--pipeline", str(pipeline.path), "--name", name, "--kafka", kafka]
+        command = [
+            sys.executable,
+            "-m",
+            "anabranch.processing",
+            "--pipeline",
+            str(pipeline.path),
+            "--name",
+            name,
+            "--kafka",
+            kafka,
+        ]
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
-                [*command, "--state-dir", str(state_dir)], stdout=output, stderr=output, start_new_session=True,
+                [*command, "--state-dir", str(state_dir)],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
                 env={**os.environ, "ANABRANCH_SPARK_MEMORY": memory},
-            )  # fmt: skip
+            )
 
     @property
     def pid(self) -> int:

@@ -1,4 +1,5 @@
-"""What the published experiments measure, from a trace of boundary records. Pure: the same for real processes and for virtual time.
+"""What the published experiments measure, from a trace of boundary records. Pure: the same for real
+processes and for virtual time.
 
 Definitions, as published, for the output stream of a pipeline:
 
@@ -33,7 +34,9 @@ class Event:
     closed: int
     """The stream is closed up to here: stable, or tentatively by this writer."""
     rows: int
-    """Tuples in the buckets that this record closed: anew if it is stable, by its writer if it is tentative."""
+    """Tuples in the buckets that this record closed: anew if it is stable, by its writer if
+    it is tentative.
+    """
     missing: tuple[str, ...] = ()
 
 
@@ -81,9 +84,13 @@ class FailureFigures:
     tentative_s: float
     """From the first to the last tentative bucket, in seconds of input."""
     done_ms: float | None
-    """From the end of the failure to the end of the corrections. None: nothing to correct, or the corrections did not end (``is_corrected``)."""
+    """From the end of the failure to the end of the corrections. None: nothing to correct, or
+    the corrections did not end (``is_corrected``).
+    """
     speed: float | None = None
-    """Seconds of input that one second of correcting brings: above 1 it catches up. None: nothing was corrected."""
+    """Seconds of input that one second of correcting brings: above 1 it catches up. None:
+    nothing was corrected.
+    """
 
     @property
     def delay_ms(self) -> float:
@@ -135,17 +142,38 @@ def percentile(values: Sequence[float], share: float) -> float:
 def failure_figures(trace: Trace, cut: Cut, *, normal_s: float = 4.0) -> FailureFigures:
     """What the failure ``cut`` did; the ``normal_s`` seconds before it are the normal delay."""
     results = trace.new_results()
-    before = [r.delay_ms for r in results if r.bucket < cut.bucket and cut.at_ms - 1000 * normal_s <= r.at_ms < cut.at_ms]
+    before = [
+        r.delay_ms
+        for r in results
+        if r.bucket < cut.bucket and cut.at_ms - 1000 * normal_s <= r.at_ms < cut.at_ms
+    ]
     tentative = [e for e in trace.events if e.is_tentative and e.at_ms >= cut.at_ms]
     last = max((e.closed for e in tentative), default=0)
-    done_at = next((e.at_ms for e in trace.events if not e.is_tentative and e.closed >= last and e.at_ms >= cut.heal_ms), None)
-    end_ms = (cut.heal_ms if not tentative else float("inf") if done_at is None else done_at) + AFTER_MS
+    done_at = next(
+        (
+            e.at_ms
+            for e in trace.events
+            if not e.is_tentative and e.closed >= last and e.at_ms >= cut.heal_ms
+        ),
+        None,
+    )
+    end_ms = (
+        cut.heal_ms if not tentative else float("inf") if done_at is None else done_at
+    ) + AFTER_MS
     affected = [r for r in results if r.bucket >= cut.bucket and trace.due_ms[r.bucket] <= end_ms]
     made = [r for r in affected if r.is_tentative]
     later = [r.delay_ms for r in made if r.at_ms >= made[0].at_ms + 1000]
-    corrections = [e for e in trace.events if not e.is_tentative and e.at_ms >= cut.heal_ms and e.closed in trace.due_ms]
+    corrections = [
+        e
+        for e in trace.events
+        if not e.is_tentative and e.at_ms >= cut.heal_ms and e.closed in trace.due_ms
+    ]
     corrections = [e for e in corrections if done_at is None or e.at_ms <= done_at]
-    corrected_ms = trace.due_ms[corrections[-1].closed] - trace.due_ms[cut.bucket] if corrections and tentative else 0.0
+    corrected_ms = (
+        trace.due_ms[corrections[-1].closed] - trace.due_ms[cut.bucket]
+        if corrections and tentative
+        else 0.0
+    )
     return FailureFigures(
         seconds=cut.seconds,
         longest_ms=max((r.delay_ms for r in affected), default=0.0),
@@ -155,9 +183,15 @@ def failure_figures(trace: Trace, cut: Cut, *, normal_s: float = 4.0) -> Failure
         later_ms=max(later, default=None),
         correcting_ms=max((r.delay_ms for r in affected if r.at_ms >= cut.heal_ms), default=0.0),
         tentative_rows=sum(e.rows for e in tentative if e.at_ms <= end_ms),
-        tentative_s=(trace.due_ms[made[-1].bucket] - trace.due_ms[made[0].bucket]) / 1000 if made else 0.0,
+        tentative_s=(
+            (trace.due_ms[made[-1].bucket] - trace.due_ms[made[0].bucket]) / 1000 if made else 0.0
+        ),
         done_ms=done_at - cut.heal_ms if tentative and done_at is not None else None,
-        speed=corrected_ms / max(1.0, corrections[-1].at_ms - cut.heal_ms) if corrected_ms > 0 else None,
+        speed=(
+            corrected_ms / max(1.0, corrections[-1].at_ms - cut.heal_ms)
+            if corrected_ms > 0
+            else None
+        ),
     )
 
 
@@ -173,12 +207,22 @@ class DeathFigures:
 
 
 def death_figures(trace: Trace, at_ms: float, *, window_ms: float = 5_000) -> DeathFigures:
-    """Delays of the new results that came in the time before the death at ``at_ms``, and of those due until so long after it."""
+    """Delays of the new results that came in the time before the death at ``at_ms``, and of
+    those due until so long after it.
+    """
     results = trace.new_results()
     before = [r.delay_ms for r in results if at_ms - window_ms <= r.at_ms < at_ms]
-    after = [r.delay_ms for r in results if at_ms <= r.at_ms and trace.due_ms[r.bucket] < at_ms + window_ms]
-    rows = sum(e.rows for e in trace.events if e.is_tentative and at_ms <= e.at_ms < at_ms + window_ms)
-    return DeathFigures(spread(before)[1], spread(before)[2], spread(after)[1], spread(after)[2], rows)
+    after = [
+        r.delay_ms
+        for r in results
+        if at_ms <= r.at_ms and trace.due_ms[r.bucket] < at_ms + window_ms
+    ]
+    rows = sum(
+        e.rows for e in trace.events if e.is_tentative and at_ms <= e.at_ms < at_ms + window_ms
+    )
+    return DeathFigures(
+        spread(before)[1], spread(before)[2], spread(after)[1], spread(after)[2], rows
+    )
 
 
 def told(figures: FailureFigures) -> str:
@@ -187,7 +231,8 @@ def told(figures: FailureFigures) -> str:
     if figures.done_ms is not None:
         done = f"done {figures.done_ms / 1000:.2f} s after the heal"
     return (
-        f"{figures.seconds:.0f} s failure: longest delay {figures.longest_ms:.0f} ms (normal {figures.normal_ms:.0f}, "
-        f"max {figures.normal_max_ms:.0f}), first {figures.first_ms or 0:.0f}, later {figures.later_ms or 0:.0f}, "
-        f"correcting {figures.correcting_ms:.0f}; {figures.tentative_rows} tentative rows; {done}"
+        f"{figures.seconds:.0f} s failure: longest delay {figures.longest_ms:.0f} ms (normal"
+        f" {figures.normal_ms:.0f}, max {figures.normal_max_ms:.0f}), first"
+        f" {figures.first_ms or 0:.0f}, later {figures.later_ms or 0:.0f}, correcting"
+        f" {figures.correcting_ms:.0f}; {figures.tentative_rows} tentative rows; {done}"
     )

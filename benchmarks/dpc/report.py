@@ -24,23 +24,29 @@ _WHY: Final = [
     "## Where real processes are slower than virtual time, and what was done about it",
     "",
     (
-        "- *Between records* is what a batch of Spark takes, at least a bucket; virtual time uses the figure of one node for every node. *Added by each "
-        "node* is a batch and the wait for the next one. In virtual time each node has two cores, as each published node had a machine; here all nodes, "
-        "the broker and the sources share those of one machine, and a failure doubles the queries: branch and successor of every node. Compare the column "
-        "*CPU used*; where it is near 100 %, batches wait for each other."
+        "- *Between records* is what a batch of Spark takes, at least a bucket; virtual time uses"
+        " the figure of one node for every node. *Added by each node* is a batch and the wait for"
+        " the next one. In virtual time each node has two cores, as each published node had a"
+        " machine; here all nodes, the broker and the sources share those of one machine, and a"
+        " failure doubles the queries: branch and successor of every node. Compare the column *CPU"
+        " used*; where it is near 100 %, batches wait for each other."
     ),
     (
-        "- The first failure of a session is the slowest: branching, correcting and taking over run for the first time in its processes, on code that Java "
-        "has neither loaded nor compiled yet. The bound is for every failure, so it stands in the table all the same."
+        "- The first failure of a session is the slowest: branching, correcting and taking over run"
+        " for the first time in its processes, on code that Java has neither loaded nor compiled"
+        " yet. The bound is for every failure, so it stands in the table all the same."
     ),
     (
-        "- The first tentative batch needs nothing to be started or restored: the warm query becomes the branch, and the successor is started only after "
-        "the branch's first result. Batches take no shell command per file, no adaptive planning and no optimising compiler, results of small batches are "
-        "written from the driver, and the workers and their Kafka clients are used again (`adapters/spark/`)."
+        "- The first tentative batch needs nothing to be started or restored: the warm query"
+        " becomes the branch, and the successor is started only after the branch's first result."
+        " Batches take no shell command per file, no adaptive planning and no optimising compiler,"
+        " results of small batches are written from the driver, and the workers and their Kafka"
+        " clients are used again (`adapters/spark/`)."
     ),
     (
-        "- What remains is reserved from `max_delay` before anything is waited for: one hop of 600 ms per stage and 400 ms of slack (`protocol/limits.py`), "
-        "which two shared cores need while a branch and a successor run. That is the part of D that the wait does not use."
+        "- What remains is reserved from `max_delay` before anything is waited for: one hop of 600"
+        " ms per stage and 400 ms of slack (`protocol/limits.py`), which two shared cores need"
+        " while a branch and a successor run. That is the part of D that the wait does not use."
     ),
     "",
 ]
@@ -57,8 +63,10 @@ class Row:
     real: str
     virtual: str
     holds: str
-    """Whether what was measured (on real processes, if it was) is what was asked: yes, NO, or -. A bound that was kept while the corrections
-    did not end is NO: it would not have been kept for ever."""
+    """Whether what was measured (on real processes, if it was) is what was asked: yes, NO, or -. A
+    bound that was kept while the corrections did not end is NO: it would not have been kept for
+    ever.
+    """
 
 
 def _three(values: Sequence[float], unit: str = "s") -> str:
@@ -67,10 +75,16 @@ def _three(values: Sequence[float], unit: str = "s") -> str:
         return _NOTHING
     scale, digits = {"s": (1000.0, 2), "x": (1.0, 1)}.get(unit, (1.0, 0))
     least, middle, greatest = (f"{value / scale:.{digits}f}" for value in spread(values))
-    return f"{middle} {unit}".strip() if least == greatest else f"{least} / {middle} / {greatest} {unit}".strip()
+    return (
+        f"{middle} {unit}".strip()
+        if least == greatest
+        else f"{least} / {middle} / {greatest} {unit}".strip()
+    )
 
 
-def _failures(results: Sequence[SessionResult], names: Sequence[str], seconds: float | None = None) -> list[FailureFigures]:
+def _failures(
+    results: Sequence[SessionResult], names: Sequence[str], seconds: float | None = None
+) -> list[FailureFigures]:
     return [
         f
         for r in results
@@ -90,15 +104,28 @@ def rows(real: Sequence[SessionResult], virtual: Sequence[SessionResult]) -> lis
     found: list[Row] = []
 
     def add(
-        experiment: int, what: str, published: str, asked: str, values: Callable[[Sequence[SessionResult]], list[float]],
-        *, unit: str = "s", at_most: float | None = None, above: float | None = None, names: Sequence[str] = (), is_end: bool = False,
-    ) -> None:  # fmt: skip
-        """``names``: sessions whose corrections must have ended; ``is_end``: the figure is when they did."""
+        experiment: int,
+        what: str,
+        published: str,
+        asked: str,
+        values: Callable[[Sequence[SessionResult]], list[float]],
+        *,
+        unit: str = "s",
+        at_most: float | None = None,
+        above: float | None = None,
+        names: Sequence[str] = (),
+        is_end: bool = False,
+    ) -> None:
+        """``names``: sessions whose corrections must have ended; ``is_end``: the figure is
+        when they did.
+        """
         measured, simulated = values(real), values(virtual)
         judged = measured or simulated
         holds = _NOTHING
         if judged and (at_most is not None or above is not None):
-            is_kept = (at_most is None or max(judged) <= at_most) and (above is None or min(judged) > above)
+            is_kept = (at_most is None or max(judged) <= at_most) and (
+                above is None or min(judged) > above
+            )
             holds = "yes" if is_kept else "NO"
             if _unended(real if measured else virtual, names):
                 holds = "NO, the corrections did not end"
@@ -107,16 +134,42 @@ def rows(real: Sequence[SessionResult], virtual: Sequence[SessionResult]) -> lis
         def cell(results: Sequence[SessionResult], figures: Sequence[float]) -> str:
             unended = _unended(results, names) if is_end else 0
             ended = _three(figures, unit)
-            return ended if not unended else f"{ended}; {unended} did not end" if figures else f"{unended} did not end"
+            return (
+                ended
+                if not unended
+                else f"{ended}; {unended} did not end"
+                if figures
+                else f"{unended} did not end"
+            )
 
-        found.append(Row(experiment, what, published, asked, cell(real, measured), cell(virtual, simulated), holds))
+        found.append(
+            Row(
+                experiment,
+                what,
+                published,
+                asked,
+                cell(real, measured),
+                cell(virtual, simulated),
+                holds,
+            )
+        )
 
     def of(
-        names: Sequence[str], figure: Callable[[FailureFigures], float | None], seconds: float | None = None
+        names: Sequence[str],
+        figure: Callable[[FailureFigures], float | None],
+        seconds: float | None = None,
     ) -> Callable[..., list[float]]:
-        return lambda results: [x for f in _failures(results, names, seconds) if (x := figure(f)) is not None]
+        return lambda results: [
+            x for f in _failures(results, names, seconds) if (x := figure(f)) is not None
+        ]
 
-    add(1, "longest delay of new results (Procnew)", "1.83 s", _NOTHING, of(["one-node"], lambda f: f.longest_ms))
+    add(
+        1,
+        "longest delay of new results (Procnew)",
+        "1.83 s",
+        _NOTHING,
+        of(["one-node"], lambda f: f.longest_ms),
+    )
     add(
         1,
         "the same minus the failure-free latency (Delaynew)",
@@ -126,39 +179,164 @@ def rows(real: Sequence[SessionResult], virtual: Sequence[SessionResult]) -> lis
         at_most=2_000,
         names=["one-node"],
     )
-    add(1, "delay of the first tentative result: the wait as used", "1.8 s", "as far as possible", of(["one-node"], lambda f: f.first_ms))
+    add(
+        1,
+        "delay of the first tentative result: the wait as used",
+        "1.8 s",
+        "as far as possible",
+        of(["one-node"], lambda f: f.first_ms),
+    )
     ends = "end of the failure to end of the corrections"
-    add(1, ends, "0.03 s", _NOTHING, of(["one-node"], lambda f: f.done_ms), names=["one-node"], is_end=True)
+    add(
+        1,
+        ends,
+        "0.03 s",
+        _NOTHING,
+        of(["one-node"], lambda f: f.done_ms),
+        names=["one-node"],
+        is_end=True,
+    )
     process, delay = ["two-process"], ["two-delay"]
-    add(2, "Process: Procnew", "2.22 s", "<= 2.2 s", of(process, lambda f: f.longest_ms), at_most=2_200, names=process)
+    add(
+        2,
+        "Process: Procnew",
+        "2.22 s",
+        "<= 2.2 s",
+        of(process, lambda f: f.longest_ms),
+        at_most=2_200,
+        names=process,
+    )
     add(2, "Process: Delaynew", _NOTHING, _NOTHING, of(process, lambda f: f.delay_ms))
-    add(2, f"Process: {ends}", "1.8 s", _NOTHING, of(process, lambda f: f.done_ms), names=process, is_end=True)
+    add(
+        2,
+        f"Process: {ends}",
+        "1.8 s",
+        _NOTHING,
+        of(process, lambda f: f.done_ms),
+        names=process,
+        is_end=True,
+    )
     add(2, "Delay: Procnew", "3.74 s", _NOTHING, of(delay, lambda f: f.longest_ms))
-    add(2, f"Delay: {ends}", "1.5 s", _NOTHING, of(delay, lambda f: f.done_ms), names=delay, is_end=True)
+    add(
+        2,
+        f"Delay: {ends}",
+        "1.5 s",
+        _NOTHING,
+        of(delay, lambda f: f.done_ms),
+        names=delay,
+        is_end=True,
+    )
     bound = f"within X = {CHAIN_DELAY_MS / 1000:g} s"
-    add(3, "Process: growth of Procnew per node, X the same", "about 0.3 s", "shown", lambda r: _growth(r, "chain", "process"))
-    add(3, "Process: growth of Procnew per node, X the least that holds", "about 0.3 s", "shown", lambda r: _growth(r, "least", "process"))
-    add(3, "Delay: growth of Procnew per node, X the same", "about 2 s", "shown", lambda r: _growth(r, "chain", "delay"))
+    add(
+        3,
+        "Process: growth of Procnew per node, X the same",
+        "about 0.3 s",
+        "shown",
+        lambda r: _growth(r, "chain", "process"),
+    )
+    add(
+        3,
+        "Process: growth of Procnew per node, X the least that holds",
+        "about 0.3 s",
+        "shown",
+        lambda r: _growth(r, "least", "process"),
+    )
+    add(
+        3,
+        "Delay: growth of Procnew per node, X the same",
+        "about 2 s",
+        "shown",
+        lambda r: _growth(r, "chain", "delay"),
+    )
     chains = [f"chain-{nodes}-process" for nodes in (1, 2, 3, 4)]
-    add(3, "Process, 1-4 nodes: Delaynew", _NOTHING, bound, of(chains, lambda f: f.delay_ms), at_most=CHAIN_DELAY_MS, names=chains)
-    add(4, "5 s failure: tentative results", "0", "0", of(["whole-delay"], lambda f: f.tentative_rows, 5), unit="", at_most=0)
-    add(4, "5 s failure: Delaynew", "< 8 s", "<= 8 s", of(["whole-delay"], lambda f: f.delay_ms, 5), at_most=8_000)
+    add(
+        3,
+        "Process, 1-4 nodes: Delaynew",
+        _NOTHING,
+        bound,
+        of(chains, lambda f: f.delay_ms),
+        at_most=CHAIN_DELAY_MS,
+        names=chains,
+    )
+    add(
+        4,
+        "5 s failure: tentative results",
+        "0",
+        "0",
+        of(["whole-delay"], lambda f: f.tentative_rows, 5),
+        unit="",
+        at_most=0,
+    )
+    add(
+        4,
+        "5 s failure: Delaynew",
+        "< 8 s",
+        "<= 8 s",
+        of(["whole-delay"], lambda f: f.delay_ms, 5),
+        at_most=8_000,
+    )
     one = ["correction"]
-    add(5, "Delaynew while correcting", "replicas must take turns", "<= X = 3 s",
-        of(one, lambda f: f.correcting_ms - f.normal_ms), at_most=3_000, names=one)  # fmt: skip
-    add(5, "Delaynew of the whole failure", _NOTHING, "<= X = 3 s", of(one, lambda f: f.delay_ms), at_most=3_000, names=one)
+    add(
+        5,
+        "Delaynew while correcting",
+        "replicas must take turns",
+        "<= X = 3 s",
+        of(one, lambda f: f.correcting_ms - f.normal_ms),
+        at_most=3_000,
+        names=one,
+    )
+    add(
+        5,
+        "Delaynew of the whole failure",
+        _NOTHING,
+        "<= X = 3 s",
+        of(one, lambda f: f.delay_ms),
+        at_most=3_000,
+        names=one,
+    )
     add(5, ends, _NOTHING, _NOTHING, of(one, lambda f: f.done_ms), names=one, is_end=True)
-    add(5, "input corrected per second (above 1 it catches up)", _NOTHING, "> 1", of(one, lambda f: f.speed), unit="x", above=1.0)
-    add(6, "added median delay of stable results", "40 ms + detection", "masked",
-        lambda r: [d.after_median_ms - d.before_median_ms for s in r for d in s.deaths], unit="ms")  # fmt: skip
-    add(6, "added maximum delay of stable results", "40 ms + detection", "masked",
-        lambda r: [d.after_max_ms - d.before_max_ms for s in r for d in s.deaths], unit="ms", at_most=3_000)  # fmt: skip
-    add(6, "tentative results", _NOTHING, "0", lambda r: [d.tentative_rows for s in r for d in s.deaths], unit="", at_most=0)
+    add(
+        5,
+        "input corrected per second (above 1 it catches up)",
+        _NOTHING,
+        "> 1",
+        of(one, lambda f: f.speed),
+        unit="x",
+        above=1.0,
+    )
+    add(
+        6,
+        "added median delay of stable results",
+        "40 ms + detection",
+        "masked",
+        lambda r: [d.after_median_ms - d.before_median_ms for s in r for d in s.deaths],
+        unit="ms",
+    )
+    add(
+        6,
+        "added maximum delay of stable results",
+        "40 ms + detection",
+        "masked",
+        lambda r: [d.after_max_ms - d.before_max_ms for s in r for d in s.deaths],
+        unit="ms",
+        at_most=3_000,
+    )
+    add(
+        6,
+        "tentative results",
+        _NOTHING,
+        "0",
+        lambda r: [d.tentative_rows for s in r for d in s.deaths],
+        unit="",
+        at_most=0,
+    )
     return [row for row in found if row.real != _NOTHING or row.virtual != _NOTHING]
 
 
 def _growth(results: Sequence[SessionResult], kind: str, policy: str) -> list[float]:
-    """Growth of the longest delay from the shortest to the longest chain, per node, for failures that both had."""
+    """Growth of the longest delay from the shortest to the longest chain, per node, for
+    failures that both had.
+    """
     longest = {
         (r.session.nodes, round(f.seconds)): f.longest_ms
         for r in results
@@ -169,25 +347,52 @@ def _growth(results: Sequence[SessionResult], kind: str, policy: str) -> list[fl
     if len(nodes) < 2:
         return []
     first, last = nodes[0], nodes[-1]
-    return [(longest[last, s] - longest[first, s]) / (last - first) for n, s in longest if n == last and (first, s) in longest]
+    return [
+        (longest[last, s] - longest[first, s]) / (last - first)
+        for n, s in longest
+        if n == last and (first, s) in longest
+    ]
 
 
 def text(table: Sequence[Row]) -> str:
     """For a terminal."""
-    cells = [("", "what", "published", "asked", "real: min / median / max", "virtual time", "holds")]
-    cells += [(str(r.experiment), r.what, r.published, r.asked, r.real, r.virtual, r.holds) for r in table]
+    cells = [
+        ("", "what", "published", "asked", "real: min / median / max", "virtual time", "holds")
+    ]
+    cells += [
+        (str(r.experiment), r.what, r.published, r.asked, r.real, r.virtual, r.holds) for r in table
+    ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    )
 
 
 def write_report(
-    path: Path, real: Sequence[SessionResult], virtual: Sequence[SessionResult], costs: Costs, arguments: Sequence[str]
+    path: Path,
+    real: Sequence[SessionResult],
+    virtual: Sequence[SessionResult],
+    costs: Costs,
+    arguments: Sequence[str],
 ) -> None:
     """RESULTS.md and the plots beside it."""
-    lines = ["# Delay, Process, and Correct: measured", "", *_settings(arguments, costs), "", "## Published, asked, measured", ""]
-    lines += ["| experiment | figure | published | asked | real processes | virtual time | holds |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "# Delay, Process, and Correct: measured",
+        "",
+        *_settings(arguments, costs),
+        "",
+        "## Published, asked, measured",
+        "",
+    ]
     lines += [
-        f"| {r.experiment} | {r.what} | {r.published} | {r.asked} | {r.real} | {r.virtual} | {r.holds} |" for r in rows(real, virtual)
+        "| experiment | figure | published | asked | real processes | virtual time | holds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r.experiment} | {r.what} | {r.published} | {r.asked} | {r.real} | {r.virtual} |"
+        f" {r.holds} |"
+        for r in rows(real, virtual)
     ]
     lines += ["", *(f"{number}. {name}." for number, name in EXPERIMENTS.items()), ""]
     plots = _plots(real, virtual)
@@ -196,9 +401,16 @@ def write_report(
         lines += [f"![{title}]({name}.svg)", ""]
     for title, results in (("Real processes", real), ("Virtual time", virtual)):
         if results:
-            lines += [f"## {title}: every failure", "", *_failure_table(results), *_session_table(results)]
+            lines += [
+                f"## {title}: every failure",
+                "",
+                *_failure_table(results),
+                *_session_table(results),
+            ]
     lines += _WHY
-    failed = [f"- {r.session.name}: {r.error.splitlines()[0][:300]}" for r in (*real, *virtual) if r.error]
+    failed = [
+        f"- {r.session.name}: {r.error.splitlines()[0][:300]}" for r in (*real, *virtual) if r.error
+    ]
     if failed:
         lines += ["## Sessions that did not end well", "", *failed, ""]
     unfinished = path.with_name(path.name + ".unfinished")
@@ -208,29 +420,41 @@ def write_report(
 
 def _settings(arguments: Sequence[str], costs: Costs) -> list[str]:
     return [
-        f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, `{' '.join(['python -m benchmarks.dpc', *arguments])}`",
+        (
+            f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())},"
+            f" `{' '.join(['python -m benchmarks.dpc', *arguments])}`"
+        ),
         "",
         (
-            f"- Machine: {machine()}. Broker, sources, all stages (one Spark each) and the reader share it; in the published runs every node was a "
-            "machine of its own."
+            f"- Machine: {machine()}. Broker, sources, all stages (one Spark each) and the reader"
+            " share it; in the published runs every node was a machine of its own."
         ),
         (
-            f"- Three sources with {RATE} tuples/s each (17 a bucket), buckets of 100 ms, stateless stages handing on what they read, one replica each; "
-            "experiment 5 a windowed sum at a part of its measured capacity; experiment 6 two replicas."
-        ),
-        "- Failure: one source's boundaries are withheld while its tuples keep coming, as in the published runs.",
-        (
-            "- Delay of a new result: from the end of its bucket (when its input was due) to the first boundary record, stable or tentative, that closes "
-            "it, at a reader of the last stage's log. Procnew: the longest from the failure's first bucket to 1.5 s after the corrections. Delaynew: Procnew "
-            "minus the median of the four seconds before the failure in the same run."
+            f"- Three sources with {RATE} tuples/s each (17 a bucket), buckets of 100 ms, stateless"
+            " stages handing on what they read, one replica each; experiment 5 a windowed sum at a"
+            " part of its measured capacity; experiment 6 two replicas."
         ),
         (
-            "- D and X are `max_delay` of the whole pipeline. Published D is a wait per node; a stage here waits what `max_delay` leaves after one hop "
-            "(600 ms) per stage from it to the output and 400 ms of slack. Two nodes run with the least bound that they can hold, 2.2 s."
+            "- Failure: one source's boundaries are withheld while its tuples keep coming, as in"
+            " the published runs."
         ),
         (
-            f"- Virtual time: the same rules, records and driver, an engine whose batches take {costs.batch_ms:.0f} ms and {1000 * costs.rows_ms:.1f} us per "
-            f"tuple, and {costs.cores:g} cores {'for all nodes together' if costs.is_shared else 'per node'}."
+            "- Delay of a new result: from the end of its bucket (when its input was due) to the"
+            " first boundary record, stable or tentative, that closes it, at a reader of the last"
+            " stage's log. Procnew: the longest from the failure's first bucket to 1.5 s after the"
+            " corrections. Delaynew: Procnew minus the median of the four seconds before the"
+            " failure in the same run."
+        ),
+        (
+            "- D and X are `max_delay` of the whole pipeline. Published D is a wait per node; a"
+            " stage here waits what `max_delay` leaves after one hop (600 ms) per stage from it to"
+            " the output and 400 ms of slack. Two nodes run with the least bound that they can"
+            " hold, 2.2 s."
+        ),
+        (
+            "- Virtual time: the same rules, records and driver, an engine whose batches take"
+            f" {costs.batch_ms:.0f} ms and {1000 * costs.rows_ms:.1f} us per tuple, and"
+            f" {costs.cores:g} cores {'for all nodes together' if costs.is_shared else 'per node'}."
         ),
     ]
 
@@ -238,8 +462,9 @@ def _settings(arguments: Sequence[str], costs: Costs) -> list[str]:
 def _failure_table(results: Sequence[SessionResult]) -> list[str]:
     lines = [
         (
-            "| session | nodes | policy | X s | first waits s | failure s | Procnew s | by node s | Delaynew s | first tentative s | later, at most s | "
-            "tentative tuples | heal to done s |"
+            "| session | nodes | policy | X s | first waits s | failure s | Procnew s | by node s |"
+            " Delaynew s | first tentative s | later, at most s | tentative tuples | heal to"
+            " done s |"
         ),
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
@@ -248,11 +473,20 @@ def _failure_table(results: Sequence[SessionResult]) -> list[str]:
         waits = " ".join(f"{wait / 1000:.1f}" for wait in result.waits_ms)
         for figures, nodes in zip(result.failures, result.by_node, strict=True):
             by_node = " ".join(f"{f.longest_ms / 1000:.2f}" for f in nodes)
-            cells = [figures.longest_ms, figures.delay_ms, figures.first_ms, figures.later_ms, figures.done_ms]
-            longest, delay, first, later, done = (_NOTHING if cell is None else f"{cell / 1000:.2f}" for cell in cells)
+            cells = [
+                figures.longest_ms,
+                figures.delay_ms,
+                figures.first_ms,
+                figures.later_ms,
+                figures.done_ms,
+            ]
+            longest, delay, first, later, done = (
+                _NOTHING if cell is None else f"{cell / 1000:.2f}" for cell in cells
+            )
             lines.append(
-                f"| {session.name} | {session.nodes} | {session.policy} | {session.max_delay_ms / 1000:g} | {waits} | {figures.seconds:.0f} | {longest} "
-                f"| {by_node} | {delay} | {first} | {later} | {figures.tentative_rows} | {done} |"
+                f"| {session.name} | {session.nodes} | {session.policy} |"
+                f" {session.max_delay_ms / 1000:g} | {waits} | {figures.seconds:.0f} | {longest} |"
+                f" {by_node} | {delay} | {first} | {later} | {figures.tentative_rows} | {done} |"
             )
     return [*lines, ""]
 
@@ -260,32 +494,58 @@ def _failure_table(results: Sequence[SessionResult]) -> list[str]:
 def _session_table(results: Sequence[SessionResult]) -> list[str]:
     lines = [
         (
-            "| session | tuples/s | capacity tuples/s | between records ms | added by each node ms | CPU used | while failing | CPU of others | "
-            "latest source record ms | stable buckets compared | wrong | s |"
+            "| session | tuples/s | capacity tuples/s | between records ms | added by each node ms"
+            " | CPU used | while failing | CPU of others | latest source record ms | stable buckets"
+            " compared | wrong | s |"
         ),
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for r in results:
         hops = " ".join(f"{hop:.0f}" for hop in r.hop_ms)
         lines.append(
-            f"| {r.session.name} | {r.rate} | {r.capacity or _NOTHING} | {r.batch_ms:.0f} | {hops} | {r.busy:.0%} | {r.busy_failing:.0%} | {r.others:.0%} "
-            f"| {r.lag_ms:.0f} | {r.compared} | {r.wrong} | {r.seconds:.0f} |"
+            f"| {r.session.name} | {r.rate} | {r.capacity or _NOTHING} | {r.batch_ms:.0f} | {hops}"
+            f" | {r.busy:.0%} | {r.busy_failing:.0%} | {r.others:.0%} | {r.lag_ms:.0f} |"
+            f" {r.compared} | {r.wrong} | {r.seconds:.0f} |"
         )
     return [*lines, ""]
 
 
-def _plots(real: Sequence[SessionResult], virtual: Sequence[SessionResult]) -> dict[str, tuple[str, str]]:
+def _plots(
+    real: Sequence[SessionResult], virtual: Sequence[SessionResult]
+) -> dict[str, tuple[str, str]]:
     """File name -> (title, drawing)."""
     found: dict[str, tuple[str, str]] = {}
     for name, session in (("delay-two-nodes", "two-process"), ("delay-correction", "correction")):
-        results = [(kind, r) for kind, rs in (("real", real), ("virtual", virtual)) for r in rs if r.session.name == session and r.cuts][:2]
+        results = [
+            (kind, r)
+            for kind, rs in (("real", real), ("virtual", virtual))
+            for r in rs
+            if r.session.name == session and r.cuts
+        ][:2]
         if results:
-            title = f"Delay of new results, {results[0][1].session.nodes} node(s), X = {results[0][1].session.max_delay_ms / 1000:g} s"
+            title = (
+                f"Delay of new results, {results[0][1].session.nodes} node(s), X ="
+                f" {results[0][1].session.max_delay_ms / 1000:g} s"
+            )
             lines = [line for kind, r in results for line in _delays(kind, r.traces[-1], r.cuts[0])]
             heal_s = results[0][1].cuts[0].seconds
-            found[name] = (title, plot(title, "s since the failure began", "delay s", lines, [(0, "cut"), (heal_s, "heal")]))
+            found[name] = (
+                title,
+                plot(
+                    title,
+                    "s since the failure began",
+                    "delay s",
+                    lines,
+                    [(0, "cut"), (heal_s, "heal")],
+                ),
+            )
     kinds = (("real", real, False), ("virtual", virtual, True))
-    lines = [line for kind, rs, is_dashed in kinds for policy in ("process", "delay") for line in _by_nodes(kind, rs, policy, is_dashed)]
+    lines = [
+        line
+        for kind, rs, is_dashed in kinds
+        for policy in ("process", "delay")
+        for line in _by_nodes(kind, rs, policy, is_dashed)
+    ]
     if lines:
         title = f"Longest delay of new results, 15 s failure, X = {CHAIN_DELAY_MS / 1000:g} s"
         found["chains-delay"] = (title, plot(title, "nodes", "Procnew s", lines))
@@ -301,14 +561,22 @@ def _delays(kind: str, trace: Trace, cut: Cut) -> list[Line]:
     until_ms = cut.heal_ms + max(8_000, cut.heal_ms - cut.at_ms)
     near = [r for r in trace.new_results() if cut.at_ms - 3_000 <= r.at_ms <= until_ms]
     thin = max(1, len(near) // 400)
-    points = [(((r.at_ms - cut.at_ms) / 1000, r.delay_ms / 1000), r.is_tentative) for r in near[::thin]]
+    points = [
+        (((r.at_ms - cut.at_ms) / 1000, r.delay_ms / 1000), r.is_tentative) for r in near[::thin]
+    ]
     return [
-        Line(f"{kind}: {word}", [p for p, tentative in points if tentative is wanted], is_joined=False)
+        Line(
+            f"{kind}: {word}",
+            [p for p, tentative in points if tentative is wanted],
+            is_joined=False,
+        )
         for word, wanted in (("stable", False), ("tentative", True))
     ]
 
 
-def _by_nodes(kind: str, results: Sequence[SessionResult], policy: str, is_dashed: bool) -> list[Line]:
+def _by_nodes(
+    kind: str, results: Sequence[SessionResult], policy: str, is_dashed: bool
+) -> list[Line]:
     points = sorted(
         (float(r.session.nodes), f.longest_ms / 1000)
         for r in results
@@ -322,9 +590,10 @@ def _by_nodes(kind: str, results: Sequence[SessionResult], policy: str, is_dashe
 def _by_failure(kind: str, results: Sequence[SessionResult], is_dashed: bool) -> list[Line]:
     return [
         Line(
-            f"{kind}: {r.session.nodes} node(s), {r.session.policy}", [(f.seconds, float(f.tentative_rows)) for f in r.failures],
+            f"{kind}: {r.session.nodes} node(s), {r.session.policy}",
+            [(f.seconds, float(f.tentative_rows)) for f in r.failures],
             is_dashed=is_dashed,
         )
         for r in results
         if r.session.name in {"chain-1-process", "chain-4-process", "chain-4-delay"} and r.failures
-    ]  # fmt: skip
+    ]

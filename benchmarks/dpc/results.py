@@ -28,11 +28,15 @@ class SessionResult:
     capacity: int = 0
     """Tuples/s of the stage while it drains a backlog; 0: not measured."""
     batch_ms: float = 0.0
-    """Median time between two stable records of the last stage in normal operation: about a batch, at least a bucket."""
+    """Median time between two stable records of the last stage in normal operation: about a
+    batch, at least a bucket.
+    """
     hop_ms: list[float] = field(default_factory=list)
     """Per stage, the median time from its input's boundary to its own, in normal operation."""
     busy: float = 0.0
-    """Part of the machine's CPU that the session used in normal operation, its sources and the broker included."""
+    """Part of the machine's CPU that the session used in normal operation, its sources and
+    the broker included.
+    """
     busy_failing: float = 0.0
     """The same from the first failure to the end of its corrections."""
     others: float = 0.0
@@ -53,12 +57,18 @@ class SessionResult:
         self.failures.append(by_node[-1])
 
     def measure_normal(self, settled_ms: float) -> None:
-        """Fill in the figures of normal operation: of the time before the first failure or, without one, of the end."""
+        """Fill in the figures of normal operation: of the time before the first failure or,
+        without one, of the end.
+        """
         last = self.traces[-1]
         end_ms = self.cuts[0].at_ms if self.cuts else last.events[-1].at_ms
         begin_ms = end_ms - settled_ms
-        inside = [e.at_ms for e in last.events if not e.is_tentative and begin_ms <= e.at_ms < end_ms]
-        self.batch_ms = median(b - a for a, b in itertools.pairwise(inside)) if len(inside) > 2 else 0.0
+        inside = [
+            e.at_ms for e in last.events if not e.is_tentative and begin_ms <= e.at_ms < end_ms
+        ]
+        self.batch_ms = (
+            median(b - a for a, b in itertools.pairwise(inside)) if len(inside) > 2 else 0.0
+        )
         before = 0.0
         for trace in self.traces:
             delays = [r.delay_ms for r in trace.new_results() if begin_ms <= r.at_ms < end_ms]
@@ -81,7 +91,9 @@ class SessionResult:
             | {
                 "session": Session(**session | tuples),
                 "failures": [FailureFigures(**each) for each in given["failures"]],
-                "by_node": [[FailureFigures(**each) for each in nodes] for nodes in given["by_node"]],
+                "by_node": [
+                    [FailureFigures(**each) for each in nodes] for nodes in given["by_node"]
+                ],
                 "deaths": [DeathFigures(**each) for each in given["deaths"]],
                 "traces": [_trace(each) for each in given["traces"]],
                 "cuts": [Cut(**each) for each in given["cuts"]],

@@ -1,4 +1,6 @@
-"""Runs one session on real processes: start, wait until the chain keeps up, failures one after the other, compare the answer."""
+"""Runs one session on real processes: start, wait until the chain keeps up, failures one
+after the other, compare the answer.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,15 @@ from benchmarks.dpc.chain import (
     stage_names,
     write_pipeline,
 )
-from benchmarks.dpc.figures import AFTER_MS, Cut, FailureFigures, Trace, death_figures, failure_figures, told
+from benchmarks.dpc.figures import (
+    AFTER_MS,
+    Cut,
+    FailureFigures,
+    Trace,
+    death_figures,
+    failure_figures,
+    told,
+)
 from benchmarks.dpc.plan import RATE, Session
 from benchmarks.dpc.results import SessionResult
 from benchmarks.dpc.sources import LiveSource, Schedule, Source, Withhold, window_of
@@ -38,7 +48,9 @@ SETTLED_S: Final = 4.0
 DONE_S: Final = 170.0
 """Corrections that take longer are reported as unfinished."""
 KEEPS_UP_BUCKETS: Final = 10
-"""A stage keeps up if it is at most so far behind its sources, and as far again for itself and for each stage before it."""
+"""A stage keeps up if it is at most so far behind its sources, and as far again for itself
+and for each stage before it.
+"""
 KEEPS_UP_MS: Final = 1_000
 _CAPACITY_ROWS: Final = 1_500_000
 _CAPACITY_BUCKETS: Final = 400
@@ -50,12 +62,28 @@ class RunningSession:
     """A session on real processes. ``run`` once."""
 
     def __init__(
-        self, session: Session, kafka: str, broker_pid: int, folder: Path, name: str, *, withhold: Withhold, say: Callable[[str], None]
+        self,
+        session: Session,
+        kafka: str,
+        broker_pid: int,
+        folder: Path,
+        name: str,
+        *,
+        withhold: Withhold,
+        say: Callable[[str], None],
     ) -> None:
-        self._session, self._kafka, self._broker_pid, self._folder = session, kafka, broker_pid, folder
+        self._session, self._kafka, self._broker_pid, self._folder = (
+            session,
+            kafka,
+            broker_pid,
+            folder,
+        )
         self._withhold, self._say, self._log = withhold, say, KafkaEventLog(kafka)
         self.pipeline = write_pipeline(folder, name, session)
-        self.result = SessionResult(session, waits_ms=[waits(self.pipeline, stage).first_ms for stage in self.pipeline.order()])
+        self.result = SessionResult(
+            session,
+            waits_ms=[waits(self.pipeline, stage).first_ms for stage in self.pipeline.order()],
+        )
         self._processes: dict[str, ReplicaProcess] = {}
         self._observers: list[WatchThread] = []
         self._live: dict[str, LiveSource] = {}
@@ -72,7 +100,9 @@ class RunningSession:
         except AnabranchError as error:
             self.result.error = str(error)
             if self._schedule is not None:
-                self.result.traces = [self._trace(observer) for observer in self._observers if observer.trace.events]
+                self.result.traces = [
+                    self._trace(observer) for observer in self._observers if observer.trace.events
+                ]
         finally:
             seconds = time.monotonic() - begun_s
             others = machine_cpu_s() - cpu - (self._own_cpu_s() - own)
@@ -92,7 +122,9 @@ class RunningSession:
         session, result = self._session, self.result
         create_topics(self._log, self.pipeline)
         self._sources = [Source(self._kafka, self.pipeline, name) for name in SOURCES]
-        self._observers = [WatchThread(self._log, self.pipeline, stage) for stage in stage_names(session.nodes)]
+        self._observers = [
+            WatchThread(self._log, self.pipeline, stage) for stage in stage_names(session.nodes)
+        ]
         rows, first = max(1, RATE * WIDTH_MS // 1000), 1
         if session.load:
             rows, first = self._backlog(), _CAPACITY_BUCKETS + 1
@@ -105,9 +137,15 @@ class RunningSession:
         self._first = first
         self._schedule = Schedule(WIDTH_MS, time.monotonic(), first)
         for source in self._sources:
-            self._live[source.name] = LiveSource(source, self._schedule, rows, first, self._withhold)
+            self._live[source.name] = LiveSource(
+                source, self._schedule, rows, first, self._withhold
+            )
             self._live[source.name].start()
-        self._until(self._keeps_up, LOADED_READY_S if session.load else READY_S, "the chain to keep up with its sources")
+        self._until(
+            self._keeps_up,
+            LOADED_READY_S if session.load else READY_S,
+            "the chain to keep up with its sources",
+        )
         self._settle()
         for seconds in session.failures_s:
             self._fail(seconds)
@@ -116,7 +154,9 @@ class RunningSession:
         result.traces = [self._trace(observer) for observer in self._observers]
         result.measure_normal(1000 * SETTLED_S)
         result.compared, result.wrong = check_answer(
-            self._observers[-1], [s.sums for s in self._sources], _window if session.function == "windowed" else None
+            self._observers[-1],
+            [s.sums for s in self._sources],
+            _window if session.function == "windowed" else None,
         )
         result.lag_ms = max(live.lag_ms for live in self._live.values())
 
@@ -129,15 +169,24 @@ class RunningSession:
         return rows
 
     def _measure_capacity(self) -> int:
-        """Drain the backlog; the rows per bucket and source that are ``load`` of what was reached."""
+        """Drain the backlog; the rows per bucket and source that are ``load`` of what was
+        reached.
+        """
         last, events = self._observers[-1], self._observers[-1].trace.events
-        self._until(lambda: last.upto >= _CAPACITY_BUCKETS - 1, READY_S, "the backlog to be drained")
+        self._until(
+            lambda: last.upto >= _CAPACITY_BUCKETS - 1, READY_S, "the backlog to be drained"
+        )
         per_bucket = _CAPACITY_ROWS / _CAPACITY_BUCKETS
         skipped = [e for e in events if e.closed >= _CAPACITY_BUCKETS * _DRAIN_SKIPPED]
         taken = max(1.0, skipped[-1].at_ms - skipped[0].at_ms)
-        self.result.capacity = int((skipped[-1].closed - skipped[0].closed) * per_bucket / taken * 1000)
+        self.result.capacity = int(
+            (skipped[-1].closed - skipped[0].closed) * per_bucket / taken * 1000
+        )
         rows = int(self.result.capacity * self._session.load / len(SOURCES) * WIDTH_MS / 1000)
-        self._say(f"  capacity {self.result.capacity} tuples/s; sources write {rows * len(SOURCES) * 10} tuples/s")
+        self._say(
+            f"  capacity {self.result.capacity} tuples/s; sources write {rows * len(SOURCES) * 10}"
+            " tuples/s"
+        )
         return max(1, rows)
 
     def _settle(self) -> None:
@@ -148,7 +197,9 @@ class RunningSession:
             self.result.busy = (self._own_cpu_s() - cpu) / (time.monotonic() - begun_s) / _cores()
 
     def _fail(self, seconds: float) -> None:
-        """Withhold one source for ``seconds``, heal, wait for the corrections, and for normal operation."""
+        """Withhold one source for ``seconds``, heal, wait for the corrections, and for normal
+        operation.
+        """
         self._settle()
         live, last = self._live[WITHHELD], self._observers[-1]
         cpu, begun_ms = self._own_cpu_s(), time.monotonic() * 1000
@@ -160,14 +211,23 @@ class RunningSession:
         cut = Cut(bucket, at_ms, time.monotonic() * 1000)
         self.result.cuts.append(cut)
         try:
-            self._until(lambda: all(o.upto >= max(healed, o.tentative_upto) for o in self._observers), DONE_S, "the corrections")
-            self.result.busy_failing = (self._own_cpu_s() - cpu) / (time.monotonic() * 1000 - begun_ms) * 1000 / _cores()
+            self._until(
+                lambda: all(o.upto >= max(healed, o.tentative_upto) for o in self._observers),
+                DONE_S,
+                "the corrections",
+            )
+            self.result.busy_failing = (
+                (self._own_cpu_s() - cpu) / (time.monotonic() * 1000 - begun_ms) * 1000 / _cores()
+            )
             self._until(self._keeps_up, DONE_S, "the chain to keep up again")
             self._catch_up(AFTER_MS)
         finally:
             figures = self._figures(cut)
             self.result.failed(figures)
-            self._say(f"  {told(figures[-1])}; by node " + " ".join(f"{f.longest_ms:.0f}" for f in figures))
+            self._say(
+                f"  {told(figures[-1])}; by node "
+                + " ".join(f"{f.longest_ms:.0f}" for f in figures)
+            )
         if last.tentative_upto > last.upto:
             raise AnabranchError("tentative results after the corrections")
 
@@ -177,7 +237,9 @@ class RunningSession:
     def _trace(self, observer: Watch) -> Trace:
         schedule = self._schedule_of()
         first = min(live.first for live in self._live.values())
-        observer.trace.due_ms = {b: schedule.due_ms(b) for b in range(first, observer.trace.events[-1].closed + 1)}
+        observer.trace.due_ms = {
+            b: schedule.due_ms(b) for b in range(first, observer.trace.events[-1].closed + 1)
+        }
         return observer.trace
 
     def _catch_up(self, after_ms: float) -> None:
@@ -196,8 +258,9 @@ class RunningSession:
         figures = death_figures(self._trace(self._observers[-1]), at_ms)
         self.result.deaths.append(figures)
         self._say(
-            f"  death of replica {replica}: stable results {figures.before_median_ms:.0f} (max {figures.before_max_ms:.0f}) ms before, "
-            f"{figures.after_median_ms:.0f} (max {figures.after_max_ms:.0f}) ms after; {figures.tentative_rows} tentative"
+            f"  death of replica {replica}: stable results {figures.before_median_ms:.0f} (max"
+            f" {figures.before_max_ms:.0f}) ms before, {figures.after_median_ms:.0f} (max"
+            f" {figures.after_max_ms:.0f}) ms after; {figures.tentative_rows} tentative"
         )
         if len(self.result.deaths) < self._session.deaths:
             for stage in stages:
@@ -208,7 +271,9 @@ class RunningSession:
 
     def _start(self, name: str) -> None:
         memory = "1g" if self._session.load else "512m"
-        self._processes[name] = ReplicaProcess(self.pipeline, name, self._kafka, self._folder / "state", memory)
+        self._processes[name] = ReplicaProcess(
+            self.pipeline, name, self._kafka, self._folder / "state", memory
+        )
 
     def _schedule_of(self) -> Schedule:
         assert self._schedule is not None, "the sources run"  # noqa: S101
@@ -237,7 +302,10 @@ class RunningSession:
             self._look()
             if time.monotonic() > end_s:
                 places = [f"{name} written to {live.closed}" for name, live in self._live.items()]
-                places += [f"{o.stream} stable {o.upto} tentative {o.tentative_upto}" for o in self._observers]
+                places += [
+                    f"{o.stream} stable {o.upto} tentative {o.tentative_upto}"
+                    for o in self._observers
+                ]
                 reached = ", ".join(places)
                 raise AnabranchError(f"not within {deadline_s:g} s: {what} ({reached})")
             self._pause.wait(0.05)
@@ -252,7 +320,10 @@ class RunningSession:
         """Raises what went wrong somewhere."""
         for process in self._processes.values():
             process.check()
-        for error in [*(live.error for live in self._live.values()), *(observer.error for observer in self._observers)]:
+        for error in [
+            *(live.error for live in self._live.values()),
+            *(observer.error for observer in self._observers),
+        ]:
             if error is not None:
                 raise AnabranchError(f"{type(error).__name__}: {error}") from error
 

@@ -1,7 +1,9 @@
-"""Sources that write their streams themselves, bucket by bucket on a schedule, and can be withheld and healed.
+"""Sources that write their streams themselves, bucket by bucket on a schedule, and can be withheld
+and healed.
 
-As in the published experiments only the *boundaries* of a source are withheld by default while its tuples keep coming, so that the number of
-tentative results does not depend on how much input a failure swallows; ``Withhold.DATA`` holds everything back, as a cut network does.
+As in the published experiments only the *boundaries* of a source are withheld by default while its
+tuples keep coming, so that the number of tentative results does not depend on how much input a
+failure swallows; ``Withhold.DATA`` holds everything back, as a cut network does.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ class Source:
     def __init__(self, kafka: str, pipeline: Pipeline, name: str) -> None:
         log, names = KafkaEventLog(kafka), pipeline.topic_names
         self.name, self._width, self._partitions = name, pipeline.bucket_ms, pipeline.partitions
-        self._boundary = BoundaryWriter(log, names.boundaries(name), ["0"], "0", "benchmark", SystemClock(), SystemEntropy())
+        self._boundary = BoundaryWriter(
+            log, names.boundaries(name), ["0"], "0", "benchmark", SystemClock(), SystemEntropy()
+        )
         self._epoch = self._boundary.start()
         self._blocks = BlockWriter(log, names.blocks(name, "0"), "0", self._epoch, SystemEntropy())
         self._batch = 0
@@ -69,7 +73,9 @@ class Source:
         """Bucket -> (rows, digest) of what was written of it."""
 
     def append(self, first: int, last: int, rows: int, closed: int) -> None:
-        """Write ``rows`` tuples of each bucket of ``first..last``; everything up to ``closed`` is closed."""
+        """Write ``rows`` tuples of each bucket of ``first..last``; everything up to
+        ``closed`` is closed.
+        """
         slices: list[tuple[int, int, pa.Table]] = []
         ends = [(p + 1) * rows // self._partitions for p in range(self._partitions)]
         for bucket in range(first, last + 1):
@@ -83,7 +89,9 @@ class Source:
         for part in parts:
             count, digest = self.sums.get(part.bucket, (0, 0))
             self.sums[part.bucket] = (count + part.rows, (digest + part.digest) & _DIGEST_MASK)
-        self._boundary.append(BoundaryRecord("0", self._epoch, ident, self._boundary.tip(), closed, parts))
+        self._boundary.append(
+            BoundaryRecord("0", self._epoch, ident, self._boundary.tip(), closed, parts)
+        )
         self._boundary.log_state.forget(self._boundary.log_state.upto)
 
     def close(self) -> None:
@@ -93,29 +101,57 @@ class Source:
 
 
 def tuples(bucket: int, rows: int, width_ms: int) -> pa.Table:
-    """The tuples of a bucket: times spread over it but for its upper bound, which would be in the next window; keys in turn."""
+    """The tuples of a bucket: times spread over it but for its upper bound, which would be in
+    the next window; keys in turn.
+    """
     number = np.arange(rows, dtype=np.int64)
     event_time = (bucket - 1) * width_ms + 1 + number * (width_ms - 1) // max(rows, 1)
-    return pa.table({"key": number % KEYS, "value": number + bucket, "time": event_time, "event_time": event_time})
+    return pa.table(
+        {
+            "key": number % KEYS,
+            "value": number + bucket,
+            "time": event_time,
+            "event_time": event_time,
+        }
+    )
 
 
 def window_of(bucket: int, counts: Sequence[tuple[int, int]], width_ms: int) -> pa.Table:
-    """What ``windowed`` must give of the window that ends with ``bucket``: ``counts`` = (bucket, number of tuples) that sources wrote in it."""
+    """What ``windowed`` must give of the window that ends with ``bucket``: ``counts`` =
+    (bucket, number of tuples) that sources wrote in it.
+    """
     total, number = np.zeros(KEYS, np.int64), np.zeros(KEYS, np.int64)
     for at, rows in counts:
         written = tuples(at, rows, width_ms)
         keys = written.column("key").to_numpy()
-        total += np.bincount(keys, written.column("value").to_numpy(), minlength=KEYS).astype(np.int64)
+        total += np.bincount(keys, written.column("value").to_numpy(), minlength=KEYS).astype(
+            np.int64
+        )
         number += np.bincount(keys, minlength=KEYS)
     key = np.flatnonzero(number)
-    return pa.table({"key": key, "value": total[key], "time": number[key], "event_time": np.full(len(key), bucket * width_ms, np.int64)})
+    return pa.table(
+        {
+            "key": key,
+            "value": total[key],
+            "time": number[key],
+            "event_time": np.full(len(key), bucket * width_ms, np.int64),
+        }
+    )
 
 
 class LiveSource:
     """Writes one bucket of a source whenever one is due, from ``first`` on."""
 
-    def __init__(self, source: Source, schedule: Schedule, rows: int, first: int, withhold: Withhold) -> None:
-        self._source, self._schedule, self._rows, self._withhold, self.first = source, schedule, rows, withhold, first
+    def __init__(
+        self, source: Source, schedule: Schedule, rows: int, first: int, withhold: Withhold
+    ) -> None:
+        self._source, self._schedule, self._rows, self._withhold, self.first = (
+            source,
+            schedule,
+            rows,
+            withhold,
+            first,
+        )
         self._changed = threading.Condition()
         self._stopping, self._is_cut = False, False
         self._written = self.closed = first - 1
@@ -164,7 +200,9 @@ class LiveSource:
                 now_ms = time.monotonic() * 1000
                 if self._schedule.reached(now_ms) > self._written or (healed and not self._is_cut):
                     return True
-                self._changed.wait(max(0.001, (self._schedule.due_ms(self._written + 1) - now_ms) / 1000))
+                self._changed.wait(
+                    max(0.001, (self._schedule.due_ms(self._written + 1) - now_ms) / 1000)
+                )
             return False
 
     def _write(self) -> None:

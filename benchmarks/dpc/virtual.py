@@ -1,7 +1,9 @@
-"""The same sessions in virtual time: the project's own driver and rules of a replica, logs in memory, and an engine whose batches only take time.
+"""The same sessions in virtual time: the project's own driver and rules of a replica, logs in
+memory, and an engine whose batches only take time.
 
-What is real: boundary records, log states, waits, plans, branch and successor (``processing.replica``). What is modelled: a batch takes a
-fixed part and a part by rows, as measured on real stages; the two queries of a replica share its cores; heartbeats arrive at once.
+What is real: boundary records, log states, waits, plans, branch and successor
+(``processing.replica``). What is modelled: a batch takes a fixed part and a part by rows, as
+measured on real stages; the two queries of a replica share its cores; heartbeats arrive at once.
 """
 
 from __future__ import annotations
@@ -27,7 +29,14 @@ from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.upstream_selection import choose
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
-from benchmarks.dpc.chain import SOURCES, WIDTH_MS, WITHHELD, create_topics, stage_names, write_pipeline
+from benchmarks.dpc.chain import (
+    SOURCES,
+    WIDTH_MS,
+    WITHHELD,
+    create_topics,
+    stage_names,
+    write_pipeline,
+)
 from benchmarks.dpc.figures import AFTER_MS, Cut, death_figures, failure_figures
 from benchmarks.dpc.plan import RATE, Session
 from benchmarks.dpc.results import SessionResult
@@ -48,7 +57,9 @@ DONE_MS: Final = 240_000
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What the engine takes, in milliseconds of one core. The defaults were measured on two cores."""
+    """What the engine takes, in milliseconds of one core. The defaults were measured on two
+    cores.
+    """
 
     batch_ms: float = 150
     rows_ms: float = 0.003
@@ -56,7 +67,9 @@ class Costs:
     start_ms: float = 1_500
     """Of starting the successor."""
     cores: float = 2
-    """Of each node: in the published runs every node had a machine of its own. With ``is_shared``, of all nodes together."""
+    """Of each node: in the published runs every node had a machine of its own. With
+    ``is_shared``, of all nodes together.
+    """
     is_shared: bool = False
 
     @property
@@ -147,15 +160,33 @@ class _Replica:
         self.reads = pipeline.stages[stage].reads
         self.is_stateful = world.session.function == "windowed" and stage == stage_names(1)[0]
         names = pipeline.topic_names
-        self._inputs = {s: BoundaryReader(log, names.boundaries(s), pipeline.stream_writers(s)) for s in self.reads}
+        self._inputs = {
+            s: BoundaryReader(log, names.boundaries(s), pipeline.stream_writers(s))
+            for s in self.reads
+        }
         self._disk = _Disk()
-        boundary = BoundaryWriter(log, names.boundaries(stage), pipeline.stream_writers(stage), replica, "f", clock, SeededEntropy(seed))
+        boundary = BoundaryWriter(
+            log,
+            names.boundaries(stage),
+            pipeline.stream_writers(stage),
+            replica,
+            "f",
+            clock,
+            SeededEntropy(seed),
+        )
         upstream = Upstream(choose=self._choose, states=self._states)
         self.runner = ReplicaRunner(
-            replica=replica, inputs=self._inputs, traits=PlanTraits(is_stateful=self.is_stateful, is_batch_safe=True), boundary=boundary,
-            disk=self._disk, availability=Availability(self.reads, waits(pipeline, stage), policy(pipeline, stage)), width_ms=WIDTH_MS,
-            clock=clock, upstream=upstream, may_wait=False,
-        )  # fmt: skip
+            replica=replica,
+            inputs=self._inputs,
+            traits=PlanTraits(is_stateful=self.is_stateful, is_batch_safe=True),
+            boundary=boundary,
+            disk=self._disk,
+            availability=Availability(self.reads, waits(pipeline, stage), policy(pipeline, stage)),
+            width_ms=WIDTH_MS,
+            clock=clock,
+            upstream=upstream,
+            may_wait=False,
+        )
         self._chosen: dict[str, str | None] = {}
         self._attempts = 0
         self.queries: dict[str, _Query] = {self.runner.fail_over(): _Query()}
@@ -189,7 +220,11 @@ class _Replica:
 
     def _before(self, name: str) -> list[Offset]:
         directory = self._disk.directories[name]
-        return directory.logged[directory.committed] if directory.committed >= 0 else [dict(INITIAL) for _ in self.reads]
+        return (
+            directory.logged[directory.committed]
+            if directory.committed >= 0
+            else [dict(INITIAL) for _ in self.reads]
+        )
 
     def _ask(self, name: str, query: _Query) -> None:
         found: list[Offset] = []
@@ -199,7 +234,9 @@ class _Replica:
                 return
             found.append(answer)
         query.offsets = found
-        query.work_ms = self._world.costs.batch_ms + self._world.costs.rows_ms * sum(map(rows_of, found))
+        query.work_ms = self._world.costs.batch_ms + self._world.costs.rows_ms * sum(
+            map(rows_of, found)
+        )
 
     def _end_batch(self, name: str, query: _Query) -> None:
         offsets, query.offsets = query.offsets or [], None
@@ -211,13 +248,18 @@ class _Replica:
         directory.logged = {batch: offsets}
         directory.committed, directory.windows = batch, windows
 
-    def _run(self, offsets: list[Offset], windows: set[int], watermark: int) -> tuple[tuple[Part, ...], set[int]]:
+    def _run(
+        self, offsets: list[Offset], windows: set[int], watermark: int
+    ) -> tuple[tuple[Part, ...], set[int]]:
         """(results, open windows afterwards)."""
         read: dict[int, tuple[int, int]] = {}
         for offset in offsets:
             for bucket, _, parts in taken_of(offset):
                 rows, digest = read.get(bucket, (0, 0))
-                read[bucket] = rows + sum(p.rows for p in parts), digest + sum(p.digest for p in parts)
+                read[bucket] = (
+                    rows + sum(p.rows for p in parts),
+                    digest + sum(p.digest for p in parts),
+                )
         self._attempts += 1
         if self.is_stateful:
             windows = windows | {bucket + bucket % 2 for bucket in read}
@@ -226,7 +268,10 @@ class _Replica:
         else:
             given = read
         attempt = f"{self.runner.epoch}-{self._attempts}"
-        return tuple(virtual_part(b, attempt, rows, digest % 2**64) for b, (rows, digest) in sorted(given.items())), windows
+        return tuple(
+            virtual_part(b, attempt, rows, digest % 2**64)
+            for b, (rows, digest) in sorted(given.items())
+        ), windows
 
     def _states(self, stream: str) -> Mapping[str, ReplicaState]:
         return {r.name: r.runner.state for r in self._world.replicas if r.stage == stream}
@@ -244,10 +289,31 @@ def virtual_part(bucket: int, attempt: str, rows: int, digest: int) -> Part:
 class _Source:
     """A source on its schedule: a bucket is due at its end."""
 
-    def __init__(self, log: EventLog, pipeline: Pipeline, name: str, clock: VirtualClock, rows: int, withhold: Withhold) -> None:
-        self._writer = BoundaryWriter(log, pipeline.topic_names.boundaries(name), ["0"], "0", "f", clock, SeededEntropy(len(name)))
+    def __init__(
+        self,
+        log: EventLog,
+        pipeline: Pipeline,
+        name: str,
+        clock: VirtualClock,
+        rows: int,
+        withhold: Withhold,
+    ) -> None:
+        self._writer = BoundaryWriter(
+            log,
+            pipeline.topic_names.boundaries(name),
+            ["0"],
+            "0",
+            "f",
+            clock,
+            SeededEntropy(len(name)),
+        )
         self._writer.start()
-        self._rows, self._withhold, self._batch, self._number = rows, withhold, 0, SOURCES.index(name) + 1
+        self._rows, self._withhold, self._batch, self._number = (
+            rows,
+            withhold,
+            0,
+            SOURCES.index(name) + 1,
+        )
         self.is_cut = False
         self.written = self.closed = 0
         self.sums: dict[int, tuple[int, int]] = {}
@@ -261,16 +327,28 @@ class _Source:
         for bucket in range(self.written + 1, due + 1):
             self.sums[bucket] = self._rows, bucket * 1_000_003 * self._number
         self._batch += 1
-        parts = tuple(virtual_part(b, str(self._batch), *self.sums[b]) for b in range(self.written + 1, due + 1))
+        parts = tuple(
+            virtual_part(b, str(self._batch), *self.sums[b])
+            for b in range(self.written + 1, due + 1)
+        )
         self.written, self.closed = due, self.closed if self.is_cut else due
         ident = BatchId("source", self._batch)
-        self._writer.append(BoundaryRecord("0", self._writer.epoch, ident, self._writer.tip(), self.closed, parts))
+        self._writer.append(
+            BoundaryRecord("0", self._writer.epoch, ident, self._writer.tip(), self.closed, parts)
+        )
 
 
 class VirtualSession:
     """A session in virtual time. ``run`` once."""
 
-    def __init__(self, session: Session, folder: Path, costs: Costs, *, withhold: Withhold = Withhold.BOUNDARY) -> None:
+    def __init__(
+        self,
+        session: Session,
+        folder: Path,
+        costs: Costs,
+        *,
+        withhold: Withhold = Withhold.BOUNDARY,
+    ) -> None:
         self.session, self.costs = session, costs
         self.clock = VirtualClock()
         self.log = LocalEventLog(self.clock)
@@ -282,16 +360,24 @@ class VirtualSession:
             self.result.capacity = int(costs.capacity)
             rate = int(session.load * costs.capacity / len(SOURCES))
         rows = max(1, rate * WIDTH_MS // 1000)
-        self._sources = {name: _Source(self.log, self.pipeline, name, self.clock, rows, withhold) for name in SOURCES}
+        self._sources = {
+            name: _Source(self.log, self.pipeline, name, self.clock, rows, withhold)
+            for name in SOURCES
+        }
         self.replicas = [
             _Replica(self, stage, replica, 100 * number + int(replica))
             for number, stage in enumerate(self.pipeline.order())
             for replica in self.pipeline.stream_writers(stage)
         ]
-        self._watches = [Watch(self.log, self.pipeline, s, self.clock.monotonic_ms) for s in stage_names(session.nodes)]
+        self._watches = [
+            Watch(self.log, self.pipeline, s, self.clock.monotonic_ms)
+            for s in stage_names(session.nodes)
+        ]
         self._begin_ms = self.clock.monotonic_ms()
         self.result.rate = rows * 10 * len(SOURCES)
-        self.result.waits_ms = [waits(self.pipeline, stage).first_ms for stage in self.pipeline.order()]
+        self.result.waits_ms = [
+            waits(self.pipeline, stage).first_ms for stage in self.pipeline.order()
+        ]
 
     def run(self) -> SessionResult:
         """Run it."""
@@ -304,7 +390,9 @@ class VirtualSession:
                 self._die(str(number))
             self._refresh()
             result.measure_normal(SETTLED_MS)
-            result.compared, result.wrong = check_answer(self._watches[-1], [s.sums for s in self._sources.values()], self._windows())
+            result.compared, result.wrong = check_answer(
+                self._watches[-1], [s.sums for s in self._sources.values()], self._windows()
+            )
         except AnabranchError as error:
             result.error = str(error)
         self._refresh()
@@ -312,7 +400,11 @@ class VirtualSession:
         return result
 
     def _windows(self) -> Windows | None:
-        return (lambda _bucket, counts: Sum(KEYS if counts else 0, 0)) if self.session.function == "windowed" else None
+        return (
+            (lambda _bucket, counts: Sum(KEYS if counts else 0, 0))
+            if self.session.function == "windowed"
+            else None
+        )
 
     def _fail(self, seconds: float) -> None:
         source = self._sources[WITHHELD]
@@ -324,15 +416,23 @@ class VirtualSession:
         cut, healed = Cut(bucket, at_ms, self.clock.monotonic_ms()), self._due()
         self.result.cuts.append(cut)
         try:
-            self._until(lambda: all(w.upto >= max(healed, w.tentative_upto) for w in self._watches), "the corrections")
-            self._until(lambda: all(r.runner.branch is None for r in self.replicas), "the end of the branches")
+            self._until(
+                lambda: all(w.upto >= max(healed, w.tentative_upto) for w in self._watches),
+                "the corrections",
+            )
+            self._until(
+                lambda: all(r.runner.branch is None for r in self.replicas),
+                "the end of the branches",
+            )
             self._catch_up(AFTER_MS)
         finally:
             self._refresh()
             self.result.failed([failure_figures(watch.trace, cut) for watch in self._watches])
 
     def _catch_up(self, after_ms: int) -> None:
-        """Let so much time pass, and more until everything that is due by then has come out at the end."""
+        """Let so much time pass, and more until everything that is due by then has come out
+        at the end.
+        """
         self._pass(after_ms)
         due = self._due()
         self._until(lambda: self._watches[-1].upto >= due, "results of what is due")
@@ -351,7 +451,9 @@ class VirtualSession:
     def _refresh(self) -> None:
         for watch in self._watches:
             upto = watch.trace.events[-1].closed if watch.trace.events else 0
-            watch.trace.due_ms = {b: self._begin_ms + b * WIDTH_MS for b in range(1, max(upto, self._due()) + 1)}
+            watch.trace.due_ms = {
+                b: self._begin_ms + b * WIDTH_MS for b in range(1, max(upto, self._due()) + 1)
+            }
         self.result.traces = [watch.trace for watch in self._watches]
 
     def _due(self) -> int:
@@ -370,7 +472,9 @@ class VirtualSession:
             self._tick()
 
     def _tick(self) -> None:
-        groups = [self.replicas] if self.costs.is_shared else [[replica] for replica in self.replicas]
+        groups = (
+            [self.replicas] if self.costs.is_shared else [[replica] for replica in self.replicas]
+        )
         for group in groups:
             running = [query for replica in group for query in replica.running()]
             for query in running:

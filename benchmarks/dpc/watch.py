@@ -31,14 +31,18 @@ class Sum:
 class Watch:
     """One stream. Not thread-safe."""
 
-    def __init__(self, log: EventLog, pipeline: Pipeline, stream: str, now_ms: Callable[[], float]) -> None:
+    def __init__(
+        self, log: EventLog, pipeline: Pipeline, stream: str, now_ms: Callable[[], float]
+    ) -> None:
         self.stream, self.trace = stream, Trace()
         self.sums: dict[int, Sum] = {}
         """Of the stable buckets that are not empty."""
         self.upto, self.tentative_upto = 0, 0
         self._now_ms = now_ms
         self._writers: Sequence[str] = pipeline.stream_writers(stream)
-        self._reader = BoundaryReader(log, pipeline.topic_names.boundaries(stream), self._writers, listener=self._take)
+        self._reader = BoundaryReader(
+            log, pipeline.topic_names.boundaries(stream), self._writers, listener=self._take
+        )
         self._tentative = dict.fromkeys(self._writers, (0, (-1, -1)))
 
     def poll(self, wait_ms: int = 0) -> None:
@@ -61,11 +65,17 @@ class Watch:
         if entry.kind is BoundaryKind.TENTATIVE:
             rows = self._tentative_rows(entry)
             self.tentative_upto = max(self.tentative_upto, entry.closed)
-            self.trace.events.append(Event(at_ms, entry.replica, True, entry.closed, rows, entry.missing))
+            self.trace.events.append(
+                Event(at_ms, entry.replica, True, entry.closed, rows, entry.missing)
+            )
             return
-        found = log_state.stable(self.upto + 1, log_state.upto) if log_state.upto > self.upto else []
+        found = (
+            log_state.stable(self.upto + 1, log_state.upto) if log_state.upto > self.upto else []
+        )
         for bucket, _, parts in found:
-            self.sums[bucket] = Sum(sum(p.rows for p in parts), sum(p.digest for p in parts) % 2**64)
+            self.sums[bucket] = Sum(
+                sum(p.rows for p in parts), sum(p.digest for p in parts) % 2**64
+            )
         rows = sum(self.sums[bucket].rows for bucket, _, _ in found)
         self.trace.events.append(Event(at_ms, entry.replica, False, log_state.upto, rows, ()))
         self.upto = log_state.upto
@@ -77,7 +87,10 @@ class Watch:
         closed, newest = self._tentative[entry.replica]
         before = closed if newest == number else (entry.base or 0)
         self._tentative[entry.replica] = (entry.closed, number)
-        found = (log_state.tentative(entry.replica, b) for b in log_state.tentative_filled(entry.replica, before + 1, entry.closed))
+        found = (
+            log_state.tentative(entry.replica, b)
+            for b in log_state.tentative_filled(entry.replica, before + 1, entry.closed)
+        )
         return sum(part.rows for bucket in found if bucket is not None for part in bucket.parts)
 
 
@@ -108,20 +121,30 @@ class WatchThread(Watch):
 Sums = Mapping[int, tuple[int, int]]
 """Bucket -> (rows, digest) of what a source wrote."""
 Windows = Callable[[int, Sequence[tuple[int, int]]], Sum]
-"""(bucket, [(bucket, rows)] of all sources) -> what the window that ends with the bucket must hold."""
+"""(bucket, [(bucket, rows)] of all sources) -> what the window that ends with the bucket must
+hold.
+"""
 
 
-def check_answer(watch: Watch, sums: Sequence[Sums], windows: Windows | None = None) -> tuple[int, int]:
-    """(stable buckets compared, how many are wrong) of the last stage, against what the sources wrote. ``windows``: of a windowed stage."""
+def check_answer(
+    watch: Watch, sums: Sequence[Sums], windows: Windows | None = None
+) -> tuple[int, int]:
+    """(stable buckets compared, how many are wrong) of the last stage, against what the
+    sources wrote. ``windows``: of a windowed stage.
+    """
     wrong = 0
     for bucket in range(1, watch.upto + 1):
         found = watch.sums.get(bucket, Sum(0, 0))
         if windows is None:
             written = [s[bucket] for s in sums if bucket in s]
-            expected = Sum(sum(rows for rows, _ in written), sum(digest for _, digest in written) % 2**64)
+            expected = Sum(
+                sum(rows for rows, _ in written), sum(digest for _, digest in written) % 2**64
+            )
         elif bucket % 2:
             expected = Sum(0, 0)
         else:
-            expected = windows(bucket, [(at, s[at][0]) for s in sums for at in (bucket - 1, bucket) if at in s])
+            expected = windows(
+                bucket, [(at, s[at][0]) for s in sums for at in (bucket - 1, bucket) if at in s]
+            )
         wrong += found != expected
     return watch.upto, wrong

@@ -18,10 +18,12 @@ def stateless(readings: DataFrame) -> DataFrame:
 
 
 def windowed(readings: DataFrame) -> DataFrame:
-    """Count and integer sum per (region, site, device) and ten seconds. Event time: the window's end."""
-    windows = readings.groupBy(F.window("event_time", "10 seconds").alias("window"), "region", "site", "device").agg(
-        F.count("*").alias("records"), F.sum("value").alias("total")
-    )
+    """Count and integer sum per (region, site, device) and ten seconds. Event time: the
+    window's end.
+    """
+    windows = readings.groupBy(
+        F.window("event_time", "10 seconds").alias("window"), "region", "site", "device"
+    ).agg(F.count("*").alias("records"), F.sum("value").alias("total"))
     return windows.select(
         "region",
         "site",

@@ -1,7 +1,9 @@
-"""Makes what plain PySpark needs, once, outside the checkout: a virtual environment, the connector's jars, the stub jar.
+"""Makes what plain PySpark needs, once, outside the checkout: a virtual environment, the
+connector's jars, the stub jar.
 
-Spark's Kafka connector names a jar, spark-token-provider-kafka, that need not be to be had. Without delegation tokens the connector
-calls three classes of it only; ``stubs/`` has stand-ins for them, compiled here against Spark's own jars. That takes a JDK (``javac``).
+Spark's Kafka connector names a jar, spark-token-provider-kafka, that need not be to be had. Without
+delegation tokens the connector calls three classes of it only; ``stubs/`` has stand-ins for them,
+compiled here against Spark's own jars. That takes a JDK (``javac``).
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ def plain_pyspark() -> PlainPySpark:
     """The environment, made on the first call on a machine.
 
     Raises:
-        ConfigurationError: there is no JDK, or something could not be installed; the text has what was said.
+        ConfigurationError: there is no JDK, or something could not be installed; the text has what
+            was said.
     """
     cache = cache_dir()
     requirements = _HERE / "requirements.txt"
@@ -59,7 +62,9 @@ def _run(command: list[str], timeout_s: int) -> None:
 
 
 def _virtual_environment(folder: Path, requirements: Path) -> Path:
-    """Path of the environment's Python. A mark written last says for which requirements it is complete."""
+    """Path of the environment's Python. A mark written last says for which requirements it is
+    complete.
+    """
     python = folder / "bin" / "python"
     mark = folder / "complete"
     wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
@@ -67,7 +72,20 @@ def _virtual_environment(folder: Path, requirements: Path) -> Path:
         return python
     shutil.rmtree(folder, ignore_errors=True)
     _run([sys.executable, "-m", "venv", str(folder)], _INSTALL_TIMEOUT_S)
-    _run([str(python), "-m", "pip", "install", "-q", "--require-hashes", "--no-deps", "-r", str(requirements)], _INSTALL_TIMEOUT_S)
+    _run(
+        [
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--require-hashes",
+            "--no-deps",
+            "-r",
+            str(requirements),
+        ],
+        _INSTALL_TIMEOUT_S,
+    )
     mark.write_text(wanted)
     return python
 
@@ -90,14 +108,18 @@ def _stub_jar(cache: Path, python: Path, jars: list[Path]) -> Path:
     javac = shutil.which("javac")
     if javac is None:
         message = (
-            "no javac on PATH: plain PySpark's part of the benchmark needs a JDK (Debian, Ubuntu: apt install openjdk-17-jdk-headless)"
+            "no javac on PATH: plain PySpark's part of the benchmark needs a JDK (Debian, Ubuntu:"
+            " apt install openjdk-17-jdk-headless)"
         )
         raise ConfigurationError(message)
     classes = cache / f"token-provider-stub-{digest}"
     shutil.rmtree(classes, ignore_errors=True)
     spark_jars = next((python.parent.parent / "lib").glob("python3*/site-packages/pyspark/jars"))
     classpath = ":".join([f"{spark_jars}/*", *map(str, jars)])
-    _run([javac, "-nowarn", "-cp", classpath, "-d", str(classes), *map(str, sources)], _COMPILE_TIMEOUT_S)
+    _run(
+        [javac, "-nowarn", "-cp", classpath, "-d", str(classes), *map(str, sources)],
+        _COMPILE_TIMEOUT_S,
+    )
     unfinished = stub.with_suffix(".zip")
     shutil.make_archive(str(unfinished.with_suffix("")), "zip", classes)
     shutil.rmtree(classes)

@@ -1,8 +1,9 @@
 """The benchmark's two jobs on plain PySpark Structured Streaming with Spark's own Kafka connector.
 
-Runs in the environment that ``environment.py`` makes (another PySpark than the project's). Prints ``ready`` once the query
-runs, then one JSON line per batch; stops on SIGTERM or SIGINT. Settings follow the usual advice for two cores (few shuffle partitions, a cheap
-checkpoint file manager, large batches); the options below are for trying others, which was not done systematically.
+Runs in the environment that ``environment.py`` makes (another PySpark than the project's). Prints
+``ready`` once the query runs, then one JSON line per batch; stops on SIGTERM or SIGINT. Settings
+follow the usual advice for two cores (few shuffle partitions, a cheap checkpoint file manager,
+large batches); the options below are for trying others, which was not done systematically.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from pyspark.sql.streaming.listener import (
 )
 
 RECORD = "time BIGINT, region INT, site INT, device INT, seq BIGINT, value INT, note STRING"
-FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+FILE_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -38,7 +41,12 @@ class BatchPrinter(StreamingQueryListener):  # type: ignore[misc]  # untyped in 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """One line per batch that had something to do."""
         progress = event.progress
-        line = {"batch": progress.batchId, "start": progress.timestamp, "rows": progress.numInputRows, "ms": dict(progress.durationMs)}
+        line = {
+            "batch": progress.batchId,
+            "start": progress.timestamp,
+            "rows": progress.numInputRows,
+            "ms": dict(progress.durationMs),
+        }
         print(json.dumps(line), flush=True)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
@@ -50,22 +58,38 @@ class BatchPrinter(StreamingQueryListener):  # type: ignore[misc]  # untyped in 
 
 def stateless(readings: DataFrame) -> DataFrame:
     """Key and value of the result records of the stateless job."""
-    result = readings.where(F.col("value") % 2 == 0).select("time", "seq", "region", (F.col("value").cast("long") * 3 + 1).alias("scaled"))
+    result = readings.where(F.col("value") % 2 == 0).select(
+        "time", "seq", "region", (F.col("value").cast("long") * 3 + 1).alias("scaled")
+    )
     return result.select(F.to_json(F.struct("*")).alias("value"))
 
 
 def windowed(readings: DataFrame, out_of_orderness_ms: int) -> DataFrame:
     """Key and value of the result records of the windowed job."""
-    timed = readings.withColumn("event_time", F.timestamp_millis("time")).withWatermark("event_time", f"{out_of_orderness_ms} milliseconds")
-    windows = timed.groupBy(F.window("event_time", "10 seconds").alias("window"), "region", "site", "device").agg(
-        F.count("*").alias("records"), F.sum("value").alias("total")
+    timed = readings.withColumn("event_time", F.timestamp_millis("time")).withWatermark(
+        "event_time", f"{out_of_orderness_ms} milliseconds"
     )
-    result = windows.select("region", "site", "device", F.unix_millis("window.start").alias("window_start"), "records", "total")
-    return result.select(F.to_json(F.struct("region", "site", "device")).alias("key"), F.to_json(F.struct("*")).alias("value"))
+    windows = timed.groupBy(
+        F.window("event_time", "10 seconds").alias("window"), "region", "site", "device"
+    ).agg(F.count("*").alias("records"), F.sum("value").alias("total"))
+    result = windows.select(
+        "region",
+        "site",
+        "device",
+        F.unix_millis("window.start").alias("window_start"),
+        "records",
+        "total",
+    )
+    return result.select(
+        F.to_json(F.struct("region", "site", "device")).alias("key"),
+        F.to_json(F.struct("*")).alias("value"),
+    )
 
 
 def session(arguments: argparse.Namespace) -> SparkSession:
-    """A Spark session on two cores with the connector on its class path. Its temporary files are beside the checkpoint, and removed with it."""
+    """A Spark session on two cores with the connector on its class path. Its temporary files
+    are beside the checkpoint, and removed with it.
+    """
     temporary = Path(arguments.checkpoint).absolute().with_name("tmp")
     temporary.mkdir(parents=True, exist_ok=True)
     builder = (
@@ -106,7 +130,10 @@ def main() -> int:
     stopping = threading.Event()
 
     spark = session(arguments)
-    for number in (signal.SIGINT, signal.SIGTERM):  # after the session, which sets a handler of its own
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # after the session, which sets a handler of its own
         signal.signal(number, lambda *_: stopping.set())
     spark.streams.addListener(BatchPrinter())
     records = (
@@ -118,8 +145,14 @@ def main() -> int:
         .option("maxOffsetsPerTrigger", str(arguments.offsets_per_trigger))
         .load()
     )
-    readings = records.select(F.from_json(F.col("value").cast("string"), RECORD).alias("r")).select("r.*")
-    result = stateless(readings) if arguments.job == "stateless" else windowed(readings, arguments.out_of_orderness_ms)
+    readings = records.select(F.from_json(F.col("value").cast("string"), RECORD).alias("r")).select(
+        "r.*"
+    )
+    result = (
+        stateless(readings)
+        if arguments.job == "stateless"
+        else windowed(readings, arguments.out_of_orderness_ms)
+    )
     query = (
         result.writeStream.format("kafka")
         .outputMode("append")

@@ -1,4 +1,6 @@
-"""An inner join of two streams, bounded in time so that Spark can forget what can no longer match."""
+"""An inner join of two streams, bounded in time so that Spark can forget what can no longer
+match.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,21 @@ if TYPE_CHECKING:
 
 
 def paid(orders: DataFrame, payments: DataFrame, *, within: str = "10 minutes") -> DataFrame:
-    """Orders that were paid, with what was paid too much. event_time: that of the payment, which is the later side."""
-    left = orders.select("order", F.col("cents").alias("ordered"), F.col("event_time").alias("ordered_at"))
-    right = payments.select(F.col("order").alias("paid_order"), F.col("cents").alias("paid"), "event_time")
+    """Orders that were paid, with what was paid too much. event_time: that of the payment,
+    which is the later side.
+    """
+    left = orders.select(
+        "order", F.col("cents").alias("ordered"), F.col("event_time").alias("ordered_at")
+    )
+    right = payments.select(
+        F.col("order").alias("paid_order"), F.col("cents").alias("paid"), "event_time"
+    )
     in_time = F.expr(f"event_time >= ordered_at AND event_time <= ordered_at + INTERVAL {within}")
     joined = left.join(right, (F.col("order") == F.col("paid_order")) & in_time)
-    return joined.select("order", "ordered", "paid", (F.col("paid") - F.col("ordered")).alias("too_much"), "event_time")
+    return joined.select(
+        "order",
+        "ordered",
+        "paid",
+        (F.col("paid") - F.col("ordered")).alias("too_much"),
+        "event_time",
+    )

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 def visits(clicks: DataFrame, *, gap: str = "1 minute") -> DataFrame:
-    """Pages and length of each visit. event_time: the window's end, ``gap`` after the last click."""
+    """Pages and length of each visit. event_time: the window's end, ``gap`` after the last
+    click.
+    """
     windows = clicks.groupBy(F.session_window("event_time", gap).alias("window"), "visitor").agg(
         F.count("*").alias("pages"), F.max("event_time").alias("last")
     )

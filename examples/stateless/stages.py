@@ -11,7 +11,15 @@ if TYPE_CHECKING:
 
 
 def slow_reports(reports: DataFrame, *, below_mph: int = 40) -> DataFrame:
-    """Reports of vehicles on the travel lanes that are slower than ``below_mph``, with the speed in metres per hour. Event time: the report's."""
+    """Reports of vehicles on the travel lanes that are slower than ``below_mph``, with the
+    speed in metres per hour. Event time: the report's.
+    """
     return reports.where((F.col("lane").between(1, 3)) & (F.col("speed") < below_mph)).select(
-        "time", "vehicle", "xway", "dir", "seg", (F.col("speed").cast("long") * 1609).alias("metres_per_hour"), "event_time"
+        "time",
+        "vehicle",
+        "xway",
+        "dir",
+        "seg",
+        (F.col("speed").cast("long") * 1609).alias("metres_per_hour"),
+        "event_time",
     )

@@ -30,8 +30,12 @@ class Result(NamedTuple):
     """None: whoever told of the result does not know."""
 
 
-def result(value: Mapping[str, object], event_time_ms: int, key: bytes | None, partition: int | None) -> Result:
-    """From a record's decoded value, its header ``anabranch-event-time``, its key and its partition."""
+def result(
+    value: Mapping[str, object], event_time_ms: int, key: bytes | None, partition: int | None
+) -> Result:
+    """From a record's decoded value, its header ``anabranch-event-time``, its key and its
+    partition.
+    """
     return Result(json.dumps(value, sort_keys=True), event_time_ms, key, partition)
 
 
@@ -58,19 +62,31 @@ Read = TypeVar("Read", Delivered, LiveRecord)
 
 
 def followed(topic: str, seen: Sequence[Read], again: Sequence[Read]) -> list[str]:
-    """What somebody who followed a topic saw is the beginning of what it holds in the end, in each partition; else, in words, what was not."""
+    """What somebody who followed a topic saw is the beginning of what it holds in the end, in
+    each partition; else, in words, what was not.
+    """
     wrong = []
     for partition in {record.partition for record in (*again, *seen)}:
-        mine, there = ([each._replace(received_ms=0) for each in some if each.partition == partition] for some in (seen, again))
+        mine, there = (
+            [each._replace(received_ms=0) for each in some if each.partition == partition]
+            for some in (seen, again)
+        )
         if mine != there[: len(mine)]:
-            place = next((i for i, pair in enumerate(zip(mine, there, strict=False)) if pair[0] != pair[1]), len(there))
-            wrong.append(f"{topic}, partition {partition}: who followed it saw {mine[place]}, there is {there[place : place + 1]}")
+            place = next(
+                (i for i, pair in enumerate(zip(mine, there, strict=False)) if pair[0] != pair[1]),
+                len(there),
+            )
+            wrong.append(
+                f"{topic}, partition {partition}: who followed it saw {mine[place]}, there is"
+                f" {there[place : place + 1]}"
+            )
     return wrong
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How an output differs from the oracle. All numbers are 0 when it does not, but for ``expected`` and ``delivered``.
+    """How an output differs from the oracle. All numbers are 0 when it does not, but for
+    ``expected`` and ``delivered``.
 
     Nothing where nothing must be shows nothing: that is not equal.
     """
@@ -85,17 +101,24 @@ class Comparison:
 
     def is_equal(self) -> bool:
         """Whether the output is what it must be."""
-        return self.missing == self.duplicated == self.wrong == self.out_of_order == 0 < self.expected
+        return (
+            self.missing == self.duplicated == self.wrong == self.out_of_order == 0 < self.expected
+        )
 
 
 def compare(answer: Answer, delivered: Iterable[Delivered]) -> Comparison:
     """Record by record.
 
-    Missing: an id that must be there and is not. Duplicated: each further record with an id that was there already. Wrong: a record with an
-    id that must not be there, or with another value (columns and types count), ``anabranch-event-time``, key or partition than it must
-    have. Out of order: a record whose id is not greater than the one before it in its partition.
+    Missing: an id that must be there and is not. Duplicated: each further record with an id that
+    was there already. Wrong: a record with an id that must not be there, or with another value
+    (columns and types count), ``anabranch-event-time``, key or partition than it must have. Out of
+    order: a record whose id is not greater than the one before it in its partition.
     """
-    wanted = {(bucket, position): row for bucket, rows in answer.items() for position, row in enumerate(rows)}
+    wanted = {
+        (bucket, position): row
+        for bucket, rows in answer.items()
+        for position, row in enumerate(rows)
+    }
     seen: set[tuple[int, int]] = set()
     newest: dict[int | None, tuple[int, int]] = defaultdict(lambda: (-1, -1))
     counts: Counter[str] = Counter()
@@ -111,7 +134,9 @@ def compare(answer: Answer, delivered: Iterable[Delivered]) -> Comparison:
         partition, expected = record.result.partition, wanted.get(record.identifier)
         if record.identifier in seen:
             note("duplicated", record)
-        elif expected is None or record.result != (expected if partition is not None else expected._replace(partition=None)):
+        elif expected is None or record.result != (
+            expected if partition is not None else expected._replace(partition=None)
+        ):
             note("wrong", f"{record}, must be {expected}")
         elif record.identifier <= newest[partition]:
             note("out of order", record)
@@ -133,7 +158,9 @@ def compare(answer: Answer, delivered: Iterable[Delivered]) -> Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Rejections:
-    """How the dead letters differ from the records that were bad on purpose. None where none must be shows nothing: that is not equal."""
+    """How the dead letters differ from the records that were bad on purpose. None where none
+    must be shows nothing: that is not equal.
+    """
 
     expected: int
     found: int
@@ -149,30 +176,45 @@ class Rejections:
 
 
 def compare_rejected(expected: Iterable[Rejected], found: Iterable[Rejected]) -> Rejections:
-    """Dead letters are at least once, so a record of the input counts once, however often it was rejected; each of them must be right."""
+    """Dead letters are at least once, so a record of the input counts once, however often it
+    was rejected; each of them must be right.
+    """
     wanted = {record.place: record for record in expected}
     got: dict[tuple[str, int, int], set[Rejected]] = defaultdict(set)
     for letter in found:
         got[letter.place].add(letter)
     missing = [record for place, record in wanted.items() if place not in got]
-    unexpected = [letter for place, letters in got.items() if place not in wanted for letter in letters]
+    unexpected = [
+        letter for place, letters in got.items() if place not in wanted for letter in letters
+    ]
     altered = [
-        (wanted[place], letter) for place, letters in got.items() if place in wanted for letter in letters if letter != wanted[place]
+        (wanted[place], letter)
+        for place, letters in got.items()
+        if place in wanted
+        for letter in letters
+        if letter != wanted[place]
     ]
     examples = [f"not rejected: {entry}" for entry in missing[:EXAMPLES_MAX]]
     examples += [f"rejected, but good: {entry}" for entry in unexpected[:EXAMPLES_MAX]]
     examples += [f"rejected as something else: {entry}" for entry in altered[:EXAMPLES_MAX]]
-    return Rejections(len(wanted), len(got), len(missing), len(unexpected), len(altered), tuple(examples))
+    return Rejections(
+        len(wanted), len(got), len(missing), len(unexpected), len(altered), tuple(examples)
+    )
 
 
 def shortened(texts: Sequence[str]) -> list[str]:
     """For people: the first of many texts, each one's beginning."""
-    found = [text if len(text) <= _TEXT_CHARS_MAX else f"{text[:_TEXT_CHARS_MAX]} ..." for text in texts[:TEXTS_MAX]]
+    found = [
+        text if len(text) <= _TEXT_CHARS_MAX else f"{text[:_TEXT_CHARS_MAX]} ..."
+        for text in texts[:TEXTS_MAX]
+    ]
     return found if len(texts) <= TEXTS_MAX else [*found, f"and {len(texts) - TEXTS_MAX} more"]
 
 
 def percentile_ms(values_ms: Sequence[int], share: float) -> int | None:
-    """The smallest value that at least ``share`` of the values do not exceed; None without values."""
+    """The smallest value that at least ``share`` of the values do not exceed; None without
+    values.
+    """
     if not values_ms:
         return None
     return sorted(values_ms)[max(0, math.ceil(share * len(values_ms)) - 1)]

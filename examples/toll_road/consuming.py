@@ -10,14 +10,23 @@ import uuid
 from collections.abc import Callable
 from typing import Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from examples.toll_road.comparing import Delivered, result
 from examples.toll_road.traffic import Rejected
 
 _WHOLE_S: Final = 90.0
 _SILENCE_S: Final = 20.0
-"""After so long without a record the client is made anew: after a broker's restart librdkafka sometimes stops reading, without an error (its issue 5153)."""
+"""After so long without a record the client is made anew: after a broker's restart librdkafka
+sometimes stops reading, without an error (its issue 5153).
+"""
 
 
 class TopicReader(threading.Thread):
@@ -79,7 +88,12 @@ class TopicReader(threading.Thread):
         self.join()
 
     def _assign(self, partitions: list[int]) -> None:
-        self._consumer.assign([TopicPartition(self._topic, number, self._next.get(number, OFFSET_BEGINNING)) for number in partitions])
+        self._consumer.assign(
+            [
+                TopicPartition(self._topic, number, self._next.get(number, OFFSET_BEGINNING))
+                for number in partitions
+            ]
+        )
 
     def _partitions(self) -> list[int]:
         while not self._stop_asked.is_set():
@@ -95,12 +109,15 @@ class TopicReader(threading.Thread):
         return []
 
 
-def read_whole(kafka: str, topic: str, take: Callable[[Message], None], *, committed: bool = True) -> None:
-    """Hand every record that a topic holds now to ``take``; those of aborted transactions too, where ``committed`` is false.
+def read_whole(
+    kafka: str, topic: str, take: Callable[[Message], None], *, committed: bool = True
+) -> None:
+    """Hand every record that a topic holds now to ``take``; those of aborted transactions too,
+    where ``committed`` is false.
 
     Raises:
-        KafkaException: the broker rejects the request, or not everything could be read within a minute and a half: a transaction that its writer left
-            open is over after a minute.
+        KafkaException: the broker rejects the request, or not everything could be read within a
+            minute and a half: a transaction that its writer left open is over after a minute.
     """
     settings: dict[str, str | int | bool] = {
         "bootstrap.servers": kafka,
@@ -115,20 +132,31 @@ def read_whole(kafka: str, topic: str, take: Callable[[Message], None], *, commi
         if metadata.error is not None:
             raise KafkaException(metadata.error)
         places = [TopicPartition(topic, number) for number in sorted(metadata.partitions)]
-        ends = {place.partition: consumer.get_watermark_offsets(place, timeout=10) for place in places}
+        ends = {
+            place.partition: consumer.get_watermark_offsets(place, timeout=10) for place in places
+        }
         open_ends = {number: high for number, (low, high) in ends.items() if high > low}
-        consumer.assign([TopicPartition(topic, place.partition, OFFSET_BEGINNING) for place in places])
+        consumer.assign(
+            [TopicPartition(topic, place.partition, OFFSET_BEGINNING) for place in places]
+        )
         end_s = time.monotonic() + _WHOLE_S
         while open_ends:
             if time.monotonic() >= end_s:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{topic} was not read to its end: {open_ends}"))  # noqa: SLF001 - as the client names it
+                raise KafkaException(
+                    KafkaError(
+                        KafkaError._TIMED_OUT,  # noqa: SLF001 - as the client names it
+                        f"{topic} was not read to its end: {open_ends}",
+                    )
+                )
             for message in consumer.consume(1_000, 0.1):
                 error = message.error()
                 if error is None:
                     take(message)
                 elif not error.retriable():
                     raise KafkaException(error)
-            for place in consumer.position(places):  # beyond markers of transactions, which are no messages
+            for place in consumer.position(
+                places
+            ):  # beyond markers of transactions, which are no messages
                 if place.offset >= open_ends.get(place.partition, math.inf):
                     del open_ends[place.partition]
     finally:
@@ -153,7 +181,11 @@ def delivered(message: Message) -> Delivered:
     bucket, _, position = header(message, "anabranch-id").partition(".")
     event_time_ms = int(header(message, "anabranch-event-time"))
     value = json.loads(message.value() or b"")
-    return Delivered((int(bucket), int(position)), result(value, event_time_ms, message.key(), message.partition() or 0), received_ms())
+    return Delivered(
+        (int(bucket), int(position)),
+        result(value, event_time_ms, message.key(), message.partition() or 0),
+        received_ms(),
+    )
 
 
 def received_ms() -> int:

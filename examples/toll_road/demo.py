@@ -1,11 +1,13 @@
 """The toll road from end to end, a failure on the way: ``make demo``.
 
-Starts ``anabranch up`` with a real broker and a real Redis, writes generated traffic to the input topics, reads the output topics, and
-compares every record with the oracle. Half-way one source is cut off from Kafka: results go on without it, tentative, and are corrected when
-it is back. Nothing here uses more of anabranch than its command line, its topics and its client library.
+Starts ``anabranch up`` with a real broker and a real Redis, writes generated traffic to the input
+topics, reads the output topics, and compares every record with the oracle. Half-way one source is
+cut off from Kafka: results go on without it, tentative, and are corrected when it is back. Nothing
+here uses more of anabranch than its command line, its topics and its client library.
 
-Exit codes: 0 nothing missing, duplicated, wrong or out of order, exactly the bad records rejected, no process left, and the live topic kept
-its promises (results went on within the bound, one undo, all corrected); 1 otherwise; 2 usage.
+Exit codes: 0 nothing missing, duplicated, wrong or out of order, exactly the bad records rejected,
+no process left, and the live topic kept its promises (results went on within the bound, one undo,
+all corrected); 1 otherwise; 2 usage.
 """
 
 from __future__ import annotations
@@ -30,7 +32,15 @@ from rich.table import Table
 from ruamel.yaml import YAML
 
 from examples.toll_road import consuming, oracle
-from examples.toll_road.comparing import Comparison, Delivered, Rejections, compare, compare_rejected, followed, percentile_ms
+from examples.toll_road.comparing import (
+    Comparison,
+    Delivered,
+    Rejections,
+    compare,
+    compare_rejected,
+    followed,
+    percentile_ms,
+)
 from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline, stopped
 from examples.toll_road.process_tree import MemoryMeter
 from examples.toll_road.story import FailureReport, LiveTopic, Story, longest_ms_max
@@ -42,7 +52,9 @@ HERE = Path(__file__).resolve().parent
 GIB = 1024**3
 MEMORY_BYTES_MAX = 4 * GIB
 CLOSING_MS = 3_000
-"""Heartbeats go on for so long after the last report: more than out-of-orderness and a few buckets, less than ``max_ahead``."""
+"""Heartbeats go on for so long after the last report: more than out-of-orderness and a few
+buckets, less than ``max_ahead``.
+"""
 TOLLS_MIN = 50
 """Fewer results that cost something would not show that tolls are right."""
 SETTLE_S = 2.0
@@ -84,9 +96,17 @@ def read_job(pipeline: Path) -> Job:
     number, unit = str(parameters.get("window", "1 minute")).split()
     return Job(
         topics=[source["topics"][0] for source in sources],
-        dead_letters=[source.get("dead_letter", f"{source['topics'][0]}.rejected") for source in sources],
-        outputs={name: output["corrected"]["topic"] for name, output in document["outputs"].items()},
-        live={name: output["live"]["topic"] for name, output in document["outputs"].items() if "live" in output},
+        dead_letters=[
+            source.get("dead_letter", f"{source['topics'][0]}.rejected") for source in sources
+        ],
+        outputs={
+            name: output["corrected"]["topic"] for name, output in document["outputs"].items()
+        },
+        live={
+            name: output["live"]["topic"]
+            for name, output in document["outputs"].items()
+            if "live" in output
+        },
         sources=list(document["sources"]),
         max_delay_ms=_delay_ms(document["max_delay"]),
         bucket_ms=_delay_ms(document["bucket"]),
@@ -100,12 +120,18 @@ def read_job(pipeline: Path) -> Job:
 def planned(options: argparse.Namespace, job: Job) -> tuple[str | None, float]:
     """Which service is cut off, and how many seconds of traffic there are.
 
-    Cut off is the one asked for; else the last source, where there is a live topic to see it on and nothing is killed.
+    Cut off is the one asked for; else the last source, where there is a live topic to see it on and
+    nothing is killed.
     """
-    cut: str | None = options.cut or (None if options.kill or options.kill_each else f"ingestion/{job.sources[-1]}")
+    cut: str | None = options.cut or (
+        None if options.kill or options.kill_each else f"ingestion/{job.sources[-1]}"
+    )
     if not job.live or options.cut_for <= 0:
         cut = None
-    return cut, float(options.duration or (40.0 if cut is None else options.cut_at + options.cut_for + AFTER_HEAL_S))
+    return cut, float(
+        options.duration
+        or (40.0 if cut is None else options.cut_at + options.cut_for + AFTER_HEAL_S)
+    )
 
 
 def _delay_ms(text: str) -> int:
@@ -144,7 +170,11 @@ class Collected:
     def lag_ms(self) -> int | None:
         """How old the newest result was when it came."""
         newest = [records[-1] for records in self.results.values() if records]
-        return max(record.received_ms - record.result.event_time_ms for record in newest) if newest else None
+        return (
+            max(record.received_ms - record.result.event_time_ms for record in newest)
+            if newest
+            else None
+        )
 
 
 def _take(add: Callable[[T], object], decoded: Callable[[Message], T], message: Message) -> None:
@@ -176,7 +206,9 @@ class Outcome:
     """Of the cut, if there was one."""
 
     def is_good(self) -> bool:
-        """Whether the promise was kept, on enough of everything that a wrong result would have been seen."""
+        """Whether the promise was kept, on enough of everything that a wrong result would
+        have been seen.
+        """
         return (
             all(output.is_equal() for output in self.outputs.values())
             and bool(self.outputs)
@@ -217,7 +249,12 @@ class Demo:
             DeploymentError: the deployment did not start, or ended early.
         """
         begin = time.monotonic()
-        deployment = Deployment(self._pipeline, self._folder / "state", self._folder / "up.log", drills=self._cut is not None)
+        deployment = Deployment(
+            self._pipeline,
+            self._folder / "state",
+            self._folder / "up.log",
+            drills=self._cut is not None,
+        )
         meter = MemoryMeter(deployment.pid)
         meter.start()
         left: list[int] = []
@@ -243,17 +280,41 @@ class Demo:
         for topic, take in self._collected.takers(self._job).items():
             self._readers.append(consuming.TopicReader(kafka, topic, take))
             self._readers[-1].start()
-        start_ms, end_ms = span(time.time_ns() // 1_000_000, self._seconds, self._job.window_ms, is_paced=True)
-        traffic = Traffic(start_ms, end_ms, self._options.rate, len(self._job.topics), self._options.seed, self._options.bad_share)
+        start_ms, end_ms = span(
+            time.time_ns() // 1_000_000, self._seconds, self._job.window_ms, is_paced=True
+        )
+        traffic = Traffic(
+            start_ms,
+            end_ms,
+            self._options.rate,
+            len(self._job.topics),
+            self._options.seed,
+            self._options.bad_share,
+        )
         self._records_min = traffic.reports_total()
-        generator = threading.Thread(target=self._generate, args=(writer, traffic), name="traffic", daemon=True)
+        generator = threading.Thread(
+            target=self._generate, args=(writer, traffic), name="traffic", daemon=True
+        )
         generator.start()
         if self._cut is not None:
             options = self._options
             say = partial(self._console.print, soft_wrap=True, highlight=False)
-            self._story = Story(self._cut, options.cut_at, options.cut_for, self._collected.live, say, self._job.max_delay_ms, end_ms)
+            self._story = Story(
+                self._cut,
+                options.cut_at,
+                options.cut_for,
+                self._collected.live,
+                say,
+                self._job.max_delay_ms,
+                end_ms,
+            )
         kills = self._kill_plan(deployment, (end_ms - start_ms) / 1_000)
-        with Live(self._progress(writer, meter, traffic), console=self._console, refresh_per_second=4, transient=True) as live:
+        with Live(
+            self._progress(writer, meter, traffic),
+            console=self._console,
+            refresh_per_second=4,
+            transient=True,
+        ) as live:
             started = time.monotonic()
             while generator.is_alive():
                 if kills and time.monotonic() - started >= kills[0][0]:
@@ -266,7 +327,9 @@ class Demo:
             self._look(deployment)
             if self._truth is None:
                 raise DeploymentError("the traffic was not written")
-            self._wait_for_results(deployment, self._truth, lambda: live.update(self._progress(writer, meter, traffic)))
+            self._wait_for_results(
+                deployment, self._truth, lambda: live.update(self._progress(writer, meter, traffic))
+            )
         return writer, self._truth
 
     def _read_again(self) -> None:
@@ -277,7 +340,9 @@ class Demo:
 
     def _generate(self, writer: TrafficWriter, traffic: Traffic) -> None:
         try:
-            self._truth = writer.run(traffic, is_paced=True, closing_ms=CLOSING_MS, stop=self._give_up.is_set)
+            self._truth = writer.run(
+                traffic, is_paced=True, closing_ms=CLOSING_MS, stop=self._give_up.is_set
+            )
         except Exception as error:  # noqa: BLE001 - the main thread raises it again
             self._failure = error
         self._behind_ms = writer.behind_ms_max
@@ -286,7 +351,9 @@ class Demo:
         """(seconds after the start, SERVICE/NAME), spread over the middle of the run."""
         titles = list(self._options.kill)
         if self._options.kill_each:
-            titles += [row.title for row in deployment.status() if row.service not in SERVER_SERVICES]
+            titles += [
+                row.title for row in deployment.status() if row.service not in SERVER_SERVICES
+            ]
         step = 0.8 * seconds / max(1, len(titles))
         return [(0.1 * seconds + step * number, title) for number, title in enumerate(titles)]
 
@@ -305,7 +372,9 @@ class Demo:
                 raise reader.error
 
     def _wait_for_results(self, deployment: Deployment, truth: Truth, show: Any) -> None:
-        """Until as many records are there as must be, and no more came for a while; or the deadline."""
+        """Until as many records are there as must be, and no more came for a while; or the
+        deadline.
+        """
         expected = sum(len(frame) for frame in self._answers(truth).values())
         end = time.monotonic() + self._options.drain_deadline
         changed = time.monotonic()
@@ -317,33 +386,72 @@ class Demo:
             now = (self._collected.results_total(), len(set(self._collected.rejected)))
             if now != counts:
                 counts, changed = now, time.monotonic()
-            is_settled = time.monotonic() - changed >= SETTLE_S and (self._story is None or self._story.is_told())
+            is_settled = time.monotonic() - changed >= SETTLE_S and (
+                self._story is None or self._story.is_told()
+            )
             if now[0] >= expected and now[1] >= len(truth.rejected) and is_settled:
                 return
             show()
             time.sleep(0.25)
-        self._console.print(f"[yellow]gave up waiting after {self._options.drain_deadline:g} s[/yellow]\n{_states(deployment)}")
+        self._console.print(
+            f"[yellow]gave up waiting after {self._options.drain_deadline:g}"
+            f" s[/yellow]\n{_states(deployment)}"
+        )
 
     def _answers(self, truth: Truth) -> dict[str, Any]:
-        return oracle.answers(truth.reports(), list(self._job.outputs), self._job.window_ms, self._job.free_vehicles, self._job.free_speed)
+        return oracle.answers(
+            truth.reports(),
+            list(self._job.outputs),
+            self._job.window_ms,
+            self._job.free_vehicles,
+            self._job.free_speed,
+        )
 
-    def _judge(self, writer: TrafficWriter, truth: Truth, meter: MemoryMeter, left: list[int], seconds: float) -> Outcome:
+    def _judge(
+        self,
+        writer: TrafficWriter,
+        truth: Truth,
+        meter: MemoryMeter,
+        left: list[int],
+        seconds: float,
+    ) -> Outcome:
         truth.write(self._folder / "truth")
         job, seen, again = self._job, self._collected, self._again
         frames = self._answers(truth)
-        answers = {name: oracle.results(name, frame, job.bucket_ms, job.partitions) for name, frame in frames.items()}
-        latencies = [record.received_ms - record.result.event_time_ms for records in seen.results.values() for record in records]
+        answers = {
+            name: oracle.results(name, frame, job.bucket_ms, job.partitions)
+            for name, frame in frames.items()
+        }
+        latencies = [
+            record.received_ms - record.result.event_time_ms
+            for records in seen.results.values()
+            for record in records
+        ]
         failure = None
         if self._story is not None:
-            road = Road(truth.reports(), job.sources, job.bucket_ms, job.window_ms, job.free_vehicles, job.free_speed, job.partitions)
+            road = Road(
+                truth.reports(),
+                job.sources,
+                job.bucket_ms,
+                job.window_ms,
+                job.free_vehicles,
+                job.free_speed,
+                job.partitions,
+            )
             failure = self._story.report(road, again.live, was_killed=bool(self._killed))
         return Outcome(
             records_in=writer.written,
             records_min=self._records_min,
             tolls=sum(int((frame["toll"] > 0).sum()) for frame in frames.values()),
             rejections=compare_rejected(truth.rejected, again.rejected),
-            outputs={name: compare(answer, again.results[name]) for name, answer in answers.items()},
-            changed=[text for name in answers for text in followed(name, seen.results[name], again.results[name])],
+            outputs={
+                name: compare(answer, again.results[name]) for name, answer in answers.items()
+            },
+            changed=[
+                text
+                for name in answers
+                for text in followed(name, seen.results[name], again.results[name])
+            ],
             latency_p50_ms=percentile_ms(latencies, 0.50),
             latency_p99_ms=percentile_ms(latencies, 0.99),
             memory_peak_bytes=meter.peak_bytes,
@@ -376,10 +484,14 @@ def report(outcome: Outcome) -> Table:
     """The table at the end."""
     table = Table(title="toll road", show_header=False)
     table.add_row("records in", f"{outcome.records_in:,}")
-    table.add_row("rejected (expected)", f"{outcome.rejections.found:,} ({outcome.rejections.expected:,})")
+    table.add_row(
+        "rejected (expected)", f"{outcome.rejections.found:,} ({outcome.rejections.expected:,})"
+    )
     for name, output in outcome.outputs.items():
         table.add_section()
-        table.add_row(f"{name}: results out (expected)", f"{output.delivered:,} ({output.expected:,})")
+        table.add_row(
+            f"{name}: results out (expected)", f"{output.delivered:,} ({output.expected:,})"
+        )
         for what, count in (
             ("missing", output.missing),
             ("duplicated", output.duplicated),
@@ -390,9 +502,14 @@ def report(outcome: Outcome) -> Table:
     if outcome.failure is not None:
         _report_failure(table, outcome.failure)
     table.add_section()
-    table.add_row("latency p50 / p99", f"{_ms(outcome.latency_p50_ms)} / {_ms(outcome.latency_p99_ms)}")
+    table.add_row(
+        "latency p50 / p99", f"{_ms(outcome.latency_p50_ms)} / {_ms(outcome.latency_p99_ms)}"
+    )
     peak = outcome.memory_peak_bytes
-    table.add_row("peak memory (limit)", f"[{'red' if peak > MEMORY_BYTES_MAX else 'green'}]{peak / GIB:.2f} GiB[/] (4 GiB)")
+    table.add_row(
+        "peak memory (limit)",
+        f"[{'red' if peak > MEMORY_BYTES_MAX else 'green'}]{peak / GIB:.2f} GiB[/] (4 GiB)",
+    )
     table.add_row("killed on the way", ", ".join(outcome.killed) or "nothing")
     table.add_row("processes left", ", ".join(map(str, outcome.left_processes)) or "none")
     table.add_row("time", f"{outcome.seconds:.0f} s")
@@ -402,19 +519,42 @@ def report(outcome: Outcome) -> Table:
 def _report_failure(table: Table, failure: FailureReport) -> None:
     table.add_section()
     table.add_row("cut off from Kafka", f"{failure.cut}, {failure.cut_ms / 1_000:.1f} s")
-    table.add_row("live: tentative results", f"{failure.tentative:,} (without {', '.join(failure.missing) or 'anything missing'})")
-    table.add_row("live: of these undone", f"{failure.undone:,} by {failure.undos} undo, in {failure.failures} failure")
-    table.add_row("live: corrected results", f"{failure.corrected:,}, the last {_ms(failure.stable_again_ms)} after the heal")
+    table.add_row(
+        "live: tentative results",
+        f"{failure.tentative:,} (without {', '.join(failure.missing) or 'anything missing'})",
+    )
+    table.add_row(
+        "live: of these undone",
+        f"{failure.undone:,} by {failure.undos} undo, in {failure.failures} failure",
+    )
+    table.add_row(
+        "live: corrected results",
+        f"{failure.corrected:,}, the last {_ms(failure.stable_again_ms)} after the heal",
+    )
     added, bound = failure.added_ms, failure.max_delay_ms
     good = failure.is_in_time() and failure.can_judge()
-    longest = f"{_ms(failure.longest_ms)} ({_ms(longest_ms_max(bound))}); before the cut {_ms(failure.usual_max_ms)}"
+    longest = (
+        f"{_ms(failure.longest_ms)} ({_ms(longest_ms_max(bound))}); before the cut"
+        f" {_ms(failure.usual_max_ms)}"
+    )
     table.add_row("live: longest delay of new results (bound)", longest)
-    table.add_row("live: so the failure added (bound)", f"[{'green' if good else 'red'}]{_ms(added)}[/] ({_ms(bound)})")
+    table.add_row(
+        "live: so the failure added (bound)",
+        f"[{'green' if good else 'red'}]{_ms(added)}[/] ({_ms(bound)})",
+    )
     compared = failure.answer
-    counts = " / ".join(map(str, (compared.missing, compared.duplicated, compared.wrong, compared.out_of_order)))
+    counts = " / ".join(
+        map(str, (compared.missing, compared.duplicated, compared.wrong, compared.out_of_order))
+    )
     colour = "green" if compared.is_equal() else "red"
-    table.add_row("live, answer of the client library: missing / duplicated / wrong / out of order", f"[{colour}]{counts}[/]")
-    table.add_row("live: promises not kept", f"[{'red' if failure.broken else 'green'}]{len(failure.broken)}[/]")
+    table.add_row(
+        "live, answer of the client library: missing / duplicated / wrong / out of order",
+        f"[{colour}]{counts}[/]",
+    )
+    table.add_row(
+        "live: promises not kept",
+        f"[{'red' if failure.broken else 'green'}]{len(failure.broken)}[/]",
+    )
 
 
 def _ms(value: int | None) -> str:
@@ -429,28 +569,81 @@ def _share(text: str) -> float:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="demo", description="The toll road from end to end, compared with an oracle.")
-    parser.add_argument("--pipeline", type=Path, default=HERE / "pipeline.yaml", help="pipeline.yaml (default) or with_notices.yaml")
-    parser.add_argument("--rate", type=int, default=400, help="reports per second and expressway (default 400)")
-    parser.add_argument(
-        "--duration", type=float, help=f"seconds of traffic; goes on to the end of a window (default {AFTER_HEAL_S:g} after the heal; 40)"
+    parser = argparse.ArgumentParser(
+        prog="demo", description="The toll road from end to end, compared with an oracle."
     )
     parser.add_argument(
-        "--cut", metavar="SERVICE/NAME", help="cut this off from Kafka (default: the last source, unless something is killed)"
+        "--pipeline",
+        type=Path,
+        default=HERE / "pipeline.yaml",
+        help="pipeline.yaml (default) or with_notices.yaml",
     )
-    parser.add_argument("--cut-at", type=float, default=35.0, metavar="S", help="seconds after the start of the traffic (default 35)")
-    parser.add_argument("--cut-for", type=float, default=20.0, metavar="S", help="for so many seconds; 0: no cut (default 20)")
-    parser.add_argument("--replicas", type=int, help="replicas of the first stage (default: as the pipeline file says)")
+    parser.add_argument(
+        "--rate", type=int, default=400, help="reports per second and expressway (default 400)"
+    )
+    parser.add_argument(
+        "--duration",
+        type=float,
+        help=(
+            f"seconds of traffic; goes on to the end of a window (default {AFTER_HEAL_S:g} after"
+            " the heal; 40)"
+        ),
+    )
+    parser.add_argument(
+        "--cut",
+        metavar="SERVICE/NAME",
+        help="cut this off from Kafka (default: the last source, unless something is killed)",
+    )
+    parser.add_argument(
+        "--cut-at",
+        type=float,
+        default=35.0,
+        metavar="S",
+        help="seconds after the start of the traffic (default 35)",
+    )
+    parser.add_argument(
+        "--cut-for",
+        type=float,
+        default=20.0,
+        metavar="S",
+        help="for so many seconds; 0: no cut (default 20)",
+    )
+    parser.add_argument(
+        "--replicas",
+        type=int,
+        help="replicas of the first stage (default: as the pipeline file says)",
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--bad-share", type=_share, default=0.005, help="share of records that are bad on purpose, above 0 (default 0.005)")
     parser.add_argument(
-        "--kill", action="append", default=[], metavar="SERVICE/NAME", help="SIGKILL this process during the run; repeatable"
+        "--bad-share",
+        type=_share,
+        default=0.005,
+        help="share of records that are bad on purpose, above 0 (default 0.005)",
     )
-    parser.add_argument("--kill-each", action="store_true", help="SIGKILL every service once during the run")
+    parser.add_argument(
+        "--kill",
+        action="append",
+        default=[],
+        metavar="SERVICE/NAME",
+        help="SIGKILL this process during the run; repeatable",
+    )
+    parser.add_argument(
+        "--kill-each", action="store_true", help="SIGKILL every service once during the run"
+    )
     parser.add_argument("--ready-deadline", type=float, default=120.0, metavar="S")
-    parser.add_argument("--drain-deadline", type=float, default=60.0, metavar="S", help="how long to wait for the last results")
+    parser.add_argument(
+        "--drain-deadline",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="how long to wait for the last results",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcome here as well")
-    parser.add_argument("--keep", action="store_true", help="keep the state, logs and truth of a run that went well, too")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep the state, logs and truth of a run that went well, too",
+    )
     return parser.parse_args(arguments)
 
 
@@ -465,17 +658,31 @@ def main(arguments: list[str] | None = None) -> int:
         console.print(f"[red]{error}[/red]", markup=True, highlight=False)
         return 1
     console.print(report(outcome))
-    console.print("[dim]latency: from a result's time (the end of its window), by the clock, until a read_committed consumer had it[/dim]")
+    console.print(
+        "[dim]latency: from a result's time (the end of its window), by the clock, until a"
+        " read_committed consumer had it[/dim]"
+    )
     if outcome.failure is not None and not outcome.failure.can_judge():
         console.print(
-            "[yellow]this machine is too slow or too busy: results took more than twice the bound before the cut, so what the failure added says "
-            "nothing; end what else runs here and try again[/]"
+            "[yellow]this machine is too slow or too busy: results took more than twice the bound"
+            " before the cut, so what the failure added says nothing; end what else runs here and"
+            " try again[/]"
         )
-    told = outcome.changed + ([] if outcome.failure is None else [*outcome.failure.broken, *outcome.failure.answer.examples])
-    for example in [*told, *outcome.rejections.examples, *(text for output in outcome.outputs.values() for text in output.examples)]:
+    told = outcome.changed + (
+        []
+        if outcome.failure is None
+        else [*outcome.failure.broken, *outcome.failure.answer.examples]
+    )
+    for example in [
+        *told,
+        *outcome.rejections.examples,
+        *(text for output in outcome.outputs.values() for text in output.examples),
+    ]:
         console.print(example, markup=False, highlight=False)
     if options.json is not None:
-        options.json.write_text(json.dumps({"is_good": outcome.is_good(), **asdict(outcome)}, indent=1))
+        options.json.write_text(
+            json.dumps({"is_good": outcome.is_good(), **asdict(outcome)}, indent=1)
+        )
     if outcome.is_good() and not options.keep:
         shutil.rmtree(folder)
     else:

@@ -48,8 +48,15 @@ class Row:
 
 
 def copy_pipeline(pipeline: Path, folder: Path, replicas: int | None) -> Path:
-    """Copy a pipeline file with what lies next to it, and give its first stage ``replicas``. Returns the copy's path."""
-    shutil.copytree(pipeline.parent, folder, ignore=shutil.ignore_patterns("__pycache__", ".anabranch"), dirs_exist_ok=True)
+    """Copy a pipeline file with what lies next to it, and give its first stage ``replicas``.
+    Returns the copy's path.
+    """
+    shutil.copytree(
+        pipeline.parent,
+        folder,
+        ignore=shutil.ignore_patterns("__pycache__", ".anabranch"),
+        dirs_exist_ok=True,
+    )
     copied = folder / pipeline.name
     if replicas is not None:
         yaml = YAML()
@@ -63,8 +70,18 @@ def copy_pipeline(pipeline: Path, folder: Path, replicas: int | None) -> Path:
 class Deployment:
     """One ``anabranch up`` in a process group of its own."""
 
-    def __init__(self, pipeline: Path, state_dir: Path, log: Path, *, drills: bool = False, only: Sequence[str] = ()) -> None:
-        """Start it; ``drills``: so that services can be cut off from Kafka; ``only``: these services, beside broker and Redis."""
+    def __init__(
+        self,
+        pipeline: Path,
+        state_dir: Path,
+        log: Path,
+        *,
+        drills: bool = False,
+        only: Sequence[str] = (),
+    ) -> None:
+        """Start it; ``drills``: so that services can be cut off from Kafka; ``only``: these
+        services, beside broker and Redis.
+        """
         self._state_dir = state_dir
         self._log = log
         self._output: IO[bytes] = log.open("wb")
@@ -100,7 +117,10 @@ class Deployment:
         end = time.monotonic() + deadline_s
         while not self._is_ready():
             if self._process.poll() is not None:
-                raise DeploymentError(f"anabranch up ended with exit code {self._process.returncode}:\n{self.log_tail()}")
+                raise DeploymentError(
+                    "anabranch up ended with exit code"
+                    f" {self._process.returncode}:\n{self.log_tail()}"
+                )
             if time.monotonic() > end:
                 raise DeploymentError(f"not ready within {deadline_s:g} s:\n{self.log_tail()}")
             time.sleep(0.2)
@@ -112,11 +132,18 @@ class Deployment:
             DeploymentError: ``anabranch status`` failed.
         """
         command = [*_anabranch(), "status", "--state-dir", str(self._state_dir), "--json"]
-        done = subprocess.run(command, capture_output=True, timeout=_COMMAND_S, check=False, text=True)
+        done = subprocess.run(
+            command, capture_output=True, timeout=_COMMAND_S, check=False, text=True
+        )
         if done.returncode != 0:
-            raise DeploymentError(f"anabranch status: exit code {done.returncode}: {done.stderr.strip()}")
+            raise DeploymentError(
+                f"anabranch status: exit code {done.returncode}: {done.stderr.strip()}"
+            )
         rows: list[dict[str, Any]] = json.loads(done.stdout)
-        return [Row(row["service"], row["name"], row.get("pid"), row["state"], row.get("address")) for row in rows]
+        return [
+            Row(row["service"], row["name"], row.get("pid"), row["state"], row.get("address"))
+            for row in rows
+        ]
 
     def kafka(self) -> str:
         """Address of the broker.
@@ -154,17 +181,26 @@ class Deployment:
             DeploymentError: it failed.
         """
         command = [*_anabranch(), "drill", *arguments, "--state-dir", str(self._state_dir)]
-        done = subprocess.run(command, capture_output=True, timeout=_COMMAND_S, check=False, text=True)
+        done = subprocess.run(
+            command, capture_output=True, timeout=_COMMAND_S, check=False, text=True
+        )
         if done.returncode != 0:
-            raise DeploymentError(f"anabranch drill {' '.join(arguments)}: exit code {done.returncode}: {done.stderr.strip()}")
+            raise DeploymentError(
+                f"anabranch drill {' '.join(arguments)}: exit code {done.returncode}:"
+                f" {done.stderr.strip()}"
+            )
 
     def check_running(self) -> None:
         """Raises DeploymentError if the supervisor has ended."""
         if self._process.poll() is not None:
-            raise DeploymentError(f"anabranch up ended with exit code {self._process.returncode}:\n{self.log_tail()}")
+            raise DeploymentError(
+                f"anabranch up ended with exit code {self._process.returncode}:\n{self.log_tail()}"
+            )
 
     def stop(self, seen: set[Process]) -> list[int]:
-        """Stop as Ctrl-C does. Returns the ids of processes that were left, of those that run now and of ``seen``; they are killed."""
+        """Stop as Ctrl-C does. Returns the ids of processes that were left, of those that run
+        now and of ``seen``; they are killed.
+        """
         processes = seen | descendants(self._process.pid)
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
@@ -185,20 +221,28 @@ class Deployment:
     def log_tail(self, lines: int = 25) -> str:
         """The last lines that ``up`` printed."""
         text = self._log.read_text(errors="replace").splitlines()[-lines:]
-        return "\n".join([*text, f"(all of it: {self._log}; each process's own log: {self._state_dir})"])
+        return "\n".join(
+            [*text, f"(all of it: {self._log}; each process's own log: {self._state_dir})"]
+        )
 
     def _is_ready(self) -> bool:
-        return any(line.lower().lstrip().startswith("ready") for line in self._log.read_text(errors="replace").splitlines())
+        return any(
+            line.lower().lstrip().startswith("ready")
+            for line in self._log.read_text(errors="replace").splitlines()
+        )
 
 
 @contextmanager
 def stopped(pipeline: Path, state_dir: Path, log: Path) -> Iterator[str]:
-    """The address of the broker of a deployment that has been stopped: nothing that writes an output runs any more.
+    """The address of the broker of a deployment that has been stopped: nothing that writes an
+    output runs any more.
 
     Raises:
         DeploymentError: the broker does not start again.
     """
-    deployment = Deployment(pipeline, state_dir, log, only=["consistency_manager"])  # it writes none
+    deployment = Deployment(
+        pipeline, state_dir, log, only=["consistency_manager"]
+    )  # it writes none
     try:
         deployment.wait_ready(_READY_AGAIN_S)
         yield deployment.kafka()

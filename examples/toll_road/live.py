@@ -1,6 +1,8 @@
-"""A live topic as an ordinary client sees it: its records, and in numbers what they amount to. Pure functions over values.
+"""A live topic as an ordinary client sees it: its records, and in numbers what they amount to. Pure
+functions over values.
 
-Whether the topic kept its promises is ``live_checker``'s business, what its tentative results must be is ``tentative``'s.
+Whether the topic kept its promises is ``live_checker``'s business, what its tentative results must
+be is ``tentative``'s.
 """
 
 from __future__ import annotations
@@ -26,7 +28,13 @@ _CONTROL: Final = (UNDO, BOUNDARY, REC_DONE)
 
 
 def live_record(
-    headers: Sequence[tuple[str, bytes]], key: bytes | None, value: bytes | None, *, partition: int, offset: int, received_ms: int
+    headers: Sequence[tuple[str, bytes]],
+    key: bytes | None,
+    value: bytes | None,
+    *,
+    partition: int,
+    offset: int,
+    received_ms: int,
 ) -> LiveRecord:
     """A record of a live topic.
 
@@ -107,7 +115,8 @@ class Delay(NamedTuple):
 def delays(ordered: Sequence[Transaction], event_times_ms: Mapping[int, int]) -> list[Delay]:
     """Of each bucket in ``event_times_ms`` that was shown at all, ascending.
 
-    A bucket counts as shown when a boundary says so; that its results are there is judged elsewhere (``live_checker``, ``tentative``).
+    A bucket counts as shown when a boundary says so; that its results are there is judged elsewhere
+    (``live_checker``, ``tentative``).
     """
     found, rest, upto = [], deque(sorted(event_times_ms.items())), 0
     for transaction in ordered:
@@ -119,7 +128,12 @@ def delays(ordered: Sequence[Transaction], event_times_ms: Mapping[int, int]) ->
 
 def seen_event_times_ms(ordered: Sequence[Transaction]) -> dict[int, int]:
     """The buckets of which results were seen, with their time."""
-    return {record.ident[0]: record.event_time_ms for each in ordered for record in each.records if record.row is not None and record.ident}
+    return {
+        record.ident[0]: record.event_time_ms
+        for each in ordered
+        for record in each.records
+        if record.row is not None and record.ident
+    }
 
 
 Name = tuple[int, int, tuple[int, int]]

@@ -1,11 +1,14 @@
-"""A live topic, record by record: what a reader of it is promised (docs/concepts.md; rules 19, 20 of the protocol).
+"""A live topic, record by record: what a reader of it is promised (docs/concepts.md; rules 19, 20
+of the protocol).
 
-The one checker of live topics: the demo, chaos and the simulation use it. No project code. The transactions are put together from the
-boundaries in all partitions, and the answer is followed bucket by bucket. What a row is made of is its caller's choice: everything that must
-be right about a result (its value, its time, its key, its partition) belongs into it, on both sides.
+The one checker of live topics: the demo, chaos and the simulation use it. No project code. The
+transactions are put together from the boundaries in all partitions, and the answer is followed
+bucket by bucket. What a row is made of is its caller's choice: everything that must be right about
+a result (its value, its time, its key, its partition) belongs into it, on both sides.
 
-When the traffic of a finite run is over, all sources are silent, and that looks like a failure. So transactions count up to the one by which
-everything until ``end_ms`` is stable; a failure under way there is followed to its end, if it has one.
+When the traffic of a finite run is over, all sources are silent, and that looks like a failure. So
+transactions count up to the one by which everything until ``end_ms`` is stable; a failure under way
+there is followed to its end, if it has one.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ REC_DONE: Final = "rec_done"
 
 
 class LiveRecord(NamedTuple):
-    """One record, as a committed reader sees it; times are ms since 1970. Which fields say something depends on ``kind``."""
+    """One record, as a committed reader sees it; times are ms since 1970. Which fields say
+    something depends on ``kind``.
+    """
 
     partition: int
     offset: int
@@ -77,11 +82,15 @@ class Verdict:
     tentative: dict[int, dict[int, Row]] = field(default_factory=dict)
 
 
-def transactions(records: Iterable[LiveRecord], partitions: int) -> tuple[list[Transaction], list[str]]:
-    """The transactions in their order, from records that are in order within each partition, and what is wrong with them.
+def transactions(
+    records: Iterable[LiveRecord], partitions: int
+) -> tuple[list[Transaction], list[str]]:
+    """The transactions in their order, from records that are in order within each partition, and
+    what is wrong with them.
 
-    What has not ended yet in every partition is told as wrong, and the transactions begin with those that all partitions have: whoever still
-    reads takes these and looks at what is wrong when everything is read.
+    What has not ended yet in every partition is told as wrong, and the transactions begin with
+    those that all partitions have: whoever still reads takes these and looks at what is wrong when
+    everything is read.
     """
     found: dict[int, Transaction] = {}
     open_records: dict[int, list[LiveRecord]] = {}
@@ -94,10 +103,19 @@ def transactions(records: Iterable[LiveRecord], partitions: int) -> tuple[list[T
             continue
         made = Transaction(record.sequence, record.stable, record.stable_ms, record.shown)
         transaction = found.setdefault(record.sequence, made)
-        if (transaction.stable, transaction.stable_ms, transaction.shown) != (record.stable, record.stable_ms, record.shown):
-            wrong.append(f"live: boundaries of transaction {record.sequence} differ between partitions")
+        if (transaction.stable, transaction.stable_ms, transaction.shown) != (
+            record.stable,
+            record.stable_ms,
+            record.shown,
+        ):
+            wrong.append(
+                f"live: boundaries of transaction {record.sequence} differ between partitions"
+            )
         if record.sequence != last.get(record.partition, 0) + 1:
-            wrong.append(f"live: partition {record.partition} has transaction {record.sequence} after {last.get(record.partition, 0)}")
+            wrong.append(
+                f"live: partition {record.partition} has transaction {record.sequence} after"
+                f" {last.get(record.partition, 0)}"
+            )
         last[record.partition] = record.sequence
         transaction.boundaries += 1
         transaction.received_ms = max(transaction.received_ms, record.received_ms)
@@ -109,19 +127,31 @@ def transactions(records: Iterable[LiveRecord], partitions: int) -> tuple[list[T
         for each in ordered
         if each.boundaries != partitions
     ]
-    wrong += [f"live: {len(rest)} records after the last boundary of a partition" for rest in open_records.values() if rest]
+    wrong += [
+        f"live: {len(rest)} records after the last boundary of a partition"
+        for rest in open_records.values()
+        if rest
+    ]
     return [each for each in ordered if each.boundaries == partitions], wrong
 
 
 def until(ordered: list[Transaction], end_ms: int | None) -> list[Transaction]:
     """Those that count: see the head of this module. None: all."""
-    settled = [place for place, each in enumerate(ordered) if end_ms is not None and each.stable_ms >= end_ms]
+    settled = [
+        place
+        for place, each in enumerate(ordered)
+        if end_ms is not None and each.stable_ms >= end_ms
+    ]
     if not settled:
         return ordered
-    return ordered[: 1 + next((place for place in settled if ordered[place].shown == 0), settled[0])]
+    return ordered[
+        : 1 + next((place for place in settled if ordered[place].shown == 0), settled[0])
+    ]
 
 
-def check_shown(records: Sequence[LiveRecord], offered: Mapping[tuple[int, tuple[int, int]], Sequence[Row]]) -> list[str]:
+def check_shown(
+    records: Sequence[LiveRecord], offered: Mapping[tuple[int, tuple[int, int]], Sequence[Row]]
+) -> list[str]:
     """Tentative buckets are those of the branches that they name.
 
     Args:
@@ -131,16 +161,24 @@ def check_shown(records: Sequence[LiveRecord], offered: Mapping[tuple[int, tuple
     shown: dict[tuple[int, tuple[int, int]], dict[int, Row]] = {}
     for record in records:
         if record.kind == TENTATIVE and record.ident is not None and record.row is not None:
-            shown.setdefault((record.ident[0], record.branch or (-1, -1)), {})[record.ident[1]] = record.row
+            shown.setdefault((record.ident[0], record.branch or (-1, -1)), {})[record.ident[1]] = (
+                record.row
+            )
     return [
-        f"live: bucket {bucket} of branch {branch} is shown as {list(rows.values())}, the branch made {offered.get((bucket, branch))}"
+        f"live: bucket {bucket} of branch {branch} is shown as {list(rows.values())}, the branch"
+        f" made {offered.get((bucket, branch))}"
         for (bucket, branch), rows in shown.items()
         if sorted(rows.values(), key=repr) != sorted(offered.get((bucket, branch), ()), key=repr)
     ]
 
 
 def check(
-    records: Iterable[LiveRecord], partitions: int, answer: Mapping[int, Sequence[Row]], *, is_complete: bool, end_ms: int | None = None
+    records: Iterable[LiveRecord],
+    partitions: int,
+    answer: Mapping[int, Sequence[Row]],
+    *,
+    is_complete: bool,
+    end_ms: int | None = None,
 ) -> Verdict:
     """Follow the topic.
 
@@ -160,16 +198,23 @@ def check(
         for bucket, rows in answer.items():
             found = [row for _, row in sorted(verdict.stable.get(bucket, {}).items())]
             if found != list(rows):
-                verdict.wrong.append(f"live: at the end bucket {bucket} is {found}, not {list(rows)}")
+                verdict.wrong.append(
+                    f"live: at the end bucket {bucket} is {found}, not {list(rows)}"
+                )
         if verdict.tentative or follower.shown:
-            verdict.wrong.append(f"live: at the end buckets {sorted(verdict.tentative)} are tentative, shown up to {follower.shown}")
+            verdict.wrong.append(
+                f"live: at the end buckets {sorted(verdict.tentative)} are tentative, shown up to"
+                f" {follower.shown}"
+            )
     return verdict
 
 
 class _Follower:
     """The state of the topic between two transactions."""
 
-    def __init__(self, verdict: Verdict, answer: Mapping[int, Sequence[Row]], partitions: int) -> None:
+    def __init__(
+        self, verdict: Verdict, answer: Mapping[int, Sequence[Row]], partitions: int
+    ) -> None:
         self._verdict, self._answer, self._partitions = verdict, answer, partitions
         self._stable_upto = 0
         self.shown = 0
@@ -230,9 +275,17 @@ class _Follower:
             bucket, position = record.ident
             rows = self._answer.get(bucket, ())
             if not self._stable_upto < bucket <= run.stable:
-                self._wrong(f"insertion {bucket}.{position}, stable from {self._stable_upto} to {run.stable}", run)
+                self._wrong(
+                    f"insertion {bucket}.{position}, stable from {self._stable_upto} to"
+                    f" {run.stable}",
+                    run,
+                )
             if position >= len(rows) or rows[position] != record.row:
-                self._wrong(f"insertion {bucket}.{position} is {record.row}, not {rows[position : position + 1]}", run)
+                self._wrong(
+                    f"insertion {bucket}.{position} is {record.row}, not"
+                    f" {rows[position : position + 1]}",
+                    run,
+                )
             if position in self._verdict.stable.setdefault(bucket, {}):
                 self._wrong(f"insertion {bucket}.{position} again", run)
             self._verdict.stable[bucket][position] = record.row
@@ -269,5 +322,7 @@ class _Follower:
         if not self.shown or not self._undone:
             self._wrong("rec_done outside a failure, or without an undo", run)
         if self._verdict.tentative:
-            self._wrong(f"tentative buckets {sorted(self._verdict.tentative)} are left at rec_done", run)
+            self._wrong(
+                f"tentative buckets {sorted(self._verdict.tentative)} are left at rec_done", run
+            )
         self.shown, self._undone = 0, False

@@ -4,7 +4,8 @@
     python -m examples.toll_road.traffic --kafka ADDRESS     # traffic, in another
     python -m examples.toll_road.live_view --kafka ADDRESS   # this, in a third
 
-What is tentative is marked, with what was missing; when the input is back the marks go, and the numbers change to what they should have been.
+What is tentative is marked, with what was missing; when the input is back the marks go, and the
+numbers change to what they should have been.
 """
 
 from __future__ import annotations
@@ -26,16 +27,26 @@ _STABLE_BUCKETS_KEPT: Final = 1_000
 
 def state_of(view: LiveView) -> str:
     """One line: up to when the answer is stable, up to when it is known, and what it lacks."""
-    stable, known = (datetime.fromtimestamp(ms / 1_000, UTC).strftime("%H:%M:%S.%f")[:-5] for ms in (view.stable_ms, view.shown_ms))
+    stable, known = (
+        datetime.fromtimestamp(ms / 1_000, UTC).strftime("%H:%M:%S.%f")[:-5]
+        for ms in (view.stable_ms, view.shown_ms)
+    )
     if not view.in_failure:
         return f"stable up to {stable}"
-    return f"stable up to {stable}, tentative up to {known}, without {', '.join(view.missing) or 'nothing'}"
+    return (
+        f"stable up to {stable}, tentative up to {known}, without"
+        f" {', '.join(view.missing) or 'nothing'}"
+    )
 
 
 def newest(records: Iterable[LiveRecord], count: int) -> list[LiveRecord]:
     """The records that were made last, the newest first."""
     named = [record for record in records if record.id is not None]
-    return sorted(named, key=lambda record: (record.id is not None and record.id.bucket, record.key or b""), reverse=True)[:count]
+    return sorted(
+        named,
+        key=lambda record: (record.id is not None and record.id.bucket, record.key or b""),
+        reverse=True,
+    )[:count]
 
 
 def table_of(view: LiveView, count: int = _ROWS) -> Table:
@@ -50,8 +61,16 @@ def table_of(view: LiveView, count: int = _ROWS) -> Table:
         table.add_column(column, justify="right")
     table.add_column("")
     for record, value in zip(records, values, strict=True):
-        mark = f"tentative, without {', '.join(record.missing)}" if record.kind is Kind.TENTATIVE else ""
-        table.add_row(*(str(value.get(column, "")) for column in columns), mark, style="yellow" if mark else None)
+        mark = (
+            f"tentative, without {', '.join(record.missing)}"
+            if record.kind is Kind.TENTATIVE
+            else ""
+        )
+        table.add_row(
+            *(str(value.get(column, "")) for column in columns),
+            mark,
+            style="yellow" if mark else None,
+        )
     return table
 
 

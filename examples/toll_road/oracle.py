@@ -1,7 +1,7 @@
 """What must come out, computed at once from all reports by polars. No project code.
 
-The functions here and those in ``stages.py`` say the same thing in two ways; the demo compares what came out of the running system with
-this, record by record.
+The functions here and those in ``stages.py`` say the same thing in two ways; the demo compares what
+came out of the running system with this, record by record.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from examples.toll_road.comparing import Result, result
 
 
 def segment_statistics(reports: pl.DataFrame, window_ms: int) -> pl.DataFrame:
-    """Average speed, distinct vehicles and reports per (xway, dir, seg, window). A report at a window's bound is in the next one."""
+    """Average speed, distinct vehicles and reports per (xway, dir, seg, window). A report at
+    a window's bound is in the next one.
+    """
     return (
         reports.with_columns(((pl.col("time") // window_ms + 1) * window_ms).alias("window_end_ms"))
         .group_by("xway", "dir", "seg", "window_end_ms")
@@ -32,12 +34,20 @@ def tolls(statistics: pl.DataFrame, free_vehicles: int, free_speed: int) -> pl.D
     above = pl.col("vehicles") - free_vehicles
     is_congested = (pl.col("average_speed") < free_speed) & (above > 0)
     toll = pl.when(is_congested).then(2 * above * above).otherwise(0).cast(pl.Int64).alias("toll")
-    return statistics.select("xway", "dir", "seg", "window_end_ms", "average_speed", "vehicles", toll)
+    return statistics.select(
+        "xway", "dir", "seg", "window_end_ms", "average_speed", "vehicles", toll
+    )
 
 
-def toll_notices(reports: pl.DataFrame, segment_tolls: pl.DataFrame, window_ms: int) -> pl.DataFrame:
-    """The toll that each entering vehicle must pay: its segment's, of the window before the one in which it came."""
-    entering = reports.filter(pl.col("lane") == 0).with_columns((pl.col("time") // window_ms * window_ms).alias("window_end_ms"))
+def toll_notices(
+    reports: pl.DataFrame, segment_tolls: pl.DataFrame, window_ms: int
+) -> pl.DataFrame:
+    """The toll that each entering vehicle must pay: its segment's, of the window before the
+    one in which it came.
+    """
+    entering = reports.filter(pl.col("lane") == 0).with_columns(
+        (pl.col("time") // window_ms * window_ms).alias("window_end_ms")
+    )
     return (
         entering.join(segment_tolls, on=["xway", "dir", "seg", "window_end_ms"], how="inner")
         .select("vehicle", "time", "xway", "dir", "seg", "toll")
@@ -55,7 +65,9 @@ TIMES: dict[str, str] = {"tolls": "window_end_ms", "toll_notices": "time"}
 """The column that is the time of an output's results."""
 
 
-def answers(reports: pl.DataFrame, outputs: list[str], window_ms: int, free_vehicles: int, free_speed: int) -> dict[str, pl.DataFrame]:
+def answers(
+    reports: pl.DataFrame, outputs: list[str], window_ms: int, free_vehicles: int, free_speed: int
+) -> dict[str, pl.DataFrame]:
     """All records of each of ``outputs``.
 
     Raises:
@@ -66,10 +78,14 @@ def answers(reports: pl.DataFrame, outputs: list[str], window_ms: int, free_vehi
     return {output: known[output] for output in outputs}
 
 
-def results(output: str, rows: pl.DataFrame, bucket_ms: int, partitions: int) -> dict[int, list[Result]]:
-    """The records of an output as they must stand on its topic: in which bucket at which position, with which key, in which partition.
+def results(
+    output: str, rows: pl.DataFrame, bucket_ms: int, partitions: int
+) -> dict[int, list[Result]]:
+    """The records of an output as they must stand on its topic: in which bucket at which position,
+    with which key, in which partition.
 
-    A bucket holds the results with ``(n - 1) * bucket_ms < time <= n * bucket_ms``, ordered by their time and then by their columns.
+    A bucket holds the results with ``(n - 1) * bucket_ms < time <= n * bucket_ms``, ordered by
+    their time and then by their columns.
     """
     time, names = TIMES[output], KEYS[output]
     found: dict[int, list[Result]] = {}
@@ -81,7 +97,9 @@ def results(output: str, rows: pl.DataFrame, bucket_ms: int, partitions: int) ->
 
 
 def murmur2(data: bytes) -> int:
-    """The hash by which Kafka's Java producers choose the partition of a key (Austin Appleby's MurmurHash2, 32 bits, with Kafka's seed)."""
+    """The hash by which Kafka's Java producers choose the partition of a key (Austin
+    Appleby's MurmurHash2, 32 bits, with Kafka's seed).
+    """
     multiplier, mask = 0x5BD1E995, 0xFFFFFFFF
     state = 0x9747B28C ^ len(data)
     whole = len(data) & ~3

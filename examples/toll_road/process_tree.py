@@ -1,4 +1,6 @@
-"""A process and everything below it, from /proc (Linux): what runs, and how much memory it takes."""
+"""A process and everything below it, from /proc (Linux): what runs, and how much memory it
+takes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ _PROC = Path("/proc")
 
 
 class Process(NamedTuple):
-    """A process for certain: an id alone may be given to another one later. ``started`` is in clock ticks since the machine started."""
+    """A process for certain: an id alone may be given to another one later. ``started`` is in
+    clock ticks since the machine started.
+    """
 
     pid: int
     started: int
@@ -46,14 +50,18 @@ def descendants(root: int) -> set[Process]:
 
 
 def proportional_bytes(processes: set[Process]) -> int:
-    """Proportional set size of all, in bytes: a page that n processes share counts as 1/n in each."""
+    """Proportional set size of all, in bytes: a page that n processes share counts as 1/n in
+    each.
+    """
     total_kib = 0
     for process in processes:
         try:
             text = (_PROC / str(process.pid) / "smaps_rollup").read_text()
         except OSError:  # it ended meanwhile
             continue
-        total_kib += sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+        total_kib += sum(
+            int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")
+        )
     return total_kib * 1024
 
 
@@ -67,7 +75,9 @@ def _stat(pid: int) -> list[str] | None:
 
 
 class MemoryMeter(threading.Thread):
-    """Looks at a process tree once a second. ``peak_bytes`` is the largest sum seen, ``seen`` everything that ever ran in it."""
+    """Looks at a process tree once a second. ``peak_bytes`` is the largest sum seen, ``seen``
+    everything that ever ran in it.
+    """
 
     def __init__(self, root: int) -> None:
         super().__init__(name="memory", daemon=True)

@@ -1,4 +1,6 @@
-"""The story of one failure: a source is cut off from Kafka for a while. When it happens, what is seen of it, and what it amounts to."""
+"""The story of one failure: a source is cut off from Kafka for a while. When it happens, what
+is seen of it, and what it amounts to.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,39 @@ from confluent_kafka import Message
 
 from anabranch.client import LiveView
 from examples.toll_road import tentative
-from examples.toll_road.comparing import Comparison, Delivered, compare, followed, percentile_ms, result, shortened
+from examples.toll_road.comparing import (
+    Comparison,
+    Delivered,
+    compare,
+    followed,
+    percentile_ms,
+    result,
+    shortened,
+)
 from examples.toll_road.consuming import received_ms
 from examples.toll_road.live import account, delays, events, live_record, seen_event_times_ms
-from examples.toll_road.live_checker import REC_DONE, TENTATIVE, UNDO, LiveRecord, Transaction, check, transactions, until
+from examples.toll_road.live_checker import (
+    REC_DONE,
+    TENTATIVE,
+    UNDO,
+    LiveRecord,
+    Transaction,
+    check,
+    transactions,
+    until,
+)
 from examples.toll_road.tentative import STAGE, Road
 
 USUAL_MS = 20_000
-"""The time before the cut that tells what is usual: before that, everything was just started and slow."""
+"""The time before the cut that tells what is usual: before that, everything was just started
+and slow.
+"""
 _USUAL_BOUNDS_MAX = 2
 """What is usual may be so many times the bound."""
 _LONGEST_BOUNDS_MAX = 2.5
-"""However long results take usually, during a failure none may take longer than so many times the bound."""
+"""However long results take usually, during a failure none may take longer than so many times
+the bound.
+"""
 NOTHING = Comparison(0, 0, 0, 0, 0, 0)
 
 
@@ -55,10 +78,24 @@ class LiveTopic:
         Raises:
             ValueError: it is none of a live topic.
         """
-        headers = [(name, content) for name, content in message.headers() or [] if isinstance(content, bytes)]
-        key, value = (content if isinstance(content, bytes) else None for content in (message.key(), message.value()))
+        headers = [
+            (name, content)
+            for name, content in message.headers() or []
+            if isinstance(content, bytes)
+        ]
+        key, value = (
+            content if isinstance(content, bytes) else None
+            for content in (message.key(), message.value())
+        )
         partition = message.partition() or 0
-        record = live_record(headers, key, value, partition=partition, offset=message.offset() or 0, received_ms=received_ms())
+        record = live_record(
+            headers,
+            key,
+            value,
+            partition=partition,
+            offset=message.offset() or 0,
+            received_ms=received_ms(),
+        )
         with self._lock:
             self._raw.append((partition, headers, key, value))
             self._records.append(record)
@@ -69,7 +106,9 @@ class LiveTopic:
             self._records.append(record)
 
     def answer(self) -> list[Delivered]:
-        """The current answer as the client library keeps it: what is stable, then what is tentative."""
+        """The current answer as the client library keeps it: what is stable, then what is
+        tentative.
+        """
         with self._lock:
             raw = list(self._raw)
         view = LiveView(self.partitions)
@@ -78,7 +117,9 @@ class LiveTopic:
         return [
             Delivered(
                 (record.id.bucket, record.id.position),
-                result(json.loads(record.value or b"{}"), record.event_time_ms or 0, record.key, None),
+                result(
+                    json.loads(record.value or b"{}"), record.event_time_ms or 0, record.key, None
+                ),
                 0,
             )
             for record in view.records()
@@ -116,7 +157,9 @@ class FailureReport:
     undone: int = 0
     corrected: int = 0
     failures: int = 0
-    """Times that tentative results began: more than one cut makes if the machine is too slow for its load."""
+    """Times that tentative results began: more than one cut makes if the machine is too slow
+    for its load.
+    """
     undos: int = 0
     rec_dones: int = 0
     missing: tuple[str, ...] = ()
@@ -128,30 +171,48 @@ class FailureReport:
     @property
     def added_ms(self) -> int | None:
         """By how much the longest delay is longer than the longest usual one."""
-        return None if self.longest_ms is None or self.usual_max_ms is None else self.longest_ms - self.usual_max_ms
+        return (
+            None
+            if self.longest_ms is None or self.usual_max_ms is None
+            else self.longest_ms - self.usual_max_ms
+        )
 
     def can_judge(self) -> bool:
-        """Whether the machine was fast enough before the cut: what a failure adds says nothing beside a long queue.
+        """Whether the machine was fast enough before the cut: what a failure adds says nothing
+        beside a long queue.
 
-        Twice the bound: two busy cores need about as long as the bound for the usual way of a result, and a cut of 20 s without tentative
-        results would still stand out.
+        Twice the bound: two busy cores need about as long as the bound for the usual way of a
+        result, and a cut of 20 s without tentative results would still stand out.
         """
-        return self.usual_max_ms is not None and self.usual_max_ms <= _USUAL_BOUNDS_MAX * self.max_delay_ms
+        return (
+            self.usual_max_ms is not None
+            and self.usual_max_ms <= _USUAL_BOUNDS_MAX * self.max_delay_ms
+        )
 
     def is_in_time(self) -> bool:
         """Whether new results came soon enough: beside the usual delay, and by the clock."""
         if self.added_ms is None or self.longest_ms is None:
             return False
-        return self.added_ms <= self.max_delay_ms and self.longest_ms <= longest_ms_max(self.max_delay_ms)
+        return self.added_ms <= self.max_delay_ms and self.longest_ms <= longest_ms_max(
+            self.max_delay_ms
+        )
 
     def is_good(self) -> bool:
         """Whether the live topic kept its promises, as far as this machine could show it."""
-        return self.can_judge() and self.tentative > 0 and not self.broken and self.answer.is_equal() and self.is_in_time()
+        return (
+            self.can_judge()
+            and self.tentative > 0
+            and not self.broken
+            and self.answer.is_equal()
+            and self.is_in_time()
+        )
 
 
 @dataclass(slots=True)
 class Story:
-    """Cuts ``source`` off at ``cut_at_s`` after the start, heals it ``cut_for_s`` later, and tells what is seen on ``topic``."""
+    """Cuts ``source`` off at ``cut_at_s`` after the start, heals it ``cut_for_s`` later, and
+    tells what is seen on ``topic``.
+    """
 
     source: str
     cut_at_s: float
@@ -173,7 +234,11 @@ class Story:
         since_s = time.monotonic() - self._started_s
         if self.cut_ms is None and since_s >= self.cut_at_s:
             self._cut(deployment)
-        elif self.cut_ms is not None and self.heal_ms is None and received_ms() - self.cut_ms >= 1_000 * self.cut_for_s:
+        elif (
+            self.cut_ms is not None
+            and self.heal_ms is None
+            and received_ms() - self.cut_ms >= 1_000 * self.cut_for_s
+        ):
             self._heal(deployment)
         for event in events(self.topic.transactions(self.end_ms))[self._told :]:
             self._told += 1
@@ -181,21 +246,37 @@ class Story:
 
     def _cut(self, deployment: Drills) -> None:
         since_ms, ordered = received_ms() - USUAL_MS, self.topic.transactions()
-        usual = percentile_ms([each.delay_ms for each in delays(ordered, seen_event_times_ms(ordered)) if each.covered_ms >= since_ms], 0.5)
+        usual = percentile_ms(
+            [
+                each.delay_ms
+                for each in delays(ordered, seen_event_times_ms(ordered))
+                if each.covered_ms >= since_ms
+            ],
+            0.5,
+        )
         self._line(f"so far results come {_seconds(usual)} after their window, stable at once")
         deployment.drill("cut", self.source)
         self.cut_ms = received_ms()
-        self._line(f"[bold]anabranch drill cut {self.source}[/]: no byte passes between it and Kafka any more")
+        self._line(
+            f"[bold]anabranch drill cut {self.source}[/]: no byte passes between it and Kafka any"
+            " more"
+        )
 
     def _heal(self, deployment: Drills) -> None:
         deployment.drill("heal", self.source)
         self.heal_ms = received_ms()
-        self._line(f"[bold]anabranch drill heal {self.source}[/], after {_seconds(self.heal_ms - (self.cut_ms or 0))}")
+        self._line(
+            f"[bold]anabranch drill heal {self.source}[/], after"
+            f" {_seconds(self.heal_ms - (self.cut_ms or 0))}"
+        )
 
     def _in_words(self, event: LiveRecord) -> str:
         if event.kind == TENTATIVE:
             without = f", made without {', '.join(event.missing)}" if event.missing else ""
-            return f"tentative results{without}: {_seconds(event.received_ms - event.event_time_ms)} after their window"
+            return (
+                f"tentative results{without}: {_seconds(event.received_ms - event.event_time_ms)}"
+                " after their window"
+            )
         since = ""
         if self.heal_ms is not None:
             since = f", {_seconds(event.received_ms - self.heal_ms)} after the heal"
@@ -218,19 +299,41 @@ class Story:
         Args:
             road: What came in.
             again: The topic as it was read once more when everything had stopped.
-            was_killed: Processes were killed besides: then other streams may have been missing too, and there may be more than one failure.
+            was_killed: Processes were killed besides: then other streams may have been missing too,
+                and there may be more than one failure.
         """
         ordered = self.topic.transactions(self.end_ms)
         found, happened = account(ordered), events(ordered)
         cut_ms, heal_ms = self.cut_ms or received_ms(), self.heal_ms or received_ms()
-        late = delays(ordered, {bucket: rows[0].event_time_ms for bucket, rows in road.answer.items()})
+        late = delays(
+            ordered, {bucket: rows[0].event_time_ms for bucket, rows in road.answer.items()}
+        )
         before = [each.delay_ms for each in late if cut_ms - USUAL_MS <= each.covered_ms < cut_ms]
         since = [each.delay_ms for each in late if each.covered_ms >= cut_ms]
-        first = next((event for event in happened if event.kind == TENTATIVE and event.received_ms >= cut_ms), None)
-        done = next((event for event in happened if event.kind == REC_DONE and event.received_ms >= heal_ms), None)
-        verdict = check(again.records(), again.partitions, road.answer, is_complete=True, end_ms=self.end_ms)
+        first = next(
+            (
+                event
+                for event in happened
+                if event.kind == TENTATIVE and event.received_ms >= cut_ms
+            ),
+            None,
+        )
+        done = next(
+            (
+                event
+                for event in happened
+                if event.kind == REC_DONE and event.received_ms >= heal_ms
+            ),
+            None,
+        )
+        verdict = check(
+            again.records(), again.partitions, road.answer, is_complete=True, end_ms=self.end_ms
+        )
         allowed = {*road.sources, STAGE} if was_killed else streams_of(self.source)
-        broken = [*verdict.wrong, *tentative.check(again.transactions(self.end_ms), road, allowed, lambda _: allowed)]
+        broken = [
+            *verdict.wrong,
+            *tentative.check(again.transactions(self.end_ms), road, allowed, lambda _: allowed),
+        ]
         broken += self._not_shown(again, road, cut_ms, heal_ms)
         broken += followed("live", self.topic.records(), again.records())
         if verdict.failures > 1 and not was_killed:
@@ -256,19 +359,33 @@ class Story:
         )
 
     def _not_shown(self, again: LiveTopic, road: Road, cut_ms: int, heal_ms: int) -> list[str]:
-        """The buckets that ended while a source was away, long enough before it came back, and were not shown without it."""
+        """The buckets that ended while a source was away, long enough before it came back,
+        and were not shown without it.
+        """
         if not streams_of(self.source) <= {*road.sources}:
             return []
         until_ms = heal_ms - longest_ms_max(self.max_delay_ms)
-        shown = {record.ident[0] for record in again.records() if record.kind == TENTATIVE and record.ident}
-        due = [bucket for bucket, rows in road.answer.items() if cut_ms < rows[0].event_time_ms <= until_ms]
+        shown = {
+            record.ident[0]
+            for record in again.records()
+            if record.kind == TENTATIVE and record.ident
+        }
+        due = [
+            bucket
+            for bucket, rows in road.answer.items()
+            if cut_ms < rows[0].event_time_ms <= until_ms
+        ]
         return [
-            f"bucket {bucket} ended while {self.source} was cut off, and was not shown without it" for bucket in due if bucket not in shown
+            f"bucket {bucket} ended while {self.source} was cut off, and was not shown without it"
+            for bucket in due
+            if bucket not in shown
         ]
 
 
 def streams_of(target: str) -> set[str]:
-    """What is missing while SERVICE/NAME is cut off: a source, an output, or the stages, which share one node."""
+    """What is missing while SERVICE/NAME is cut off: a source, an output, or the stages,
+    which share one node.
+    """
     service, _, name = target.partition("/")
     return {STAGE, tentative.OUTPUT} if service == "processing" else {name}
 

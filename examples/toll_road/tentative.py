@@ -1,16 +1,23 @@
-"""What the tentative tolls of a live topic must be: the answer without the inputs that were missing. No project code.
+"""What the tentative tolls of a live topic must be: the answer without the inputs that were
+missing. No project code.
 
-A source that is missing leaves a hole in its reports, a bucket at a time: a window has what came before the hole and what came after it. Which
-buckets a branch had to do without is not written on its results, only the names of the streams are. So of a tentative bucket
+A source that is missing leaves a hole in its reports, a bucket at a time: a window has what came
+before the hole and what came after it. Which buckets a branch had to do without is not written on
+its results, only the names of the streams are. So of a tentative bucket
 
     T1  all results name the same streams, and none that cannot have been missing;
-    T2  the results of every expressway whose source is not named are those of the whole answer, each of them;
-    T3  those of an expressway whose source is named are the answer to its reports with some buckets left out: the same ones for all of its
-        segments, in at most two holes (any, where a window has few buckets). A source may fall silent inside a bucket, and what
-        was read of one of its partitions may end a bucket before the other: of the first two buckets of a hole any reports may be there;
-    T4  the results stand in the order in which the whole answer would have them, each with its key, time and partition.
+    T2  the results of every expressway whose source is not named are those of the whole answer,
+        each of them;
+    T3  those of an expressway whose source is named are the answer to its reports with some buckets
+        left out: the same ones for all of its segments, in at most two holes (any, where a window
+        has few buckets). A source may fall silent inside a bucket, and what was read of one of its
+        partitions may end a bucket before the other: of the first two buckets of a hole any reports
+        may be there;
+    T4  the results stand in the order in which the whole answer would have them, each with its key,
+        time and partition.
 
-And a bucket that is shown without a single result has none but of expressways whose sources were missing (T5).
+And a bucket that is shown without a single result has none but of expressways whose sources were
+missing (T5).
 """
 
 from __future__ import annotations
@@ -31,7 +38,9 @@ from examples.toll_road.live_checker import TENTATIVE, LiveRecord, Transaction
 
 OUTPUT: Final = "tolls"
 STAGE: Final = "segment_statistics"
-"""Between the sources and the stage whose results are judged: where it is missing there are no results at all."""
+"""Between the sources and the stage whose results are judged: where it is missing there are
+no results at all.
+"""
 _SUBSETS_MAX: Final = 8
 """Windows of up to so many buckets are tried with every set of buckets left out."""
 _BEGUN_MAX: Final = 2
@@ -79,39 +88,68 @@ class Road:
         said = _said(rows)
         end_ms = bucket * self.bucket_ms
         mine = (
-            self.reports.filter(pl.col("xway") == xway, pl.col("time") >= end_ms - self.window_ms, pl.col("time") < end_ms)
+            self.reports.filter(
+                pl.col("xway") == xway,
+                pl.col("time") >= end_ms - self.window_ms,
+                pl.col("time") < end_ms,
+            )
             .with_columns((-(-pl.col("time") // self.bucket_ms)).alias("bucket"))
             .sort("time")
             .with_row_index("number")
         )
-        first, last = -(-(end_ms - self.window_ms) // self.bucket_ms), -(-(end_ms - 1) // self.bucket_ms)
+        first, last = (
+            -(-(end_ms - self.window_ms) // self.bucket_ms),
+            -(-(end_ms - 1) // self.bucket_ms),
+        )
         for arrived in _arrivals(mine, first, last - first + 1, said):
-            if self._results(mine.filter(pl.col("number").is_in(arrived))).get(bucket, []) == list(rows):
+            if self._results(mine.filter(pl.col("number").is_in(arrived))).get(bucket, []) == list(
+                rows
+            ):
                 return True
         return False
 
     def _results(self, reports: pl.DataFrame) -> dict[int, list[Result]]:
-        rows = oracle.answers(reports.select(self.reports.columns), [OUTPUT], self.window_ms, self.free_vehicles, self.free_speed)[OUTPUT]
+        rows = oracle.answers(
+            reports.select(self.reports.columns),
+            [OUTPUT],
+            self.window_ms,
+            self.free_vehicles,
+            self.free_speed,
+        )[OUTPUT]
         return oracle.results(OUTPUT, rows, self.bucket_ms, self.partitions)
 
 
 def _said(rows: Sequence[Result]) -> Mapping[_Place, tuple[int, int]]:
     """Average speed and vehicles of each segment that has a result."""
     values = [json.loads(row.value) for row in rows]
-    return {(value.get("dir"), value.get("seg")): (value.get("average_speed"), value.get("vehicles")) for value in values}
+    return {
+        (value.get("dir"), value.get("seg")): (value.get("average_speed"), value.get("vehicles"))
+        for value in values
+    }
 
 
-def _arrivals(mine: pl.DataFrame, first: int, count: int, said: Mapping[_Place, tuple[int, int]]) -> Iterator[list[int]]:
-    """The sets of reports, by their numbers, with which every segment has the speed and the vehicles that are said of it."""
+def _arrivals(
+    mine: pl.DataFrame, first: int, count: int, said: Mapping[_Place, tuple[int, int]]
+) -> Iterator[list[int]]:
+    """The sets of reports, by their numbers, with which every segment has the speed and the
+    vehicles that are said of it.
+    """
     reports: dict[_Place, dict[int, list[_Report]]] = {}
-    for direction, seg, bucket, *report in mine.select("dir", "seg", "bucket", "speed", "vehicle", "number").iter_rows():
-        reports.setdefault((direction, seg), {}).setdefault(bucket - first, []).append(_Report(*report))
+    for direction, seg, bucket, *report in mine.select(
+        "dir", "seg", "bucket", "speed", "vehicle", "number"
+    ).iter_rows():
+        reports.setdefault((direction, seg), {}).setdefault(bucket - first, []).append(
+            _Report(*report)
+        )
     if not said.keys() <= reports.keys():
         return
     speed, number = np.zeros((2, count, len(reports)), dtype=np.int64)
     for place, buckets in enumerate(reports.values()):
         for bucket, some in buckets.items():
-            speed[bucket, place], number[bucket, place] = sum(report.speed for report in some), len(some)
+            speed[bucket, place], number[bucket, place] = (
+                sum(report.speed for report in some),
+                len(some),
+            )
     averages = np.array([said.get(place, (-1, 0))[0] for place in reports], dtype=np.int64)
     holes = list(_holes(count))
     masks = np.array([_mask(count, hole) for hole in holes], dtype=np.int64)
@@ -120,22 +158,31 @@ def _arrivals(mine: pl.DataFrame, first: int, count: int, said: Mapping[_Place, 
     for choice, right in enumerate(is_right):
         for begun in _begun(holes[choice]):
             if right[number[list(begun)].sum(axis=0) == 0].all():
-                arrived = _arrived(reports, said, set(np.flatnonzero(masks[choice]).tolist()), begun)
+                arrived = _arrived(
+                    reports, said, set(np.flatnonzero(masks[choice]).tolist()), begun
+                )
                 if arrived is not None:
                     yield arrived
 
 
 def _arrived(
-    reports: Mapping[_Place, Mapping[int, list[_Report]]], said: Mapping[_Place, tuple[int, int]], kept: set[int], begun: Sequence[int]
+    reports: Mapping[_Place, Mapping[int, list[_Report]]],
+    said: Mapping[_Place, tuple[int, int]],
+    kept: set[int],
+    begun: Sequence[int],
 ) -> list[int] | None:
-    """The reports of the buckets ``kept``, with those of the buckets ``begun`` that make each segment right; none where there are no such ones."""
+    """The reports of the buckets ``kept``, with those of the buckets ``begun`` that make each
+    segment right; none where there are no such ones.
+    """
     arrived: list[int] = []
     for place, buckets in reports.items():
         there = [report for bucket, some in buckets.items() if bucket in kept for report in some]
         for some in _subsets([report for bucket in begun for report in buckets.get(bucket, [])]):
             both = [*there, *some]
             speed = sum(report.speed for report in both) // max(len(both), 1)
-            if ((speed, len({report.vehicle for report in both})) if both else None) == said.get(place):
+            if ((speed, len({report.vehicle for report in both})) if both else None) == said.get(
+                place
+            ):
                 arrived += [report.number for report in both]
                 break
         else:
@@ -144,11 +191,15 @@ def _arrived(
 
 
 def _subsets(some: Sequence[_Report]) -> Iterator[Sequence[_Report]]:
-    """What may have arrived of a segment's reports of a bucket: any of a few, the first ones of many."""
+    """What may have arrived of a segment's reports of a bucket: any of a few, the first ones
+    of many.
+    """
     if len(some) > _REPORTS_MAX:
         yield from (some[:number] for number in range(len(some) + 1))
     else:
-        yield from (chosen for number in range(len(some) + 1) for chosen in combinations(some, number))
+        yield from (
+            chosen for number in range(len(some) + 1) for chosen in combinations(some, number)
+        )
 
 
 def _holes(count: int) -> Iterator[tuple[tuple[int, int], ...]]:
@@ -165,7 +216,14 @@ def _holes(count: int) -> Iterator[tuple[tuple[int, int], ...]]:
 
 def _begun(holes: tuple[tuple[int, int], ...]) -> list[tuple[int, ...]]:
     """Which buckets of the holes may be there in part: none, or the first ones of one hole."""
-    return [(), *(tuple(range(first, upto)) for first, end in holes for upto in range(first + 1, min(end, first + _BEGUN_MAX) + 1))]
+    return [
+        (),
+        *(
+            tuple(range(first, upto))
+            for first, end in holes
+            for upto in range(first + 1, min(end, first + _BEGUN_MAX) + 1)
+        ),
+    ]
 
 
 def _mask(count: int, holes: tuple[tuple[int, int], ...]) -> list[int]:
@@ -175,7 +233,12 @@ def _mask(count: int, holes: tuple[tuple[int, int], ...]) -> list[int]:
     return kept
 
 
-def check(ordered: Sequence[Transaction], road: Road, may_miss: Collection[str], missing_of: Callable[[int], Collection[str]]) -> list[str]:
+def check(
+    ordered: Sequence[Transaction],
+    road: Road,
+    may_miss: Collection[str],
+    missing_of: Callable[[int], Collection[str]],
+) -> list[str]:
     """What is wrong with the tentative results of a live topic, in words.
 
     Args:
@@ -193,7 +256,8 @@ def check(ordered: Sequence[Transaction], road: Road, may_miss: Collection[str],
                 shown.setdefault(record.ident[0], []).append(record)
         for bucket, records in shown.items():
             wrong += [
-                f"tentative bucket {bucket}, transaction {transaction.sequence}: {text}" for text in _check(bucket, records, road, may_miss)
+                f"tentative bucket {bucket}, transaction {transaction.sequence}: {text}"
+                for text in _check(bucket, records, road, may_miss)
             ]
         covered = max(upto, transaction.stable)
         for bucket in road.answer if transaction.shown > covered else ():
@@ -201,7 +265,10 @@ def check(ordered: Sequence[Transaction], road: Road, may_miss: Collection[str],
                 there = _must_be(bucket, road, missing_of(bucket))
                 wrong += (
                     [
-                        f"bucket {bucket}, transaction {transaction.sequence}, is shown without results, but has {len(there)}, such as {there[0]}"
+                        (
+                            f"bucket {bucket}, transaction {transaction.sequence}, is shown without"
+                            f" results, but has {len(there)}, such as {there[0]}"
+                        )
                     ]
                     if there
                     else []
@@ -217,7 +284,9 @@ def _must_be(bucket: int, road: Road, missing: Collection[str]) -> list[Result]:
     return [row for row in road.answer[bucket] if road.sources[_xway(row)] not in missing]
 
 
-def _check(bucket: int, records: Sequence[LiveRecord], road: Road, may_miss: Collection[str]) -> Iterator[str]:
+def _check(
+    bucket: int, records: Sequence[LiveRecord], road: Road, may_miss: Collection[str]
+) -> Iterator[str]:
     """T1 to T4, of one bucket as one transaction shows it."""
     said = {(record.missing, record.branch) for record in records}
     if len(said) > 1:
@@ -225,7 +294,11 @@ def _check(bucket: int, records: Sequence[LiveRecord], road: Road, may_miss: Col
     missing = {name for record in records for name in record.missing}
     if not missing <= set(may_miss):
         yield f"its results name {sorted(missing - set(may_miss))}, which cannot have been missing"
-    rows = [row for _, row in sorted((record.ident or (0, 0), record.row) for record in records) if isinstance(row, Result)]
+    rows = [
+        row
+        for _, row in sorted((record.ident or (0, 0), record.row) for record in records)
+        if isinstance(row, Result)
+    ]
     if any(not 0 <= _xway(row) < len(road.sources) for row in rows):
         yield f"it has results of no expressway, such as {rows[0]}"
         return
@@ -235,9 +308,19 @@ def _check(bucket: int, records: Sequence[LiveRecord], road: Road, may_miss: Col
         mine = [row for row in rows if _xway(row) == xway]
         whole = [row for row in road.answer.get(bucket, ()) if _xway(row) == xway]
         if mine != whole and (source not in missing or not road.can_be(bucket, xway, mine)):
-            other = next((pair for pair in zip(mine, whole, strict=False) if pair[0] != pair[1]), "one is the beginning of the other")
-            without = "none of its reports left out" if source not in missing else "whatever reports of it are left out"
-            yield f"it has {len(mine)} results of expressway {xway}, not {len(whole)}, or other ones, {without}: {other}"
+            other = next(
+                (pair for pair in zip(mine, whole, strict=False) if pair[0] != pair[1]),
+                "one is the beginning of the other",
+            )
+            without = (
+                "none of its reports left out"
+                if source not in missing
+                else "whatever reports of it are left out"
+            )
+            yield (
+                f"it has {len(mine)} results of expressway {xway}, not {len(whole)}, or other ones,"
+                f" {without}: {other}"
+            )
 
 
 def _xway(row: Result) -> int:

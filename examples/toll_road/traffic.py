@@ -1,15 +1,19 @@
-"""Traffic on toll roads: position reports as JSON, written to Kafka by an ordinary client. No project code.
+"""Traffic on toll roads: position reports as JSON, written to Kafka by an ordinary client. No
+project code.
 
-Theory of operation. Every expressway has a fleet of vehicles that report in turn, so the rate is steady. A vehicle enters on a ramp
-(lane 0), drives some miles at a speed that falls with the number of vehicles around it, leaves (lane 4), and another takes its place.
-Reports are due on a fixed schedule; ``time`` is the schedule's time less a small out-of-orderness, so what comes later in the chain can be
-measured against the schedule and not against whenever this process got around to it.
+Theory of operation. Every expressway has a fleet of vehicles that report in turn, so the rate is
+steady. A vehicle enters on a ramp (lane 0), drives some miles at a speed that falls with the number
+of vehicles around it, leaves (lane 4), and another takes its place. Reports are due on a fixed
+schedule; ``time`` is the schedule's time less a small out-of-orderness, so what comes later in the
+chain can be measured against the schedule and not against whenever this process got around to it.
 
-A small share of records is bad on purpose. What becomes of each is known beforehand: ``Truth`` holds the reports that count and the
-records that must be rejected, with their reason. The same seed and start make the same records.
+A small share of records is bad on purpose. What becomes of each is known beforehand: ``Truth``
+holds the reports that count and the records that must be rejected, with their reason. The same seed
+and start make the same records.
 
-    python -m examples.toll_road.traffic --kafka localhost:9092 --rate 1000 --duration 60 --truth /tmp/truth
-    python -m examples.toll_road.traffic --kafka localhost:9092 --rate 100000 --duration 10 --preload
+    python -m examples.toll_road.traffic --kafka localhost:9092 --rate 1000 --duration 60 --truth
+    /tmp/truth python -m examples.toll_road.traffic --kafka localhost:9092 --rate 100000 --duration
+    10 --preload
 """
 
 from __future__ import annotations
@@ -31,16 +35,30 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 SEGMENTS: Final = 100
 FEET_PER_SEGMENT: Final = 5280
 FEET_PER_REPORT_AND_MPH: Final = 44
-"""Way between two reports, 30 s apart in Linear Road; here the same way, though reports come every ``report_interval_s``."""
+"""Way between two reports, 30 s apart in Linear Road; here the same way, though reports come
+every ``report_interval_s``.
+"""
 OUT_OF_ORDERNESS_MS: Final = 150
-"""A report may be so much older than its turn. Below the ``out_of_orderness`` of the sources, so that none is late by that."""
+"""A report may be so much older than its turn. Below the ``out_of_orderness`` of the sources,
+so that none is late by that.
+"""
 LATE_AFTER_MS: Final = 10_000
 """No late records before this: a source that has closed nothing yet cannot find anything late."""
 DAY_MS: Final = 86_400_000
 HEARTBEAT_HEADER: Final = "anabranch-heartbeat"
 HEARTBEAT_EVERY_MS: Final = 250
 COLUMNS: Final = ("time", "vehicle", "speed", "xway", "lane", "dir", "seg", "pos")
-BAD: Final = ("not_json", "wrong_type", "missing_field", "extra_field", "out_of_range", "empty_value", "null_value", "late", "ahead")
+BAD: Final = (
+    "not_json",
+    "wrong_type",
+    "missing_field",
+    "extra_field",
+    "out_of_range",
+    "empty_value",
+    "null_value",
+    "late",
+    "ahead",
+)
 """Reasons for which records are rejected, as they stand in the dead letters."""
 
 
@@ -70,7 +88,9 @@ class Planned(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What to generate. ``rate`` is in reports per second and expressway; times are ms since 1970."""
+    """What to generate. ``rate`` is in reports per second and expressway; times are ms since
+    1970.
+    """
 
     start_ms: int
     end_ms: int
@@ -79,7 +99,9 @@ class Traffic:
     seed: int = 1
     bad_share: float = 0.005
     has_late: bool = True
-    """Late records are only sure to be late where the clock passes between them and what went before: not when a topic is preloaded."""
+    """Late records are only sure to be late where the clock passes between them and what went
+    before: not when a topic is preloaded.
+    """
     report_interval_s: int = 5
 
     def reports_total(self) -> int:
@@ -118,7 +140,16 @@ class Expressway:
         density = self._counts[vehicle.direction][seg] / self._usual
         speed = int(60 - 15 * max(0.0, density - 0.5) + self._random.gauss(0, 5))
         speed = min(100, max(5, speed))
-        report = Report(time_ms, vehicle.number, speed, self._number, vehicle.lane, vehicle.direction, seg, vehicle.pos)
+        report = Report(
+            time_ms,
+            vehicle.number,
+            speed,
+            self._number,
+            vehicle.lane,
+            vehicle.direction,
+            seg,
+            vehicle.pos,
+        )
         self._move(turn, vehicle, seg, speed)
         return report
 
@@ -137,9 +168,13 @@ class Expressway:
         self._counts[vehicle.direction][vehicle.pos // FEET_PER_SEGMENT] += 1
 
     def _enter(self, lane: int) -> _Vehicle:
-        """A new vehicle. Most enter near the middle, so that segments there are crowded and cost a toll."""
+        """A new vehicle. Most enter near the middle, so that segments there are crowded and
+        cost a toll.
+        """
         choice = self._random
-        pos = int(choice.triangular(0, SEGMENTS * FEET_PER_SEGMENT - 1, SEGMENTS * FEET_PER_SEGMENT / 2))
+        pos = int(
+            choice.triangular(0, SEGMENTS * FEET_PER_SEGMENT - 1, SEGMENTS * FEET_PER_SEGMENT / 2)
+        )
         direction = choice.getrandbits(1)
         self._next_vehicle += 1
         self._counts[direction][pos // FEET_PER_SEGMENT] += 1
@@ -214,7 +249,9 @@ class Rejected(NamedTuple):
 class Truth:
     """What was written: the reports that count, column by column, and the records that do not."""
 
-    columns: dict[str, array[int]] = field(default_factory=lambda: {name: array("q") for name in COLUMNS})
+    columns: dict[str, array[int]] = field(
+        default_factory=lambda: {name: array("q") for name in COLUMNS}
+    )
     rejected: list[Rejected] = field(default_factory=list)
 
     def add(self, report: Report) -> None:
@@ -224,18 +261,32 @@ class Truth:
 
     def reports(self) -> pl.DataFrame:
         """The reports that count."""
-        return pl.DataFrame({name: np.frombuffer(values, dtype=np.int64) if values else [] for name, values in self.columns.items()})
+        return pl.DataFrame(
+            {
+                name: np.frombuffer(values, dtype=np.int64) if values else []
+                for name, values in self.columns.items()
+            }
+        )
 
     def write(self, folder: Path) -> None:
         """Write ``reports.parquet`` and ``rejected.parquet``."""
         folder.mkdir(parents=True, exist_ok=True)
         self.reports().write_parquet(folder / "reports.parquet")
-        schema = {"topic": pl.String, "partition": pl.Int32, "offset": pl.Int64, "reason": pl.String, "value": pl.Binary}
-        pl.DataFrame(self.rejected, schema=schema, orient="row").write_parquet(folder / "rejected.parquet")
+        schema = {
+            "topic": pl.String,
+            "partition": pl.Int32,
+            "offset": pl.Int64,
+            "reason": pl.String,
+            "value": pl.Binary,
+        }
+        pl.DataFrame(self.rejected, schema=schema, orient="row").write_parquet(
+            folder / "rejected.parquet"
+        )
 
 
 class TrafficWriter:
-    """Writes planned records, paced or as fast as they go, then heartbeats that close what is still open.
+    """Writes planned records, paced or as fast as they go, then heartbeats that close what is still
+    open.
 
     ``written`` counts the records handed to the client so far and may be read from another thread.
     """
@@ -244,11 +295,15 @@ class TrafficWriter:
         self._producer = Producer(
             {
                 "bootstrap.servers": kafka,
-                "enable.idempotence": True,  # a retry must neither repeat nor reorder: the truth has each record once
+                # a retry must neither repeat nor reorder: the truth has each record once
+                "enable.idempotence": True,
                 "compression.type": "lz4",
-                "linger.ms": 100,  # some 200 records a second and partition: every request costs the broker more than what it holds
+                # some 200 records a second and partition: every request costs the broker more than
+                # what it holds
+                "linger.ms": 100,
                 "queue.buffering.max.messages": 500_000,
-                "log_level": 2,  # a lost connection is retried; what stays undelivered is reported per record
+                # a lost connection is retried; what stays undelivered is reported per record
+                "log_level": 2,
             }
         )
         self._topics = topics
@@ -258,11 +313,18 @@ class TrafficWriter:
         self.behind_ms_max = 0
         """How far the generator itself was behind its schedule at worst."""
 
-    def run(self, traffic: Traffic, *, is_paced: bool, closing_ms: int, stop: Callable[[], bool] = lambda: False) -> Truth:
+    def run(
+        self,
+        traffic: Traffic,
+        *,
+        is_paced: bool,
+        closing_ms: int,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Truth:
         """Write everything; returns what was written, once all of it is acknowledged.
 
-        Heartbeats go to every partition until their time has passed ``traffic.end_ms`` by ``closing_ms``; paced, they keep to the clock,
-        so that the last results are not early.
+        Heartbeats go to every partition until their time has passed ``traffic.end_ms`` by
+        ``closing_ms``; paced, they keep to the clock, so that the last results are not early.
 
         Raises:
             KafkaException: a record could not be written.
@@ -303,7 +365,9 @@ class TrafficWriter:
         topic = self._topics[planned.xway]
         partition = planned.vehicle % self._partitions[topic]
         if planned.rejected:
-            self._produce(topic, partition, planned.value, on_delivery=self._note_rejected(truth, planned))
+            self._produce(
+                topic, partition, planned.value, on_delivery=self._note_rejected(truth, planned)
+            )
         else:
             truth.add(planned.report)
             self._produce(topic, partition, planned.value, on_delivery=self._note_error)
@@ -320,7 +384,13 @@ class TrafficWriter:
     ) -> None:
         while True:
             try:
-                self._producer.produce(topic, value, partition=partition, on_delivery=on_delivery, headers=headers or [])
+                self._producer.produce(
+                    topic,
+                    value,
+                    partition=partition,
+                    on_delivery=on_delivery,
+                    headers=headers or [],
+                )
             except BufferError:  # the queue is full: let some of it go out
                 self._producer.poll(0.1)
             else:
@@ -336,14 +406,18 @@ class TrafficWriter:
         if error is not None:
             self._errors.append(error)
 
-    def _note_rejected(self, truth: Truth, planned: Planned) -> Callable[[KafkaError | None, Message], None]:
+    def _note_rejected(
+        self, truth: Truth, planned: Planned
+    ) -> Callable[[KafkaError | None, Message], None]:
         def note(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self._errors.append(error)
                 return
             topic, partition, offset = message.topic(), message.partition(), message.offset()
             if topic is not None and partition is not None and offset is not None:
-                truth.rejected.append(Rejected(topic, partition, offset, planned.rejected, planned.value))
+                truth.rejected.append(
+                    Rejected(topic, partition, offset, planned.rejected, planned.value)
+                )
 
         return note
 
@@ -356,9 +430,11 @@ class TrafficWriter:
 
 
 def span(now_ms: int, duration_s: float, align_ms: int, *, is_paced: bool) -> tuple[int, int]:
-    """(start, end) of the traffic in ms: the end on a multiple of ``align_ms``, at least ``duration_s`` after the start.
+    """(start, end) of the traffic in ms: the end on a multiple of ``align_ms``, at least
+    ``duration_s`` after the start.
 
-    Paced traffic begins now; preloaded traffic ends in the past, for nothing may be in front of the clock.
+    Paced traffic begins now; preloaded traffic ends in the past, for nothing may be in front of the
+    clock.
     """
     duration_ms = int(duration_s * 1_000)
     if is_paced:
@@ -369,20 +445,48 @@ def span(now_ms: int, duration_s: float, align_ms: int, *, is_paced: bool) -> tu
 
 def main() -> int:
     """The command line. Exit codes: 0 all written, 1 the broker rejected them or was not there."""
-    parser = argparse.ArgumentParser(description="Writes position reports of toll roads to the topics reports.0, reports.1 ...")
+    parser = argparse.ArgumentParser(
+        description="Writes position reports of toll roads to the topics reports.0, reports.1 ..."
+    )
     parser.add_argument("--kafka", required=True, metavar="HOST:PORT", help="bootstrap address")
-    parser.add_argument("--rate", type=int, default=1_000, help="reports per second and expressway (default 1000)")
-    parser.add_argument("--duration", type=float, default=40.0, help="seconds of traffic (default 40)")
+    parser.add_argument(
+        "--rate", type=int, default=1_000, help="reports per second and expressway (default 1000)"
+    )
+    parser.add_argument(
+        "--duration", type=float, default=40.0, help="seconds of traffic (default 40)"
+    )
     parser.add_argument("--expressways", type=int, default=3)
-    parser.add_argument("--topics", help="comma-separated topics, one per expressway (default reports.0,reports.1,...)")
+    parser.add_argument(
+        "--topics",
+        help="comma-separated topics, one per expressway (default reports.0,reports.1,...)",
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--bad-share", type=float, default=0.005, help="share of records that are bad on purpose (default 0.005)")
-    parser.add_argument("--preload", action="store_true", help="as fast as possible, with simulated time that ends in the past")
-    parser.add_argument("--align", type=int, default=10_000, metavar="MS", help="end on a multiple of this (default 10000)")
-    parser.add_argument("--truth", type=Path, metavar="DIR", help="write what was sent here, for the oracle")
+    parser.add_argument(
+        "--bad-share",
+        type=float,
+        default=0.005,
+        help="share of records that are bad on purpose (default 0.005)",
+    )
+    parser.add_argument(
+        "--preload",
+        action="store_true",
+        help="as fast as possible, with simulated time that ends in the past",
+    )
+    parser.add_argument(
+        "--align",
+        type=int,
+        default=10_000,
+        metavar="MS",
+        help="end on a multiple of this (default 10000)",
+    )
+    parser.add_argument(
+        "--truth", type=Path, metavar="DIR", help="write what was sent here, for the oracle"
+    )
     options = parser.parse_args()
     is_paced = not options.preload
-    start_ms, end_ms = span(time.time_ns() // 1_000_000, options.duration, options.align, is_paced=is_paced)
+    start_ms, end_ms = span(
+        time.time_ns() // 1_000_000, options.duration, options.align, is_paced=is_paced
+    )
     traffic = Traffic(
         start_ms=start_ms,
         end_ms=end_ms,
@@ -392,7 +496,11 @@ def main() -> int:
         bad_share=options.bad_share,
         has_late=is_paced,
     )
-    topics = options.topics.split(",") if options.topics else [f"reports.{number}" for number in range(options.expressways)]
+    topics = (
+        options.topics.split(",")
+        if options.topics
+        else [f"reports.{number}" for number in range(options.expressways)]
+    )
     begin = time.monotonic()
     try:
         writer = TrafficWriter(options.kafka, topics)
@@ -402,7 +510,10 @@ def main() -> int:
         return 1
     if options.truth is not None:
         truth.write(options.truth)
-    print(f"{writer.written} records in {time.monotonic() - begin:.1f} s, {len(truth.rejected)} of them bad on purpose")
+    print(
+        f"{writer.written} records in {time.monotonic() - begin:.1f} s, {len(truth.rejected)} of"
+        " them bad on purpose"
+    )
     return 0
 
 

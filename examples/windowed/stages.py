@@ -11,10 +11,12 @@ if TYPE_CHECKING:
 
 
 def segment_speeds(reports: DataFrame, *, window: str = "10 seconds") -> DataFrame:
-    """Reports and average speed (mph, rounded down) per (xway, dir, seg, window). Event time: the window's end."""
-    windows = reports.groupBy(F.window("event_time", window).alias("window"), "xway", "dir", "seg").agg(
-        F.count("*").alias("reports"), F.sum("speed").alias("speed_sum")
-    )
+    """Reports and average speed (mph, rounded down) per (xway, dir, seg, window). Event time:
+    the window's end.
+    """
+    windows = reports.groupBy(
+        F.window("event_time", window).alias("window"), "xway", "dir", "seg"
+    ).agg(F.count("*").alias("reports"), F.sum("speed").alias("speed_sum"))
     return windows.select(
         "xway",
         "dir",

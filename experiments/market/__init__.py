@@ -1,1 +1,3 @@
-"""The market for load alone: participants, contracts and agents, without streams. ``python -m experiments.market`` makes the tables and plots."""
+"""The market for load alone: participants, contracts and agents, without streams. ``python -m
+experiments.market`` makes the tables and plots.
+"""

@@ -13,7 +13,17 @@ from typing import Final
 
 from benchmarks.dpc.plots import Line, plot
 from experiments.market.changing import Changing, hour
-from experiments.market.figures import CONTRACTS, DELTAS, OVER, UNDER, Outcome, Setting, averaged, percent, run
+from experiments.market.figures import (
+    CONTRACTS,
+    DELTAS,
+    OVER,
+    UNDER,
+    Outcome,
+    Setting,
+    averaged,
+    percent,
+    run,
+)
 
 PAGE: Final = Path("docs/experiments/market.md")
 SMALL: Final = 300
@@ -24,7 +34,9 @@ Found = Mapping[Setting, Sequence[Outcome]]
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown."""
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows])
+    return "\n".join(
+        "| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]
+    )
 
 
 def replaced(text: str, name: str, body: str) -> str:
@@ -52,9 +64,15 @@ class Figures:
 
     def measure(self, jobs: int) -> None:
         """Runs what was noted, the long ones first."""
-        work = [(setting, seed) for setting in sorted(self.settings, key=lambda s: -s.delta) for seed in range(1, self.seeds + 1)]
+        work = [
+            (setting, seed)
+            for setting in sorted(self.settings, key=lambda s: -s.delta)
+            for seed in range(1, self.seeds + 1)
+        ]
         with multiprocessing.Pool(jobs) as pool:
-            for (setting, _), outcome in zip(work, pool.starmap(run, work, chunksize=1), strict=True):
+            for (setting, _), outcome in zip(
+                work, pool.starmap(run, work, chunksize=1), strict=True
+            ):
                 self.found.setdefault(setting, []).append(outcome)
 
     def residue(self, setting: Setting) -> float:
@@ -105,14 +123,30 @@ def residues(figures: Figures) -> Callable[[], str]:
     def body() -> str:
         rows = []
         for contracts in CONTRACTS:
-            wide = averaged(figures.found[settings[UNDER, contracts, 0]], lambda outcome: outcome.diameter)
-            cells = [percent(figures.residue(settings[share, contracts, delta])) for share in (UNDER, OVER) for delta in DELTAS]
+            wide = averaged(
+                figures.found[settings[UNDER, contracts, 0]], lambda outcome: outcome.diameter
+            )
+            cells = [
+                percent(figures.residue(settings[share, contracts, delta]))
+                for share in (UNDER, OVER)
+                for delta in DELTAS
+            ]
             rows.append([f"{contracts} ({wide:.0f})", *cells])
         for share, name, what in ((UNDER, "under", "overload"), (OVER, "over", "unused room")):
-            lines = [Line(f"range {d} %", [(c, figures.residue(settings[share, c, d])) for c in CONTRACTS]) for d in DELTAS]
+            lines = [
+                Line(
+                    f"range {d} %", [(c, figures.residue(settings[share, c, d])) for c in CONTRACTS]
+                )
+                for d in DELTAS
+            ]
             title = f"{what} left, {'underloaded' if share < 1 else 'overloaded'} system"
-            PAGE.with_name(f"market-{name}.svg").write_text(plot(title, "contracts per participant, at least", "% of the initial", lines))
-        head = ["contracts (diameter)", *(f"{word}: {d} %" for word in ("under", "over") for d in DELTAS)]
+            PAGE.with_name(f"market-{name}.svg").write_text(
+                plot(title, "contracts per participant, at least", "% of the initial", lines)
+            )
+        head = [
+            "contracts (diameter)",
+            *(f"{word}: {d} %" for word in ("under", "over") for d in DELTAS),
+        ]
         return table(head, rows)
 
     return body
@@ -120,18 +154,28 @@ def residues(figures: Figures) -> Callable[[], str]:
 
 def convergence(figures: Figures) -> Callable[[], str]:
     """How fast it goes, and in how many movements."""
-    settings = {(c, d): figures.need(contracts=c, delta=d, share=UNDER) for c in (1, 3, 5, 10) for d in DELTAS}
+    settings = {
+        (c, d): figures.need(contracts=c, delta=d, share=UNDER)
+        for c in (1, 3, 5, 10)
+        for d in DELTAS
+    }
 
     def body() -> str:
         rows = [
             [
                 str(contracts),
-                *(f"{averaged(figures.found[settings[contracts, d]], lambda o: o.rounds):.0f}" for d in DELTAS),
+                *(
+                    f"{averaged(figures.found[settings[contracts, d]], lambda o: o.rounds):.0f}"
+                    for d in DELTAS
+                ),
                 *(
                     f"{averaged(figures.found[settings[contracts, d]], lambda o: o.run.movements) / figures.participants:.1f}"
                     for d in DELTAS
                 ),
-                *(f"{averaged(figures.found[settings[contracts, d]], lambda o: o.run.moves) / figures.participants:.1f}" for d in DELTAS),
+                *(
+                    f"{averaged(figures.found[settings[contracts, d]], lambda o: o.run.moves) / figures.participants:.1f}"
+                    for d in DELTAS
+                ),
             ]
             for contracts in (1, 3, 5, 10)
         ]
@@ -140,10 +184,15 @@ def convergence(figures: Figures) -> Callable[[], str]:
             for delta in DELTAS:
                 course = figures.found[settings[contracts, delta]][0].course[:121]
                 points = [(number, 100 * value / course[0]) for number, value in enumerate(course)]
-                lines.append(Line(f"{contracts} contracts, {delta} %", points, is_dashed=contracts == 3))
+                lines.append(
+                    Line(f"{contracts} contracts, {delta} %", points, is_dashed=contracts == 3)
+                )
         text = plot("overload left, round by round", "rounds", "% of the initial", lines)
         PAGE.with_name("market-convergence.svg").write_text(text)
-        head = ["contracts", *(f"{what}: {d} %" for what in ("rounds", "movements", "tasks moved") for d in DELTAS)]
+        head = [
+            "contracts",
+            *(f"{what}: {d} %" for what in ("rounds", "movements", "tasks moved") for d in DELTAS),
+        ]
         return table(head, rows)
 
     return body
@@ -154,13 +203,22 @@ def uneven(figures: Figures) -> Callable[[], str]:
     deltas = (0, 5, 10, 20)
     kinds = [(c, 0) for c in (3, 5, 10)] + [(10, 20), (10, 50)]
     settings = {
-        (c, m, d): figures.need(participants=SMALL, contracts=c, delta=d, share=UNDER, uneven=True, margin_permille=m)
+        (c, m, d): figures.need(
+            participants=SMALL, contracts=c, delta=d, share=UNDER, uneven=True, margin_permille=m
+        )
         for c, m in kinds
         for d in deltas
     }
 
     def body() -> str:
-        rows = [[str(c), f"{m / 10:.0f} %", *(percent(figures.residue(settings[c, m, d])) for d in deltas)] for c, m in kinds]
+        rows = [
+            [
+                str(c),
+                f"{m / 10:.0f} %",
+                *(percent(figures.residue(settings[c, m, d])) for d in deltas),
+            ]
+            for c, m in kinds
+        ]
         return table(["contracts", "margin of gain", *(f"range {d} %" for d in deltas)], rows)
 
     return body
@@ -169,15 +227,30 @@ def uneven(figures: Figures) -> Callable[[], str]:
 def prices(figures: Figures) -> Callable[[], str]:
     """Contracts of different prices."""
     spreads, deltas = (0, 10, 20, 40), (0, 6, 17)
-    settings = {(s, d): figures.need(participants=SMALL, contracts=5, delta=d, share=UNDER, spread=s) for s in spreads for d in deltas}
+    settings = {
+        (s, d): figures.need(participants=SMALL, contracts=5, delta=d, share=UNDER, spread=s)
+        for s in spreads
+        for d in deltas
+    }
 
     def body() -> str:
-        lines = [Line(f"range {d} %", [(s, figures.residue(settings[s, d])) for s in spreads]) for d in deltas]
-        text = plot("overload left where prices differ", "prices differ by up to, %", "% of the initial", lines)
+        lines = [
+            Line(f"range {d} %", [(s, figures.residue(settings[s, d])) for s in spreads])
+            for d in deltas
+        ]
+        text = plot(
+            "overload left where prices differ",
+            "prices differ by up to, %",
+            "% of the initial",
+            lines,
+        )
         PAGE.with_name("market-prices.svg").write_text(text)
         return table(
             ["prices differ by up to", *(f"range {d} %" for d in deltas)],
-            [[f"{s} %", *(percent(figures.residue(settings[s, d])) for d in deltas)] for s in spreads],
+            [
+                [f"{s} %", *(percent(figures.residue(settings[s, d])) for d in deltas)]
+                for s in spreads
+            ],
         )
 
     return body
@@ -186,13 +259,19 @@ def prices(figures: Figures) -> Callable[[], str]:
 def costs(figures: Figures) -> Callable[[], str]:
     """Against no market and against the central optimum."""
     kinds = [(c, d) for c in (3, 10) for d in DELTAS]
-    settings = {(c, d, share): figures.need(contracts=c, delta=d, share=share) for c, d in kinds for share in (UNDER, OVER)}
+    settings = {
+        (c, d, share): figures.need(contracts=c, delta=d, share=share)
+        for c, d in kinds
+        for share in (UNDER, OVER)
+    }
 
     def body() -> str:
         first = {share: settings[3, 0, share] for share in (UNDER, OVER)}
 
         def ratio(setting: Setting, place: int) -> str:
-            value = averaged(figures.found[setting], lambda outcome: outcome.run.cost[place] / outcome.best_cost)
+            value = averaged(
+                figures.found[setting], lambda outcome: outcome.run.cost[place] / outcome.best_cost
+            )
             return f"{value:.2f}" if value < 10 else f"{value:.0f}"
 
         rows = [["no market", *(ratio(first[share], 0) for share in (UNDER, OVER)), "100"]]
@@ -200,7 +279,10 @@ def costs(figures: Figures) -> Callable[[], str]:
             name = f"{c} contracts, {'fixed prices' if d == 0 else f'range {d} %'}"
             ratios = [ratio(settings[c, d, share], -1) for share in (UNDER, OVER)]
             rows.append([name, *ratios, percent(figures.residue(settings[c, d, UNDER]))])
-        return table(["", "cost, underloaded", "cost, overloaded", "overload left, %"], [*rows, ["central optimum", "1", "1", "0"]])
+        return table(
+            ["", "cost, underloaded", "cost, overloaded", "overload left, %"],
+            [*rows, ["central optimum", "1", "1", "0"]],
+        )
 
     return body
 
@@ -211,14 +293,46 @@ def changing(seeds: int, jobs: int) -> Callable[[], str]:
     def body() -> str:
         kinds = [(0, 60), (6, 60), (17, 10), (17, 60), (17, 300)]
         with multiprocessing.Pool(jobs) as pool:
-            hours = pool.map(hour, [Changing(delta, hold_s, seed) for delta, hold_s in kinds for seed in range(1, seeds + 1)], chunksize=1)
+            hours = pool.map(
+                hour,
+                [
+                    Changing(delta, hold_s, seed)
+                    for delta, hold_s in kinds
+                    for seed in range(1, seeds + 1)
+                ],
+                chunksize=1,
+            )
         rows = []
         for number, (delta, hold_s) in enumerate(kinds):
             found = hours[number * seeds : (number + 1) * seeds]
-            moves = [f"{mean(each.moves for each in found):.1f}", str(max(each.moves_max for each in found)), str(3_600 // hold_s)]
-            figures = [f"{mean(each.cost for each in found):.2f}", percent(mean(each.overload for each in found))]
-            rows.append([f"{delta} %", f"{hold_s} s", *figures, *moves, f"{mean(each.messages for each in found):.0f}"])
-        head = ["range", "minimum hold", "cost", "overload, %", "moves of a task, mean", "most", "bound", "messages"]
+            moves = [
+                f"{mean(each.moves for each in found):.1f}",
+                str(max(each.moves_max for each in found)),
+                str(3_600 // hold_s),
+            ]
+            figures = [
+                f"{mean(each.cost for each in found):.2f}",
+                percent(mean(each.overload for each in found)),
+            ]
+            rows.append(
+                [
+                    f"{delta} %",
+                    f"{hold_s} s",
+                    *figures,
+                    *moves,
+                    f"{mean(each.messages for each in found):.0f}",
+                ]
+            )
+        head = [
+            "range",
+            "minimum hold",
+            "cost",
+            "overload, %",
+            "moves of a task, mean",
+            "most",
+            "bound",
+            "messages",
+        ]
         return table(head, rows)
 
     return body

@@ -1,4 +1,6 @@
-"""Load that changes, under agents with messages and ledgers: what the market saves, and how often it moves tasks."""
+"""Load that changes, under agents with messages and ledgers: what the market saves, and how
+often it moves tasks.
+"""
 
 from __future__ import annotations
 
@@ -113,17 +115,32 @@ def hour(changing: Changing) -> Hour:
         when = rushes(chance)
         for place in range(TASKS):
             size = CAPACITY * chance.randint(20, 30) // 1_000
-            tasks.append(Task(f"p{number}.t{place}", f"p{number}", loads(size, when, f"{changing.seed} {number} {place}")))
+            tasks.append(
+                Task(
+                    f"p{number}.t{place}",
+                    f"p{number}",
+                    loads(size, when, f"{changing.seed} {number} {place}"),
+                )
+            )
     names = tuple(sorted(task.name for task in tasks))
     edges = random_graph(PARTICIPANTS, 4, chance)
-    texts = [contract(buyer, seller, names, changing) for buyer, sellers in enumerate(edges) for seller in sorted(sellers)]
-    made = Exchange(lambda name: Agent(name, queue_cost, AgentRules()), tasks, texts, changing.seed, tick_ms=500)
+    texts = [
+        contract(buyer, seller, names, changing)
+        for buyer, sellers in enumerate(edges)
+        for seller in sorted(sellers)
+    ]
+    made = Exchange(
+        lambda name: Agent(name, queue_cost, AgentRules()), tasks, texts, changing.seed, tick_ms=500
+    )
     with_market, without, excess, excess_without = [], [], [], []
     desired = CAPACITY * 7 // 10
     for now_ms in range(LOOK_MS, HOUR_MS + 1, LOOK_MS):
         made.run(now_ms)
         here = [made.level(name) for name in made.agents]
-        alone = [sum(task.units(made.now_ms) for task in tasks if task.owner == name) for name in made.agents]
+        alone = [
+            sum(task.units(made.now_ms) for task in tasks if task.owner == name)
+            for name in made.agents
+        ]
         with_market.append(sum(map(queue_cost, here)))
         without.append(sum(map(queue_cost, alone)))
         excess.append(sum(max(0, level - desired) for level in here))

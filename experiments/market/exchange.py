@@ -1,8 +1,10 @@
-"""Agents under virtual time: messages that are lost, late and repeated, ledgers that are read late, participants that die and come back, loads that change.
+"""Agents under virtual time: messages that are lost, late and repeated, ledgers that are read late,
+participants that die and come back, loads that change.
 
-The agents and the ledgers are those of ``protocol.federation``. What is made up here is what lies around them: a network, the log behind each ledger, and
-the shells, which move a task by making a copy where it goes to, and drop the old copy when the ledger says that the other runs it. All that chance decides
-comes from one seed.
+The agents and the ledgers are those of ``protocol.federation``. What is made up here is what lies
+around them: a network, the log behind each ledger, and the shells, which move a task by making a
+copy where it goes to, and drop the old copy when the ledger says that the other runs it. All that
+chance decides comes from one seed.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ RUNS: Final = frozenset({Place.HERE, Place.OFFERED, Place.LEAVING, Place.RETURNI
 
 def signature(statement: Statement, participant: str) -> Signature:
     """A stand-in for a real one: of these bytes, by this participant."""
-    return Signature(participant, "1", hashlib.sha512(participant.encode() + signed_bytes(statement)).digest())
+    return Signature(
+        participant, "1", hashlib.sha512(participant.encode() + signed_bytes(statement)).digest()
+    )
 
 
 def verify(given: Signature, message: bytes) -> bool:
@@ -101,13 +105,19 @@ class Exchange:
         habits: Mapping[str, Habits] | None = None,
         tick_ms: int = TICK_MS,
     ) -> None:
-        """``agents`` makes one for a participant, without contracts and tasks. ``tick_ms`` divides ``MEASURE_MS``."""
+        """``agents`` makes one for a participant, without contracts and tasks. ``tick_ms``
+        divides ``MEASURE_MS``.
+        """
         self.now_ms = 0
         self.tasks = {task.name: task for task in tasks}
         self.contracts = {each.contract_id: each for each in contracts}
-        self.ledgers = {name: Ledger(each, verify, AUDITOR) for name, each in self.contracts.items()}
+        self.ledgers = {
+            name: Ledger(each, verify, AUDITOR) for name, each in self.contracts.items()
+        }
         self.counted: dict[str, list[MovementEntry]] = {name: [] for name in self.contracts}
-        names = {task.owner for task in self.tasks.values()} | {party for c in self.contracts.values() for party in (c.buyer, c.seller)}
+        names = {task.owner for task in self.tasks.values()} | {
+            party for c in self.contracts.values() for party in (c.buyer, c.seller)
+        }
         self.agents = {name: agents(name) for name in sorted(names)}
         self.copies: dict[str, set[str]] = {name: set() for name in self.agents}
         self.down_until: dict[str, int] = {}
@@ -158,7 +168,11 @@ class Exchange:
             self._measure()
             self._meter()
         calm = self.now_ms >= self._faults.until_ms
-        if not calm and self._chance.random() < self._faults.crashes_per_h * self._tick_ms / 3_600_000 * len(self.agents):
+        if (
+            not calm
+            and self._chance.random()
+            < self._faults.crashes_per_h * self._tick_ms / 3_600_000 * len(self.agents)
+        ):
             self.crash(self._chance.choice(sorted(self.agents)))
         self._check()
 
@@ -175,11 +189,15 @@ class Exchange:
         self._life[name] += 1
 
     def _begin(self, name: str) -> None:
-        """A participant starts, or starts again: what its ledgers say, those in which it is the seller first."""
+        """A participant starts, or starts again: what its ledgers say, those in which it is
+        the seller first.
+        """
         agent = self.agents[name] = self._make(name)
         mine = [each for each in self.contracts.values() if each.party(name) is not None]
         for contract in mine:
-            agent.knows(BookedContract(contract, (contract.buyer, contract.seller), ContractState.ACTIVE))
+            agent.knows(
+                BookedContract(contract, (contract.buyer, contract.seller), ContractState.ACTIVE)
+            )
         for task in self.tasks.values():
             if task.owner == name:
                 agent.owns(task.name, task.units(self.now_ms))
@@ -195,11 +213,20 @@ class Exchange:
         for command in commands:
             match command:
                 case Offer():
-                    self._send(self.contracts[command.contract_id].seller, lambda agent, c=command: agent.offered(c, self.now_ms))  # type: ignore[misc]
+                    self._send(
+                        self.contracts[command.contract_id].seller,
+                        lambda agent, c=command: agent.offered(c, self.now_ms),  # type: ignore[misc]
+                    )
                 case Answer():
-                    self._send(self.contracts[command.contract_id].buyer, lambda agent, c=command: agent.answered(c, self.now_ms))  # type: ignore[misc]
+                    self._send(
+                        self.contracts[command.contract_id].buyer,
+                        lambda agent, c=command: agent.answered(c, self.now_ms),  # type: ignore[misc]
+                    )
                 case ReturnRequest():
-                    self._send(self.contracts[command.contract_id].buyer, lambda agent, c=command: agent.asked_back(c, self.now_ms))  # type: ignore[misc]
+                    self._send(
+                        self.contracts[command.contract_id].buyer,
+                        lambda agent, c=command: agent.asked_back(c, self.now_ms),  # type: ignore[misc]
+                    )
                 case Prepare():
                     self._move(command.seller, name, life, command.movement_id, command.task)
                 case BringHome():
@@ -207,7 +234,17 @@ class Exchange:
                 case Claim():
                     contract_id = command.answer.contract_id
                     by = signature(command.answer, command.answer.seller)
-                    self._append(Started(contract_id, command.movement_id, name, self.now_ms, command.task, command.answer, by))
+                    self._append(
+                        Started(
+                            contract_id,
+                            command.movement_id,
+                            name,
+                            self.now_ms,
+                            command.task,
+                            command.answer,
+                            by,
+                        )
+                    )
                 case Withdrawn() | Ended():
                     self._append(command)
 
@@ -227,14 +264,23 @@ class Exchange:
             self._later(5 + self._chance.randrange(50 if calm else faults.late_ms), arrive)
 
     def _move(self, to: str, buyer: str, life: int, movement: str, task: str) -> None:
-        """A copy of the task gets ready at ``to``, and the buyer's shell sees it, if both live that long."""
+        """A copy of the task gets ready at ``to``, and the buyer's shell sees it, if both
+        live that long.
+        """
         there = self._life[to]
-        fails = self.now_ms < self._faults.until_ms and self._chance.random() < self._faults.moves_fail
+        fails = (
+            self.now_ms < self._faults.until_ms and self._chance.random() < self._faults.moves_fail
+        )
         if fails or (to != buyer and self._habits.get(to, Habits()).never_prepares):
             return
 
         def ready() -> None:
-            if self._life[to] == there and self._life[buyer] == life and self.is_up(to) and self.is_up(buyer):
+            if (
+                self._life[to] == there
+                and self._life[buyer] == life
+                and self.is_up(to)
+                and self.is_up(buyer)
+            ):
                 if self.agents[to].holdings.tasks.get(task) is not None:
                     self.copies[to].add(task)
                 self._do(buyer, self.agents[buyer].ready(movement, self.now_ms))
@@ -250,7 +296,10 @@ class Exchange:
             self.starts.append((self.now_ms, entry.task))
         contract = self.contracts[entry.contract_id]
         for name in (contract.buyer, contract.seller):
-            self._later(self._chance.randrange(1, self._faults.read_late_ms + 1), lambda n=name, c=entry.contract_id: self._reads(n, c))  # type: ignore[misc]
+            self._later(
+                self._chance.randrange(1, self._faults.read_late_ms + 1),
+                lambda n=name, c=entry.contract_id: self._reads(n, c),  # type: ignore[misc]
+            )
 
     def _reads(self, name: str, contract_id: str) -> None:
         """All that is new to it, in the order of the log."""
@@ -296,7 +345,10 @@ class Exchange:
                         said = units * (habits.claims_times if party == contract.seller else 1)
                         self._append(Metered(name, movement.movement_id, party, slot, said))
             period = self.now_ms // contract.audit.settle_ms - 2
-            if period > ledger.settled and not self._habits.get(contract.seller, Habits()).never_settles:
+            if (
+                period > ledger.settled
+                and not self._habits.get(contract.seller, Habits()).never_settles
+            ):
                 for each in range(ledger.settled + 1, period + 1):
                     self._append(Settled(name, contract.seller, each, ledger.due(each)))
 
@@ -309,7 +361,9 @@ class Exchange:
         while True:
             for name, ledger in self.ledgers.items():
                 contract = self.contracts[name]
-                runs = contract.buyer == at and any(m.task == task and m.state is MovementState.RUNNING for m in ledger.movements)
+                runs = contract.buyer == at and any(
+                    m.task == task and m.state is MovementState.RUNNING for m in ledger.movements
+                )
                 if runs and contract.seller not in seen:
                     at = contract.seller
                     seen.add(at)
@@ -326,5 +380,9 @@ class Exchange:
         running = set().union(*self.copies.values())
         for task in self.tasks.keys() - running:
             at = self.runner(task)
-            if self.is_up(at) and all(self._read[at, name] == len(self.counted[name]) for name, c in self.contracts.items() if c.party(at)):
+            if self.is_up(at) and all(
+                self._read[at, name] == len(self.counted[name])
+                for name, c in self.contracts.items()
+                if c.party(at)
+            ):
                 self.excess.append(f"{self.now_ms}: {task} has no runner; it should be {at}")

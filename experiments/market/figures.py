@@ -81,7 +81,9 @@ def run(setting: Setting, seed: int) -> Outcome:
     """One market, to the end of trading."""
     chance = random.Random(seed)
     edges = random_graph(setting.participants, setting.contracts, chance)
-    sizes: Callable[[], int] = (lambda: 50 + 10 * chance.randrange(11)) if setting.uneven else (lambda: UNIT)
+    sizes: Callable[[], int] = (
+        (lambda: 50 + 10 * chance.randrange(11)) if setting.uneven else (lambda: UNIT)
+    )
     tasks = exponential_tasks(setting.participants, setting.share, DESIRED, sizes, chance)
     bounds = uniform_bounds(PRICE, PRICE * setting.delta // 100)
     if setting.spread:
@@ -98,4 +100,12 @@ def averaged(outcomes: Iterable[Outcome], of: Callable[[Outcome], float]) -> flo
 
 def percent(value: float) -> str:
     """Two figures, and 0 only where nothing is left."""
-    return "0" if value == 0 else "<0.1" if value < 0.05 else f"{value:.1f}" if value < 10 else f"{value:.0f}"
+    return (
+        "0"
+        if value == 0
+        else "<0.1"
+        if value < 0.05
+        else f"{value:.1f}"
+        if value < 10
+        else f"{value:.0f}"
+    )

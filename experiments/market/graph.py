@@ -9,7 +9,9 @@ Edges = list[set[int]]
 
 
 def random_graph(participants: int, contracts_min: int, chance: random.Random) -> Edges:
-    """A random tree, then random further contracts until everybody has at least ``contracts_min``: always connected."""
+    """A random tree, then random further contracts until everybody has at least
+    ``contracts_min``: always connected.
+    """
     edges: Edges = [set() for _ in range(participants)]
 
     def join(one: int, other: int) -> None:
@@ -34,7 +36,10 @@ def complete_graph(participants: int) -> Edges:
 
 def chain(participants: int) -> Edges:
     """Each with the next one."""
-    return [{other for other in (number - 1, number + 1) if 0 <= other < participants} for number in range(participants)]
+    return [
+        {other for other in (number - 1, number + 1) if 0 <= other < participants}
+        for number in range(participants)
+    ]
 
 
 def hops(edges: Edges, start: int) -> list[int]:
@@ -50,7 +55,9 @@ def hops(edges: Edges, start: int) -> list[int]:
 
 
 def diameter(edges: Edges) -> int:
-    """The longest shortest way, from both ends of a long one: exact on trees, a lower bound otherwise."""
+    """The longest shortest way, from both ends of a long one: exact on trees, a lower bound
+    otherwise.
+    """
     far = hops(edges, 0)
     start = far.index(max(far))
     return max(hops(edges, start))

@@ -1,9 +1,10 @@
 """Static load, in rounds: fast enough for a thousand participants with ten contracts each.
 
-Each round every participant, in random order, sheds once: it offers to one partner after the other, until one takes something: the cheapest first, and of
-equals the one that was asked longest ago. What it
-offers and what is taken is decided by ``protocol.federation.trading``, as in an agent. There are no messages, and so no waits, losses or time here: these
-are in ``exchange``. A pair that could not trade is not asked again until one of the two has changed.
+Each round every participant, in random order, sheds once: it offers to one partner after the other,
+until one takes something: the cheapest first, and of equals the one that was asked longest ago.
+What it offers and what is taken is decided by ``protocol.federation.trading``, as in an agent.
+There are no messages, and so no waits, losses or time here: these are in ``exchange``. A pair that
+could not trade is not asked again until one of the two has changed.
 """
 
 from __future__ import annotations
@@ -132,13 +133,17 @@ class Market:
     def _shed(self, buyer: int) -> int:
         """OFFER_LOAD, to the first partner that takes something."""
         offered: dict[Bound, Sequence[OfferedTask]] = {}
-        for _, seller in sorted((self._expected[buyer, seller], seller) for seller in self.edges[buyer]):
+        for _, seller in sorted(
+            (self._expected[buyer, seller], seller) for seller in self.edges[buyer]
+        ):
             pair = (self._changes[buyer], self._changes[seller])
             if self._failed.get((buyer, seller)) == pair:
                 continue
             bound = self.bounds(buyer, seller)
             if bound not in offered:
-                offered[bound] = choose(self.tasks[buyer].items(), self.levels[buyer], self.cost, bound)
+                offered[bound] = choose(
+                    self.tasks[buyer].items(), self.levels[buyer], self.cost, bound
+                )
             taken = self._hand_over(buyer, seller, bound, offered[bound]) if offered[bound] else ()
             if taken:
                 self._asked += 1
@@ -147,9 +152,13 @@ class Market:
             self._failed[buyer, seller] = pair
         return 0
 
-    def _hand_over(self, buyer: int, seller: int, bound: Bound, offered: Sequence[OfferedTask]) -> Sequence[AcceptedTask]:
+    def _hand_over(
+        self, buyer: int, seller: int, bound: Bound, offered: Sequence[OfferedTask]
+    ) -> Sequence[AcceptedTask]:
         """ACCEPT_LOAD, and the movement."""
-        taken = accept(offered, self.levels[seller], self.cost, bound, self.split, self.margin_permille)
+        taken = accept(
+            offered, self.levels[seller], self.cost, bound, self.split, self.margin_permille
+        )
         for task in taken:
             del self.tasks[buyer][task.name]
             self.tasks[seller][task.name] = task.units
@@ -170,7 +179,9 @@ class Market:
 def exponential_tasks(
     participants: int, share: float, desired: int, sizes: Callable[[], int], chance: random.Random
 ) -> list[dict[str, int]]:
-    """Tasks for each, its load drawn from an exponential distribution; together ``share`` of what all desire."""
+    """Tasks for each, its load drawn from an exponential distribution; together ``share`` of
+    what all desire.
+    """
     drawn = [chance.expovariate(1) for _ in range(participants)]
     scale = share * desired * participants / sum(drawn)
     found: list[dict[str, int]] = []
@@ -190,8 +201,12 @@ def uniform_bounds(price: int, delta: int) -> Callable[[int, int], Bound]:
     return lambda _buyer, _seller: bound
 
 
-def varied_bounds(price: int, delta_ppm: int, spread_ppm: int, seed: int) -> Callable[[int, int], Bound]:
-    """Prices that differ from contract to contract by up to ``spread_ppm``; the range is a share of each."""
+def varied_bounds(
+    price: int, delta_ppm: int, spread_ppm: int, seed: int
+) -> Callable[[int, int], Bound]:
+    """Prices that differ from contract to contract by up to ``spread_ppm``; the range is a
+    share of each.
+    """
     bounds: dict[tuple[int, int], Bound] = {}
 
     def of(buyer: int, seller: int) -> Bound:

@@ -1,7 +1,9 @@
-"""What the services need from the outside, as types. The adapters implement them; ``adapters.memory`` does so in memory.
+"""What the services need from the outside, as types. The adapters implement them;
+``adapters.memory`` does so in memory.
 
-Words. A *log* is a Kafka cluster: named topics of partitions, each an append-only sequence of records with offsets. An offset names a
-record; ``offset_next`` is that of the next one to read. Every implementation passes the one suite in ``tests/conformance``.
+Words. A *log* is a Kafka cluster: named topics of partitions, each an append-only sequence of
+records with offsets. An offset names a record; ``offset_next`` is that of the next one to read.
+Every implementation passes the one suite in ``tests/conformance``.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ class TopicPartition(NamedTuple):
 class Chunk:
     """Consecutive records of one partition as parallel lists: cheap for many small records.
 
-    ``headers[i]`` is ``()`` for all where the reader was opened without headers; ``timestamps_ms`` are the broker's record timestamps, -1 for
-    all where the reader was opened without.
-    Offsets ascend but need not be dense (compaction, transactions).
+    ``headers[i]`` is ``()`` for all where the reader was opened without headers; ``timestamps_ms``
+    are the broker's record timestamps, -1 for all where the reader was opened without. Offsets
+    ascend but need not be dense (compaction, transactions).
     """
 
     at: TopicPartition
@@ -55,45 +57,58 @@ class Chunk:
 
 
 class LogReader(Protocol):
-    """Reads partitions that are assigned by hand; never a consumer group, never committed offsets. Not thread-safe."""
+    """Reads partitions that are assigned by hand; never a consumer group, never committed
+    offsets. Not thread-safe.
+    """
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read exactly these partitions from these offsets on. Replaces an earlier assignment."""
 
     def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
-        """What is there, at most ``records_max`` records; waits up to ``wait_ms`` for the first only. One chunk per partition.
+        """What is there, at most ``records_max`` records; waits up to ``wait_ms`` for the first
+        only. One chunk per partition.
 
         Raises:
-            DataMissing: an assigned offset is below the partition's start, or above its end (the log was cut).
-            Unavailable: the broker cannot be reached *for good* (bad address, authentication); passing trouble is an empty answer.
+            DataMissing: an assigned offset is below the partition's start, or above its end (the
+                log was cut).
+            Unavailable: the broker cannot be reached *for good* (bad address, authentication);
+                passing trouble is an empty answer.
         """
 
     def position(self, at: TopicPartition) -> int:
-        """The next offset that ``fetch`` returns; past records that are not shown (aborted, control) too.
+        """The next offset that ``fetch`` returns; past records that are not shown (aborted,
+        control) too.
 
         Raises:
-            DataMissing, Unavailable: reading of this partition has ended, and ``fetch`` says so from now on.
+            DataMissing, Unavailable: reading of this partition has ended, and ``fetch`` says so
+            from now on.
         """
 
     def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
-        """(first offset that exists, end offset), asked from the broker now. With committed isolation the end is the last stable offset.
+        """(first offset that exists, end offset), asked from the broker now. With committed
+        isolation the end is the last stable offset.
 
         Raises:
             Unavailable: no answer within ``wait_ms``, or the adapter's time-out.
         """
 
     def offset_from(self, at: TopicPartition, time_ms: int) -> int:
-        """The first offset whose record has a broker's timestamp of ``time_ms`` or later, asked from the broker now; the end where there is none.
+        """The first offset whose record has a broker's timestamp of ``time_ms`` or later, asked
+        from the broker now; the end where there is none.
 
         Raises:
             Unavailable: no answer within the adapter's time-out, or no such partition.
         """
 
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
-        """The end offsets of ``places``, as by ``offsets`` but all asked at once; without those of which no answer came within ``wait_ms``."""
+        """The end offsets of ``places``, as by ``offsets`` but all asked at once; without
+        those of which no answer came within ``wait_ms``.
+        """
 
     def partitions(self, topic: str, wait_ms: int) -> int | None:
-        """Number of partitions of ``topic`` now; None: no such topic, or no answer within ``wait_ms``."""
+        """Number of partitions of ``topic`` now; None: no such topic, or no answer within
+        ``wait_ms``.
+        """
 
     def close(self) -> None:
         """Give back threads and sockets. Idempotent."""
@@ -110,7 +125,12 @@ class LogWriter(Protocol):
     """Sends records; order within a partition is kept. Not thread-safe."""
 
     def send(
-        self, at: TopicPartition, value: bytes | None, key: bytes | None = None, headers: Headers = (), timestamp_ms: int | None = None
+        self,
+        at: TopicPartition,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
     ) -> None:
         """Queue one record. Blocks while the queue is full (backpressure)."""
 
@@ -118,35 +138,51 @@ class LogWriter(Protocol):
         """Wait for everything queued since the last flush; its places in the order of sending.
 
         Raises:
-            OutcomeUnknown: at least one record may or may not be in the log; the writer must be closed and a new one opened.
-            Unavailable: at least one record is certainly not in the log (unknown topic, not allowed); RecordTooLarge: for its size alone.
+            OutcomeUnknown: at least one record may or may not be in the log; the writer must be
+                closed and a new one opened.
+            Unavailable: at least one record is certainly not in the log (unknown topic, not
+                allowed); RecordTooLarge: for its size alone.
         """
 
     def settled(self) -> bool:
-        """Whether it is known what became of everything queued, so that ``flush`` need not wait. Never waits itself."""
+        """Whether it is known what became of everything queued, so that ``flush`` need not
+        wait. Never waits itself.
+        """
 
     def close(self) -> None:
         """Give up what is queued. Idempotent."""
 
 
 class TransactionalWriter(LogWriter, Protocol):
-    """A writer whose records become visible together. Opening one fences every older one with the same id."""
+    """A writer whose records become visible together. Opening one fences every older one with
+    the same id.
+    """
 
     def begin(self) -> None:
         """Start a transaction.
 
         Raises:
             Fenced: a newer writer with the same transactional id exists (any call may raise it).
-            OutcomeUnknown: close this writer and open a new one, read back, go on (any call may raise it).
+            OutcomeUnknown: close this writer and open a new one, read back, go on (any call may
+                raise it).
         """
 
     def send_many(
-        self, topic: str, partitions: Sequence[int], values: Sequence[bytes], keys: Sequence[bytes | None], headers: Sequence[Headers]
+        self,
+        topic: str,
+        partitions: Sequence[int],
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        headers: Sequence[Headers],
     ) -> None:
-        """Queue many records of one topic, given as parallel lists. Of them ``commit`` need name only the last in each partition."""
+        """Queue many records of one topic, given as parallel lists. Of them ``commit`` need
+        name only the last in each partition.
+        """
 
     def commit(self) -> list[Delivered]:
-        """Flush and commit. On OutcomeUnknown the transaction may be committed, aborted, or (old brokers) torn: read back."""
+        """Flush and commit. On OutcomeUnknown the transaction may be committed, aborted, or
+        (old brokers) torn: read back.
+        """
 
     def abort(self) -> None:
         """Make what was sent since ``begin`` invisible to committed readers."""
@@ -156,7 +192,8 @@ class LogAdmin(Protocol):
     """Topics."""
 
     def create(self, topics: Sequence[TopicSettings]) -> list[str]:
-        """Create those that are missing (safe to race). Returns the differences of existing ones, as sentences.
+        """Create those that are missing (safe to race). Returns the differences of existing ones,
+        as sentences.
 
         Raises:
             Unavailable: the broker did not answer or rejected the request.
@@ -169,14 +206,17 @@ class LogAdmin(Protocol):
         """The topic's configuration as the broker applies it."""
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Delete the records below these offsets, for good and for everybody. Below a partition's start: nothing happens.
+        """Delete the records below these offsets, for good and for everybody. Below a partition's
+        start: nothing happens.
 
         Raises:
-            Unavailable: the broker did not answer or rejected the request, such as an offset beyond the end; some partitions may be done.
+            Unavailable: the broker did not answer or rejected the request, such as an offset beyond
+                the end; some partitions may be done.
         """
 
     def delete_topics(self, topics: Sequence[str]) -> None:
-        """Delete these topics with all that is in them, and wait until the cluster has forgotten them. One that is not there: nothing happens.
+        """Delete these topics with all that is in them, and wait until the cluster has forgotten
+        them. One that is not there: nothing happens.
 
         Raises:
             Unavailable: the broker did not answer or rejected the request; some may be gone.
@@ -190,12 +230,20 @@ class EventLog(Protocol):
     """A Kafka cluster, or one in memory."""
 
     def reader(
-        self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False, ranges: bool = False
+        self,
+        *,
+        committed: bool = True,
+        headers: bool = True,
+        timestamps: bool = True,
+        follows: bool = False,
+        ranges: bool = False,
     ) -> LogReader:
-        """A new reader. ``committed``: hides aborted and open transactions. Without ``headers`` and ``timestamps`` reading is cheaper.
+        """A new reader. ``committed``: hides aborted and open transactions. Without ``headers`` and
+        ``timestamps`` reading is cheaper.
 
-        ``follows``: it stays with its first assignment and mostly waits at the end, which then costs the broker less. ``ranges``: it reads one stretch
-        here and another there, and does not fetch far ahead.
+        ``follows``: it stays with its first assignment and mostly waits at the end, which then
+        costs the broker less. ``ranges``: it reads one stretch here and another there, and does not
+        fetch far ahead.
         """
 
     def writer(self) -> LogWriter:
@@ -209,7 +257,8 @@ class EventLog(Protocol):
 
 
 class Index(Protocol):
-    """Quick look-ups, never the truth: every method may find nothing, and every caller must do without (docs/adr/0004).
+    """Quick look-ups, never the truth: every method may find nothing, and every caller must do
+    without (docs/adr/0004).
 
     All methods raise Unavailable when the index cannot be reached within a fraction of a second.
     """
@@ -229,7 +278,9 @@ class Index(Protocol):
     def rank(self, key: str, member: str, score: float) -> None:
         """Add or move ``member`` in the sorted set at ``key``."""
 
-    def ranked(self, key: str, low: float, high: float, *, count_max: int = 1_000) -> list[tuple[str, float]]:
+    def ranked(
+        self, key: str, low: float, high: float, *, count_max: int = 1_000
+    ) -> list[tuple[str, float]]:
         """Members with ``low <= score <= high``, ascending."""
 
     def unrank_below(self, key: str, score: float) -> int:
@@ -240,7 +291,9 @@ class Index(Protocol):
 
 
 class Checkpoints(Protocol):
-    """Checkpoint directories and timeline files of one replica (``protocol.log.timeline``). A directory is named by its timeline."""
+    """Checkpoint directories and timeline files of one replica (``protocol.log.timeline``). A
+    directory is named by its timeline.
+    """
 
     def newest(self) -> Timeline | None:
         """The timeline that the newest file names; None: a new replica."""
@@ -249,7 +302,8 @@ class Checkpoints(Protocol):
         """An empty directory, whatever is there, for a replica that starts from nothing."""
 
     def copy(self, source: str, target: str) -> None:
-        """Make ``target`` a copy of ``source``, whole or not at all; replaces an earlier copy. What was durable there is durable here.
+        """Make ``target`` a copy of ``source``, whole or not at all; replaces an earlier copy. What
+        was durable there is durable here.
 
         Raises:
             Unavailable: the source vanished or kept changing.
@@ -259,28 +313,40 @@ class Checkpoints(Protocol):
         """The last batch that was committed in the directory; -1: none."""
 
     def batches(self, name: str) -> Sequence[int]:
-        """The committed batches that the directory still has, newest first, damaged or not; (-1,): none was ever committed."""
+        """The committed batches that the directory still has, newest first, damaged or not;
+        (-1,): none was ever committed.
+        """
 
     def whole(self, name: str, batches: Sequence[int]) -> int | None:
-        """The first of ``batches`` whose logs and state are whole; None: of none. May mend what can be; so only for a copy."""
+        """The first of ``batches`` whose logs and state are whole; None: of none. May mend
+        what can be; so only for a copy.
+        """
 
     def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
-        """Forget what came after ``batch``; ``keep_plan``: but for the plan of the next one. Only for a copy."""
+        """Forget what came after ``batch``; ``keep_plan``: but for the plan of the next one.
+        Only for a copy.
+        """
 
     def bucket(self, name: str, batch: int) -> int:
         """The last bucket that was read with ``batch``, which is whole; 0 for -1."""
 
     def peers(self) -> Sequence[tuple[str, Timeline]]:
-        """The replicas of the same stage whose disks are within reach, each with its newest timeline."""
+        """The replicas of the same stage whose disks are within reach, each with its newest
+        timeline.
+        """
 
     def copy_peer(self, replica: str, source: str, target: str) -> bool:
-        """As ``copy``, from a peer's disk; of what it holds nothing is durable before ``sync``. False: it could not be copied."""
+        """As ``copy``, from a peer's disk; of what it holds nothing is durable before
+        ``sync``. False: it could not be copied.
+        """
 
     def write(self, timeline: Timeline) -> None:
         """Make ``timeline`` the newest, durably."""
 
     def sync(self, name: str) -> None:
-        """What is in the directory now survives a loss of power. Takes as long as the disk does: call it with no lock held."""
+        """What is in the directory now survives a loss of power. Takes as long as the disk
+        does: call it with no lock held.
+        """
 
     def clean(self, epoch: int, number: int = 0) -> None:
         """Remove directories and timeline files below timeline ``number`` of ``epoch``."""
@@ -320,16 +386,24 @@ class BatchDone:
 
 
 class QueryDriver(Protocol):
-    """Decides what a query runs, and records what it made. The engine calls it in threads of its own, for one batch of a query at a time."""
+    """Decides what a query runs, and records what it made. The engine calls it in threads of
+    its own, for one batch of a query at a time.
+    """
 
     def advance(self, query: str, name: str, start: Offset) -> Offset | None:
-        """What input ``name`` of ``query`` runs after the offset ``start``: the same offset whenever it is asked again. None: nothing yet."""
+        """What input ``name`` of ``query`` runs after the offset ``start``: the same offset
+        whenever it is asked again. None: nothing yet.
+        """
 
-    def begin(self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition) -> BatchStart:
+    def begin(
+        self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
+    ) -> BatchStart:
         """A batch is in the query's log and about to run, or to run again after a crash."""
 
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
-        """Its results are written as ``parts``. The engine commits the batch when this has returned, and not before."""
+        """Its results are written as ``parts``. The engine commits the batch when this has
+        returned, and not before.
+        """
 
 
 class RunningQuery(Protocol):
@@ -339,12 +413,14 @@ class RunningQuery(Protocol):
         """Whether it ended by itself; waits up to ``wait_ms`` for that.
 
         Raises:
-            Exception: what it died of: the driver's own error, StageFunctionError where the stage's function failed, DataMissing where input is
-                gone, else what the engine raised.
+            Exception: what it died of: the driver's own error, StageFunctionError where the stage's
+                function failed, DataMissing where input is gone, else what the engine raised.
         """
 
     def stop(self) -> None:
-        """Wait a while for the end of the batch that runs, then stop within it, which is safe. Idempotent, and raises nothing."""
+        """Wait a while for the end of the batch that runs, then stop within it, which is
+        safe. Idempotent, and raises nothing.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +430,9 @@ class QueryOutput:
     replica: str
     epoch: int
     only: frozenset[int] | None = None
-    """Of the results only those of these buckets are written: a query that begins long before what is wanted makes more. None: all."""
+    """Of the results only those of these buckets are written: a query that begins long before
+    what is wanted makes more. None: all.
+    """
 
 
 class PreparedStage(Protocol):
@@ -373,19 +451,27 @@ class PreparedStage(Protocol):
         """Of everything that its results depend on besides the input."""
 
     def start(
-        self, query: str, driver: QueryDriver, output: QueryOutput, place: str | None, done: Callable[[BatchDone], None]
+        self,
+        query: str,
+        driver: QueryDriver,
+        output: QueryOutput,
+        place: str | None,
+        done: Callable[[BatchDone], None],
     ) -> RunningQuery:
         """Run the function in batches for ever.
 
-        For each in this order: ask the driver for a plan, until all inputs have one; log it; ``begin``; read exactly what it names; run under the
-        plan's own boundary as the watermark; write blocks; ``finish``; commit. ``done`` is told of it, before or after the commit.
-        A plan that is logged and not committed is run again, without a question, when a query is started in the same place.
+        For each in this order: ask the driver for a plan, until all inputs have one; log it;
+        ``begin``; read exactly what it names; run under the plan's own boundary as the watermark;
+        write blocks; ``finish``; commit. ``done`` is told of it, before or after the commit. A plan
+        that is logged and not committed is run again, without a question, when a query is started
+        in the same place.
 
         Args:
             query: Its name; no other query of the replica has it while it runs.
             driver: Says what it runs.
             output: As whom it writes.
-            place: Of its checkpoint, the directory of its timeline; None: one of its own, which ends with it.
+            place: Of its checkpoint, the directory of its timeline; None: one of its own, which
+                ends with it.
             done: Told of each batch that is recorded.
         """
 
@@ -402,7 +488,8 @@ class Engine(Protocol):
     """Least time between the starts of two batches of a query."""
 
     def prepare(self, label: str, stage: str, schemas: Mapping[str, pa.Schema]) -> PreparedStage:
-        """Build and judge the function of ``stage`` for the replica ``label``. ``schemas``: of the tuples of each input.
+        """Build and judge the function of ``stage`` for the replica ``label``. ``schemas``: of the
+        tuples of each input.
 
         Raises:
             StageFunctionError: the function raised, or its result cannot be run.

@@ -1,7 +1,9 @@
-"""Stateful functions of your own that give the same result however buckets are grouped into batches.
+"""Stateful functions of your own that give the same result however buckets are grouped into
+batches.
 
-Spark hands a ``transformWithState`` processor the rows of a batch in no promised order, and fires timers only at the end of the batch. So
-what it does depends on where batches are cut. ``BatchSafeProcessor`` sorts a key's rows by time and fires the timers that are due between
+Spark hands a ``transformWithState`` processor the rows of a batch in no promised order, and fires
+timers only at the end of the batch. So what it does depends on where batches are cut.
+``BatchSafeProcessor`` sorts a key's rows by time and fires the timers that are due between
 them, as if every bucket had been a batch of its own. Use it through ``transform``::
 
     from datetime import timedelta
@@ -74,7 +76,8 @@ class Timers:
 class BatchSafeProcessor(StatefulProcessor):
     """Derive from this, set ``state_schema``, and write ``row`` and ``timer``.
 
-    Both get and return the whole state of the key as a tuple (None: no state), so that nothing else can carry over from batch to batch.
+    Both get and return the whole state of the key as a tuple (None: no state), so that nothing else
+    can carry over from batch to batch.
     """
 
     state_schema: str = "value STRING"
@@ -84,13 +87,17 @@ class BatchSafeProcessor(StatefulProcessor):
     def row(
         self, key: tuple[Any, ...], row: Row, state: tuple[Any, ...] | None, timers: Timers
     ) -> tuple[tuple[Any, ...] | None, Iterable[Row]]:
-        """One input row, in order of ``event_time``. Returns the new state and result rows, whose ``event_time`` is not before the row's."""
+        """One input row, in order of ``event_time``. Returns the new state and result rows,
+        whose ``event_time`` is not before the row's.
+        """
 
     @abstractmethod
     def timer(
         self, key: tuple[Any, ...], at: datetime, state: tuple[Any, ...] | None, timers: Timers
     ) -> tuple[tuple[Any, ...] | None, Iterable[Row]]:
-        """The key's timer is due. Returns the new state and result rows, whose ``event_time`` is not before ``at``."""
+        """The key's timer is due. Returns the new state and result rows, whose ``event_time``
+        is not before ``at``.
+        """
 
     def init(self, handle: Any) -> None:
         """Called by Spark once per task."""
@@ -108,18 +115,27 @@ class BatchSafeProcessor(StatefulProcessor):
             yield from results
         self._save(state, timers)
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: Any,  # noqa: N803
+        expiredTimerInfo: Any,  # noqa: N803
+    ) -> Iterator[Row]:
         """Spark's entry: a timer of the key is due."""
         state, timers = self._load()
         due_ms = expiredTimerInfo.getExpiryTimeInMs()
-        state, made = self._fire(key, state, timers, before_ms=max(due_ms, timerValues.getCurrentWatermarkInMs()) + 1)
+        state, made = self._fire(
+            key, state, timers, before_ms=max(due_ms, timerValues.getCurrentWatermarkInMs()) + 1
+        )
         yield from made
         self._save(state, timers)
 
     def close(self) -> None:
         """Called by Spark."""
 
-    def _fire(self, key: Any, state: tuple[Any, ...] | None, timers: Timers, before_ms: int) -> tuple[tuple[Any, ...] | None, list[Row]]:
+    def _fire(
+        self, key: Any, state: tuple[Any, ...] | None, timers: Timers, before_ms: int
+    ) -> tuple[tuple[Any, ...] | None, list[Row]]:
         made: list[Row] = []
         while timers.at_ms is not None and timers.at_ms < before_ms:
             at_ms, timers.at_ms = timers.at_ms, None
@@ -151,10 +167,15 @@ class BatchSafeProcessor(StatefulProcessor):
 def _order(row: Row) -> tuple[Any, ...]:
     """Event time first, then every column, nulls first."""
     values = row.asDict()
-    return (values.pop("event_time"), *((value is not None, value if value is not None else 0) for value in values.values()))
+    return (
+        values.pop("event_time"),
+        *((value is not None, value if value is not None else 0) for value in values.values()),
+    )
 
 
-def transform(frame: DataFrame, keys: list[str], processor: BatchSafeProcessor, schema: str) -> DataFrame:
+def transform(
+    frame: DataFrame, keys: list[str], processor: BatchSafeProcessor, schema: str
+) -> DataFrame:
     """Run ``processor`` on ``frame``, per key.
 
     Args:
@@ -166,5 +187,9 @@ def transform(frame: DataFrame, keys: list[str], processor: BatchSafeProcessor, 
     global _uses  # noqa: PLW0603
     _uses += 1
     return frame.groupBy(*keys).transformWithState(
-        statefulProcessor=processor, outputStructType=schema, outputMode="Append", timeMode="EventTime", eventTimeColumnName="event_time"
+        statefulProcessor=processor,
+        outputStructType=schema,
+        outputMode="Append",
+        timeMode="EventTime",
+        eventTimeColumnName="event_time",
     )

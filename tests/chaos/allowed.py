@@ -1,4 +1,6 @@
-"""Errors that a fault explains. Everything else in a log at level error, and every traceback that is not here, fails a run."""
+"""Errors that a fault explains. Everything else in a log at level error, and every traceback
+that is not here, fails a run.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,11 @@ from chaos.excuses import BROKER_AWAY, NETWORK, STARTS, STILL, Allowed
 from chaos.schedule import Kind
 
 ALLOWED: Final[tuple[Allowed, ...]] = (
-    Allowed(re.compile(r"Setting Spark log level to .ERROR"), "Spark says from which level on it speaks", most=40),
+    Allowed(
+        re.compile(r"Setting Spark log level to .ERROR"),
+        "Spark says from which level on it speaks",
+        most=40,
+    ),
     Allowed(
         re.compile(r"controller event queue overloaded. Timed out heartbeat"),
         "the broker was paused, or just begins",
@@ -18,7 +24,8 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     ),
     Allowed(
         re.compile(
-            r"(?:FAIL|ERROR) \[anabranch#.*(?:Connection (?:reset|refused)|Connect to |Disconnected|[Tt]imed out|brokers are down|"
+            r"(?:FAIL|ERROR) \[anabranch#.*(?:Connection (?:reset|refused)|Connect to"
+            r" |Disconnected|[Tt]imed out|brokers are down|"
             r'[Bb]roken pipe|[Tt]ransport failure).*"logger": "anabranch.adapters.kafka"'
         ),
         "the Kafka client tells of a connection that it lost, and makes it anew",
@@ -27,50 +34,72 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         most=100,
     ),
     Allowed(
-        re.compile(r'\[anabranch#.*(?:old epoch|fenced by a newer instance).*"logger": "anabranch.adapters.kafka"'),
-        "a newer process of the same name took over, or the transaction was given up, and this one's next write was refused",
+        re.compile(
+            r'\[anabranch#.*(?:old epoch|fenced by a newer instance).*"logger":'
+            r' "anabranch.adapters.kafka"'
+        ),
+        "a newer process of the same name took over, or the transaction was given up, and this"
+        " one's next write was refused",
         own=STILL | NETWORK,
         anywhere=BROKER_AWAY,
     ),
     Allowed(
         re.compile(
-            r'"exit_code": 1, "error": "Unavailable: [^"]*(?:_TRANSPORT|_TIMED_OUT|_ALL_BROKERS_DOWN|_UNKNOWN_PARTITION)\b.*"event": "stopped"'
+            r'"exit_code": 1, "error": "Unavailable:'
+            r' [^"]*(?:_TRANSPORT|_TIMED_OUT|_ALL_BROKERS_DOWN|_UNKNOWN_PARTITION)\b.*"event":'
+            r' "stopped"'
         ),
-        "a service that starts while the broker does not answer, or does not know its topics yet, ends and is started again",
+        "a service that starts while the broker does not answer, or does not know its topics yet,"
+        " ends and is started again",
         own=NETWORK | STILL | STARTS,
         anywhere=BROKER_AWAY,
         after_s=90,
     ),
     Allowed(
-        re.compile(r'(?:"event": "spark"|"exit_code": 1).*Unavailable: [^"]*is not in the log after \d+ tries', re.DOTALL),
-        "the broker was away for so long that a service gave up waiting to see its own record; it is started again",
+        re.compile(
+            r'(?:"event": "spark"|"exit_code": 1).*Unavailable: [^"]*is not in the log after \d+'
+            r" tries",
+            re.DOTALL,
+        ),
+        "the broker was away for so long that a service gave up waiting to see its own record; it"
+        " is started again",
         anywhere=BROKER_AWAY,
         after_s=90,
     ),
     Allowed(
         re.compile(r'"event": "spark".*plan_socket\.py.*TimeoutError: timed out', re.DOTALL),
-        "the process was paused while Spark asked it for a plan: its question is too old when both wake",
+        "the process was paused while Spark asked it for a plan: its question is too old when both"
+        " wake",
         own=STILL,
     ),
     Allowed(
-        re.compile(r"Unexpected error handling request .*=CONTROLLER_REGISTRATION|channel manager timed out before sending the request"),
+        re.compile(
+            r"Unexpected error handling request .*=CONTROLLER_REGISTRATION|channel manager timed"
+            r" out before sending the request"
+        ),
         "a broker that starts again asks its controller before that has been elected",
         own=BROKER_AWAY,
         most=5,
     ),
     Allowed(
         re.compile(r"(?:Error processing append operation on partition|slow controller event)"),
-        "the broker was away in the middle of its work: a batch that overtook one that was lost is refused, and both are sent again",
+        "the broker was away in the middle of its work: a batch that overtook one that was lost is"
+        " refused, and both are sent again",
         own=BROKER_AWAY,
         most=20,
     ),
     Allowed(
         re.compile(r'"event": "spark".*errors\.Fenced: .* was ended by epoch \d+'),
-        "a newer process of the same name took over, and Spark tells that the batch in which this was found ended",
+        "a newer process of the same name took over, and Spark tells that the batch in which this"
+        " was found ended",
         own=frozenset({Kind.ZOMBIE}),
         after_s=90,
     ),
     Allowed(
-        re.compile(r'"exit_code": 3\b'), "a newer process of the same name took over", own=frozenset({Kind.ZOMBIE}), after_s=90, most=1
+        re.compile(r'"exit_code": 3\b'),
+        "a newer process of the same name took over",
+        own=frozenset({Kind.ZOMBIE}),
+        after_s=90,
+        most=1,
     ),
 )

@@ -19,7 +19,9 @@ class Complaint(NamedTuple):
 
 
 def complaints(file: str, lines: Iterable[str]) -> list[Complaint]:
-    """The errors in a log: JSON lines of level error or critical; in other lines what says so, and tracebacks."""
+    """The errors in a log: JSON lines of level error or critical; in other lines what says
+    so, and tracebacks.
+    """
     found = []
     at_ms: int | None = None
     for text in _with_whole_tracebacks(lines):
@@ -44,7 +46,11 @@ def _time_ms(text: str, entry: Mapping[str, object] | None) -> int | None:
         except ValueError:
             return None
     found = _BROKERS_TIME.match(text)
-    return None if found is None else int(datetime.fromisoformat(found[1]).timestamp() * 1_000) + int(found[2])
+    return (
+        None
+        if found is None
+        else int(datetime.fromisoformat(found[1]).timestamp() * 1_000) + int(found[2])
+    )
 
 
 _TRACEBACK: Final = "Traceback (most recent call last)"
@@ -55,7 +61,9 @@ _BETWEEN: Final = (
 
 
 def _with_whole_tracebacks(lines: Iterable[str]) -> Iterator[str]:
-    """The lines of a log, each traceback as one text up to the line that names the exception, with those that it led to."""
+    """The lines of a log, each traceback as one text up to the line that names the exception,
+    with those that it led to.
+    """
     held: list[str] = []
     is_open = is_chained = False
     for line in lines:
@@ -80,9 +88,12 @@ def _with_whole_tracebacks(lines: Iterable[str]) -> Iterator[str]:
 
 
 _ERROR_TEXT: Final = re.compile(
-    r"\b(?:ERROR|FATAL|CRITICAL)\b|^Traceback \(most recent call last\)|\bpanic\b|Segmentation fault|^Fatal Python error|^Timeout \(\d+:\d\d:\d\d"
+    r"\b(?:ERROR|FATAL|CRITICAL)\b|^Traceback \(most recent call last\)|\bpanic\b|Segmentation"
+    r" fault|^Fatal Python error|^Timeout \(\d+:\d\d:\d\d"
 )
-"""The last two are written where a library breaks down, and by the watch over a service's loop before it ends the process."""
+"""The last two are written where a library breaks down, and by the watch over a service's
+loop before it ends the process.
+"""
 
 
 def _json_line(text: str) -> Mapping[str, object] | None:

@@ -1,7 +1,9 @@
-"""What a fault explains: errors in logs and ended processes. Each excuse is bound to a fault's target, its time, and a number.
+"""What a fault explains: errors in logs and ended processes. Each excuse is bound to a fault's
+target, its time, and a number.
 
-A fault that strikes one service explains what that service says and does, one that strikes the broker what anybody does who needs it. Both
-explain it from their begin until some time after their end, and each so many times: what comes more often, later or elsewhere is wrong.
+A fault that strikes one service explains what that service says and does, one that strikes the
+broker what anybody does who needs it. Both explain it from their begin until some time after their
+end, and each so many times: what comes more often, later or elsewhere is wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ _EXAMPLE_CHARS: Final = 700
 _CLOCK_MS: Final = 1_000
 """A fault is noted so long after it was begun at most: what it explains may be told before."""
 _ENDS_AFTER_MS: Final = 90_000
-"""A service gives up waiting for the broker after a minute; then it is still to be started again."""
+"""A service gives up waiting for the broker after a minute; then it is still to be started
+again.
+"""
 
 ENDS: Final[Mapping[Kind, int]] = {
     Kind.KILL: 1,
@@ -47,7 +51,9 @@ ENDS: Final[Mapping[Kind, int]] = {
     Kind.BROKER_PAUSE: 1,
     Kind.REDIS_KILL: 1,
 }
-"""How often a process may end for each fault that strikes it: the budget of restarts. One of the broker strikes every service."""
+"""How often a process may end for each fault that strikes it: the budget of restarts. One of
+the broker strikes every service.
+"""
 
 
 class Ended(NamedTuple):
@@ -65,7 +71,9 @@ class EndsSeen:
     _counts: dict[str, int] = field(default_factory=dict)
 
     def look(self, rows: Iterable[ProcessRow], now_ms: int) -> None:
-        """What the supervisor says now. A service that is down has ended once more than it was started again; a server is being started."""
+        """What the supervisor says now. A service that is down has ended once more than it
+        was started again; a server is being started.
+        """
         for row in rows:
             target = f"{row.service}/{row.name}"
             before = self._counts.get(target, 0)
@@ -99,7 +107,9 @@ _LOG: Final = re.compile(r"(?P<service>[a-z_]+)-(?P<name>.+?)(?:\.copy-(?P<numbe
 
 
 def target_of(file: str) -> str:
-    """SERVICE/NAME of the process that writes a log; a second copy's is that of the first one. Empty: the supervisor's."""
+    """SERVICE/NAME of the process that writes a log; a second copy's is that of the first
+    one. Empty: the supervisor's.
+    """
     if file.startswith("kafka.log"):
         return BROKER
     if file.startswith("redis.log"):
@@ -108,17 +118,30 @@ def target_of(file: str) -> str:
     return "" if found is None else f"{found['service']}/{found['name']}"
 
 
-def unexplained(found: Iterable[Complaint], allowed: Sequence[Allowed], faults: Sequence[Injected]) -> list[str]:
+def unexplained(
+    found: Iterable[Complaint], allowed: Sequence[Allowed], faults: Sequence[Injected]
+) -> list[str]:
     """The errors that nothing explains, in words; those that differ in numbers only once."""
     used: Counter[tuple[int, int, str]] = Counter()
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for each in found:
-        if not any(_explains(number, entry, each, faults, used) for number, entry in enumerate(allowed)):
+        if not any(
+            _explains(number, entry, each, faults, used) for number, entry in enumerate(allowed)
+        ):
             groups[each.file, re.sub(r"\d+", "0", each.text)].append(each.text)
-    return [f"{file}: {texts[0][-_EXAMPLE_CHARS:]} ({len(texts)} times)" for (file, _), texts in groups.items()]
+    return [
+        f"{file}: {texts[0][-_EXAMPLE_CHARS:]} ({len(texts)} times)"
+        for (file, _), texts in groups.items()
+    ]
 
 
-def _explains(number: int, entry: Allowed, said: Complaint, faults: Sequence[Injected], used: Counter[tuple[int, int, str]]) -> bool:
+def _explains(
+    number: int,
+    entry: Allowed,
+    said: Complaint,
+    faults: Sequence[Injected],
+    used: Counter[tuple[int, int, str]],
+) -> bool:
     if not entry.pattern.search(said.text):
         return False
     target = target_of(said.file)
@@ -145,7 +168,9 @@ class _Budget:
 
     def takes(self, end: Ended) -> bool:
         fault = self.fault
-        if fault.target != end.target and (fault.kind not in BROKER_AWAY or service_of(end.target) in _SERVERS):
+        if fault.target != end.target and (
+            fault.kind not in BROKER_AWAY or service_of(end.target) in _SERVERS
+        ):
             return False
         if not fault.begun_ms - _CLOCK_MS <= end.at_ms <= fault.ended_ms + _ENDS_AFTER_MS:
             return False
@@ -162,4 +187,7 @@ def needless_ends(ended: Iterable[Ended], faults: Sequence[Injected]) -> list[st
             wrong[end.target] += 1
         else:
             taken.left[end.target] -= 1
-    return [f"{target} ended {count} times more often than the faults explain" for target, count in wrong.items()]
+    return [
+        f"{target} ended {count} times more often than the faults explain"
+        for target, count in wrong.items()
+    ]

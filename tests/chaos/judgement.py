@@ -1,4 +1,6 @@
-"""What a run amounts to: pure functions over what was seen. Times are ms since 1970 unless a name says otherwise."""
+"""What a run amounts to: pure functions over what was seen. Times are ms since 1970 unless a
+name says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,18 @@ from examples.toll_road.story import LiveTopic
 from examples.toll_road.tentative import Road
 
 MASKED_MS: Final = 5_000
-"""A fault is masked when the next result comes no later than without it, and this: a replica that starts again takes the cores from its peer."""
+"""A fault is masked when the next result comes no later than without it, and this: a replica
+that starts again takes the cores from its peer.
+"""
 _WAIT_STEP_MS: Final = 100
 _EXAMPLE_CHARS: Final = 700
 _EXAMPLES_MAX: Final = 10
 
 
 class Injected(NamedTuple):
-    """A fault as it happened. ``begun_ms``: before it was done; ``ended_ms``: after it was undone (or done, if nothing is to be undone)."""
+    """A fault as it happened. ``begun_ms``: before it was done; ``ended_ms``: after it was
+    undone (or done, if nothing is to be undone).
+    """
 
     number: int
     kind: Kind
@@ -45,7 +51,8 @@ class Seen(NamedTuple):
 class Waits:
     """How long after a moment the first result came that is about a time after it.
 
-    Such a result needs all sources, stages and the delivery to work after that moment: what was under way before does not count.
+    Such a result needs all sources, stages and the delivery to work after that moment: what was
+    under way before does not count.
     """
 
     def __init__(self, results: Iterable[Seen]) -> None:
@@ -75,10 +82,14 @@ class Recovery(NamedTuple):
     after_ms: int | None
     """From its end to the first new result."""
     is_disturbed: bool
-    """Another fault was there before that result, or still was when this one began: the times say nothing about this one."""
+    """Another fault was there before that result, or still was when this one began: the times
+    say nothing about this one.
+    """
 
 
-def recoveries(faults: Sequence[Injected], results: Iterable[Seen], half_done: Sequence[Injected] = ()) -> list[Recovery]:
+def recoveries(
+    faults: Sequence[Injected], results: Iterable[Seen], half_done: Sequence[Injected] = ()
+) -> list[Recovery]:
     """Of each fault. ``half_done``: those that may have struck besides."""
     waits = Waits(results)
     found = []
@@ -86,7 +97,10 @@ def recoveries(faults: Sequence[Injected], results: Iterable[Seen], half_done: S
         during, after = waits.after(fault.begun_ms), waits.after(fault.ended_ms)
         back_ms = math.inf if after is None else fault.ended_ms + after
         others = [other for other in (*faults, *half_done) if other.number != fault.number]
-        alone = all(other.begun_ms >= back_ms or _back_ms(waits, other) <= fault.begun_ms for other in others)
+        alone = all(
+            other.begun_ms >= back_ms or _back_ms(waits, other) <= fault.begun_ms
+            for other in others
+        )
         found.append(Recovery(fault, during, after, not alone))
     return found
 
@@ -96,7 +110,9 @@ def _back_ms(waits: Waits, fault: Injected) -> float:
     return math.inf if after is None else fault.ended_ms + after
 
 
-_NETWORK: Final = frozenset({Kind.CUT, Kind.CUT_TO, Kind.CUT_FROM, Kind.RESET, Kind.SLOW, Kind.PAUSE, Kind.ZOMBIE})
+_NETWORK: Final = frozenset(
+    {Kind.CUT, Kind.CUT_TO, Kind.CUT_FROM, Kind.RESET, Kind.SLOW, Kind.PAUSE, Kind.ZOMBIE}
+)
 _BROKER: Final = frozenset({Kind.BROKER_STOP, Kind.BROKER_KILL, Kind.BROKER_PAUSE})
 _REDIS: Final = frozenset({Kind.REDIS_KILL, Kind.REDIS_EMPTY, Kind.REDIS_PAUSE})
 _SERVICE_BACK_MS: Final = 30_000
@@ -107,13 +123,17 @@ _BROKER_BACK_MS: Final = 45_000
 INJECTED_MIN: Final = 0.8
 """Of the planned faults, so many must have happened, or the run shows less than it says."""
 USUAL_MS_MAX: Final = 12_000
-"""Where results take longer without any fault the machine is too slow to judge times: they tell of its queue."""
+"""Where results take longer without any fault the machine is too slow to judge times: they
+tell of its queue.
+"""
 STOLEN_MAX: Final = 0.2
 """The same where others had this share of the machine's time."""
 
 
 def goal_ms(kind: Kind, target: str, targets: Sequence[str], usual_ms: int) -> tuple[str, int]:
-    """(what is looked at, ``during`` or ``after``; how long it may take), where a result without a fault takes up to ``usual_ms``."""
+    """(what is looked at, ``during`` or ``after``; how long it may take), where a result
+    without a fault takes up to ``usual_ms``.
+    """
     if kind in _REDIS or has_peer(target, targets) or service_of(target) == "consistency_manager":
         return "during", usual_ms + MASKED_MS
     if kind in _BROKER:
@@ -127,7 +147,10 @@ def too_slow(usual_ms: Sequence[int], stolen: float) -> str:
     if not usual_ms:
         return "nothing came before the first fault"
     if max(usual_ms) > USUAL_MS_MAX:
-        return f"without any fault a result took {max(usual_ms) / 1_000:.1f} s, more than {USUAL_MS_MAX / 1_000:g} s"
+        return (
+            f"without any fault a result took {max(usual_ms) / 1_000:.1f} s, more than"
+            f" {USUAL_MS_MAX / 1_000:g} s"
+        )
     return f"{stolen:.0%} of the time others had the machine" if stolen > STOLEN_MAX else ""
 
 
@@ -139,43 +162,67 @@ def late_recoveries(found: Iterable[Recovery], targets: Sequence[str], usual_ms:
         took_ms: int | None = getattr(each, f"{what}_ms")
         if not each.is_disturbed and (took_ms is None or took_ms > limit_ms):
             took = "never" if took_ms is None else f"{took_ms / 1_000:.1f} s"
-            wrong.append(f"{each.fault.kind} {each.fault.target}: a new result came after {took}, allowed are {limit_ms / 1_000:.1f} s")
+            wrong.append(
+                f"{each.fault.kind} {each.fault.target}: a new result came after {took}, allowed"
+                f" are {limit_ms / 1_000:.1f} s"
+            )
     return wrong
 
 
 def late_on_live(
-    late: Iterable[Delay], found: Sequence[Recovery], targets: Sequence[str], calm: tuple[int, int], max_delay_ms: int
+    late: Iterable[Delay],
+    found: Sequence[Recovery],
+    targets: Sequence[str],
+    calm: tuple[int, int],
+    max_delay_ms: int,
 ) -> list[str]:
     """The results that the live topic showed later than ``max_delay`` allows, in words.
 
-    The bound covers sources, and replicas that have peers (docs/concepts.md). Of other faults, and of those that met another one, nothing
-    is judged from their begin until results are back; ``calm``: a time without faults, which says what is usual.
+    The bound covers sources, and replicas that have peers (docs/concepts.md). Of other faults, and
+    of those that met another one, nothing is judged from their begin until results are back;
+    ``calm``: a time without faults, which says what is usual.
     """
     every = list(late)
-    usual_ms = max((each.delay_ms for each in every if calm[0] <= each.event_time_ms < calm[1]), default=0)
+    usual_ms = max(
+        (each.delay_ms for each in every if calm[0] <= each.event_time_ms < calm[1]), default=0
+    )
     bound_ms = usual_ms + max_delay_ms
     shadows = [
-        (each.fault.begun_ms, math.inf if each.after_ms is None else each.fault.ended_ms + each.after_ms)
+        (
+            each.fault.begun_ms,
+            math.inf if each.after_ms is None else each.fault.ended_ms + each.after_ms,
+        )
         for each in found
         if each.is_disturbed or not _is_covered(each.fault, targets)
     ]
     return [
-        f"live: the results of {each.event_time_ms} came {each.delay_ms / 1_000:.1f} s later, allowed are {bound_ms / 1_000:.1f} s"
+        f"live: the results of {each.event_time_ms} came {each.delay_ms / 1_000:.1f} s later,"
+        f" allowed are {bound_ms / 1_000:.1f} s"
         for each in every
         if each.event_time_ms >= calm[0]
         and each.delay_ms > bound_ms
-        and not any(begin <= each.covered_ms and each.event_time_ms <= end for begin, end in shadows)
+        and not any(
+            begin <= each.covered_ms and each.event_time_ms <= end for begin, end in shadows
+        )
     ][:_EXAMPLES_MAX]
 
 
 def _is_covered(fault: Injected, targets: Sequence[str]) -> bool:
     service = service_of(fault.target)
-    return fault.kind in _REDIS or service in {"ingestion", "consistency_manager"} or has_peer(fault.target, targets)
+    return (
+        fault.kind in _REDIS
+        or service in {"ingestion", "consistency_manager"}
+        or has_peer(fault.target, targets)
+    )
 
 
 def too_few(injected: int, planned: int) -> list[str]:
     """A run whose faults were left out shows less than its plan says."""
-    return [] if injected >= INJECTED_MIN * planned else [f"only {injected} of {planned} planned faults happened"]
+    return (
+        []
+        if injected >= INJECTED_MIN * planned
+        else [f"only {injected} of {planned} planned faults happened"]
+    )
 
 
 class Digest(NamedTuple):
@@ -194,13 +241,19 @@ class Made(NamedTuple):
     """(first, last) buckets that it left to a peer, whose checkpoint it took."""
 
 
-def made_by(entries: Iterable[tuple[int, LogEntry]], replicas: Sequence[str]) -> tuple[dict[str, Made], dict[str, int]]:
-    """({replica: what it made}, {why a boundary record did not count: how often}) of a boundary log, read from its beginning."""
+def made_by(
+    entries: Iterable[tuple[int, LogEntry]], replicas: Sequence[str]
+) -> tuple[dict[str, Made], dict[str, int]]:
+    """({replica: what it made}, {why a boundary record did not count: how often}) of a
+    boundary log, read from its beginning.
+    """
     reading = streams.read(entries, replicas)
     found = {}
     for name, writer in reading.writers.items():
         made = {
-            bucket: Digest(sum(part.rows for part in parts), sum(part.digest for part in parts) % 2**64)
+            bucket: Digest(
+                sum(part.rows for part in parts), sum(part.digest for part in parts) % 2**64
+            )
             for bucket, parts in writer.closed_parts.items()
             if any(part.rows for part in parts)
         }
@@ -219,42 +272,65 @@ def _failed_over(writer: streams.Writer) -> list[tuple[int, int]]:
 
 
 def compare_digests(stream: str, found: Mapping[str, Made]) -> list[str]:
-    """What replicas disagree about, in words: a bucket that both made, one that only one of them has, the last one."""
+    """What replicas disagree about, in words: a bucket that both made, one that only one of
+    them has, the last one.
+    """
     wrong = []
     for one, other in combinations(sorted(found), 2):
         mine, theirs = found[one].digests, found[other].digests
-        differing = sorted(bucket for bucket in mine.keys() & theirs.keys() if mine[bucket] != theirs[bucket])
+        differing = sorted(
+            bucket for bucket in mine.keys() & theirs.keys() if mine[bucket] != theirs[bucket]
+        )
         wrong += [
-            f"{stream}: bucket {bucket} of replica {one} is {mine[bucket]}, of {other} {theirs[bucket]}"
+            f"{stream}: bucket {bucket} of replica {one} is {mine[bucket]}, of {other}"
+            f" {theirs[bucket]}"
             for bucket in differing[:_EXAMPLES_MAX]
         ]
         if max(mine, default=0) != max(theirs, default=0):
             wrong.append(
-                f"{stream}: the last bucket with rows of replica {one} is {max(mine, default=0)}, of {other} {max(theirs, default=0)}"
+                f"{stream}: the last bucket with rows of replica {one} is {max(mine, default=0)},"
+                f" of {other} {max(theirs, default=0)}"
             )
         for name, without, has in ((one, found[one], theirs), (other, found[other], mine)):
             last = max(without.digests, default=0)
             gone = [
                 bucket
                 for bucket in sorted(has.keys() - without.digests.keys())
-                if bucket < last and not any(low <= bucket <= high for low, high in without.failed_over)
+                if bucket < last
+                and not any(low <= bucket <= high for low, high in without.failed_over)
             ]
             if gone:
-                wrong.append(f"{stream}: replica {name} has no rows in {len(gone)} buckets where its peer has some, such as {gone[0]}")
+                wrong.append(
+                    f"{stream}: replica {name} has no rows in {len(gone)} buckets where its peer"
+                    f" has some, such as {gone[0]}"
+                )
     return wrong
 
 
-def live_promises(name: str, topic: LiveTopic, end_ms: int, road: Road, missing_of: Callable[[int], Collection[str]]) -> list[str]:
-    """What a live topic promises and did not keep, in words, up to the transaction by which everything until ``end_ms`` is stable.
+def live_promises(
+    name: str,
+    topic: LiveTopic,
+    end_ms: int,
+    road: Road,
+    missing_of: Callable[[int], Collection[str]],
+) -> list[str]:
+    """What a live topic promises and did not keep, in words, up to the transaction by which
+    everything until ``end_ms`` is stable.
 
-    However many failures there were, each is over by then. ``missing_of``: of a bucket that was shown without results, by the logs of the
-    stages.
+    However many failures there were, each is over by then. ``missing_of``: of a bucket that was
+    shown without results, by the logs of the stages.
     """
-    verdict = live_checker.check(topic.records(), topic.partitions, road.answer, is_complete=True, end_ms=end_ms)
+    verdict = live_checker.check(
+        topic.records(), topic.partitions, road.answer, is_complete=True, end_ms=end_ms
+    )
     wrong = [*verdict.wrong]
-    wrong += tentative.check(topic.transactions(end_ms), road, {*road.sources, tentative.STAGE}, missing_of)
+    wrong += tentative.check(
+        topic.transactions(end_ms), road, {*road.sources, tentative.STAGE}, missing_of
+    )
     if not verdict.undos <= verdict.failures == verdict.rec_dones:
-        wrong.append(f"{verdict.failures} failures, {verdict.undos} undos, {verdict.rec_dones} rec_dones")
+        wrong.append(
+            f"{verdict.failures} failures, {verdict.undos} undos, {verdict.rec_dones} rec_dones"
+        )
     return [f"{name}: {text}" for text in shortened(wrong)]
 
 
@@ -267,7 +343,9 @@ def missing_by_bucket(entries: Iterable[LogEntry]) -> Callable[[int], Collection
             first = entry.base if entry.base is not None else said.get(entry.replica, 0)
             ranges.append((first + 1, entry.closed, entry.missing))
             said[entry.replica] = entry.closed
-    return lambda bucket: {name for first, last, names in ranges if first <= bucket <= last for name in names}
+    return lambda bucket: {
+        name for first, last, names in ranges if first <= bucket <= last for name in names
+    }
 
 
 def repeated(identifiers: Iterable[object]) -> int:

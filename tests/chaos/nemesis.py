@@ -1,7 +1,9 @@
-"""The nemesis: does to a running deployment what the schedule says, and writes down when it did what.
+"""The nemesis: does to a running deployment what the schedule says, and writes down when it did
+what.
 
-One thread works off the begins and ends of all faults in their order. Where a fault takes long (a process is not there yet, a second copy is
-slow to start), those after it come late; each is judged by the times at which it really happened.
+One thread works off the begins and ends of all faults in their order. Where a fault takes long (a
+process is not there yet, a second copy is slow to start), those after it come late; each is judged
+by the times at which it really happened.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ AGAIN_AFTER_S: Final = 2.0
 """Between two kills of a process that starts."""
 
 _NOT_FENCED: Final = frozenset({"consistency_manager"})
-"""It need not be: what it says is read back from the log, whoever said it (protocol.stage.correction_order)."""
+"""It need not be: what it says is read back from the log, whoever said it
+(protocol.stage.correction_order).
+"""
 _CUTS: Final = {
     Kind.CUT: Cut(),
     Kind.CUT_TO: Cut(Direction.TO),
@@ -57,9 +61,18 @@ _CUTS: Final = {
 
 
 class Nemesis(threading.Thread):
-    """Breaks the deployment in ``state_dir``. ``injected`` and ``broken`` may be read once it has ended."""
+    """Breaks the deployment in ``state_dir``. ``injected`` and ``broken`` may be read once it
+    has ended.
+    """
 
-    def __init__(self, state_dir: Path, faults: Sequence[Fault], journal: Path, say: Callable[[str], None], until_s: float) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        faults: Sequence[Fault],
+        journal: Path,
+        say: Callable[[str], None],
+        until_s: float,
+    ) -> None:
         """``until_s``: after this many seconds none begins any more, however late this is."""
         super().__init__(name="nemesis", daemon=True)
         self._state_dir = state_dir
@@ -76,9 +89,13 @@ class Nemesis(threading.Thread):
         self.injected: list[Injected] = []
         self.left_out: list[Fault] = []
         self.half_done: list[Injected] = []
-        """What was begun of those that were left out: it may have struck, but does not count as done."""
+        """What was begun of those that were left out: it may have struck, but does not count
+        as done.
+        """
         self.broken: list[str] = []
-        """Promises that a fault itself showed not to be kept: a hang at SIGTERM, a second copy that nobody fences."""
+        """Promises that a fault itself showed not to be kept: a hang at SIGTERM, a second
+        copy that nobody fences.
+        """
         self.error: Exception | None = None
 
     def run(self) -> None:
@@ -107,7 +124,9 @@ class Nemesis(threading.Thread):
                 self.heal()
 
     def stop(self) -> None:
-        """Do no more; what is broken is healed, and what is not within a while is woken by the supervisor's own stop."""
+        """Do no more; what is broken is healed, and what is not within a while is woken by
+        the supervisor's own stop.
+        """
         self._stop_asked.set()
         self.join(_STOP_S)
 
@@ -121,10 +140,14 @@ class Nemesis(threading.Thread):
                 drill.resume(label)
 
     def await_copies(self) -> None:
-        """The second copies must have been fenced by now, or be soon; those that are not are ended, and told."""
+        """The second copies must have been fenced by now, or be soon; those that are not are
+        ended, and told.
+        """
         for number, (target, copy) in self._copies.items():
             if service_of(target) not in _NOT_FENCED and number in self._were_ready:
-                with self._told(f"the second copy of {target} (fault {number}) still runs: nobody fenced it"):
+                with self._told(
+                    f"the second copy of {target} (fault {number}) still runs: nobody fenced it"
+                ):
                     _await_end(copy)
                     self.broken += _not_fenced(target, number, copy.exit_code)
             copy.kill()
@@ -149,16 +172,25 @@ class Nemesis(threading.Thread):
         begun_ms = _now_ms()
         delay = f" {fault.delay_ms} ms late" if fault.delay_ms else ""
         self._note("begins", fault)
-        self._say(f"{self._elapsed_s():6.1f} s  {fault.kind} {fault.target}{delay}{_for(fault.for_ms)}")
+        self._say(
+            f"{self._elapsed_s():6.1f} s  {fault.kind} {fault.target}{delay}{_for(fault.for_ms)}"
+        )
         try:
             self._begin_fault(fault)
-        except (Unavailable, AssertionError) as error:  # it is not there: the fault before it was too near
-            self.half_done.append(Injected(fault.number, fault.kind, fault.target, begun_ms, _now_ms()))
+        except (
+            Unavailable,
+            AssertionError,
+        ) as error:  # it is not there: the fault before it was too near
+            self.half_done.append(
+                Injected(fault.number, fault.kind, fault.target, begun_ms, _now_ms())
+            )
             self._leave_out(fault, str(error))
             return False
         self._begun[fault.number] = begun_ms
         if not fault.for_ms:
-            self.injected.append(Injected(fault.number, fault.kind, fault.target, begun_ms, _now_ms()))
+            self.injected.append(
+                Injected(fault.number, fault.kind, fault.target, begun_ms, _now_ms())
+            )
         return True
 
     def _undo(self, fault: Fault) -> None:
@@ -169,13 +201,19 @@ class Nemesis(threading.Thread):
             took_over = self._await_copy(fault)
             self._resume(fault.target)
             if not took_over:
-                self.half_done.append(Injected(fault.number, fault.kind, fault.target, self._begun[fault.number], _now_ms()))
+                self.half_done.append(
+                    Injected(
+                        fault.number, fault.kind, fault.target, self._begun[fault.number], _now_ms()
+                    )
+                )
                 self._leave_out(fault, "the second copy was not ready: nobody took over")
                 return
         else:
             self._resume(fault.target)
         self._note("ends", fault)
-        self.injected.append(Injected(fault.number, fault.kind, fault.target, self._begun[fault.number], _now_ms()))
+        self.injected.append(
+            Injected(fault.number, fault.kind, fault.target, self._begun[fault.number], _now_ms())
+        )
 
     def _begin_fault(self, fault: Fault) -> None:
         drill, target = self._drill(), fault.target
@@ -213,7 +251,14 @@ class Nemesis(threading.Thread):
         def running() -> ProcessRow | None:
             found = state_file.read(self._state_dir)
             rows = found.processes if found is not None else ()
-            return next((row for row in rows if f"{row.service}/{row.name}" == target and row.pid is not None), None)
+            return next(
+                (
+                    row
+                    for row in rows
+                    if f"{row.service}/{row.name}" == target and row.pid is not None
+                ),
+                None,
+            )
 
         row = wait_until(running, RUNS_AGAIN_S, f"{target} runs", stretch=1)
         assert row is not None
@@ -264,9 +309,15 @@ class Nemesis(threading.Thread):
             Unavailable: no peer has a checkpoint yet.
         """
         for name in self._replicas_on(target):
-            peers = [each for each in (self._state_dir / "processing").glob(f"{name.rpartition('.')[0]}.*") if each.name != name]
+            peers = [
+                each
+                for each in (self._state_dir / "processing").glob(f"{name.rpartition('.')[0]}.*")
+                if each.name != name
+            ]
             if not any(next(each.glob("checkpoints/*/commits/[0-9]*"), None) for each in peers):
-                raise Unavailable(f"no peer of {name} has a checkpoint: two lost disks at once are one too many")
+                raise Unavailable(
+                    f"no peer of {name} has a checkpoint: two lost disks at once are one too many"
+                )
 
     def _replicas_on(self, target: str) -> list[str]:
         """``STAGE.REPLICA`` of what a node runs: each has a folder of that name."""
@@ -277,18 +328,26 @@ class Nemesis(threading.Thread):
     def _lose_disk(self, fault: Fault) -> None:
         """At once, before the supervisor starts the process again."""
         for name in self._replicas_on(fault.target):
-            folder, lost = self._state_dir / "processing" / name, self._state_dir / "lost" / f"{fault.number}-{name}"
+            folder, lost = (
+                self._state_dir / "processing" / name,
+                self._state_dir / "lost" / f"{fault.number}-{name}",
+            )
             lost.parent.mkdir(exist_ok=True)
             if folder.exists():
                 folder.rename(lost)
                 shutil.rmtree(lost)
 
     def _replace(self, fault: Fault) -> None:
-        """Pause it; start a second one on a machine of its own, that is in a folder of its own with an image of the first one's disk."""
+        """Pause it; start a second one on a machine of its own, that is in a folder of its
+        own with an image of the first one's disk.
+        """
         self._when_it_runs(fault.target, Drill.pause)  # from here on it does not end by itself
         row = self._await_row(fault.target)
         assert row.pid is not None
-        command = [word.decode() for word in Path(f"/proc/{row.pid}/cmdline").read_bytes().split(b"\0")[:-1]]
+        command = [
+            word.decode()
+            for word in Path(f"/proc/{row.pid}/cmdline").read_bytes().split(b"\0")[:-1]
+        ]
         environment = dict(_environment_of(row.pid))
         folder = self._state_dir / "zombies" / str(fault.number)
         own, peers = self._state_dir / "processing", folder / "processing"
@@ -302,10 +361,15 @@ class Nemesis(threading.Thread):
                     (peers / each.name).symlink_to(each, target_is_directory=True)
         command[command.index("--state-dir") + 1] = str(folder)
         log = self._state_dir / "logs" / f"{row.service}-{row.name}.copy-{fault.number}.log"
-        self._copies[fault.number] = (fault.target, ChildProcess(command, log, environment={**environment, MARK_OF_ONE: str(log)}))
+        self._copies[fault.number] = (
+            fault.target,
+            ChildProcess(command, log, environment={**environment, MARK_OF_ONE: str(log)}),
+        )
 
     def _await_copy(self, fault: Fault) -> bool:
-        """Until the second copy is ready, which it once was if this is true; the broker or the network may keep it from that."""
+        """Until the second copy is ready, which it once was if this is true; the broker or
+        the network may keep it from that.
+        """
         target, copy = self._copies[fault.number]
         service, _, name = target.partition("/")
         folder = self._state_dir / "zombies" / str(fault.number)
@@ -317,7 +381,10 @@ class Nemesis(threading.Thread):
             return "ended" if not copy.alive() or self._stop_asked.is_set() else ""
 
         try:
-            is_ready = wait_until(ready, COPY_READY_S, "the second copy is ready", every_s=0.1, stretch=1) == "ready"
+            is_ready = (
+                wait_until(ready, COPY_READY_S, "the second copy is ready", every_s=0.1, stretch=1)
+                == "ready"
+            )
         except AssertionError as error:
             self._note(str(error), fault)
             return False
@@ -326,9 +393,17 @@ class Nemesis(threading.Thread):
         return is_ready
 
     def _note(self, what: str, fault: Fault) -> None:
-        entry = {"at_ms": _now_ms(), "what": what, "number": fault.number, "kind": fault.kind, "target": fault.target}
+        entry = {
+            "at_ms": _now_ms(),
+            "what": what,
+            "number": fault.number,
+            "kind": fault.kind,
+            "target": fault.target,
+        }
         with self._journal.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry | {"for_ms": fault.for_ms, "delay_ms": fault.delay_ms}) + "\n")
+            file.write(
+                json.dumps(entry | {"for_ms": fault.for_ms, "delay_ms": fault.delay_ms}) + "\n"
+            )
 
     @contextlib.contextmanager
     def _told(self, text: str) -> Iterator[None]:
@@ -342,12 +417,16 @@ def _not_fenced(target: str, number: int, exit_code: int | None) -> list[str]:
     """What is wrong with how a second copy ended that had been ready."""
     if exit_code == ExitCode.FENCED:
         return []
-    return [f"the second copy of {target} (fault {number}) was not fenced: it ended with {exit_code}"]
+    return [
+        f"the second copy of {target} (fault {number}) was not fenced: it ended with {exit_code}"
+    ]
 
 
 def _await_end(copy: ChildProcess) -> None:
     """Raises AssertionError: it runs on."""
-    wait_until(lambda: not copy.alive(), COPY_GONE_S, "the second copy ended", every_s=0.2, stretch=1)
+    wait_until(
+        lambda: not copy.alive(), COPY_GONE_S, "the second copy ended", every_s=0.2, stretch=1
+    )
 
 
 def _environment_of(pid: int) -> Iterator[tuple[str, str]]:

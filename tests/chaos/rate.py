@@ -18,7 +18,9 @@ class Interval(NamedTuple):
 
 
 def wilson(successes: int, trials: int) -> Interval:
-    """The share of successes among all trials of which these are a few (Wilson's score interval); all of 0 to 1 without a trial."""
+    """The share of successes among all trials of which these are a few (Wilson's score
+    interval); all of 0 to 1 without a trial.
+    """
     if not trials:
         return Interval(0.0, 1.0)
     share, square = successes / trials, _Z * _Z / trials
@@ -28,8 +30,18 @@ def wilson(successes: int, trials: int) -> Interval:
 
 
 def told(outcomes: Mapping[int, str]) -> str:
-    """``outcomes``: what came of the run of each seed; empty: it was clean. One that could not be judged is not clean."""
+    """``outcomes``: what came of the run of each seed; empty: it was clean. One that could
+    not be judged is not clean.
+    """
     clean = sum(not outcome for outcome in outcomes.values())
     low, high = wilson(clean, len(outcomes))
     lines = [f"seed {seed}: {outcome or 'clean'}" for seed, outcome in outcomes.items()]
-    return "\n".join([*lines, f"{clean} of {len(outcomes)} runs were clean: {low:.0%} to {high:.0%} of such runs are (95 %)"])
+    return "\n".join(
+        [
+            *lines,
+            (
+                f"{clean} of {len(outcomes)} runs were clean: {low:.0%} to {high:.0%} of such runs"
+                " are (95 %)"
+            ),
+        ]
+    )

@@ -29,7 +29,15 @@ from chaos.judgement import Injected, Recovery, Seen, Waits
 from chaos.nemesis import Nemesis
 from chaos.schedule import Fault, draw
 from examples.toll_road import consuming, oracle
-from examples.toll_road.comparing import Answer, Comparison, Rejections, compare, compare_rejected, followed, percentile_ms
+from examples.toll_road.comparing import (
+    Answer,
+    Comparison,
+    Rejections,
+    compare,
+    compare_rejected,
+    followed,
+    percentile_ms,
+)
 from examples.toll_road.consuming import received_ms
 from examples.toll_road.demo import CLOSING_MS, TOLLS_MIN, Collected, Job, read_job
 from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline, stopped
@@ -50,12 +58,16 @@ WARM_S = 40.0
 CALM_S = 24.0
 """Traffic before the first fault, of which the later half says what is usual."""
 END_S = 60.0
-"""Traffic after the last fault: a replica that lost its disk with it starts, takes over a peer's checkpoint, and has to make buckets of its own
-before the traffic ends. Else it has nothing to write, and whether it follows cannot be seen."""
+"""Traffic after the last fault: a replica that lost its disk with it starts, takes over a peer's
+checkpoint, and has to make buckets of its own before the traffic ends. Else it has nothing to
+write, and whether it follows cannot be seen.
+"""
 STILL_S = 3.0
 """Nothing more comes when nothing came for so long."""
 READY_S = 600.0
-"""It starts without faults, however busy the machine; whether that may be judged is decided later."""
+"""It starts without faults, however busy the machine; whether that may be judged is decided
+later.
+"""
 _LOOK_S = 0.25
 
 
@@ -119,7 +131,9 @@ def prepare(options: argparse.Namespace, folder: Path) -> Path:
 class Run:
     """One run in ``folder``; ``say`` gets a line per event."""
 
-    def __init__(self, options: argparse.Namespace, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, options: argparse.Namespace, folder: Path, say: Callable[[str], None]
+    ) -> None:
         self._options = options
         self._folder = folder
         self._state = folder / "state"
@@ -129,7 +143,9 @@ class Run:
         self._job: Job = read_job(self._file)
         self._seen = Collected.nothing(self._job)
         self._again = Collected.nothing(self._job)
-        self._logs: dict[str, list[tuple[int, LogEntry]]] = {stage: [] for stage in self._pipeline.stages}
+        self._logs: dict[str, list[tuple[int, LogEntry]]] = {
+            stage: [] for stage in self._pipeline.stages
+        }
         self._readers: list[consuming.TopicReader] = []
         self._truth: Truth | None = None
         self._problem: Exception | None = None
@@ -186,16 +202,33 @@ class Run:
         writer = TrafficWriter(kafka, job.topics)
         self._read_all(kafka)
         seconds = options.minutes * 60
-        start_ms, end_ms = span(time.time_ns() // 1_000_000, WARM_S + CALM_S + seconds + END_S, job.window_ms, is_paced=True)
-        traffic = Traffic(start_ms, end_ms, options.rate, len(job.topics), options.seed, options.bad_share)
-        generator = threading.Thread(target=self._generate, args=(writer, traffic), name="traffic", daemon=True)
+        start_ms, end_ms = span(
+            time.time_ns() // 1_000_000,
+            WARM_S + CALM_S + seconds + END_S,
+            job.window_ms,
+            is_paced=True,
+        )
+        traffic = Traffic(
+            start_ms, end_ms, options.rate, len(job.topics), options.seed, options.bad_share
+        )
+        generator = threading.Thread(
+            target=self._generate, args=(writer, traffic), name="traffic", daemon=True
+        )
         generator.start()
         self._look(deployment, WARM_S + CALM_S, lambda: False)
         faults = draw(options.seed, seconds, targets, options.faults, options.rest)
-        (self._folder / "schedule.txt").write_text("".join(f"{fault}\n" for fault in faults), encoding="utf-8")
-        self._nemesis = nemesis = Nemesis(self._state, faults, self._folder / "faults.jsonl", self._say, seconds + CALM_S / 2)
+        (self._folder / "schedule.txt").write_text(
+            "".join(f"{fault}\n" for fault in faults), encoding="utf-8"
+        )
+        self._nemesis = nemesis = Nemesis(
+            self._state, faults, self._folder / "faults.jsonl", self._say, seconds + CALM_S / 2
+        )
         nemesis.start()
-        self._look(deployment, 3 * seconds + 600, lambda: not nemesis.is_alive() and not generator.is_alive())
+        self._look(
+            deployment,
+            3 * seconds + 600,
+            lambda: not nemesis.is_alive() and not generator.is_alive(),
+        )
         if nemesis.error is not None:
             raise nemesis.error
         truth = self._truth
@@ -205,13 +238,19 @@ class Run:
         self._say("all is healed; waiting for quiet")
         wrong = self._await_quiet(deployment, truth)
         nemesis.await_copies()
-        return Happened(writer.written, truth, traffic, nemesis, len(faults), targets, [*nemesis.broken, *wrong])
+        return Happened(
+            writer.written, truth, traffic, nemesis, len(faults), targets, [*nemesis.broken, *wrong]
+        )
 
     def _read_all(self, kafka: str) -> None:
         for topic, take in self._seen.takers(self._job).items():
             self._read(kafka, topic, take)
         for stage, entries in self._logs.items():
-            self._read(kafka, self._pipeline.topic_names.boundaries(stage), partial(_take, entries.append, _entry))
+            self._read(
+                kafka,
+                self._pipeline.topic_names.boundaries(stage),
+                partial(_take, entries.append, _entry),
+            )
 
     def _read(self, kafka: str, topic: str, take: Callable[[Message], None]) -> None:
         reader = consuming.TopicReader(kafka, topic, take)
@@ -220,7 +259,9 @@ class Run:
 
     def _generate(self, writer: TrafficWriter, traffic: Traffic) -> None:
         try:
-            self._truth = writer.run(traffic, is_paced=True, closing_ms=CLOSING_MS, stop=self._give_up.is_set)
+            self._truth = writer.run(
+                traffic, is_paced=True, closing_ms=CLOSING_MS, stop=self._give_up.is_set
+            )
         except Exception as error:  # noqa: BLE001 - the main thread raises it again
             self._problem = error
 
@@ -241,10 +282,14 @@ class Run:
 
     def _answers(self, truth: Truth) -> dict[str, pl.DataFrame]:
         job = self._job
-        return oracle.answers(truth.reports(), list(job.outputs), job.window_ms, job.free_vehicles, job.free_speed)
+        return oracle.answers(
+            truth.reports(), list(job.outputs), job.window_ms, job.free_vehicles, job.free_speed
+        )
 
     def _await_quiet(self, deployment: Deployment, truth: Truth) -> list[str]:
-        """All results are there, every replica has closed the last bucket, every process runs, nothing comes any more. What is not so."""
+        """All results are there, every replica has closed the last bucket, every process
+        runs, nothing comes any more. What is not so.
+        """
         expected = sum(len(frame) for frame in self._answers(truth).values())
         changed, counts = time.monotonic(), (-1, -1)
 
@@ -256,13 +301,28 @@ class Run:
             if now != counts:
                 changed, counts = time.monotonic(), now
             if now[0] < expected or now[1] < len(truth.rejected):
-                return f"{now[0]} of {expected} results, {now[1]} of {len(truth.rejected)} dead letters are there"
+                return (
+                    f"{now[0]} of {expected} results, {now[1]} of {len(truth.rejected)} dead"
+                    " letters are there"
+                )
             known = state_file.read(self._state)
-            down = [f"{row.service}/{row.name} is {row.state}" for row in (known.processes if known else ()) if row.state != "running"]
-            return ", ".join([*down, *self._replicas_behind()]) or ("" if time.monotonic() - changed > STILL_S else "still changing")
+            down = [
+                f"{row.service}/{row.name} is {row.state}"
+                for row in (known.processes if known else ())
+                if row.state != "running"
+            ]
+            return ", ".join([*down, *self._replicas_behind()]) or (
+                "" if time.monotonic() - changed > STILL_S else "still changing"
+            )
 
         try:
-            wait_until(lambda: not quiet(), self._options.quiet_deadline, "quiet", every_s=_LOOK_S, stretch=1)
+            wait_until(
+                lambda: not quiet(),
+                self._options.quiet_deadline,
+                "quiet",
+                every_s=_LOOK_S,
+                stretch=1,
+            )
         except AssertionError:
             return [f"not quiet {self._options.quiet_deadline:g} s after the heal: {quiet()}"]
         return []
@@ -272,38 +332,70 @@ class Run:
         for stage, entries in self._logs.items():
             made, _ = judgement.made_by(list(entries), self._pipeline.stream_writers(stage))
             lasts = {name: max(replica.digests, default=0) for name, replica in made.items()}
-            behind += [f"{stage}.{name} is behind" for name, last in lasts.items() if last < max(lasts.values())]
+            behind += [
+                f"{stage}.{name} is behind"
+                for name, last in lasts.items()
+                if last < max(lasts.values())
+            ]
         return behind
 
     def _judge(self, happened: Happened, kafka: str) -> Verdict:
         job, truth, traffic, nemesis = self._job, happened.truth, happened.traffic, happened.nemesis
-        answers = {name: oracle.results(name, frame, job.bucket_ms, job.partitions) for name, frame in self._answers(truth).items()}
-        comparisons = {name: compare(answer, self._again.results[name]) for name, answer in answers.items()}
+        answers = {
+            name: oracle.results(name, frame, job.bucket_ms, job.partitions)
+            for name, frame in self._answers(truth).items()
+        }
+        comparisons = {
+            name: compare(answer, self._again.results[name]) for name, answer in answers.items()
+        }
         rejections = compare_rejected(truth.rejected, self._again.rejected)
         wrong = [*happened.wrong, *self._too_little(happened)]
         for name, compared in comparisons.items():
             wrong += followed(name, self._seen.results[name], self._again.results[name])
             if not compared.is_equal():
-                counts = f"missing {compared.missing}, duplicated {compared.duplicated}, wrong {compared.wrong}"
-                wrong += [f"{name}: {counts}, out of order {compared.out_of_order}", *compared.examples]
+                counts = (
+                    f"missing {compared.missing}, duplicated {compared.duplicated}, wrong"
+                    f" {compared.wrong}"
+                )
+                wrong += [
+                    f"{name}: {counts}, out of order {compared.out_of_order}",
+                    *compared.examples,
+                ]
         wrong += self._live_promises(truth, traffic.end_ms)
         if not rejections.is_equal():
-            wrong.append(f"dead letters: {rejections.missing} missing, {rejections.unexpected} unexpected, {rejections.altered} altered")
+            wrong.append(
+                f"dead letters: {rejections.missing} missing, {rejections.unexpected} unexpected,"
+                f" {rejections.altered} altered"
+            )
             wrong += rejections.examples
         rejected_boundaries = {}
         for stage, entries in self._logs.items():
-            made, rejected_boundaries[stage] = judgement.made_by(list(entries), self._pipeline.stream_writers(stage))
+            made, rejected_boundaries[stage] = judgement.made_by(
+                list(entries), self._pipeline.stream_writers(stage)
+            )
             wrong += judgement.compare_digests(stage, made)
-        repeats = {f"{topic}, read uncommitted": judgement.repeated(_identifiers(kafka, topic)) for topic in job.outputs.values()}
+        repeats = {
+            f"{topic}, read uncommitted": judgement.repeated(_identifiers(kafka, topic))
+            for topic in job.outputs.values()
+        }
         repeats["dead letters"] = judgement.repeated(self._again.rejected)
-        results = [Seen(record.result.event_time_ms, record.received_ms) for records in self._seen.results.values() for record in records]
+        results = [
+            Seen(record.result.event_time_ms, record.received_ms)
+            for records in self._seen.results.values()
+            for record in records
+        ]
         first_ms = min((fault.begun_ms for fault in nemesis.injected), default=traffic.end_ms)
-        calm = (traffic.start_ms + int(WARM_S * 1_000 + CALM_S * 500), first_ms - 2 * WINDOW_S * 1_000)
+        calm = (
+            traffic.start_ms + int(WARM_S * 1_000 + CALM_S * 500),
+            first_ms - 2 * WINDOW_S * 1_000,
+        )
         faults, usual_ms = sorted(nemesis.injected), Waits(results).usual(*calm)
         found = judgement.recoveries(faults, results, nemesis.half_done)
         too_slow = judgement.too_slow(usual_ms, self._stolen_share)
         if not too_slow:
-            wrong += judgement.late_recoveries(found, happened.targets, percentile_ms(usual_ms, 0.99) or 0)
+            wrong += judgement.late_recoveries(
+                found, happened.targets, percentile_ms(usual_ms, 0.99) or 0
+            )
             wrong += self._late_on_live(traffic.end_ms, found, happened.targets, calm, answers)
         wrong += judgement.too_few(len(faults), happened.planned)
         return Verdict(
@@ -323,31 +415,66 @@ class Run:
         )
 
     def _late_on_live(
-        self, end_ms: int, found: Sequence[Recovery], targets: Sequence[str], calm: tuple[int, int], answers: Mapping[str, Answer]
+        self,
+        end_ms: int,
+        found: Sequence[Recovery],
+        targets: Sequence[str],
+        calm: tuple[int, int],
+        answers: Mapping[str, Answer],
     ) -> list[str]:
         ordered = self._seen.live.transactions(end_ms)
-        event_times = {bucket: rows[0].event_time_ms for name in self._job.live for bucket, rows in answers[name].items()}
-        return judgement.late_on_live(delays(ordered, event_times), found, targets, calm, self._job.max_delay_ms)
+        event_times = {
+            bucket: rows[0].event_time_ms
+            for name in self._job.live
+            for bucket, rows in answers[name].items()
+        }
+        return judgement.late_on_live(
+            delays(ordered, event_times), found, targets, calm, self._job.max_delay_ms
+        )
 
     def _too_little(self, happened: Happened) -> list[str]:
         """What there is not enough of to show anything."""
         least = happened.traffic.reports_total()
-        tolls = sum(int((frame["toll"] > 0).sum()) for frame in self._answers(happened.truth).values())
-        found = [] if happened.records_in >= least else [f"{happened.records_in} records were written, not {least}"]
-        return found if tolls >= TOLLS_MIN else [*found, f"{tolls} results cost something, at least {TOLLS_MIN} must"]
+        tolls = sum(
+            int((frame["toll"] > 0).sum()) for frame in self._answers(happened.truth).values()
+        )
+        found = (
+            []
+            if happened.records_in >= least
+            else [f"{happened.records_in} records were written, not {least}"]
+        )
+        return (
+            found
+            if tolls >= TOLLS_MIN
+            else [*found, f"{tolls} results cost something, at least {TOLLS_MIN} must"]
+        )
 
     def _live_promises(self, truth: Truth, end_ms: int) -> list[str]:
         job, seen, again = self._job, self._seen.live, self._again.live
-        road = Road(truth.reports(), job.sources, job.bucket_ms, job.window_ms, job.free_vehicles, job.free_speed, job.partitions)
+        road = Road(
+            truth.reports(),
+            job.sources,
+            job.bucket_ms,
+            job.window_ms,
+            job.free_vehicles,
+            job.free_speed,
+            job.partitions,
+        )
         wrong = []
         for name in job.live:
             entries = (entry for _, entry in self._logs[self._pipeline.outputs[name].stage])
-            wrong += judgement.live_promises(name, again, end_ms, road, judgement.missing_by_bucket(entries))
+            wrong += judgement.live_promises(
+                name, again, end_ms, road, judgement.missing_by_bucket(entries)
+            )
             wrong += followed(f"{name}, live", seen.records(), again.records())
         return wrong
 
     def _complaints(self, faults: Sequence[Injected]) -> list[str]:
-        files = [*sorted((self._state / "logs").glob("*.log*")), self._state / "kafka" / "kafka.log", self._folder / "up.log"]
+        files = [
+            *sorted((self._state / "logs").glob("*.log*")),
+            self._state / "kafka" / "kafka.log",
+            self._folder / "up.log",
+        ]
         found: list[Complaint] = []
         for file in files:
             if file.exists():
@@ -366,7 +493,10 @@ def run(options: argparse.Namespace, folder: Path, say: Callable[[str], None]) -
 
 def schedule_text(faults: Sequence[Fault]) -> str:
     """The plan, for people."""
-    return "\n".join(f"{fault.at_ms / 1_000:7.1f} s  {fault.kind:<13} {fault.target}  {fault.for_ms / 1_000:g} s" for fault in faults)
+    return "\n".join(
+        f"{fault.at_ms / 1_000:7.1f} s  {fault.kind:<13} {fault.target}  {fault.for_ms / 1_000:g} s"
+        for fault in faults
+    )
 
 
 def _take(add: Callable[[T], None], decoded: Callable[[Message], T], message: Message) -> None:
@@ -374,15 +504,24 @@ def _take(add: Callable[[T], None], decoded: Callable[[Message], T], message: Me
 
 
 def _entry(message: Message) -> tuple[int, LogEntry]:
-    headers = tuple((name, content) for name, content in message.headers() or [] if isinstance(content, bytes))
+    headers = tuple(
+        (name, content) for name, content in message.headers() or [] if isinstance(content, bytes)
+    )
     value = message.value()
-    return message.offset() or 0, boundary_records.decode(value if isinstance(value, bytes) else None, headers)
+    return message.offset() or 0, boundary_records.decode(
+        value if isinstance(value, bytes) else None, headers
+    )
 
 
 def _identifiers(kafka: str, topic: str) -> list[str]:
     """The id of every record that a topic holds, those of aborted transactions included."""
     found: list[str] = []
-    consuming.read_whole(kafka, topic, lambda message: found.append(consuming.header(message, "anabranch-id")), committed=False)
+    consuming.read_whole(
+        kafka,
+        topic,
+        lambda message: found.append(consuming.header(message, "anabranch-id")),
+        committed=False,
+    )
     return found
 
 

@@ -1,8 +1,9 @@
 """Which faults happen when: a pure function of the seed.
 
-Kinds are dealt from a shuffled deck that is shuffled anew when it is empty, so each kind comes once before any comes twice. Most faults have
-time to be seen and recovered from before the next one; some are followed at once by another, which meets the recovery, and some have company:
-the next one begins, elsewhere, before they are over.
+Kinds are dealt from a shuffled deck that is shuffled anew when it is empty, so each kind comes once
+before any comes twice. Most faults have time to be seen and recovered from before the next one;
+some are followed at once by another, which meets the recovery, and some have company: the next one
+begins, elsewhere, before they are over.
 """
 
 from __future__ import annotations
@@ -61,7 +62,12 @@ _OF_SERVER: Final = {
 }
 
 LENGTHS_S: Final[dict[Kind, tuple[int, ...]]] = {
-    Kind.PAUSE: (2, 12, 35, 65),  # beyond: heartbeats (10 s), the time-out of a record (30 s), that of a transaction (60 s)
+    Kind.PAUSE: (
+        2,
+        12,
+        35,
+        65,
+    ),  # beyond: heartbeats (10 s), the time-out of a record (30 s), that of a transaction (60 s)
     Kind.CUT: (3, 12, 35),
     Kind.CUT_TO: (3, 12, 35),
     Kind.CUT_FROM: (3, 12, 35),
@@ -87,7 +93,9 @@ _REST_SPREAD_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault as planned; ``at_ms`` counts from the beginning of the faults, ``for_ms`` 0: nothing is to be undone."""
+    """One fault as planned; ``at_ms`` counts from the beginning of the faults, ``for_ms`` 0:
+    nothing is to be undone.
+    """
 
     number: int
     at_ms: int
@@ -104,12 +112,17 @@ class Fault:
 
 
 def draw(
-    seed: int, seconds: float, targets: Sequence[str], kinds: Sequence[Kind] = tuple(Kind), rest_s: float | None = None
+    seed: int,
+    seconds: float,
+    targets: Sequence[str],
+    kinds: Sequence[Kind] = tuple(Kind),
+    rest_s: float | None = None,
 ) -> tuple[Fault, ...]:
     """The faults of a run of ``seconds``: all are undone when it ends.
 
-    ``targets``: SERVICE/NAME of all that run. A kind without a target, such as a lost disk where there is no peer, does not happen.
-    ``rest_s``: none follows another sooner; None: now and then one meets another.
+    ``targets``: SERVICE/NAME of all that run. A kind without a target, such as a lost disk where
+    there is no peer, does not happen. ``rest_s``: none follows another sooner; None: now and then
+    one meets another.
     """
     choice = random.Random(seed)
     end_ms = int(seconds * 1_000)
@@ -127,8 +140,17 @@ def draw(
         if not others:  # there is one broker: its next fault waits for the end of this one
             at_ms = max(each.end_ms for each in faults) + int(choice.uniform(*_HASTY_S) * 1_000)
         target = _target(choice, others or [elsewhere])
-        lengths = [s * 1_000 for s in LENGTHS_S.get(kind, (0,)) if s <= seconds * LONGEST_SHARE] or [int(seconds * 1_000 * LONGEST_SHARE)]
-        fault = Fault(len(faults), at_ms, kind, target, choice.choice(lengths), choice.choice(_DELAYS_MS) if kind is Kind.SLOW else 0)
+        lengths = [
+            s * 1_000 for s in LENGTHS_S.get(kind, (0,)) if s <= seconds * LONGEST_SHARE
+        ] or [int(seconds * 1_000 * LONGEST_SHARE)]
+        fault = Fault(
+            len(faults),
+            at_ms,
+            kind,
+            target,
+            choice.choice(lengths),
+            choice.choice(_DELAYS_MS) if kind is Kind.SLOW else 0,
+        )
         if fault.end_ms > end_ms:
             break
         faults.append(fault)
@@ -160,7 +182,9 @@ def service_of(target: str) -> str:
 def has_peer(target: str, targets: Sequence[str]) -> bool:
     """Whether another node runs the same: chaos gives each stage as many replicas as any other."""
     participant = target.rpartition(".")[0]
-    return service_of(target) == "processing" and any(each != target and each.rpartition(".")[0] == participant for each in targets)
+    return service_of(target) == "processing" and any(
+        each != target and each.rpartition(".")[0] == participant for each in targets
+    )
 
 
 def _target(choice: random.Random, possible: Sequence[str]) -> str:

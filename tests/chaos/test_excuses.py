@@ -1,4 +1,6 @@
-"""An excuse is bound to the target, the time and the number of faults: beyond each of them it is none."""
+"""An excuse is bound to the target, the time and the number of faults: beyond each of them it
+is none.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from chaos.schedule import BROKER, Kind
 A, B = "ingestion-a.log", "ingestion-b.log"
 
 
-def fault(kind: Kind, target: str = "ingestion/a", begun_ms: int = 10_000, ended_ms: int = 20_000, number: int = 0) -> Injected:
+def fault(
+    kind: Kind,
+    target: str = "ingestion/a",
+    begun_ms: int = 10_000,
+    ended_ms: int = 20_000,
+    number: int = 0,
+) -> Injected:
     return Injected(number, kind, target, begun_ms, ended_ms)
 
 
@@ -29,7 +37,14 @@ def test_a_log_is_of_a_process() -> None:
     assert target_of("up.log") == ""
 
 
-OWN = Allowed(re.compile("gone"), "why", own=frozenset({Kind.CUT}), anywhere=frozenset({Kind.BROKER_KILL}), after_s=30, most=2)
+OWN = Allowed(
+    re.compile("gone"),
+    "why",
+    own=frozenset({Kind.CUT}),
+    anywhere=frozenset({Kind.BROKER_KILL}),
+    after_s=30,
+    most=2,
+)
 
 
 @pytest.mark.parametrize(
@@ -63,14 +78,23 @@ OWN = Allowed(re.compile("gone"), "why", own=frozenset({Kind.CUT}), anywhere=fro
         "unknown",
     ],
 )
-def test_only_a_fault_of_its_target_in_its_time_explains_an_error(said: list[Complaint], faults: list[Injected], count: int) -> None:
+def test_only_a_fault_of_its_target_in_its_time_explains_an_error(
+    said: list[Complaint], faults: list[Injected], count: int
+) -> None:
     assert len(unexplained(said, [OWN], faults)) == count
 
 
 def test_what_needs_no_fault_is_counted_too() -> None:
     entry = Allowed(re.compile("known"), "why", most=2)
-    assert unexplained([Complaint(A, "known 1"), Complaint(A, "known 2"), Complaint(B, "known")], [entry], []) == []
-    assert unexplained([Complaint(A, f"known {number}") for number in range(4)], [entry], []) == [f"{A}: known 2 (2 times)"]
+    assert (
+        unexplained(
+            [Complaint(A, "known 1"), Complaint(A, "known 2"), Complaint(B, "known")], [entry], []
+        )
+        == []
+    )
+    assert unexplained([Complaint(A, f"known {number}") for number in range(4)], [entry], []) == [
+        f"{A}: known 2 (2 times)"
+    ]
 
 
 EXIT = Complaint(A, json.dumps({"level": "error", "exit_code": 3, "event": "stopped"}), 15_000)
@@ -78,7 +102,10 @@ EXIT = Complaint(A, json.dumps({"level": "error", "exit_code": 3, "event": "stop
 
 def test_who_is_fenced_was_replaced() -> None:
     assert unexplained([EXIT], ALLOWED, [fault(Kind.ZOMBIE)]) == []
-    assert len(unexplained([EXIT], ALLOWED, [fault(kind) for kind in Kind if kind is not Kind.ZOMBIE])) == 1
+    assert (
+        len(unexplained([EXIT], ALLOWED, [fault(kind) for kind in Kind if kind is not Kind.ZOMBIE]))
+        == 1
+    )
     assert len(unexplained([EXIT], ALLOWED, [fault(Kind.ZOMBIE, "ingestion/b")])) == 1
     assert len(unexplained([EXIT, EXIT], ALLOWED, [fault(Kind.ZOMBIE)])) == 1
 
@@ -89,7 +116,9 @@ def test_the_allow_list_is_short_and_says_why() -> None:
     assert sum(not entry.needs_fault() for entry in ALLOWED) == 1
     everything = [fault(kind) for kind in Kind]
     for text in (
-        json.dumps({"event": "stopped", "level": "error", "exit_code": 1, "error": "KeyError: 'x'"}),
+        json.dumps(
+            {"event": "stopped", "level": "error", "exit_code": 1, "error": "KeyError: 'x'"}
+        ),
         json.dumps({"event": "alarm", "level": "error", "kind": "digest_mismatch"}),
         "Traceback",
     ):
@@ -125,7 +154,9 @@ def test_the_allow_list_is_short_and_says_why() -> None:
         "no fault",
     ],
 )
-def test_a_process_ends_no_more_often_than_faults_explain(ended: list[tuple[str, int]], faults: list[Injected], count: int) -> None:
+def test_a_process_ends_no_more_often_than_faults_explain(
+    ended: list[tuple[str, int]], faults: list[Injected], count: int
+) -> None:
     assert len(needless_ends([Ended(*each) for each in ended], faults)) == count
 
 
@@ -133,22 +164,46 @@ def test_every_end_is_seen_once() -> None:
     seen = EndsSeen()
 
     def look(now_ms: int, restarts: int, state: str) -> list[int]:
-        row = ProcessRow("ingestion", "a", 7 if state in {"running", "starting"} else None, restarts=restarts, state=state)
+        row = ProcessRow(
+            "ingestion",
+            "a",
+            7 if state in {"running", "starting"} else None,
+            restarts=restarts,
+            state=state,
+        )
         seen.look([row], now_ms)
         return [end.at_ms for end in seen.ended]
 
     assert look(1, 0, "starting") == look(2, 0, "running") == []
-    assert look(3, 0, "restarting") == look(4, 0, "restarting") == look(5, 1, "starting") == look(6, 1, "running") == [3]
+    assert (
+        look(3, 0, "restarting")
+        == look(4, 0, "restarting")
+        == look(5, 1, "starting")
+        == look(6, 1, "running")
+        == [3]
+    )
     assert look(7, 3, "starting") == [3, 7, 7], "two, since it was looked at"
     assert look(8, 3, "failed") == [3, 7, 7, 8]
     seen.look([ProcessRow("kafka", "kafka", None, restarts=1, state="restarting")], 9)
     seen.look([ProcessRow("kafka", "kafka", 8, restarts=1, state="running")], 10)
-    assert [end for end in seen.ended if end.target == BROKER] == [Ended(BROKER, 9)], "a server counts when it is started"
+    assert [end for end in seen.ended if end.target == BROKER] == [Ended(BROKER, 9)], (
+        "a server counts when it is started"
+    )
     seen.ended.pop()
     assert look(11, 3, "stopped") == [3, 7, 7, 8], "the orderly end of the run is none"
 
 
 def test_a_budget_is_used_by_the_ends_that_need_it() -> None:
-    faults = [fault(Kind.KILL, ended_ms=11_000), fault(Kind.KILL, begun_ms=60_000, ended_ms=60_000, number=1)]
+    faults = [
+        fault(Kind.KILL, ended_ms=11_000),
+        fault(Kind.KILL, begun_ms=60_000, ended_ms=60_000, number=1),
+    ]
     assert needless_ends([Ended("ingestion/a", 61_000), Ended("ingestion/a", 62_000)], faults) == []
-    assert len(needless_ends([Ended("ingestion/a", at_ms) for at_ms in (61_000, 62_000, 63_000)], faults)) == 1
+    assert (
+        len(
+            needless_ends(
+                [Ended("ingestion/a", at_ms) for at_ms in (61_000, 62_000, 63_000)], faults
+            )
+        )
+        == 1
+    )

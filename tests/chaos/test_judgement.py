@@ -11,17 +11,40 @@ from chaos import judgement
 from chaos.judgement import Digest, Injected, Made, Recovery, Seen, Waits
 from chaos.schedule import BROKER, REDIS, Kind
 from examples.toll_road.live import Delay
-from examples.toll_road.live_checker import BOUNDARY, INSERTION, REC_DONE, TENTATIVE, UNDO, LiveRecord
+from examples.toll_road.live_checker import (
+    BOUNDARY,
+    INSERTION,
+    REC_DONE,
+    TENTATIVE,
+    UNDO,
+    LiveRecord,
+)
 from examples.toll_road.story import LiveTopic
 from examples.toll_road.tentative import Road
 from examples.toll_road.traffic import COLUMNS
 from harness.boundary_logs import record, started
 
-TARGETS = ("kafka/kafka", "redis/redis", "ingestion/a", "processing/s.0", "processing/s.1", "processing/t.0", "delivery/o")
+TARGETS = (
+    "kafka/kafka",
+    "redis/redis",
+    "ingestion/a",
+    "processing/s.0",
+    "processing/s.1",
+    "processing/t.0",
+    "delivery/o",
+)
 
 
 def test_a_wait_ends_with_the_first_result_that_is_about_a_later_time() -> None:
-    waits = Waits([Seen(1_000, 1_500), Seen(2_000, 2_500), Seen(3_000, 9_000), Seen(4_000, 8_000), Seen(5_000, 9_500)])
+    waits = Waits(
+        [
+            Seen(1_000, 1_500),
+            Seen(2_000, 2_500),
+            Seen(3_000, 9_000),
+            Seen(4_000, 8_000),
+            Seen(5_000, 9_500),
+        ]
+    )
     assert waits.after(0) == 1_500
     assert waits.after(1_000) == 1_500, "a result about the very moment does not count"
     assert waits.after(2_100) == 5_900, "what came first, whatever its time"
@@ -32,7 +55,9 @@ def test_a_wait_ends_with_the_first_result_that_is_about_a_later_time() -> None:
     assert waits.usual(4_950, 5_150) == [4_550]
 
 
-def injected(number: int, begun_ms: int, ended_ms: int, kind: Kind = Kind.PAUSE, target: str = "ingestion/a") -> Injected:
+def injected(
+    number: int, begun_ms: int, ended_ms: int, kind: Kind = Kind.PAUSE, target: str = "ingestion/a"
+) -> Injected:
     return Injected(number, kind, target, begun_ms, ended_ms)
 
 
@@ -41,7 +66,10 @@ def test_a_recovery_counts_from_the_begin_and_from_the_end_of_a_fault() -> None:
         Seen(time, 30_000) for time in range(10_000, 29_000, 1_000)
     ]
     results += [Seen(time, time + 500) for time in range(30_000, 60_000, 1_000)]
-    masked, late, last = judgement.recoveries([injected(0, 2_100, 4_100), injected(1, 9_500, 28_100), injected(2, 59_000, 59_001)], results)
+    masked, late, last = judgement.recoveries(
+        [injected(0, 2_100, 4_100), injected(1, 9_500, 28_100), injected(2, 59_000, 59_001)],
+        results,
+    )
     assert (masked.during_ms, masked.after_ms, masked.is_disturbed) == (1_400, 1_400, False)
     assert (late.during_ms, late.after_ms, late.is_disturbed) == (20_500, 2_400, False)
     assert (last.during_ms, last.after_ms) == (None, None)
@@ -55,7 +83,9 @@ def test_a_recovery_counts_from_the_begin_and_from_the_end_of_a_fault() -> None:
         (injected(0, 2_000, 4_000), injected(1, 8_000, 9_000), [False, False]),
     ],
 )
-def test_a_fault_that_meets_another_says_nothing_about_its_own_recovery(one: Injected, other: Injected, disturbed: list[bool]) -> None:
+def test_a_fault_that_meets_another_says_nothing_about_its_own_recovery(
+    one: Injected, other: Injected, disturbed: list[bool]
+) -> None:
     results = [Seen(time, time + 500) for time in range(1_000, 20_000, 1_000)]
     assert [each.is_disturbed for each in judgement.recoveries([one, other], results)] == disturbed
 
@@ -74,9 +104,16 @@ def test_goals() -> None:
 
 @pytest.mark.parametrize(
     ("usual_ms", "stolen", "says"),
-    [([9_000], 0.1, ""), ([], 0.0, "nothing came"), ([1_000, 12_001], 0.0, "a result took 12.0 s"), ([1_000], 0.5, "50% of the time")],
+    [
+        ([9_000], 0.1, ""),
+        ([], 0.0, "nothing came"),
+        ([1_000, 12_001], 0.0, "a result took 12.0 s"),
+        ([1_000], 0.5, "50% of the time"),
+    ],
 )
-def test_times_are_judged_where_the_machine_lets_them(usual_ms: list[int], stolen: float, says: str) -> None:
+def test_times_are_judged_where_the_machine_lets_them(
+    usual_ms: list[int], stolen: float, says: str
+) -> None:
     found = judgement.too_slow(usual_ms, stolen)
     assert (says in found) if says else not found
 
@@ -110,7 +147,9 @@ def test_a_recovery_that_takes_too_long_is_found(found: Recovery, count: int) ->
         (injected(0, 60_000, 60_000, Kind.BROKER_KILL, BROKER), False, 1),
     ],
 )
-def test_a_late_live_result_is_found_where_the_bound_covers_the_fault(fault: Injected, disturbed: bool, count: int) -> None:
+def test_a_late_live_result_is_found_where_the_bound_covers_the_fault(
+    fault: Injected, disturbed: bool, count: int
+) -> None:
     late = [Delay(1_000, 9_000), Delay(5_000, 6_000), Delay(12_000, 16_000), Delay(14_000, 18_001)]
     found = [Recovery(fault, 1_000, 1_000, disturbed)]
     assert len(judgement.late_on_live(late, found, TARGETS, (4_000, 10_000), 3_000)) == count
@@ -123,7 +162,9 @@ def test_at_least_four_in_five_of_the_planned_faults_must_happen() -> None:
 
 def test_what_was_half_done_disturbs_too() -> None:
     results = [Seen(time, time + 500) for time in range(1_000, 20_000, 1_000)]
-    (found,) = judgement.recoveries([injected(0, 2_000, 4_000)], results, [injected(1, 3_000, 3_000)])
+    (found,) = judgement.recoveries(
+        [injected(0, 2_000, 4_000)], results, [injected(1, 3_000, 3_000)]
+    )
     assert found.is_disturbed
 
 
@@ -137,7 +178,9 @@ def two_replicas() -> list[LogEntry]:
     for epoch, replica in ((0, "0"), (1, "1")):
         parts = (part(1, 2, 7, f"a{replica}"), part(1, 1, 2**64 - 1, f"b{replica}"))
         logs.append(record(epoch, 0, 2, parts, replica=replica, timeline=replica))
-        logs.append(record(epoch, 1, 3, (part(3, 5, 9, f"c{replica}"),), replica=replica, timeline=replica))
+        logs.append(
+            record(epoch, 1, 3, (part(3, 5, 9, f"c{replica}"),), replica=replica, timeline=replica)
+        )
     return logs
 
 
@@ -167,7 +210,9 @@ def test_a_replica_that_did_not_catch_up_is_found() -> None:
 def test_a_bucket_that_only_one_replica_has_is_found_unless_the_other_took_it_over() -> None:
     entries = two_replicas()
     entries[-2] = record(1, 0, 2, (), replica="1", timeline="1")
-    assert judgement.compare_digests("s", made(entries)) == ["s: replica 1 has no rows in 1 buckets where its peer has some, such as 1"]
+    assert judgement.compare_digests("s", made(entries)) == [
+        "s: replica 1 has no rows in 1 buckets where its peer has some, such as 1"
+    ]
     entries[-2] = record(1, 0, 2, (), replica="1", timeline="1", base=2, prev=None)
     assert made(entries)["1"].failed_over == [(1, 2)]
     assert judgement.compare_digests("s", made(entries)) == []
@@ -185,30 +230,54 @@ def test_repetitions_are_counted() -> None:
 
 
 def test_faults_are_counted_and_grouped_in_the_order_of_the_kinds() -> None:
-    faults = [injected(0, 1, 1, Kind.ZOMBIE), injected(1, 2, 2, Kind.KILL), injected(2, 3, 3, Kind.KILL, "delivery/o")]
+    faults = [
+        injected(0, 1, 1, Kind.ZOMBIE),
+        injected(1, 2, 2, Kind.KILL),
+        injected(2, 3, 3, Kind.KILL, "delivery/o"),
+    ]
     assert judgement.by_kind(faults) == {"kill": 2, "zombie": 1}
     groups = judgement.grouped(judgement.recoveries(faults, []))
-    assert list(groups) == [(Kind.KILL, "delivery"), (Kind.KILL, "ingestion"), (Kind.ZOMBIE, "ingestion")]
+    assert list(groups) == [
+        (Kind.KILL, "delivery"),
+        (Kind.KILL, "ingestion"),
+        (Kind.ZOMBIE, "ingestion"),
+    ]
 
 
 ROWS = [(1_000 * window + 700, 5, 30, xway, 1, 0, 3, 0) for window in range(3) for xway in (0, 1)]
-ROAD = Road(pl.DataFrame(ROWS, schema=list(COLUMNS), orient="row"), ("a", "b"), 500, 1_000, 20, 40, 1)
+ROAD = Road(
+    pl.DataFrame(ROWS, schema=list(COLUMNS), orient="row"), ("a", "b"), 500, 1_000, 20, 40, 1
+)
 """Results of two expressways in buckets 2, 4 and 6."""
 
 
-def results(kind: str, bucket: int, xways: tuple[int, ...] = (0, 1), missing: tuple[str, ...] = ("b",)) -> list[LiveRecord]:
+def results(
+    kind: str, bucket: int, xways: tuple[int, ...] = (0, 1), missing: tuple[str, ...] = ("b",)
+) -> list[LiveRecord]:
     branch, named = ((1, 1), missing) if kind == TENTATIVE else (None, ())
-    return [LiveRecord(0, 0, kind, (bucket, place), branch, ROAD.answer[bucket][xway], missing=named) for place, xway in enumerate(xways)]
+    return [
+        LiveRecord(0, 0, kind, (bucket, place), branch, ROAD.answer[bucket][xway], missing=named)
+        for place, xway in enumerate(xways)
+    ]
 
 
 def boundary(sequence: int, stable: int, shown: int = 0) -> LiveRecord:
-    return LiveRecord(0, 0, BOUNDARY, stable=stable, stable_ms=500 * stable, shown=shown, sequence=sequence)
+    return LiveRecord(
+        0, 0, BOUNDARY, stable=stable, stable_ms=500 * stable, shown=shown, sequence=sequence
+    )
 
 
 UNDONE, CORRECTED = LiveRecord(0, 0, UNDO, (2, 1)), LiveRecord(0, 0, REC_DONE)
 BEGIN = [*results(INSERTION, 2), boundary(1, 2)]
 SHOWN = [*results(TENTATIVE, 4, (0,)), boundary(2, 2, 4)]
-MADE_GOOD = [UNDONE, *results(INSERTION, 4), CORRECTED, boundary(3, 4), *results(INSERTION, 6), boundary(4, 6)]
+MADE_GOOD = [
+    UNDONE,
+    *results(INSERTION, 4),
+    CORRECTED,
+    boundary(3, 4),
+    *results(INSERTION, 6),
+    boundary(4, 6),
+]
 SILENCE = [LiveRecord(0, 0, BOUNDARY, stable=6, stable_ms=3_000, shown=8, sequence=5)]
 """One failure; then the traffic ends, at 3 000 ms, which looks like another."""
 
@@ -234,8 +303,14 @@ def test_a_bucket_may_be_empty_only_where_the_log_says_that_all_was_missing() ->
     ("records", "says"),
     [
         ([*BEGIN, *SHOWN, UNDONE, UNDONE, *MADE_GOOD[1:]], "undo in 2 of 1 partitions"),
-        ([*BEGIN, *results(TENTATIVE, 4, (0,), ()), boundary(2, 2, 4), *MADE_GOOD], "none of its reports left out"),
-        ([*BEGIN, *SHOWN, *MADE_GOOD[:3], *MADE_GOOD[4:]], "at the end buckets [] are tentative, shown up to 4"),
+        (
+            [*BEGIN, *results(TENTATIVE, 4, (0,), ()), boundary(2, 2, 4), *MADE_GOOD],
+            "none of its reports left out",
+        ),
+        (
+            [*BEGIN, *SHOWN, *MADE_GOOD[:3], *MADE_GOOD[4:]],
+            "at the end buckets [] are tentative, shown up to 4",
+        ),
         ([*BEGIN, *SHOWN, *MADE_GOOD[:-3]], "at the end bucket 6 is []"),
         ([*BEGIN, *SHOWN, *MADE_GOOD, UNDONE], "after the last boundary"),
     ],
@@ -247,7 +322,27 @@ def test_a_broken_promise_of_a_live_topic_is_found(records: list[LiveRecord], sa
 
 def test_what_was_missing_of_a_bucket_stands_in_the_log() -> None:
     def branch(base: int | None, closed: int, *missing: str) -> LogEntry:
-        return BoundaryRecord("0", 1, BatchId("b", closed), None, closed, (), base, BoundaryKind.TENTATIVE, (1, 1), missing)
+        return BoundaryRecord(
+            "0",
+            1,
+            BatchId("b", closed),
+            None,
+            closed,
+            (),
+            base,
+            BoundaryKind.TENTATIVE,
+            (1, 1),
+            missing,
+        )
 
-    missing_of = judgement.missing_by_bucket([started("0"), branch(3, 5, "a"), branch(None, 7, "b"), branch(4, 5, "c")])
-    assert [set(missing_of(bucket)) for bucket in range(3, 9)] == [set(), {"a"}, {"a", "c"}, {"b"}, {"b"}, set()]
+    missing_of = judgement.missing_by_bucket(
+        [started("0"), branch(3, 5, "a"), branch(None, 7, "b"), branch(4, 5, "c")]
+    )
+    assert [set(missing_of(bucket)) for bucket in range(3, 9)] == [
+        set(),
+        {"a"},
+        {"a", "c"},
+        {"b"},
+        {"b"},
+        set(),
+    ]

@@ -1,4 +1,6 @@
-"""The order in which a nemesis works, and what it refuses to do; what it does to real processes is seen in `make chaos` and tests of the drills."""
+"""The order in which a nemesis works, and what it refuses to do; what it does to real
+processes is seen in `make chaos` and tests of the drills.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from chaos.schedule import Fault, Kind
 class _Recording(Nemesis):
     """Notes what it would do."""
 
-    def __init__(self, folder: Path, faults: list[Fault], gone: str = "", until_s: float = 60.0) -> None:
+    def __init__(
+        self, folder: Path, faults: list[Fault], gone: str = "", until_s: float = 60.0
+    ) -> None:
         super().__init__(folder, faults, folder / "faults.jsonl", lambda _: None, until_s)
         self.done: list[tuple[str, object]] = []
         self._gone = gone
@@ -42,7 +46,9 @@ class _Recording(Nemesis):
         self.done.append((target, "runs"))
 
 
-def test_faults_begin_in_their_order_last_as_long_as_planned_and_are_written_down(tmp_path: Path) -> None:
+def test_faults_begin_in_their_order_last_as_long_as_planned_and_are_written_down(
+    tmp_path: Path,
+) -> None:
     faults = [
         Fault(0, 0, Kind.CUT_TO, "a/a", 100),
         Fault(1, 50, Kind.PAUSE, "b/b", 200),
@@ -53,18 +59,31 @@ def test_faults_begin_in_their_order_last_as_long_as_planned_and_are_written_dow
     nemesis.run()
     assert nemesis.error is None
     assert [done for done in nemesis.done if done[0] == "a/a"] == [
-        ("a/a", Cut(Direction.TO)), ("a/a", "heal"), ("a/a", Cut(delay_ms=7)), ("a/a", "heal"),
-    ]  # fmt: skip
-    assert [done for done in nemesis.done if done[0] != "a/a"] == [("b/b", "runs"), ("b/b", "resume"), ("c/c", "runs")]
+        ("a/a", Cut(Direction.TO)),
+        ("a/a", "heal"),
+        ("a/a", Cut(delay_ms=7)),
+        ("a/a", "heal"),
+    ]
+    assert [done for done in nemesis.done if done[0] != "a/a"] == [
+        ("b/b", "runs"),
+        ("b/b", "resume"),
+        ("c/c", "runs"),
+    ]
     assert sorted(fault.number for fault in nemesis.injected) == [0, 1, 2, 3]
-    assert all(fault.ended_ms - fault.begun_ms >= faults[fault.number].for_ms for fault in nemesis.injected), "however late it began"
+    assert all(
+        fault.ended_ms - fault.begun_ms >= faults[fault.number].for_ms for fault in nemesis.injected
+    ), "however late it began"
     journal = [json.loads(line) for line in (tmp_path / "faults.jsonl").read_text().splitlines()]
     assert [entry["number"] for entry in journal if entry["what"] == "begins"] == [0, 1, 2, 3]
     assert sorted(entry["number"] for entry in journal if entry["what"] == "ends") == [0, 1, 2]
 
 
 def test_what_is_not_there_is_left_out_and_the_rest_goes_on(tmp_path: Path) -> None:
-    nemesis = _Recording(tmp_path, [Fault(0, 0, Kind.PAUSE, "gone/gone", 5), Fault(1, 1, Kind.KILL, "c/c")], gone="gone/gone")
+    nemesis = _Recording(
+        tmp_path,
+        [Fault(0, 0, Kind.PAUSE, "gone/gone", 5), Fault(1, 1, Kind.KILL, "c/c")],
+        gone="gone/gone",
+    )
     nemesis.run()
     assert [fault.number for fault in nemesis.left_out] == [0]
     assert [fault.number for fault in nemesis.injected] == [1]
@@ -73,7 +92,9 @@ def test_what_is_not_there_is_left_out_and_the_rest_goes_on(tmp_path: Path) -> N
 
 
 def test_what_would_begin_after_the_time_is_left_out(tmp_path: Path) -> None:
-    nemesis = _Recording(tmp_path, [Fault(0, 0, Kind.KILL, "c/c"), Fault(1, 50, Kind.KILL, "c/c")], until_s=0.04)
+    nemesis = _Recording(
+        tmp_path, [Fault(0, 0, Kind.KILL, "c/c"), Fault(1, 50, Kind.KILL, "c/c")], until_s=0.04
+    )
     nemesis.run()
     assert [fault.number for fault in nemesis.left_out] == [1]
 
@@ -96,7 +117,10 @@ class _OfOneReplica(Nemesis):
 
 def test_the_last_disk_is_not_lost(tmp_path: Path) -> None:
     nemesis = _OfOneReplica(tmp_path, [], tmp_path / "faults.jsonl", lambda _: None, 60.0)
-    own, peer, other = (tmp_path / "processing" / name / "checkpoints" / "l" / "commits" for name in ("s.0", "s.1", "t.0"))
+    own, peer, other = (
+        tmp_path / "processing" / name / "checkpoints" / "l" / "commits"
+        for name in ("s.0", "s.1", "t.0")
+    )
     for folder in (own, peer, other):
         folder.mkdir(parents=True)
     for folder in (own, other):
@@ -120,7 +144,10 @@ class _Zombies(_Recording):
         self._script, self._is_ready, self._log = script, is_ready, folder / "copy.log"
 
     def _replace(self, fault: Fault) -> None:
-        self._copies[0] = (fault.target, ChildProcess([sys.executable, "-c", self._script], self._log))
+        self._copies[0] = (
+            fault.target,
+            ChildProcess([sys.executable, "-c", self._script], self._log),
+        )
 
     def _await_copy(self, fault: Fault) -> bool:
         if self._is_ready:
@@ -139,7 +166,9 @@ class _Zombies(_Recording):
     ],
     ids=["fenced", "ended otherwise", "ended before it was ready", "died at start"],
 )
-def test_only_a_second_copy_that_took_over_can_be_fenced(tmp_path: Path, script: str, is_ready: bool, broken: str, counts: bool) -> None:
+def test_only_a_second_copy_that_took_over_can_be_fenced(
+    tmp_path: Path, script: str, is_ready: bool, broken: str, counts: bool
+) -> None:
     nemesis = _Zombies(tmp_path, script, is_ready=is_ready)
     nemesis.run()
     nemesis.await_copies()

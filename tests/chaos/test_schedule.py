@@ -10,20 +10,35 @@ from chaos import schedule
 from chaos.schedule import LENGTHS_S, LONGEST_SHARE, Kind, draw, has_peer, service_of, targets_of
 
 TARGETS = (
-    "kafka/kafka", "redis/redis", "proxy/proxy", "ingestion/reports_0", "ingestion/reports_1", "processing/statistics.0",
-    "processing/statistics.1", "processing/tolls.0", "delivery/tolls", "consistency_manager/toll-road",
-)  # fmt: skip
+    "kafka/kafka",
+    "redis/redis",
+    "proxy/proxy",
+    "ingestion/reports_0",
+    "ingestion/reports_1",
+    "processing/statistics.0",
+    "processing/statistics.1",
+    "processing/tolls.0",
+    "delivery/tolls",
+    "consistency_manager/toll-road",
+)
 SEEDS = range(200)
 
 
 def test_the_same_seed_draws_the_same_faults_and_another_seed_others() -> None:
-    assert [draw(seed, 300, TARGETS) for seed in SEEDS] == [draw(seed, 300, TARGETS) for seed in SEEDS]
+    assert [draw(seed, 300, TARGETS) for seed in SEEDS] == [
+        draw(seed, 300, TARGETS) for seed in SEEDS
+    ]
     assert len({draw(seed, 300, TARGETS) for seed in SEEDS}) == len(SEEDS)
 
 
 def test_the_faults_of_a_seed_are_known() -> None:
-    """A seed that failed must mean the same faults tomorrow: whoever changes the drawing changes this line, and knows it."""
-    first = [(str(fault.kind), fault.target, fault.at_ms, fault.for_ms) for fault in draw(7, 120, TARGETS)[:3]]
+    """A seed that failed must mean the same faults tomorrow: whoever changes the drawing
+    changes this line, and knows it.
+    """
+    first = [
+        (str(fault.kind), fault.target, fault.at_ms, fault.for_ms)
+        for fault in draw(7, 120, TARGETS)[:3]
+    ]
     assert first == [
         ("cut", "consistency_manager/toll-road", 647, 3000),
         ("redis-kill", "redis/redis", 14389, 0),
@@ -52,7 +67,9 @@ def test_all_are_undone_when_the_run_ends_and_none_takes_most_of_it(seconds: int
 def test_every_length_every_target_company_and_haste_appear() -> None:
     faults = [draw(seed, 600, TARGETS) for seed in SEEDS]
     every = [fault for run in faults for fault in run]
-    assert {(fault.kind, fault.for_ms // 1_000) for fault in every} == {(kind, s) for kind in Kind for s in LENGTHS_S.get(kind, (0,))}
+    assert {(fault.kind, fault.for_ms // 1_000) for fault in every} == {
+        (kind, s) for kind in Kind for s in LENGTHS_S.get(kind, (0,))
+    }
     assert {fault.target for fault in every if fault.kind is Kind.KILL} == {
         each for each in TARGETS if service_of(each) not in schedule._SERVERS
     }
@@ -69,11 +86,17 @@ def test_every_length_every_target_company_and_haste_appear() -> None:
 def test_with_a_rest_none_meets_another(seed: int) -> None:
     faults = draw(seed, 600, TARGETS, rest_s=40)
     assert len(faults) >= 600 // (40 + 2 + max(map(max, LENGTHS_S.values())))
-    assert {40_000 <= other.at_ms - one.end_ms <= 42_000 for one, other in itertools.pairwise(faults)} == {True}
+    assert {
+        40_000 <= other.at_ms - one.end_ms <= 42_000 for one, other in itertools.pairwise(faults)
+    } == {True}
 
 
 def test_the_bigger_services_are_not_hit_more_often() -> None:
-    hits = [service_of(fault.target) for seed in SEEDS for fault in draw(seed, 600, TARGETS, [Kind.PAUSE])]
+    hits = [
+        service_of(fault.target)
+        for seed in SEEDS
+        for fault in draw(seed, 600, TARGETS, [Kind.PAUSE])
+    ]
     shares = {service: hits.count(service) / len(hits) for service in set(hits)}
     assert len(shares) == 4
     assert min(shares.values()) > 0.2

@@ -1,1 +1,3 @@
-"""What must be true of a run, as pure functions over what was recorded of it. They know neither simulation nor broker."""
+"""What must be true of a run, as pure functions over what was recorded of it. They know
+neither simulation nor broker.
+"""

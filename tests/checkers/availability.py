@@ -1,4 +1,6 @@
-"""How late new results may come while something is missing (docs/concepts.md): the promise that ``max_delay`` is."""
+"""How late new results may come while something is missing (docs/concepts.md): the promise
+that ``max_delay`` is.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,11 @@ from collections.abc import Iterable, Mapping
 
 
 def signs(arrivals: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """(time, bucket) of every input record, as its topic got it -> when it became known that the input is past each bucket's predecessor.
+    """(time, bucket) of every input record, as its topic got it -> when it became known that the
+    input is past each bucket's predecessor.
 
-    A record of bucket b is a sign for every bucket up to b. Only buckets that records are in are named.
+    A record of bucket b is a sign for every bucket up to b. Only buckets that records are in are
+    named.
     """
     ordered = sorted(arrivals)
     found: dict[int, int] = {}
@@ -18,12 +22,15 @@ def signs(arrivals: Iterable[tuple[int, int]]) -> dict[int, int]:
     return found
 
 
-def check(signs_ms: Mapping[int, int], shown: list[tuple[int, int]], bound_ms: int, until_ms: int) -> list[str]:
+def check(
+    signs_ms: Mapping[int, int], shown: list[tuple[int, int]], bound_ms: int, until_ms: int
+) -> list[str]:
     """What came too late, in words.
 
     Args:
         signs_ms: Of each bucket with data.
-        shown: (time, last bucket that the live topic covers, stable or tentative), ascending in both.
+        shown: (time, last bucket that the live topic covers, stable or tentative), ascending in
+            both.
         bound_ms: How long after its sign a bucket must be covered.
         until_ms: Buckets whose bound ends later are not judged.
     """
@@ -36,39 +43,59 @@ def check(signs_ms: Mapping[int, int], shown: list[tuple[int, int]], bound_ms: i
         index = bisect_left(covered, bucket)
         at_ms = shown[index][0] if index < len(shown) else None
         if at_ms is None or at_ms > deadline_ms:
-            wrong.append(f"live: bucket {bucket}, first sign at {sign_ms} ms, shown at {at_ms} ms, allowed until {deadline_ms} ms")
+            wrong.append(
+                f"live: bucket {bucket}, first sign at {sign_ms} ms, shown at {at_ms} ms, allowed"
+                f" until {deadline_ms} ms"
+            )
     return wrong
 
 
 def check_later(
-    signs_ms: Mapping[int, int], shown: list[tuple[int, int]], failing: list[tuple[int, bool]], bound_ms: int, until_ms: int
+    signs_ms: Mapping[int, int],
+    shown: list[tuple[int, int]],
+    failing: list[tuple[int, bool]],
+    bound_ms: int,
+    until_ms: int,
 ) -> list[str]:
-    """What came too late although the stages had gone on without input before: then no bucket gets the long wait any more (policy process).
+    """What came too late although the stages had gone on without input before: then no bucket gets
+    the long wait any more (policy process).
 
     Args:
         signs_ms, shown: As in ``check``.
         failing: (time, whether the topic is in a failure from then on), ascending.
-        bound_ms: How long after its sign a bucket must be covered that had its sign in a failure which goes on for as long.
+        bound_ms: How long after its sign a bucket must be covered that had its sign in a failure
+            which goes on for as long.
         until_ms: Buckets whose bound ends later are not judged.
     """
     wrong = []
     covered, times = [bucket for _, bucket in shown], [at_ms for at_ms, _ in failing]
     for bucket, sign_ms in sorted(signs_ms.items()):
         deadline_ms = sign_ms + bound_ms
-        states = failing[max(0, bisect_right(times, sign_ms) - 1) : bisect_right(times, deadline_ms)]
-        if deadline_ms > until_ms or not states or states[0][0] > sign_ms or not all(state for _, state in states):
+        states = failing[
+            max(0, bisect_right(times, sign_ms) - 1) : bisect_right(times, deadline_ms)
+        ]
+        if (
+            deadline_ms > until_ms
+            or not states
+            or states[0][0] > sign_ms
+            or not all(state for _, state in states)
+        ):
             continue
         index = bisect_left(covered, bucket)
         at_ms = shown[index][0] if index < len(shown) else None
         if at_ms is None or at_ms > deadline_ms:
             wrong.append(
-                f"live: bucket {bucket}, first sign in a failure at {sign_ms} ms, shown at {at_ms} ms, allowed until {deadline_ms} ms"
+                f"live: bucket {bucket}, first sign in a failure at {sign_ms} ms, shown at {at_ms}"
+                f" ms, allowed until {deadline_ms} ms"
             )
     return wrong
 
 
 def check_said(
-    said: Iterable[tuple[int, str, int]], complete: Mapping[str, list[tuple[int, int]]], reads: Mapping[str, Iterable[str]], within_ms: int
+    said: Iterable[tuple[int, str, int]],
+    complete: Mapping[str, list[tuple[int, int]]],
+    reads: Mapping[str, Iterable[str]],
+    within_ms: int,
 ) -> list[str]:
     """Who says STABLE gives results in time: what was complete ``within_ms`` before was run.
 
@@ -82,7 +109,10 @@ def check_said(
     for at_ms, stage, bucket in said:
         upto = min(_closed(complete[stream], at_ms - within_ms) for stream in reads[stage])
         if bucket < upto:
-            wrong.append(f"{stage}: says at {at_ms} ms that it is stable, has run {bucket}, and {upto} was complete {within_ms} ms before")
+            wrong.append(
+                f"{stage}: says at {at_ms} ms that it is stable, has run {bucket}, and {upto} was"
+                f" complete {within_ms} ms before"
+            )
     return wrong
 
 
@@ -91,10 +121,14 @@ def _closed(closed: list[tuple[int, int]], at_ms: int) -> int:
     return closed[index - 1][1] if index else 0
 
 
-def check_correction_order(corrects: Iterable[tuple[int, str, str, bool]], within_ms: int) -> list[str]:
-    """No two replicas of a stage correct at full speed together, for longer than they take to hear of each other.
+def check_correction_order(
+    corrects: Iterable[tuple[int, str, str, bool]], within_ms: int
+) -> list[str]:
+    """No two replicas of a stage correct at full speed together, for longer than they take to hear
+    of each other.
 
-    ``corrects``: (time, stage, replica, whether it corrects from then on), ascending. ``within_ms``: what they take.
+    ``corrects``: (time, stage, replica, whether it corrects from then on), ascending.
+        ``within_ms``: what they take.
     """
     at_it: dict[str, set[str]] = {}
     since: dict[str, int] = {}
@@ -102,7 +136,10 @@ def check_correction_order(corrects: Iterable[tuple[int, str, str, bool]], withi
     for at_ms, stage, replica, does in corrects:
         mine = at_it.setdefault(stage, set())
         if len(mine) > 1 and at_ms - since[stage] > within_ms:
-            wrong.append(f"{stage}: replicas {sorted(mine)} correct together from {since[stage]} to {at_ms} ms")
+            wrong.append(
+                f"{stage}: replicas {sorted(mine)} correct together from {since[stage]} to"
+                f" {at_ms} ms"
+            )
         before = len(mine)
         (mine.add if does else mine.discard)(replica)
         if before <= 1:

@@ -1,4 +1,6 @@
-"""Every record that a source was given ends in exactly one place: once in the stream, or in the dead letters with its reason."""
+"""Every record that a source was given ends in exactly one place: once in the stream, or in
+the dead letters with its reason.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,23 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 
-def check(name: str, given: Mapping[int, bool], in_stream: Iterable[int], dead: Collection[int], *, only_good: bool = True) -> list[str]:
+def check(
+    name: str,
+    given: Mapping[int, bool],
+    in_stream: Iterable[int],
+    dead: Collection[int],
+    *,
+    only_good: bool = True,
+) -> list[str]:
     """What is wrong, in words.
 
     Args:
         name: Of the source.
-        given: Number of every record, and whether it is a good one, which belongs into the stream; one that is late is not.
+        given: Number of every record, and whether it is a good one, which belongs into the stream;
+            one that is late is not.
         in_stream: Numbers of the records that the stream's closed buckets hold.
-        dead: Numbers of the records that are dead letters; twice is once (at least once is the promise).
+        dead: Numbers of the records that are dead letters; twice is once (at least once is the
+            promise).
         only_good: Bad records must not be in the stream.
     """
     wrong: list[str] = []

@@ -18,13 +18,17 @@ class Delivered(NamedTuple):
     row: Row
 
 
-def check(delivered: Sequence[Delivered], answer: Mapping[int, Sequence[Row]], *, is_ordered: bool) -> list[str]:
+def check(
+    delivered: Sequence[Delivered], answer: Mapping[int, Sequence[Row]], *, is_ordered: bool
+) -> list[str]:
     """What is wrong with ``delivered``, in words; empty: nothing.
 
     Args:
         delivered: In log order within each partition.
-        answer: The rows of every bucket that must be there, in canonical order; buckets without rows may be left out.
-        is_ordered: Ids must ascend in each partition. Not after a torn transaction, whose gaps are filled later.
+        answer: The rows of every bucket that must be there, in canonical order; buckets without
+            rows may be left out.
+        is_ordered: Ids must ascend in each partition. Not after a torn transaction, whose gaps are
+            filled later.
     """
     wrong: list[str] = []
     seen: dict[tuple[int, int], Delivered] = {}
@@ -33,7 +37,9 @@ def check(delivered: Sequence[Delivered], answer: Mapping[int, Sequence[Row]], *
         ident = (each.bucket, each.position)
         name = f"{each.bucket}.{each.position} at {each.partition}:{each.offset}"
         if ident in seen:
-            wrong.append(f"duplicate: {name} stands at {seen[ident].partition}:{seen[ident].offset} too")
+            wrong.append(
+                f"duplicate: {name} stands at {seen[ident].partition}:{seen[ident].offset} too"
+            )
         seen.setdefault(ident, each)
         rows = answer.get(each.bucket, ())
         if each.position >= len(rows):
@@ -44,7 +50,12 @@ def check(delivered: Sequence[Delivered], answer: Mapping[int, Sequence[Row]], *
         if is_ordered and before is not None and (before.bucket, before.position) > ident:
             wrong.append(f"order: {name} after {before.bucket}.{before.position}")
         last[each.partition] = each
-    missing = [f"{bucket}.{position}" for bucket, rows in answer.items() for position in range(len(rows)) if (bucket, position) not in seen]
+    missing = [
+        f"{bucket}.{position}"
+        for bucket, rows in answer.items()
+        for position in range(len(rows))
+        if (bucket, position) not in seen
+    ]
     if missing:
         wrong.append(f"missing: {', '.join(missing[:20])} ({len(missing)} tuples)")
     return wrong

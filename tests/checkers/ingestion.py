@@ -1,7 +1,9 @@
-"""What a source's writer must make of its input, by a second, smaller reading of the rules (17, IN1-IN7).
+"""What a source's writer must make of its input, by a second, smaller reading of the rules (17,
+IN1-IN7).
 
-Every boundary record of a source says how far it has read and what it closes. So the records that it took are known, and the boundary that they met is
-that of the record before: each of them is in the parts, or is late, or was never a row. What it closes is held against the input, too: no
+Every boundary record of a source says how far it has read and what it closes. So the records that
+it took are known, and the boundary that they met is that of the record before: each of them is in
+the parts, or is late, or was never a row. What it closes is held against the input, too: no
 partition may be passed by that has not been silent for as long as the rules say.
 """
 
@@ -31,12 +33,16 @@ class Rules:
     source_idle_ms: int | None
     """When all of them are silent for so long the boundary may go on by the time."""
     is_reassigned: bool
-    """Late rows get the first time of the open bucket; else they are dead letters. (Those of a partition that was found late get it always.)"""
+    """Late rows get the first time of the open bucket; else they are dead letters. (Those of
+    a partition that was found late get it always.)
+    """
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """One record of an input partition. ``time_ms``: what it says of the partition's time, as a row or a heartbeat. ``row``: None if it is none."""
+    """One record of an input partition. ``time_ms``: what it says of the partition's time, as
+    a row or a heartbeat. ``row``: None if it is none.
+    """
 
     at_ms: int
     time_ms: int | None
@@ -46,7 +52,9 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Taken:
-    """One accepted boundary record of the source. ``decided_ms``: None if its process had a wrong clock."""
+    """One accepted boundary record of the source. ``decided_ms``: None if its process had a
+    wrong clock.
+    """
 
     decided_ms: int | None
     appended_ms: int
@@ -81,7 +89,9 @@ class _Partition:
     spoke_upto_ms: int = 0
 
 
-def replay(name: str, arrivals: Mapping[int, Sequence[Arrival]], records: Sequence[Taken], rules: Rules) -> Replay:
+def replay(
+    name: str, arrivals: Mapping[int, Sequence[Arrival]], records: Sequence[Taken], rules: Rules
+) -> Replay:
     """Follow the boundary records of source ``name`` over its input."""
     result = Replay()
     partitions: dict[int, _Partition] = {}
@@ -92,15 +102,24 @@ def replay(name: str, arrivals: Mapping[int, Sequence[Arrival]], records: Sequen
         for at, (offset_next, mark_ms, found_after) in record.positions.items():
             partition = partitions.setdefault(at, _Partition(closed))
             if found_after != partition.found_after:
-                result.wrong.append(f"{name}: record {number} has found {at} after {found_after}, it was after {partition.found_after}")
+                result.wrong.append(
+                    f"{name}: record {number} has found {at} after {found_after}, it was after"
+                    f" {partition.found_after}"
+                )
             if not partition.next <= offset_next <= len(arrivals[at]):
-                result.wrong.append(f"{name}: record {number} has read {at} to {offset_next}, the one before to {partition.next}")
+                result.wrong.append(
+                    f"{name}: record {number} has read {at} to {offset_next}, the one before to"
+                    f" {partition.next}"
+                )
                 continue
             read = arrivals[at][partition.next : offset_next]
             kept_ms = _kept_ms(partition, rules)
             _speak(partition, read, record)
             if mark_ms != partition.mark_ms:
-                result.wrong.append(f"{name}: record {number} names {mark_ms} as the largest time of {at}, it is {partition.mark_ms}")
+                result.wrong.append(
+                    f"{name}: record {number} names {mark_ms} as the largest time of {at}, it is"
+                    f" {partition.mark_ms}"
+                )
             for offset, arrival in enumerate(read, partition.next):
                 row = _row_of(arrival, closed * rules.width_ms, kept_ms, rules)
                 expected += () if row is None else (row,)
@@ -110,36 +129,52 @@ def replay(name: str, arrivals: Mapping[int, Sequence[Arrival]], records: Sequen
             partition.next = offset_next
         if sorted(expected) != sorted(record.rows):
             result.wrong.append(
-                f"{name}: record {number} holds {sorted(record.rows)}, it has read {sorted(expected)} (closed before: {closed})"
+                f"{name}: record {number} holds {sorted(record.rows)}, it has read"
+                f" {sorted(expected)} (closed before: {closed})"
             )
         for row in sorted(expected):
             result.buckets.setdefault(-(-row[0] // rules.width_ms), []).append(row)
         low.rise(partitions, arrivals, record, rules)
         highest = max(closed, *record.given_up, (low.ms - 1) // rules.width_ms)
         if not closed <= record.closed <= highest:
-            result.wrong.append(f"{name}: record {number} closes up to {record.closed}, from {closed} on it may up to {highest}")
+            result.wrong.append(
+                f"{name}: record {number} closes up to {record.closed}, from {closed} on it may up"
+                f" to {highest}"
+            )
         closed = max(closed, record.closed)
     return result
 
 
 def _kept_ms(partition: _Partition, rules: Rules) -> int:
-    """Up to this time no record of the partition is late: nobody had waited for it before it was found (IN9)."""
-    is_past = (partition.mark_ms - rules.out_of_orderness_ms - 1) // rules.width_ms >= partition.found_after
+    """Up to this time no record of the partition is late: nobody had waited for it before it
+    was found (IN9).
+    """
+    is_past = (
+        partition.mark_ms - rules.out_of_orderness_ms - 1
+    ) // rules.width_ms >= partition.found_after
     return 0 if is_past else partition.found_after * rules.width_ms
 
 
 def _row_of(arrival: Arrival, limit_ms: int, kept_ms: int, rules: Rules) -> Row | None:
-    """What becomes of a record where all up to ``limit_ms`` is closed; None: no row of the stream."""
+    """What becomes of a record where all up to ``limit_ms`` is closed; None: no row of the
+    stream.
+    """
     if arrival.row is None or arrival.row[0] > limit_ms:
         return arrival.row
-    return (limit_ms + 1, *arrival.row[1:]) if rules.is_reassigned or arrival.row[0] <= kept_ms else None
+    return (
+        (limit_ms + 1, *arrival.row[1:])
+        if rules.is_reassigned or arrival.row[0] <= kept_ms
+        else None
+    )
 
 
 def _speak(partition: _Partition, read: Sequence[Arrival], record: Taken) -> None:
     for arrival in read:
         if arrival.time_ms is not None:
             partition.mark_ms = max(partition.mark_ms, arrival.time_ms)
-            partition.spoke_from_ms = arrival.at_ms if record.decided_ms is None else record.decided_ms
+            partition.spoke_from_ms = (
+                arrival.at_ms if record.decided_ms is None else record.decided_ms
+            )
             partition.spoke_upto_ms = record.appended_ms
 
 
@@ -152,9 +187,15 @@ class _LowMark:
     before_silence_ms: int = 0
 
     def rise(
-        self, partitions: Mapping[int, _Partition], arrivals: Mapping[int, Sequence[Arrival]], record: Taken, rules: Rules
-    ) -> None:  # fmt: skip
-        """Up to the lowest mark of the partitions that cannot have been taken for idle, or with the time while all are silent."""
+        self,
+        partitions: Mapping[int, _Partition],
+        arrivals: Mapping[int, Sequence[Arrival]],
+        record: Taken,
+        rules: Rules,
+    ) -> None:
+        """Up to the lowest mark of the partitions that cannot have been taken for idle, or
+        with the time while all are silent.
+        """
         now_ms = record.appended_ms if record.decided_ms is None else record.decided_ms + _MARGIN_MS
         newest_ms = max(partition.spoke_upto_ms for partition in partitions.values())
         counted: list[int] = []
@@ -166,7 +207,9 @@ class _LowMark:
                 and not _is_passed_by(arrivals[at][partition.next :], record)
             )
             (left_out if is_idle else counted).append(partition.mark_ms)
-        self.ms = max(self.ms, (min(counted) if counted else max(left_out)) - rules.out_of_orderness_ms)
+        self.ms = max(
+            self.ms, (min(counted) if counted else max(left_out)) - rules.out_of_orderness_ms
+        )
         if rules.source_idle_ms is not None:
             self._pass(now_ms - rules.source_idle_ms, partitions, rules)
 
@@ -176,15 +219,23 @@ class _LowMark:
         if since_ms != self.silent_since_ms:
             self.silent_since_ms, self.before_silence_ms = since_ms, self.ms
         if spoken and upto_ms > since_ms:
-            self.ms = max(self.before_silence_ms, min(spoken) - rules.out_of_orderness_ms) + upto_ms - since_ms
+            self.ms = (
+                max(self.before_silence_ms, min(spoken) - rules.out_of_orderness_ms)
+                + upto_ms
+                - since_ms
+            )
 
 
 def _is_passed_by(unread: Sequence[Arrival], record: Taken) -> bool:
     """Whether something came in that a fresh look would have seen."""
-    return record.decided_ms is not None and any(each.at_ms < record.decided_ms - LOOK_FRESH_MS for each in unread[:1])
+    return record.decided_ms is not None and any(
+        each.at_ms < record.decided_ms - LOOK_FRESH_MS for each in unread[:1]
+    )
 
 
-def check_order(name: str, replayed: Replay, dead_at: Mapping[Place, int], records_at: Sequence[int]) -> list[str]:
+def check_order(
+    name: str, replayed: Replay, dead_at: Mapping[Place, int], records_at: Sequence[int]
+) -> list[str]:
     """Every dead letter is in its topic before the boundary record that counts it as read.
 
     Args:

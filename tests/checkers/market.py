@@ -13,18 +13,26 @@ from experiments.market.rounds import Trade
 
 
 def runners(made: Exchange) -> Iterator[str]:
-    """When all is read and nothing is on its way, each task has one runner, on whom all agree; and it had one all the time."""
+    """When all is read and nothing is on its way, each task has one runner, on whom all
+    agree; and it had one all the time.
+    """
     yield from made.excess
     for task in made.tasks:
         agent = made.agents[made.runner(task)].participant
-        holders = [name for name, each in made.agents.items() if task in each.holdings.tasks and each.holdings.tasks[task].place in RUNS]
+        holders = [
+            name
+            for name, each in made.agents.items()
+            if task in each.holdings.tasks and each.holdings.tasks[task].place in RUNS
+        ]
         copies = [name for name, each in made.copies.items() if task in each]
         if holders != [agent] or copies != [agent]:
             yield f"{task} is to run at {agent}; agents say {holders}, and it runs at {copies}"
 
 
 def waits(made: Exchange, longest_ms: int) -> Iterator[str]:
-    """Nothing is promised, offered or on its way for longer than any wait of the contracts, where somebody lives."""
+    """Nothing is promised, offered or on its way for longer than any wait of the contracts,
+    where somebody lives.
+    """
     for name, agent in made.agents.items():
         for held in agent.holdings.at(Place.PROMISED, Place.OFFERED, Place.LEAVING, Place.COMING):
             if made.is_up(name) and made.now_ms - held.since_ms > longest_ms:
@@ -32,14 +40,21 @@ def waits(made: Exchange, longest_ms: int) -> Iterator[str]:
 
 
 def calm(made: Exchange) -> Iterator[str]:
-    """Under static load nobody takes what it would rather not have: nothing is returned, recalled, or moved on within its hold."""
+    """Under static load nobody takes what it would rather not have: nothing is returned,
+    recalled, or moved on within its hold.
+    """
     for name, agent in made.agents.items():
         if agent.counters.returns or agent.counters.recalls:
-            yield f"{name} returned {agent.counters.returns} and recalled {agent.counters.recalls} tasks"
+            yield (
+                f"{name} returned {agent.counters.returns} and recalled {agent.counters.recalls}"
+                " tasks"
+            )
 
 
 def payments(made: Exchange) -> Iterator[str]:
-    """Balances are zero in sum; each settled period is what ran, at its price, counted from the movements and the true loads."""
+    """Balances are zero in sum; each settled period is what ran, at its price, counted from
+    the movements and the true loads.
+    """
     for name, ledger in made.ledgers.items():
         if sum(ledger.balances().values()):
             yield f"{name}: balances {ledger.balances()}"
@@ -52,7 +67,11 @@ def payments(made: Exchange) -> Iterator[str]:
             ended_ms = movement.ended_ms if movement.state is MovementState.OVER else None
             for slot in range(last_ms // clauses.meter_ms):
                 ran_ms = overlap_ms(slot, clauses.meter_ms, movement.started_ms, ended_ms)
-                owed += movement.price * made.tasks[movement.task].units(slot * clauses.meter_ms) * ran_ms
+                owed += (
+                    movement.price
+                    * made.tasks[movement.task].units(slot * clauses.meter_ms)
+                    * ran_ms
+                )
         paid = sum(each.amount_nano for each in ledger.postings if each.reason.startswith("period"))
         if paid != owed:
             yield f"{name}: {paid} paid, {owed} owed"
@@ -63,8 +82,14 @@ def bounds(made: Exchange) -> Iterator[str]:
     for name, ledger in made.ledgers.items():
         for movement in ledger.movements:
             contract = made.contracts[name]
-            if movement.state is not MovementState.VOID and not contract.floor <= movement.price <= contract.fixed_price:
-                yield f"{movement.movement_id}: price {movement.price}, bound {contract.floor} to {contract.fixed_price}"
+            if (
+                movement.state is not MovementState.VOID
+                and not contract.floor <= movement.price <= contract.fixed_price
+            ):
+                yield (
+                    f"{movement.movement_id}: price {movement.price}, bound {contract.floor} to"
+                    f" {contract.fixed_price}"
+                )
 
 
 def holds(starts: Sequence[tuple[int, str]], min_hold_ms: int) -> Iterator[str]:

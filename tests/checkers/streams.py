@@ -1,7 +1,9 @@
-"""A boundary log and its blocks against the answer, by a second, smaller reading of the rules (1, 4, 5, 6).
+"""A boundary log and its blocks against the answer, by a second, smaller reading of the rules (1,
+4, 5, 6).
 
-Every bucket that a writer has closed must hold the answer's rows, whichever writer it is; so replicas agree, nothing that a dead process wrote
-late counts, and a restart neither loses nor doubles parts.
+Every bucket that a writer has closed must hold the answer's rows, whichever writer it is; so
+replicas agree, nothing that a dead process wrote late counts, and a restart neither loses nor
+doubles parts.
 """
 
 from __future__ import annotations
@@ -11,7 +13,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    EpochStarted,
+    LogEntry,
+    Part,
+)
 
 Row = tuple[object, ...]
 ReadPart = Callable[[str, Part], Sequence[Row] | None]
@@ -46,7 +54,9 @@ class Writer:
 
 @dataclass(frozen=True)
 class Tentative:
-    """What a record of a branch closes: buckets ``first`` to ``last``, the parts of those that have any."""
+    """What a record of a branch closes: buckets ``first`` to ``last``, the parts of those
+    that have any.
+    """
 
     first: int
     last: int
@@ -70,7 +80,10 @@ def read(entries: Iterable[tuple[int, LogEntry]], writers: Iterable[str]) -> Rea
     """Read a boundary log, given as (offset, entry) in log order."""
     reading = Reading({name: Writer() for name in writers})
     for offset, entry in entries:
-        if isinstance(entry, EpochStarted | BoundaryRecord) and entry.replica not in reading.writers:
+        if (
+            isinstance(entry, EpochStarted | BoundaryRecord)
+            and entry.replica not in reading.writers
+        ):
             continue
         if isinstance(entry, EpochStarted):
             reading.writers[entry.replica].epoch = offset
@@ -126,7 +139,11 @@ def _take_tentative(writer: Writer, record: BoundaryRecord) -> str:
     writer.seen.add(record.id)
     writer.branch_tip = record.id
     writer.branch_pending += record.parts
-    writer.left_out += [part for part in writer.inherited if part.bucket <= record.closed and part not in writer.branch_pending]
+    writer.left_out += [
+        part
+        for part in writer.inherited
+        if part.bucket <= record.closed and part not in writer.branch_pending
+    ]
     writer.inherited = [part for part in writer.inherited if part.bucket > record.closed]
     if record.closed > writer.branch_closed:
         parts: dict[int, tuple[Part, ...]] = {}
@@ -134,37 +151,61 @@ def _take_tentative(writer: Writer, record: BoundaryRecord) -> str:
             if writer.branch_closed < part.bucket <= record.closed:
                 parts[part.bucket] = (*parts.get(part.bucket, ()), part)
         base = writer.begun[-1][1]
-        writer.tentative.append(Tentative(writer.branch_closed + 1, record.closed, number, base, parts, record.missing))
+        writer.tentative.append(
+            Tentative(writer.branch_closed + 1, record.closed, number, base, parts, record.missing)
+        )
     writer.branch_pending = [part for part in writer.branch_pending if part.bucket > record.closed]
     writer.branch_closed = max(writer.branch_closed, record.closed)
     return "tentative"
 
 
 def check_branches(name: str, reading: Reading) -> list[str]:
-    """A process forks again only further on: a branch was not dropped while it was needed, and no second one begun at the same hole (rules 14, 15)."""
+    """A process forks again only further on: a branch was not dropped while it was needed,
+    and no second one begun at the same hole (rules 14, 15).
+    """
     wrong: list[str] = []
     for replica, writer in reading.writers.items():
         for (before, base_before), (number, base) in pairwise(writer.begun):
             if before[0] == number[0] and base <= base_before:
-                wrong.append(f"{name}.{replica}: branch {number} begins at bucket {base}, branch {before} had begun at {base_before}")
+                wrong.append(
+                    f"{name}.{replica}: branch {number} begins at bucket {base}, branch {before}"
+                    f" had begun at {base_before}"
+                )
     return wrong
 
 
-def offered(reading: Reading, rows_of: ReadPart) -> dict[tuple[int, tuple[int, int]], tuple[tuple[str, ...], list[Row]]]:
-    """(streams named as missing, rows) of every bucket with parts that a branch closed, by (bucket, branch)."""
+def offered(
+    reading: Reading, rows_of: ReadPart
+) -> dict[tuple[int, tuple[int, int]], tuple[tuple[str, ...], list[Row]]]:
+    """(streams named as missing, rows) of every bucket with parts that a branch closed, by
+    (bucket, branch).
+    """
     return {
-        (bucket, made.branch): (made.missing, [row for part in parts for row in rows_of(replica, part) or ()])
+        (bucket, made.branch): (
+            made.missing,
+            [row for part in parts for row in rows_of(replica, part) or ()],
+        )
         for replica, writer in reading.writers.items()
         for made in writer.tentative
         for bucket, parts in made.parts.items()
     }
 
 
-def check(name: str, reading: Reading, answer: Mapping[int, Sequence[Row]], rows_of: ReadPart) -> list[str]:
+def check(
+    name: str, reading: Reading, answer: Mapping[int, Sequence[Row]], rows_of: ReadPart
+) -> list[str]:
     """What is wrong with the closed buckets of a stream, in words."""
-    wrong = [f"{name}.{replica}: a branch lost {part}" for replica, writer in reading.writers.items() for part in writer.left_out]
+    wrong = [
+        f"{name}.{replica}: a branch lost {part}"
+        for replica, writer in reading.writers.items()
+        for part in writer.left_out
+    ]
     for replica, writer in reading.writers.items():
-        buckets = {bucket for bucket in {*writer.closed_parts, *answer} if writer.base < bucket <= writer.closed}
+        buckets = {
+            bucket
+            for bucket in {*writer.closed_parts, *answer}
+            if writer.base < bucket <= writer.closed
+        }
         for bucket in sorted(buckets):
             rows: list[Row] = []
             for part in writer.closed_parts.get(bucket, ()):
@@ -174,5 +215,7 @@ def check(name: str, reading: Reading, answer: Mapping[int, Sequence[Row]], rows
                 rows += found or ()
             expected = list(answer.get(bucket, ()))
             if sorted(rows, key=repr) != sorted(expected, key=repr):
-                wrong.append(f"{name}.{replica}: bucket {bucket} is {sorted(rows, key=repr)}, not {expected}")
+                wrong.append(
+                    f"{name}.{replica}: bucket {bucket} is {sorted(rows, key=repr)}, not {expected}"
+                )
     return wrong

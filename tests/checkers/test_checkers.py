@@ -8,7 +8,13 @@ from dataclasses import replace
 import pytest
 
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    EpochStarted,
+    LogEntry,
+    Part,
+)
 from checkers import availability, conservation, corrected, streams, trimming, upsert
 from checkers.corrected import Delivered
 
@@ -19,7 +25,11 @@ ANSWER: dict[int, list[tuple[object, ...]]] = {3: [("a",), ("b",)], 5: [("c",)]}
 
 
 def good_delivery() -> list[Delivered]:
-    return [Delivered(0, 0, 3, 0, ("a",)), Delivered(1, 0, 3, 1, ("b",)), Delivered(0, 1, 5, 0, ("c",))]
+    return [
+        Delivered(0, 0, 3, 0, ("a",)),
+        Delivered(1, 0, 3, 1, ("b",)),
+        Delivered(0, 1, 5, 0, ("c",)),
+    ]
 
 
 def test_a_right_corrected_topic_passes() -> None:
@@ -52,9 +62,22 @@ def part(bucket: int, name: str) -> Part:
     return Part(bucket, 0, name, 1, 0, 1, 1, 0)
 
 
-def record(batch: int, closed: int, *names: tuple[int, str], prev: int | None = -1, epoch: int = 0, timeline: str = "l") -> BoundaryRecord:
-    before = None if prev is None or (batch == 1 and prev == -1) else BatchId("l", batch - 1 if prev == -1 else prev)
-    return BoundaryRecord("0", epoch, BatchId(timeline, batch), before, closed, tuple(part(*name) for name in names))
+def record(
+    batch: int,
+    closed: int,
+    *names: tuple[int, str],
+    prev: int | None = -1,
+    epoch: int = 0,
+    timeline: str = "l",
+) -> BoundaryRecord:
+    before = (
+        None
+        if prev is None or (batch == 1 and prev == -1)
+        else BatchId("l", batch - 1 if prev == -1 else prev)
+    )
+    return BoundaryRecord(
+        "0", epoch, BatchId(timeline, batch), before, closed, tuple(part(*name) for name in names)
+    )
 
 
 ROWS = {"a": [("a",)], "b": [("b",)], "c": [("c",)], "x": [("x",)]}
@@ -77,7 +100,10 @@ def test_a_right_stream_passes() -> None:
     [
         ([record(1, 3, (3, "a")), record(2, 5, (5, "c"))], "bucket 3 is"),
         ([record(1, 3, (3, "a"), (3, "b")), record(2, 5, (5, "c"), (5, "x"))], "bucket 5 is"),
-        ([record(1, 3, (3, "a"), (3, "b"), (5, "gone")), record(2, 5)], "blocks of bucket 5 are missing"),
+        (
+            [record(1, 3, (3, "a"), (3, "b"), (5, "gone")), record(2, 5)],
+            "blocks of bucket 5 are missing",
+        ),
         ([record(1, 5, (3, "a"), (3, "b"))], "bucket 5 is"),
     ],
 )
@@ -90,30 +116,60 @@ def test_the_second_reading_knows_the_rules() -> None:
     assert judged([GOOD[0], fenced, GOOD[0], GOOD[1]]) == []
     off_chain = record(3, 5, (5, "x"), prev=9)
     assert judged([GOOD[0], off_chain, GOOD[1]]) == []
-    rewound = [record(1, 2, (3, "a"), (3, "b")), record(2, 2, (5, "x")), record(7, 5, (5, "c"), prev=1, timeline="m")]
+    rewound = [
+        record(1, 2, (3, "a"), (3, "b")),
+        record(2, 2, (5, "x")),
+        record(7, 5, (5, "c"), prev=1, timeline="m"),
+    ]
     assert judged(rewound) == []
     base = replace(record(1, 3), base=3, prev=BatchId("peer", 9))
     assert judged([base, record(2, 5, (5, "c"), prev=1)]) == []
 
 
-def tentative(batch: int, closed: int, *names: tuple[int, str], base: int | None = None, missing: tuple[str, ...] = ()) -> BoundaryRecord:
+def tentative(
+    batch: int,
+    closed: int,
+    *names: tuple[int, str],
+    base: int | None = None,
+    missing: tuple[str, ...] = (),
+) -> BoundaryRecord:
     prev = None if base is not None else BatchId("b", batch - 1)
     made = tuple(part(*name) for name in names)
-    return BoundaryRecord("0", 0, BatchId("b", batch), prev, closed, made, base, BoundaryKind.TENTATIVE, (0, 1), missing)
+    return BoundaryRecord(
+        "0",
+        0,
+        BatchId("b", batch),
+        prev,
+        closed,
+        made,
+        base,
+        BoundaryKind.TENTATIVE,
+        (0, 1),
+        missing,
+    )
 
 
 def test_what_a_branch_closes_is_read_with_its_empty_buckets() -> None:
-    entries = [tentative(1, 3, (3, "a"), (5, "c"), base=1, missing=("s",)), tentative(2, 5), tentative(4, 9, (9, "x"))]
+    entries = [
+        tentative(1, 3, (3, "a"), (5, "c"), base=1, missing=("s",)),
+        tentative(2, 5),
+        tentative(4, 9, (9, "x")),
+    ]
     reading = streams.read(enumerate([EpochStarted("0", "f", "t"), *entries]), ["0"])
     found = reading.writers["0"].tentative
-    assert [(made.first, made.last, made.base, made.missing) for made in found] == [(2, 3, 1, ("s",)), (4, 5, 1, ())]
+    assert [(made.first, made.last, made.base, made.missing) for made in found] == [
+        (2, 3, 1, ("s",)),
+        (4, 5, 1, ()),
+    ]
     offered = streams.offered(reading, lambda _writer, named: ROWS.get(named.attempt))
     assert offered == {(3, (0, 1)): (("s",), [("a",)]), (5, (0, 1)): ((), [("c",)])}
 
 
 def test_a_second_branch_at_the_same_place_is_found() -> None:
     def begun(*branches: tuple[tuple[int, int], int]) -> list[str]:
-        return streams.check_branches("s", streams.Reading({"0": streams.Writer(begun=list(branches))}))
+        return streams.check_branches(
+            "s", streams.Reading({"0": streams.Writer(begun=list(branches))})
+        )
 
     assert begun(((7, 1), 2), ((7, 2), 4)) == []
     assert begun(((7, 1), 4), ((9, 1), 4)) == [], "another process"
@@ -156,8 +212,24 @@ def test_conservation(in_stream: list[int], dead: list[int], text: str | None) -
         ({"a": ("insertion", ("a",)), "b": ("insertion", ("b",)), "c": ("insertion", ("c",))}, 0),
         ({"a": ("insertion", ("a",)), "b": ("tentative", ("b",)), "c": ("insertion", ("c",))}, 1),
         ({"a": ("insertion", ("a",)), "b": ("insertion", ("b",))}, 1),
-        ({"a": ("insertion", ("a",)), "b": ("insertion", ("b",)), "c": ("insertion", ("c",)), "d": ("tentative", ("d",))}, 1),
-        ({"a": ("insertion", ("a",)), "b": ("insertion", ("b",)), "c": ("insertion", ("c",)), "d": ("undo", None)}, 0),
+        (
+            {
+                "a": ("insertion", ("a",)),
+                "b": ("insertion", ("b",)),
+                "c": ("insertion", ("c",)),
+                "d": ("tentative", ("d",)),
+            },
+            1,
+        ),
+        (
+            {
+                "a": ("insertion", ("a",)),
+                "b": ("insertion", ("b",)),
+                "c": ("insertion", ("c",)),
+                "d": ("undo", None),
+            },
+            0,
+        ),
     ],
 )
 def test_upsert(newest: dict[object, tuple[str, tuple[object, ...] | None]], count: int) -> None:
@@ -172,11 +244,20 @@ def test_a_record_is_a_sign_for_every_bucket_up_to_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("covered", "count"), [([(50, 3), (90, 5)], 0), ([(50, 3)], 1), ([(111, 5)], 1), ([(50, 3), (121, 5)], 1), ([(50, 9)], 0)]
+    ("covered", "count"),
+    [
+        ([(50, 3), (90, 5)], 0),
+        ([(50, 3)], 1),
+        ([(111, 5)], 1),
+        ([(50, 3), (121, 5)], 1),
+        ([(50, 9)], 0),
+    ],
 )
 def test_a_late_result_is_found(covered: list[tuple[int, int]], count: int) -> None:
     assert len(availability.check({3: 10, 5: 20}, covered, 100, 1_000)) == count
-    assert availability.check({3: 10, 5: 20}, covered, 100, 109) == [], "what could not be judged is not"
+    assert availability.check({3: 10, 5: 20}, covered, 100, 109) == [], (
+        "what could not be judged is not"
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,7 +271,10 @@ def test_a_late_result_is_found(covered: list[tuple[int, int]], count: int) -> N
     ],
 )
 def test_a_second_long_wait_is_found(failing: list[tuple[int, bool]], count: int) -> None:
-    assert len(availability.check_later({3: 10, 5: 20}, [(40, 3), (90, 5)], failing, 50, 1_000)) == count
+    assert (
+        len(availability.check_later({3: 10, 5: 20}, [(40, 3), (90, 5)], failing, 50, 1_000))
+        == count
+    )
     assert availability.check_later({5: 20}, [(90, 5)], failing, 50, 60) == []
 
 
@@ -198,7 +282,9 @@ def test_who_says_stable_and_is_behind_is_found() -> None:
     complete, reads = {"a": [(10, 5), (20, 9)], "b": [(10, 7)]}, {"s": ["a"], "t": ["a", "b"]}
     said = [(29, "s", 5), (30, "s", 9), (30, "t", 7), (5, "s", 0)]
     assert availability.check_said(said, complete, reads, 10) == []
-    assert len(availability.check_said([*said, (30, "s", 8), (20, "t", 4)], complete, reads, 10)) == 2
+    assert (
+        len(availability.check_said([*said, (30, "s", 8), (20, "t", 4)], complete, reads, 10)) == 2
+    )
 
 
 def test_what_is_trimmed_before_a_living_reader_is_found() -> None:
@@ -214,4 +300,11 @@ def test_replicas_that_correct_together_are_found() -> None:
     both = [*turns, (4, "s", "0", True), (9, "s", "1", False)]
     assert availability.check_correction_order(both, 5) == []
     assert len(availability.check_correction_order(both, 4)) == 1
-    assert len(availability.check_correction_order([*both[:-1], (8, "s", "2", True), (9, "s", "1", False)], 4)) == 1
+    assert (
+        len(
+            availability.check_correction_order(
+                [*both[:-1], (8, "s", "2", True), (9, "s", "1", False)], 4
+            )
+        )
+        == 1
+    )

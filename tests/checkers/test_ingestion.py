@@ -8,7 +8,9 @@ import pytest
 
 from checkers.ingestion import Arrival, Replay, Rules, Taken, check_order, replay
 
-RULES = Rules(width_ms=100, out_of_orderness_ms=10, idle_ms=500, source_idle_ms=None, is_reassigned=False)
+RULES = Rules(
+    width_ms=100, out_of_orderness_ms=10, idle_ms=500, source_idle_ms=None, is_reassigned=False
+)
 
 
 def row(time_ms: int, at_ms: int | None = None) -> Arrival:
@@ -19,7 +21,9 @@ ARRIVALS = {
     0: [row(150), row(250), Arrival(260, None, None), row(420), row(800), row(900), row(1_000)],
     1: [row(120), Arrival(430, 411, None, is_heartbeat=True), row(100, 1_050)],
 }
-"""Partition 1 says at 430 ms that it has nothing, then nothing for more than 500 ms, and then something old."""
+"""Partition 1 says at 430 ms that it has nothing, then nothing for more than 500 ms, and then
+something old.
+"""
 RECORDS = [
     Taken(160, 161, {0: (1, 150, 0), 1: (1, 120, 0)}, 1, [(150, 1), (120, 1)]),
     Taken(440, 441, {0: (4, 420, 0), 1: (2, 411, 0)}, 4, [(250, 1), (420, 1)]),
@@ -35,7 +39,14 @@ def judged(records: list[Taken] = RECORDS, rules: Rules = RULES) -> Replay:
 def test_a_right_log_passes_and_says_what_the_stream_must_be() -> None:
     found = judged()
     assert found.wrong == []
-    assert found.buckets == {2: [(120, 1), (150, 1)], 3: [(250, 1)], 5: [(420, 1)], 8: [(800, 1)], 9: [(900, 1)], 10: [(1_000, 1)]}
+    assert found.buckets == {
+        2: [(120, 1), (150, 1)],
+        3: [(250, 1)],
+        5: [(420, 1)],
+        8: [(800, 1)],
+        9: [(900, 1)],
+        10: [(1_000, 1)],
+    }
     assert found.late == {(1, 2)}
     assert found.dead == [(1, (0, 2)), (3, (1, 2))]
 
@@ -77,7 +88,9 @@ def test_a_partition_is_not_idle_because_its_writer_does_not_read_it() -> None:
     assert any("closes up to 9" in line for line in replay("a", unread, late, RULES).wrong)
 
 
-def test_what_a_partition_brings_that_was_found_late_is_kept_until_it_is_beyond_that_place() -> None:
+def test_what_a_partition_brings_that_was_found_late_is_kept_until_it_is_beyond_that_place() -> (
+    None
+):
     late = {0: ARRIVALS[0][:4], 1: [row(120, 430), row(450), row(130, 460)]}
     records = [
         Taken(160, 161, {0: (1, 150, 0)}, 1, [(150, 1)]),
@@ -89,18 +102,35 @@ def test_what_a_partition_brings_that_was_found_late_is_kept_until_it_is_beyond_
     found = replay("a", late, records, RULES)
     assert (found.wrong, found.late) == ([], {(1, 2)})
     records[2] = replace(records[2], positions={0: (4, 420, 0), 1: (1, 120, 5)})
-    assert any("has found 1 after 5, it was after 4" in line for line in replay("a", late, records, RULES).wrong)
+    assert any(
+        "has found 1 after 5, it was after 4" in line
+        for line in replay("a", late, records, RULES).wrong
+    )
 
 
 def test_without_rules_for_idleness_every_partition_counts() -> None:
-    assert any("record 2 closes up to 9, from 4 on it may up to 4" in line for line in judged(rules=replace(RULES, idle_ms=None)).wrong)
+    assert any(
+        "record 2 closes up to 9, from 4 on it may up to 4" in line
+        for line in judged(rules=replace(RULES, idle_ms=None)).wrong
+    )
 
 
 def test_a_source_that_is_silent_as_a_whole_goes_on_with_the_time_if_the_rules_say_so() -> None:
     rules, arrivals = replace(RULES, source_idle_ms=300), {0: [row(250)]}
     begun = Taken(260, 261, {0: (1, 250, 0)}, 2, [(250, 1)])
-    for decided_ms, closed, is_right in ((560, 2, True), (660, 3, True), (960, 6, True), (660, 4, False), (500, 3, False)):
-        found = replay("a", arrivals, [begun, Taken(decided_ms, decided_ms + 1, {0: (1, 250, 0)}, closed, [])], rules)
+    for decided_ms, closed, is_right in (
+        (560, 2, True),
+        (660, 3, True),
+        (960, 6, True),
+        (660, 4, False),
+        (500, 3, False),
+    ):
+        found = replay(
+            "a",
+            arrivals,
+            [begun, Taken(decided_ms, decided_ms + 1, {0: (1, 250, 0)}, closed, [])],
+            rules,
+        )
         assert (found.wrong == []) == is_right, (decided_ms, closed)
     assert replay("a", arrivals, [begun, Taken(960, 961, {0: (1, 250, 0)}, 6, [])], RULES).wrong
 

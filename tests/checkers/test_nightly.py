@@ -1,4 +1,6 @@
-"""``nightly``: what the steps say is read rightly, and nothing that failed or broke off looks good."""
+"""``nightly``: what the steps say is read rightly, and nothing that failed or broke off looks
+good.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,21 @@ import pytest
 from nightly import __main__ as nightly
 from nightly.report import Outcome, Tally, tally, telling, text
 
-PYTEST = "FAILED tests/a.py::test_b - assert 1\n3 failed, 41 passed, 1 skipped, 2 errors in 92.19s (0:01:32)\n"
-SEEDS = "5000 seeds in 10.0 s (0.002 s each), 7 steps, 8 s of virtual time\n250 were run twice, each\n2 failed [7, 9]; with none failed\n"
-MUTANTS = "no_read_back  1.0 s  SURVIVES 1000 seeds\nsecond  2.0 s  seed 7: wrong\n55 of 56 killed\n"
-CHAOS = "seed 4: 3 min of faults after 30 s without; in x\nWRONG: two were lost\nseed 4: 2 wrong\nseed 5: clean\n1 of 2 runs were clean: 9% to 91%\n"
+PYTEST = (
+    "FAILED tests/a.py::test_b - assert 1\n3 failed, 41 passed, 1 skipped, 2 errors in 92.19s"
+    " (0:01:32)\n"
+)
+SEEDS = (
+    "5000 seeds in 10.0 s (0.002 s each), 7 steps, 8 s of virtual time\n250 were run twice, each\n2"
+    " failed [7, 9]; with none failed\n"
+)
+MUTANTS = (
+    "no_read_back  1.0 s  SURVIVES 1000 seeds\nsecond  2.0 s  seed 7: wrong\n55 of 56 killed\n"
+)
+CHAOS = (
+    "seed 4: 3 min of faults after 30 s without; in x\nWRONG: two were lost\nseed 4: 2 wrong\nseed"
+    " 5: clean\n1 of 2 runs were clean: 9% to 91%\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -54,14 +67,38 @@ def outcome(said: str, code: int = 0, *, alone: bool = False) -> Outcome:
 @pytest.mark.parametrize(
     ("given", "good", "row"),
     [
-        (outcome("9 of 9 killed"), True, "| bugs | 9 of 9 | 70.09% to 100.00% | 2 min | `make bugs` |"),
-        (outcome("8 of 9 killed", 1), False, "| bugs | 8 of 9 | 56.50% to 98.01% | 2 min | `make bugs` |"),
-        (outcome("9 of 9 killed", 1), False, "| bugs | 9 of 9, but ended with 1 | 70.09% to 100.00% | 2 min | `make bugs` |"),
+        (
+            outcome("9 of 9 killed"),
+            True,
+            "| bugs | 9 of 9 | 70.09% to 100.00% | 2 min | `make bugs` |",
+        ),
+        (
+            outcome("8 of 9 killed", 1),
+            False,
+            "| bugs | 8 of 9 | 56.50% to 98.01% | 2 min | `make bugs` |",
+        ),
+        (
+            outcome("9 of 9 killed", 1),
+            False,
+            "| bugs | 9 of 9, but ended with 1 | 70.09% to 100.00% | 2 min | `make bugs` |",
+        ),
         (outcome("KeyError", 1), False, "| bugs | broke off with 1 | - | 2 min | `make bugs` |"),
         (outcome("", 0), False, "| bugs | broke off with 0 | - | 2 min | `make bugs` |"),
-        (outcome("3 deselected in 1.00s", 0), False, "| bugs | 0 of 0 | 0.00% to 100.00% | 2 min | `make bugs` |"),
-        (outcome("clean", 0, alone=True), True, "| bugs | 1 of 1 | 20.65% to 100.00% | 2 min | `make bugs` |"),
-        (outcome("WRONG: x", 1, alone=True), False, "| bugs | 0 of 1 | 0.00% to 79.35% | 2 min | `make bugs` |"),
+        (
+            outcome("3 deselected in 1.00s", 0),
+            False,
+            "| bugs | 0 of 0 | 0.00% to 100.00% | 2 min | `make bugs` |",
+        ),
+        (
+            outcome("clean", 0, alone=True),
+            True,
+            "| bugs | 1 of 1 | 20.65% to 100.00% | 2 min | `make bugs` |",
+        ),
+        (
+            outcome("WRONG: x", 1, alone=True),
+            False,
+            "| bugs | 0 of 1 | 0.00% to 79.35% | 2 min | `make bugs` |",
+        ),
     ],
 )
 def test_only_what_was_tried_and_never_failed_is_good(given: Outcome, good: bool, row: str) -> None:
@@ -71,11 +108,15 @@ def test_only_what_was_tried_and_never_failed_is_good(given: Outcome, good: bool
     assert ("## Not good: bugs" in page) is not good
 
 
-def test_every_step_is_run_and_reported_whatever_came_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_step_is_run_and_reported_whatever_came_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each step here is a small program of its own."""
 
     def fake(name: str, said: str, code: int) -> nightly.Step:
-        (tmp_path / "tests" / f"{name}.py").write_text(f"print({said!r})\nraise SystemExit({code})\n")
+        (tmp_path / "tests" / f"{name}.py").write_text(
+            f"print({said!r})\nraise SystemExit({code})\n"
+        )
         return nightly.Step(name, name, f"make {name}", (name,), needs_path=True)
 
     (tmp_path / "tests").mkdir()
@@ -97,9 +138,20 @@ def test_every_step_is_run_and_reported_whatever_came_of_others(tmp_path: Path, 
 
 def test_the_steps_are_commands_of_this_project() -> None:
     found = nightly.steps(nightly.parse(["--seeds", "20", "--runs", "1"]))
-    assert [step.name for step in found] == ["seeds", "properties", "integration", "spark", "cluster", "mutants", "chaos"]
+    assert [step.name for step in found] == [
+        "seeds",
+        "properties",
+        "integration",
+        "spark",
+        "cluster",
+        "mutants",
+        "chaos",
+    ]
     assert [step.alone for step in found] == [False] * 6 + [True]
-    assert [step.name for step in nightly.steps(nightly.parse(["--only", "chaos,seeds"]))] == ["seeds", "chaos"]
+    assert [step.name for step in nightly.steps(nightly.parse(["--only", "chaos,seeds"]))] == [
+        "seeds",
+        "chaos",
+    ]
     with pytest.raises(SystemExit, match="no step nothing"):
         nightly.steps(nightly.parse(["--only", "nothing"]))
 

@@ -14,15 +14,24 @@ COUNTS: dict[str, dict[int, list[Row]]] = {
     "b": {7: [("x", 2), ("z", 1)]},
     "ab": {},
 }
-"""Counts per key, by the streams that are missing after bucket 4: of x both have some, of y only b, of z only a."""
+"""Counts per key, by the streams that are missing after bucket 4: of x both have some, of y
+only b, of z only a.
+"""
 
 
-def judged(missing: tuple[str, ...], rows: Sequence[Row], since: int = 4, bucket: int = 7) -> list[str]:
+def judged(
+    missing: tuple[str, ...], rows: Sequence[Row], since: int = 4, bucket: int = 7
+) -> list[str]:
     def without(streams: frozenset[str], after: int) -> dict[int, list[Row]]:
         assert after == 4
         return COUNTS["".join(sorted(streams))]
 
-    return check([Shown("s", bucket, missing, rows, since)], without, {"a", "b"}, lambda row: (row[0], (float(str(row[1])),)))
+    return check(
+        [Shown("s", bucket, missing, rows, since)],
+        without,
+        {"a", "b"},
+        lambda row: (row[0], (float(str(row[1])),)),
+    )
 
 
 @pytest.mark.parametrize(

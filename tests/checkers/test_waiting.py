@@ -25,8 +25,12 @@ class Machine:
         return False
 
 
-@pytest.mark.parametrize(("stolen", "expected_s"), [(0.0, 10), (0.5, 20), (0.75, 40), (0.99, 50), (1.0, 50)])
-def test_time_that_others_had_does_not_count(stolen: float, expected_s: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stolen", "expected_s"), [(0.0, 10), (0.5, 20), (0.75, 40), (0.99, 50), (1.0, 50)]
+)
+def test_time_that_others_had_does_not_count(
+    stolen: float, expected_s: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     machine = Machine(tmp_path, stolen)
     monkeypatch.setattr(time, "monotonic", lambda: machine.now_s)
     monkeypatch.setattr(waiting, "_STATISTICS", machine.statistics)
@@ -37,7 +41,9 @@ def test_time_that_others_had_does_not_count(stolen: float, expected_s: float, m
 
 
 @pytest.mark.parametrize("text", [None, "cpu  1 2 3 4\n"])
-def test_where_the_system_does_not_tell_all_time_counts(text: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_the_system_does_not_tell_all_time_counts(
+    text: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(waiting, "_STATISTICS", tmp_path / "stat")
     if text is not None:
         (tmp_path / "stat").write_text(text)

@@ -9,7 +9,10 @@ Said = tuple[int, str, int]
 
 
 def check(
-    said: Iterable[Said], points: Iterable[tuple[int, str, int]], readers: Mapping[str, Collection[str]], silent_ms: int
+    said: Iterable[Said],
+    points: Iterable[tuple[int, str, int]],
+    readers: Mapping[str, Collection[str]],
+    silent_ms: int,
 ) -> list[str]:
     """Trim points that a reader had not reached.
 
@@ -17,7 +20,8 @@ def check(
         said: What readers said, by the time at which it stood in the log, ascending.
         points: (time, stream, bucket) of every trim point, ascending.
         readers: Those of each stream.
-        silent_ms: One that has said nothing for so long holds nothing back. One that never said anything holds back everything so long.
+        silent_ms: One that has said nothing for so long holds nothing back. One that never said
+            anything holds back everything so long.
     """
     held: dict[str, list[tuple[int, int]]] = {}
     for at_ms, reader, bucket in said:
@@ -29,5 +33,8 @@ def check(
             is_gone = at_ms - max((when_ms for when_ms, _ in heard), default=0) >= silent_ms
             upto = max((upto for _, upto in heard), default=0)
             if bucket > upto and not is_gone:
-                wrong.append(f"{stream}: trimmed up to {bucket} at {at_ms} ms, but {reader}, which lives, holds only {upto}")
+                wrong.append(
+                    f"{stream}: trimmed up to {bucket} at {at_ms} ms, but {reader}, which lives,"
+                    f" holds only {upto}"
+                )
     return wrong

@@ -1,4 +1,6 @@
-"""A compacted live topic at the end of the work: the newest record of every key is its last stable value."""
+"""A compacted live topic at the end of the work: the newest record of every key is its last
+stable value.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,11 @@ from collections.abc import Mapping, Sequence
 Row = tuple[object, ...]
 
 
-def check(newest: Mapping[object, tuple[str, Row | None]], answer: Mapping[int, Sequence[Row]], key_index: int) -> list[str]:
+def check(
+    newest: Mapping[object, tuple[str, Row | None]],
+    answer: Mapping[int, Sequence[Row]],
+    key_index: int,
+) -> list[str]:
     """What is wrong, in words.
 
     Args:
@@ -25,5 +31,7 @@ def check(newest: Mapping[object, tuple[str, Row | None]], answer: Mapping[int, 
             if value is not None:
                 wrong.append(f"upsert: nobody has key {key}, it is {value}")
         elif kind != "insertion" or value != last[key]:
-            wrong.append(f"upsert: key {key} is {kind} {value}, its last stable value is {last[key]}")
+            wrong.append(
+                f"upsert: key {key} is {kind} {value}, its last stable value is {last[key]}"
+            )
     return wrong

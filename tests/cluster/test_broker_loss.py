@@ -1,6 +1,8 @@
-"""A whole pipeline on three brokers, each topic in three copies of which two must have a record: one broker after the other is killed.
+"""A whole pipeline on three brokers, each topic in three copies of which two must have a record:
+one broker after the other is killed.
 
-Behind ``make cluster-test``: three brokers, Spark and the services take two cores for minutes. Results must be those of the oracle, each once.
+Behind ``make cluster-test``: three brokers, Spark and the services take two cores for minutes.
+Results must be those of the oracle, each once.
 """
 
 from __future__ import annotations
@@ -44,11 +46,18 @@ def both(a):
 
 
 class Traffic:
-    """Writes readings on a steady schedule, each with the time that it was due, until told to stop."""
+    """Writes readings on a steady schedule, each with the time that it was due, until told to
+    stop.
+    """
 
     def __init__(self, address: str, topic: str) -> None:
         self._producer = Producer(
-            {"bootstrap.servers": address, "enable.idempotence": True, "acks": "all", "reconnect.backoff.max.ms": 500}
+            {
+                "bootstrap.servers": address,
+                "enable.idempotence": True,
+                "acks": "all",
+                "reconnect.backoff.max.ms": 500,
+            }
         )
         self._topic, self._stopping = topic, threading.Event()
         self.made: list[tuple[int, int, int]] = []
@@ -62,17 +71,25 @@ class Traffic:
         start_ms = int(time.time() * 1_000)
         while not self._stopping.is_set():
             row = (start_ms + int(number * EVERY_S * 1_000), number % KEYS, number)
-            self._send(number % PARTITIONS, json.dumps({"time": row[0], "key": row[1], "value": row[2]}).encode(), [])
+            self._send(
+                number % PARTITIONS,
+                json.dumps({"time": row[0], "key": row[1], "value": row[2]}).encode(),
+                [],
+            )
             self.made.append(row)
             number += 1
             self._stopping.wait(max(0.0, start + number * EVERY_S - time.monotonic()))
 
-    def _send(self, partition: int, value: bytes | None, headers: list[tuple[str, str | bytes | None]]) -> None:
+    def _send(
+        self, partition: int, value: bytes | None, headers: list[tuple[str, str | bytes | None]]
+    ) -> None:
         def done(error: object, _: object) -> None:
             if error is not None:
                 self.rejected.append(str(error))
 
-        self._producer.produce(self._topic, value, partition=partition, headers=headers, on_delivery=done)
+        self._producer.produce(
+            self._topic, value, partition=partition, headers=headers, on_delivery=done
+        )
         self._producer.poll(0)
 
     def stop(self) -> None:
@@ -87,7 +104,9 @@ class Traffic:
     def expected(self) -> Counter[tuple[int, int, bool]]:
         """(key, value, counted) of every result."""
         windows = Counter((at // WINDOW_MS, key) for at, key, _ in self.made)
-        return Counter((key, value, False) for _, key, value in self.made) + Counter((key, n, True) for (_, key), n in windows.items())
+        return Counter((key, value, False) for _, key, value in self.made) + Counter(
+            (key, n, True) for (_, key), n in windows.items()
+        )
 
 
 class Results:
@@ -95,9 +114,15 @@ class Results:
 
     def __init__(self, address: str, topic: str) -> None:
         self._consumer = Consumer(
-            {"bootstrap.servers": address, "group.id": "unused", "enable.auto.commit": False, "isolation.level": "read_committed",
-             "reconnect.backoff.max.ms": 500, "fetch.wait.max.ms": 100}
-        )  # fmt: skip
+            {
+                "bootstrap.servers": address,
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "reconnect.backoff.max.ms": 500,
+                "fetch.wait.max.ms": 100,
+            }
+        )
         count = len(self._consumer.list_topics(topic, timeout=20).topics[topic].partitions)
         self._consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(count)])
         self.found: Counter[tuple[int, int, bool]] = Counter()
@@ -125,12 +150,27 @@ class Results:
 
 
 @contextmanager
-def deployed(pipeline: Pipeline, cluster: KafkaCluster, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def deployed(
+    pipeline: Pipeline, cluster: KafkaCluster, folder: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     """``anabranch up`` as a user of a cluster runs it."""
     log = folder / "up.log"
-    command = [sys.executable, "-m", "anabranch.cli", "up", "-f", str(pipeline.path), "--kafka", cluster.address, "--replication", "3"]
+    command = [
+        sys.executable,
+        "-m",
+        "anabranch.cli",
+        "up",
+        "-f",
+        str(pipeline.path),
+        "--kafka",
+        cluster.address,
+        "--replication",
+        "3",
+    ]
     with log.open("wb") as output:
-        run = subprocess.Popen([*command, "--state-dir", str(folder / "state")], stdout=output, stderr=output)
+        run = subprocess.Popen(
+            [*command, "--state-dir", str(folder / "state")], stdout=output, stderr=output
+        )
     try:
         wait_until(lambda: run.poll() is not None or "\nready " in log.read_text(), 180, "ready")
         assert run.poll() is None, log.read_text()
@@ -142,7 +182,10 @@ def deployed(pipeline: Pipeline, cluster: KafkaCluster, folder: Path) -> Iterato
 
 def test_brokers_die_one_after_the_other_and_come_back(topic_prefix: str, tmp_path: Path) -> None:
     pipeline = write_pipeline(
-        tmp_path, topic_prefix, FUNCTIONS, stages="s:\n  reads: [a]\n  participant: north\n  transform: MODULE:both\n"
+        tmp_path,
+        topic_prefix,
+        FUNCTIONS,
+        stages="s:\n  reads: [a]\n  participant: north\n  transform: MODULE:both\n",
     )
     cluster, names = KafkaCluster(tmp_path), pipeline.topic_names
     (source,) = pipeline.sources.values()
@@ -151,26 +194,48 @@ def test_brokers_die_one_after_the_other_and_come_back(topic_prefix: str, tmp_pa
         admin = log.admin()
         assert admin.create([topic_settings("input", source.topics[0], PARTITIONS, 3)]) == []
         with deployed(pipeline, cluster, tmp_path) as run:
-            for topic in (names.boundaries("s"), names.blocks("s", "0"), names.manager(), f"{topic_prefix}.out"):
+            for topic in (
+                names.boundaries("s"),
+                names.blocks("s", "0"),
+                names.manager(),
+                f"{topic_prefix}.out",
+            ):
                 assert admin.settings(topic)["min.insync.replicas"] == str(IN_SYNC), topic
-            traffic, results = Traffic(cluster.address, source.topics[0]), Results(cluster.address, f"{topic_prefix}.out")
+            traffic, results = (
+                Traffic(cluster.address, source.topics[0]),
+                Results(cluster.address, f"{topic_prefix}.out"),
+            )
             wait_until(lambda: results.read() > 500, 120, "results flow")
             for what in ("__transaction_state", names.boundaries("s"), names.blocks("a", "0")):
                 victim = cluster.leader(what)
                 victim.kill()
                 due, killed = len(traffic.made), time.monotonic()
                 results.wait_for(due, f"results of what came after the leader of {what} died")
-                print(f"leader of {what}, broker {victim.node}, killed: first new result after {time.monotonic() - killed:.1f} s")
+                print(
+                    f"leader of {what}, broker {victim.node}, killed: first new result after"
+                    f" {time.monotonic() - killed:.1f} s"
+                )
                 assert time.monotonic() - killed <= BACK_S
                 cluster.start()
                 wait_until(cluster.in_sync, 120, "all copies are in sync again")
             traffic.stop()
             expected = traffic.expected()
-            wait_until(lambda: results.read() and results.found.total() >= expected.total(), 120, f"{expected.total()} results")
+            wait_until(
+                lambda: results.read() and results.found.total() >= expected.total(),
+                120,
+                f"{expected.total()} results",
+            )
             assert (expected - results.found, results.found - expected) == (Counter(), Counter())
             assert set(results.ids.values()) == {1}
             rows = rows_of(tmp_path / "state") or []
-            print("restarts:", {f"{row['service']}/{row['name']}": row["restarts"] for row in rows if row["restarts"]})
+            print(
+                "restarts:",
+                {
+                    f"{row['service']}/{row['name']}": row["restarts"]
+                    for row in rows
+                    if row["restarts"]
+                },
+            )
             results.close()
             run.terminate()
             assert run.wait(60) == 0

@@ -19,7 +19,9 @@ def rig(request: pytest.FixtureRequest, topic_prefix: str) -> Iterator[Rig]:
         made = Rig(local, topic_prefix, local.trim)
     else:
         address: str = request.getfixturevalue("kafka")
-        made = Rig(KafkaEventLog(address), topic_prefix, lambda at, offset: trim(address, at, offset))
+        made = Rig(
+            KafkaEventLog(address), topic_prefix, lambda at, offset: trim(address, at, offset)
+        )
     yield made
     for reader in made.opened:
         reader.close()

@@ -17,7 +17,11 @@ def test_many_records_arrive_in_order_with_keys_and_headers(rig: Rig) -> None:
     headers: list[Headers] = [[("h", b"%d" % n)] for n in range(count)]
     writer.begin()
     writer.send_many(
-        places[0].topic, partitions, [b"%d" % n for n in range(count)], [b"k" if n % 3 else None for n in range(count)], headers
+        places[0].topic,
+        partitions,
+        [b"%d" % n for n in range(count)],
+        [b"k" if n % 3 else None for n in range(count)],
+        headers,
     )
     writer.send(places[2], b"single")
     writer.send_many(places[0].topic, [], [], [], [])
@@ -25,15 +29,21 @@ def test_many_records_arrive_in_order_with_keys_and_headers(rig: Rig) -> None:
     assert last == {places[0]: count // 2 - 1, places[1]: count // 2 - 1, places[2]: 0}
     writer.begin()
     writer.send_many(places[0].topic, [1], [b"x"], [None], [()])
-    assert dict(writer.commit()) == {places[1]: count // 2 + 1}  # the end of the transaction took a place
+    assert dict(writer.commit()) == {
+        places[1]: count // 2 + 1
+    }  # the end of the transaction took a place
     writer.begin()
     writer.send_many(places[0].topic, [1], [b"never"], [None], [()])
     writer.abort()
     writer.close()
     chunks = read(rig.reader({places[0]: 0}), count // 2)
     assert values(chunks) == [b"%d" % n for n in range(0, count, 2)]
-    assert [key for chunk in chunks for key in chunk.keys] == [b"k" if n % 3 else None for n in range(0, count, 2)]
-    assert [list(each) for chunk in chunks for each in chunk.headers] == [[("h", b"%d" % n)] for n in range(0, count, 2)]
+    assert [key for chunk in chunks for key in chunk.keys] == [
+        b"k" if n % 3 else None for n in range(0, count, 2)
+    ]
+    assert [list(each) for chunk in chunks for each in chunk.headers] == [
+        [("h", b"%d" % n)] for n in range(0, count, 2)
+    ]
 
 
 def test_a_fenced_writer_learns_it_from_bulk_sending_too(rig: Rig) -> None:

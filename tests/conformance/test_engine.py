@@ -16,8 +16,12 @@ from simulation.workload import Row
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture(scope="module", params=["simulated", pytest.param("spark", marks=pytest.mark.integration)])
-def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineRig]:
+@pytest.fixture(
+    scope="module", params=["simulated", pytest.param("spark", marks=pytest.mark.integration)]
+)
+def rig(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EngineRig]:
     folder = tmp_path_factory.mktemp("engine")
     if request.param == "simulated":
         with simulated(folder, "engine_simulated") as made:
@@ -48,20 +52,41 @@ def test_batches_run_in_order_and_each_gives_what_its_boundary_completes(rig: En
     query = rig.start("sums", driver, rig.name(), done=done.append)
     rig.until(lambda: len(done) == 4, query, "four batches")
     query.stop()
-    assert driver.order == [f"{what} {plan}" for plan in (1, 2, 3, 4) for what in ("begin", "finish")]
+    assert driver.order == [
+        f"{what} {plan}" for plan in (1, 2, 3, 4) for what in ("begin", "finish")
+    ]
     assert [watermark for _, _, watermark in driver.begun] == [1_100, 1_200, 2_000, 2_200]
     made = {plan: rig.results("sums", parts) for plan, parts in driver.made.items()}
-    assert made == {1: [window(10, 1)], 2: [window(12, 6), window(12, 8, key=2)], 3: [], 4: [window(22, 16)]}
-    assert [(each.batch, each.start.before.bucket, each.start.after.bucket, each.start.rows, each.rows_out) for each in done] == [
-        (0, 0, 11, 2, 1), (1, 11, 12, 2, 2), (2, 12, 20, 0, 0), (3, 20, 22, 1, 1),
-    ]  # fmt: skip
+    assert made == {
+        1: [window(10, 1)],
+        2: [window(12, 6), window(12, 8, key=2)],
+        3: [],
+        4: [window(22, 16)],
+    }
+    assert [
+        (
+            each.batch,
+            each.start.before.bucket,
+            each.start.after.bucket,
+            each.start.rows,
+            each.rows_out,
+        )
+        for each in done
+    ] == [
+        (0, 0, 11, 2, 1),
+        (1, 11, 12, 2, 2),
+        (2, 12, 20, 0, 0),
+        (3, 20, 22, 1, 1),
+    ]
 
 
 def test_no_row_above_the_boundary_before_is_late(rig: EngineRig) -> None:
     """In whatever order they come: the newest first, and one a millisecond above the boundary."""
     driver = HandDriver(rig.clock)
     first = rig.plan(None, 11, row(11, 1, late_ms=1))
-    second = rig.plan(first, 14, row(14, 4), row(13, 8), row(12, 2, late_ms=WIDTH_MS - 1), row(12, 16, late_ms=1))
+    second = rig.plan(
+        first, 14, row(14, 4), row(13, 8), row(12, 2, late_ms=WIDTH_MS - 1), row(12, 16, late_ms=1)
+    )
     for plan in (first, second):
         driver.add(plan)
     query = rig.start("sums", driver, rig.name())
@@ -108,7 +133,10 @@ def test_after_a_crash_at_any_step_the_logged_plan_runs_again(rig: EngineRig, at
     assert again.asked == ([2, 3] if at == "advance" else [3]), "what is logged is not asked for"
     if at != "advance":
         assert again.begun[0] == dying.begun[-1]
-    assert {plan: rig.results("sums", parts) for plan, parts in again.made.items()} == {2: [window(12, 6)], 3: [window(14, 8)]}
+    assert {plan: rig.results("sums", parts) for plan, parts in again.made.items()} == {
+        2: [window(12, 6)],
+        3: [window(14, 8)],
+    }
 
 
 def test_a_query_is_stopped_within_a_batch_and_goes_on(rig: EngineRig) -> None:
@@ -130,7 +158,10 @@ def test_a_query_is_stopped_within_a_batch_and_goes_on(rig: EngineRig) -> None:
     rig.until(lambda: 2 in next_driver.made or 2 in first_driver.made, query, "both batches")
     query.stop()
     made = first_driver.made | next_driver.made
-    assert {plan: rig.results("sums", parts) for plan, parts in made.items()} == {1: [window(12, 1)], 2: [window(14, 2)]}
+    assert {plan: rig.results("sums", parts) for plan, parts in made.items()} == {
+        1: [window(12, 1)],
+        2: [window(14, 2)],
+    }
 
 
 def test_of_a_task_that_is_run_twice_the_parts_name_the_rows_once(rig: EngineRig) -> None:
@@ -140,7 +171,9 @@ def test_of_a_task_that_is_run_twice_the_parts_name_the_rows_once(rig: EngineRig
     query = rig.start("doubled", driver, rig.name())
     rig.until(lambda: 1 in driver.made, query, "the batch")
     query.stop()
-    assert Counter(v for _, _, v in rig.results("doubled", driver.made[1])) == Counter(2 * v + 1 for v in values)
+    assert Counter(v for _, _, v in rig.results("doubled", driver.made[1])) == Counter(
+        2 * v + 1 for v in values
+    )
 
 
 def test_a_function_that_fails_is_named_as_the_cause(rig: EngineRig) -> None:
@@ -184,4 +217,7 @@ def test_queries_run_side_by_side(rig: EngineRig) -> None:
         rig.until(lambda driver=driver: 1 in driver.made, query, "a batch")  # type: ignore[misc]
     for query in queries:
         query.stop()
-    assert [rig.results("sums", driver.made[1]) for driver in drivers] == [[window(12, 1)], [window(14, 2)]]
+    assert [rig.results("sums", driver.made[1]) for driver in drivers] == [
+        [window(12, 1)],
+        [window(14, 2)],
+    ]

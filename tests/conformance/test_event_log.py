@@ -11,7 +11,13 @@ import pytest
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, Delivered, TopicPartition
-from anabranch.protocol.errors import DataMissing, LocalProtocolError, OutcomeUnknown, RecordTooLarge, Unavailable
+from anabranch.protocol.errors import (
+    DataMissing,
+    LocalProtocolError,
+    OutcomeUnknown,
+    RecordTooLarge,
+    Unavailable,
+)
 from harness.event_logs import Rig, fetch_until_error, read, values
 from harness.waiting import wait_until
 
@@ -87,9 +93,16 @@ def test_delivered_is_in_the_order_of_sending_across_partitions(rig: Rig) -> Non
     for at in order:
         writer.send(at, b"v")
     assert writer.flush() == [
-        Delivered(places[0], 0), Delivered(places[2], 0), Delivered(places[1], 0), Delivered(places[1], 1), Delivered(places[0], 1),
-        Delivered(places[2], 1), Delivered(places[2], 2), Delivered(places[2], 3), Delivered(places[0], 2),
-    ]  # fmt: skip
+        Delivered(places[0], 0),
+        Delivered(places[2], 0),
+        Delivered(places[1], 0),
+        Delivered(places[1], 1),
+        Delivered(places[0], 1),
+        Delivered(places[2], 1),
+        Delivered(places[2], 2),
+        Delivered(places[2], 3),
+        Delivered(places[0], 2),
+    ]
     assert writer.flush() == []
     writer.send(places[1], b"v")
     assert writer.flush() == [Delivered(places[1], 2)]
@@ -234,7 +247,9 @@ def test_what_is_read_by_turns_is_whole_and_nothing_else_comes(rig: Rig) -> None
         for at in (a, b):
             reader.assign({at: first})
             assert reader.position(at) == first
-            assert [int(value or b"") for value in values(read(reader, 10 - first))] == list(range(first, 10))
+            assert [int(value or b"") for value in values(read(reader, 10 - first))] == list(
+                range(first, 10)
+            )
             assert reader.position(at) == 10
             reader.assign({})
             assert reader.fetch(10, 0) == []
@@ -278,7 +293,9 @@ def test_ends_are_asked_all_at_once(rig: Rig) -> None:
 def test_ends_are_those_that_are_known(rig: Rig) -> None:
     (at,) = rig.topic()
     reader = rig.reader({})
-    assert reader.ends([TopicPartition(f"{rig.prefix}.nothing", 0), at, TopicPartition(at.topic, 7)], 3_000) == {at: 0}
+    assert reader.ends(
+        [TopicPartition(f"{rig.prefix}.nothing", 0), at, TopicPartition(at.topic, 7)], 3_000
+    ) == {at: 0}
 
 
 def test_a_reader_knows_how_many_partitions_a_topic_has(rig: Rig) -> None:
@@ -303,7 +320,9 @@ def test_what_is_deleted_is_gone_for_everybody(rig: Rig) -> None:
     fetch_until_error(rig.reader({a: 3}), DataMissing)
     admin.delete_before({a: 3, b: 0})
     admin.delete_before({})
-    assert (reader.offsets(a), reader.offsets(b)) == ((4, 10), (2, 2)), "what is below the start is deleted already"
+    assert (reader.offsets(a), reader.offsets(b)) == ((4, 10), (2, 2)), (
+        "what is below the start is deleted already"
+    )
     rig.write(b, b"2")
     assert values(read(rig.reader({b: 2}), 1)) == [b"2"], "offsets go on"
     admin.close()
@@ -329,7 +348,13 @@ def test_a_time_leads_to_the_first_record_that_is_not_older(rig: Rig) -> None:
     writer.flush()
     writer.close()
     reader = rig.reader({})
-    for time_ms, offset in ((0, 0), (1_700_000_000_000, 0), (1_700_000_002_500, 3), (1_700_000_004_000, 4), (1_700_000_004_001, 5)):
+    for time_ms, offset in (
+        (0, 0),
+        (1_700_000_000_000, 0),
+        (1_700_000_002_500, 3),
+        (1_700_000_004_000, 4),
+        (1_700_000_004_001, 5),
+    ):
         assert reader.offset_from(at, time_ms) == offset
     with pytest.raises(Unavailable):
         reader.offset_from(TopicPartition(f"{rig.prefix}.nothing", 0), 0)
@@ -372,7 +397,9 @@ def test_what_was_missing_before_an_assignment_does_not_count_after_it(rig: Rig)
     reader = rig.reader({})
     for _ in range(15):
         reader.assign(dict.fromkeys(places, 2))
-        fetch_until_error(reader, DataMissing)  # a client has told of one partition, and not yet of the other
+        fetch_until_error(
+            reader, DataMissing
+        )  # a client has told of one partition, and not yet of the other
         reader.assign(dict.fromkeys(places, 6))
         assert Counter(values(read(reader, 8))) == Counter([b"6", b"7", b"8", b"9"] * 2)
 
@@ -393,7 +420,11 @@ def test_reading_a_missing_topic_is_unavailable(rig: Rig) -> None:
 @pytest.mark.parametrize("partition", [0, 9])
 def test_a_record_for_a_missing_topic_or_partition_is_unavailable(rig: Rig, partition: int) -> None:
     (at,) = rig.topic()
-    missing = TopicPartition(f"{rig.prefix}.nothing", 0) if partition == 0 else TopicPartition(at.topic, partition)
+    missing = (
+        TopicPartition(f"{rig.prefix}.nothing", 0)
+        if partition == 0
+        else TopicPartition(at.topic, partition)
+    )
     writer = rig.log.writer()
     writer.send(missing, b"v")
     with pytest.raises(Unavailable):
@@ -464,7 +495,9 @@ def test_creating_topics_may_race(rig: Rig) -> None:
     for thread in threads:
         thread.join()
     assert results == [[], [], []]
-    assert rig.log.admin().partitions([topic.name for topic in topics]) == {topic.name: 2 for topic in topics}
+    assert rig.log.admin().partitions([topic.name for topic in topics]) == {
+        topic.name: 2 for topic in topics
+    }
 
 
 def test_settings_of_a_missing_topic_are_unavailable(rig: Rig) -> None:
@@ -492,7 +525,11 @@ def test_log_append_time_is_the_brokers_clock(rig: Rig) -> None:
 
 def test_what_was_closed_is_not_used_again_and_closes_twice(rig: Rig) -> None:
     (at,) = rig.topic()
-    reader, writer, transactional = rig.reader({at: 0}), rig.log.writer(), rig.log.transactional_writer(f"{rig.prefix}.w")
+    reader, writer, transactional = (
+        rig.reader({at: 0}),
+        rig.log.writer(),
+        rig.log.transactional_writer(f"{rig.prefix}.w"),
+    )
     for each in (reader, writer, transactional):
         each.close()
         each.close()
@@ -520,7 +557,9 @@ def test_closing_gives_up_what_is_queued_without_waiting(rig: Rig) -> None:
 
 @pytest.mark.integration
 def test_without_a_broker_nothing_is_ever_claimed() -> None:
-    """A port where nobody listens: reading finds nothing, questions have no answer, sending has an unknown outcome."""
+    """A port where nobody listens: reading finds nothing, questions have no answer, sending
+    has an unknown outcome.
+    """
     log = KafkaEventLog("127.0.0.1:9", delivery_timeout_ms=1_000, request_timeout_ms=1_000)
     at = TopicPartition("t", 0)
     reader = log.reader()

@@ -17,7 +17,11 @@ INFINITY = float("inf")
 
 @pytest.fixture(params=["local", pytest.param("redis", marks=pytest.mark.integration)])
 def index(request: pytest.FixtureRequest, topic_prefix: str) -> Iterator[Index]:
-    made: Index = LocalIndex() if request.param == "local" else RedisIndex(request.getfixturevalue("redis_url"), prefix=f"{topic_prefix}:")
+    made: Index = (
+        LocalIndex()
+        if request.param == "local"
+        else RedisIndex(request.getfixturevalue("redis_url"), prefix=f"{topic_prefix}:")
+    )
     yield made
     made.close()
 
@@ -84,7 +88,9 @@ def test_large_scores_are_exact(index: Index) -> None:
     """Milliseconds and offsets are scores."""
     for score in (1_700_000_000_123, 2**53 - 1):
         index.rank("z", str(score), score)
-    assert index.ranked("z", 1_700_000_000_123, 1_700_000_000_123) == [("1700000000123", 1_700_000_000_123.0)]
+    assert index.ranked("z", 1_700_000_000_123, 1_700_000_000_123) == [
+        ("1700000000123", 1_700_000_000_123.0)
+    ]
     assert index.unrank_below("z", 2**53 - 1) == 1
     assert index.ranked("z", -INFINITY, INFINITY) == [(str(2**53 - 1), float(2**53 - 1))]
 

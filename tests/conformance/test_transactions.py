@@ -31,7 +31,9 @@ def test_a_transaction_shows_nothing_before_its_commit(rig: Rig) -> None:
 
 
 def test_assigned_anew_before_the_end_of_a_transaction_the_position_gets_past_it(rig: Rig) -> None:
-    """What ends a transaction is shown to nobody: so the position is the one from before the assignment, and no record comes that would tell."""
+    """What ends a transaction is shown to nobody: so the position is the one from before the
+    assignment, and no record comes that would tell.
+    """
     at, other = rig.topic(partitions=2)
     writer = rig.log.transactional_writer(f"{rig.prefix}.w")
     writer.begin()
@@ -87,8 +89,17 @@ def test_aborted_records_are_hidden_and_passed(rig: Rig) -> None:
     chunks = read(reader, 1)
     assert values(chunks) == [b"kept"]
     assert chunks[0].offsets == [4]
-    wait_until(lambda: (reader.fetch(10, 100), reader.position(at))[1] == 6, 20, "the position behind the commit's marker")
-    assert values(read(rig.reader({at: 0}, committed=False), 4)) == [b"aborted 0", b"aborted 1", b"aborted 2", b"kept"]
+    wait_until(
+        lambda: (reader.fetch(10, 100), reader.position(at))[1] == 6,
+        20,
+        "the position behind the commit's marker",
+    )
+    assert values(read(rig.reader({at: 0}, committed=False), 4)) == [
+        b"aborted 0",
+        b"aborted 1",
+        b"aborted 2",
+        b"kept",
+    ]
 
 
 def test_a_commit_covers_all_partitions_and_topics(rig: Rig) -> None:

@@ -1,4 +1,6 @@
-"""Boundary logs for tests: their records, a slow reading that states the rules bucket by bucket, and random logs."""
+"""Boundary logs for tests: their records, a slow reading that states the rules bucket by
+bucket, and random logs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, BranchNumber, EpochStarted, LogEntry, Part
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    BranchNumber,
+    EpochStarted,
+    LogEntry,
+    Part,
+)
 
 LAST = 12
 """Random logs and the reference know the buckets 1..LAST."""
@@ -20,20 +29,46 @@ def part(bucket: int, attempt: str = "a", rows: int = 1) -> Part:
 
 
 def started(replica: str = "0", token: str = "t", version: int = 1) -> EpochStarted:
-    return EpochStarted(replica, f"plan of {replica}", token, schema=f"schema of {replica}", version=version)
+    return EpochStarted(
+        replica, f"plan of {replica}", token, schema=f"schema of {replica}", version=version
+    )
 
 
 def record(
-    epoch: int, batch: int, closed: int, parts: tuple[Part, ...] = (), *, replica: str = "0", timeline: str = "l", prev: BatchId | str | None = "",
-    base: int | None = None, kind: BoundaryKind = BoundaryKind.STABLE, branch: BranchNumber | None = None, missing: tuple[str, ...] = (),
+    epoch: int,
+    batch: int,
+    closed: int,
+    parts: tuple[Part, ...] = (),
+    *,
+    replica: str = "0",
+    timeline: str = "l",
+    prev: BatchId | str | None = "",
+    base: int | None = None,
+    kind: BoundaryKind = BoundaryKind.STABLE,
+    branch: BranchNumber | None = None,
+    missing: tuple[str, ...] = (),
     past: int = 0,
-) -> BoundaryRecord:  # fmt: skip
-    """``prev``: left out means the batch before in the same timeline, or None for the first. With a ``branch`` it is tentative."""
+) -> BoundaryRecord:
+    """``prev``: left out means the batch before in the same timeline, or None for the first.
+    With a ``branch`` it is tentative.
+    """
     if isinstance(prev, str):
         prev = BatchId(timeline, batch - 1) if batch else None
     if branch is not None:
         kind = BoundaryKind.TENTATIVE
-    return BoundaryRecord(replica, epoch, BatchId(timeline, batch), prev, closed, parts, base, kind, branch, missing, past=past)
+    return BoundaryRecord(
+        replica,
+        epoch,
+        BatchId(timeline, batch),
+        prev,
+        closed,
+        parts,
+        base,
+        kind,
+        branch,
+        missing,
+        past=past,
+    )
 
 
 def state_after(*entries: LogEntry, writers: Iterable[str] = WRITERS) -> LogState:
@@ -44,7 +79,9 @@ def state_after(*entries: LogEntry, writers: Iterable[str] = WRITERS) -> LogStat
 
 
 class Reference:
-    """Rules 1, 3, 4, 5, 6 and 16 over a short range of buckets, one bucket at a time, remembering everything."""
+    """Rules 1, 3, 4, 5, 6 and 16 over a short range of buckets, one bucket at a time,
+    remembering everything.
+    """
 
     def __init__(self) -> None:
         self.epoch: dict[str, int] = {}
@@ -57,7 +94,9 @@ class Reference:
         self.branch_tip: dict[str, BatchId] = {}
         self.branch_closed: dict[str, int] = {}
         self.branch_pending: dict[str, list[Part]] = {}
-        self.branch_own: dict[str, dict[int, tuple[BranchNumber, tuple[Part, ...], tuple[str, ...]]]] = {w: {} for w in WRITERS}
+        self.branch_own: dict[
+            str, dict[int, tuple[BranchNumber, tuple[Part, ...], tuple[str, ...]]]
+        ] = {w: {} for w in WRITERS}
         self.past = 0
         self.version = (0, 0)
         self.version_of = dict.fromkeys(WRITERS, 1)
@@ -70,9 +109,13 @@ class Reference:
         r = entry.replica
         if self.version_of[r] < self.version[0]:
             return False
-        if self.epoch.get(r) != entry.epoch or entry.id.batch <= self.newest.get((r, entry.epoch, entry.id.timeline), -1):
+        if self.epoch.get(r) != entry.epoch or entry.id.batch <= self.newest.get(
+            (r, entry.epoch, entry.id.timeline), -1
+        ):
             return False
-        if not (self._tentative(entry) if entry.kind is BoundaryKind.TENTATIVE else self._stable(entry)):
+        if not (
+            self._tentative(entry) if entry.kind is BoundaryKind.TENTATIVE else self._stable(entry)
+        ):
             return False
         self.newest[r, entry.epoch, entry.id.timeline] = entry.id.batch
         tentative = [n for own in self.branch_own.values() for n in own]
@@ -111,12 +154,20 @@ class Reference:
         closes = entry.closed > max(self.own[r], default=0)
         for n in range(1, entry.closed + 1):
             self.own[r].setdefault(n, tuple(p for _, p in self.pending[r] if p.bucket == n))
-        is_reached = max((n for n, parts in self.own[r].items() if parts is None), default=0) <= len(self.stable) <= entry.closed
+        is_reached = (
+            max((n for n, parts in self.own[r].items() if parts is None), default=0)
+            <= len(self.stable)
+            <= entry.closed
+        )
         if closes and is_reached and self.version_of[r] > self.version[0]:
             self.version = (self.version_of[r], len(self.stable))
         while True:
             n = len(self.stable) + 1
-            counting = [w for w in (r, *(w for w in self.own if w != r)) if self.version_of[w] >= self.version[0]]
+            counting = [
+                w
+                for w in (r, *(w for w in self.own if w != r))
+                if self.version_of[w] >= self.version[0]
+            ]
             own = {w: self.own[w].get(n) for w in counting}
             giver = next((w for w, parts in own.items() if parts is not None), None)
             if giver is None:
@@ -137,11 +188,17 @@ class Reference:
         self.branch_tip[r] = entry.id
         self.branch_pending[r] += [p for p in entry.parts if p.bucket > self.branch_closed[r]]
         for n in range(self.branch_closed[r] + 1, entry.closed + 1):
-            self.branch_own[r][n] = (number, tuple(p for p in self.branch_pending[r] if p.bucket == n), entry.missing)
+            self.branch_own[r][n] = (
+                number,
+                tuple(p for p in self.branch_pending[r] if p.bucket == n),
+                entry.missing,
+            )
         self.branch_closed[r] = max(self.branch_closed[r], entry.closed)
         return True
 
-    def tentative(self, replica: str, bucket: int) -> tuple[BranchNumber, tuple[Part, ...], tuple[str, ...]] | None:
+    def tentative(
+        self, replica: str, bucket: int
+    ) -> tuple[BranchNumber, tuple[Part, ...], tuple[str, ...]] | None:
         """Rule 16: stable beats tentative, the newest branch the older ones."""
         return None if bucket in self.stable else self.branch_own[replica].get(bucket)
 
@@ -176,20 +233,37 @@ _STABLE = ("next",) * 6 + ("epoch", "repeat", "rewind", "zombie", "base", "scrat
 _TENTATIVE = (
     ("branch",) * 6
     + ("fork",) * 3
-    + ("branch of an older number", "branch zombie", "branch lost", "branch without base", "branch with base")
+    + (
+        "branch of an older number",
+        "branch zombie",
+        "branch lost",
+        "branch without base",
+        "branch with base",
+    )
 )
 
 
 @st.composite
-def logs(draw: st.DrawFn, *, tentative: bool = True, steps: int = 25, parts_max: int = 2, faults: bool = True) -> list[LogEntry]:
-    """Logs of two writers with restarts, rewinds, bases, zombies, repeats and branches; mostly sensible, so that much is accepted.
+def logs(
+    draw: st.DrawFn,
+    *,
+    tentative: bool = True,
+    steps: int = 25,
+    parts_max: int = 2,
+    faults: bool = True,
+) -> list[LogEntry]:
+    """Logs of two writers with restarts, rewinds, bases, zombies, repeats and branches; mostly
+    sensible, so that much is accepted.
 
-    Without ``faults`` there are exactly ``steps`` records that continue each other, fork or belong to branches, each with parts, and little
-    is closed: much is open or tentative.
+    Without ``faults`` there are exactly ``steps`` records that continue each other, fork or belong
+    to branches, each with parts, and little is closed: much is open or tentative.
     """
     entries: list[LogEntry] = [started("0"), started("1")]
     writers = {w: _Writer(w, int(w)) for w in WRITERS}
-    kinds = (*(_STABLE if faults else ("slow",)), *((_TENTATIVE if faults else ("fork", "branch", "branch")) if tentative else ()))
+    kinds = (
+        *(_STABLE if faults else ("slow",)),
+        *((_TENTATIVE if faults else ("fork", "branch", "branch")) if tentative else ()),
+    )
     for step in range(draw(st.integers(0 if faults else steps, steps))):
         w = writers[draw(st.sampled_from(WRITERS))]
         what = draw(st.sampled_from(kinds))
@@ -211,7 +285,9 @@ def logs(draw: st.DrawFn, *, tentative: bool = True, steps: int = 25, parts_max:
     return entries
 
 
-def _stable_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tuple[Part, ...], peer: int) -> BoundaryRecord:
+def _stable_record(
+    draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tuple[Part, ...], peer: int
+) -> BoundaryRecord:
     epoch = draw(st.sampled_from(w.epochs)) if what == "zombie" else w.epochs[-1]
     prev = w.ids[-1] if w.ids else None
     if what in ("rewind", "scratch"):
@@ -222,15 +298,36 @@ def _stable_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tup
         prev = None
     if what == "lost":
         prev = BatchId("never", 1)
-    base = min(LAST, peer + draw(st.sampled_from((0, 0, 1, 3)))) if what == "base" else None  # beyond the peer: a hole, for a while
-    w.closed = min(LAST, max(w.closed + draw(st.integers(-1, 3) if what != "slow" else st.integers(0, 1)), base or 0, 0))
+    base = (
+        min(LAST, peer + draw(st.sampled_from((0, 0, 1, 3)))) if what == "base" else None
+    )  # beyond the peer: a hole, for a while
+    w.closed = min(
+        LAST,
+        max(
+            w.closed + draw(st.integers(-1, 3) if what != "slow" else st.integers(0, 1)),
+            base or 0,
+            0,
+        ),
+    )
     past = draw(st.sampled_from((0, 0, min(LAST, w.closed + 2))))
-    made = record(epoch, step, w.closed, parts, replica=w.replica, timeline=w.timeline, prev=prev, base=base, past=past)
+    made = record(
+        epoch,
+        step,
+        w.closed,
+        parts,
+        replica=w.replica,
+        timeline=w.timeline,
+        prev=prev,
+        base=base,
+        past=past,
+    )
     w.ids.append(made.id)
     return made
 
 
-def _branch_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tuple[Part, ...]) -> BoundaryRecord:
+def _branch_record(
+    draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tuple[Part, ...]
+) -> BoundaryRecord:
     epoch = draw(st.sampled_from(w.epochs)) if what == "branch zombie" else w.epochs[-1]
     missing = draw(st.sampled_from(((), ("reports",), ("positions", "reports"))))
     if what in ("fork", "branch without base") or w.branch is None:
@@ -239,10 +336,17 @@ def _branch_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tup
         w.forks += 1
         number, timeline = (epoch, w.forks), w.timeline
         w.timeline = f"{epoch} after {step}"  # the successor's
-        prev, base = w.ids[-1] if w.ids else None, None if what == "branch without base" else max(0, w.closed + draw(st.integers(-1, 1)))
+        prev, base = (
+            w.ids[-1] if w.ids else None,
+            None if what == "branch without base" else max(0, w.closed + draw(st.integers(-1, 1))),
+        )
         w.branch_closed = base or 0
     else:
-        number, timeline, prev = draw(st.sampled_from(w.older)) if what == "branch of an older number" and w.older else w.branch
+        number, timeline, prev = (
+            draw(st.sampled_from(w.older))
+            if what == "branch of an older number" and w.older
+            else w.branch
+        )
         base = w.branch_closed if what == "branch with base" else None
     if what == "branch lost":
         prev = BatchId("never", 1)
@@ -250,7 +354,16 @@ def _branch_record(draw: st.DrawFn, w: _Writer, what: str, step: int, parts: tup
         number = (epoch, number[1])
     w.branch_closed = min(LAST, max(0, w.branch_closed + draw(st.integers(-1, 4))))
     made = record(
-        epoch, step, w.branch_closed, parts, replica=w.replica, timeline=timeline, prev=prev, base=base, branch=number, missing=missing
+        epoch,
+        step,
+        w.branch_closed,
+        parts,
+        replica=w.replica,
+        timeline=timeline,
+        prev=prev,
+        base=base,
+        branch=number,
+        missing=missing,
     )
     if what in ("fork", "branch", "branch without base") or w.branch is None:
         w.branch = (number, timeline, made.id)

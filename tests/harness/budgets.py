@@ -1,12 +1,14 @@
 """What the tests of each folder may take, and what they took.
 
-The figures are seconds of an idle machine with two processors; together with the other steps of ``make test`` they are its twenty minutes. A
-folder's tests are added up, set-up included, and divided by the number of processes that ran them: what somebody waits for. Most of these tests wait
-for brokers and for Spark, so processor time would not see what makes them slow. But a shared machine must not fail them: of the time that passed,
-only the share counts that the machine's processors were not busy for others.
+The figures are seconds of an idle machine with two processors; together with the other steps of
+``make test`` they are its twenty minutes. A folder's tests are added up, set-up included, and
+divided by the number of processes that ran them: what somebody waits for. Most of these tests wait
+for brokers and for Spark, so processor time would not see what makes them slow. But a shared
+machine must not fail them: of the time that passed, only the share counts that the machine's
+processors were not busy for others.
 
-A folder over its budget is named at the end of the run, with its dearest files. The run fails at ``FAILS_AT`` times the budget: a machine may be slow,
-and the share is an estimate.
+A folder over its budget is named at the end of the run, with its dearest files. The run fails at
+``FAILS_AT`` times the budget: a machine may be slow, and the share is an estimate.
 """
 
 from __future__ import annotations
@@ -75,26 +77,36 @@ class Verdict:
     def __str__(self) -> str:
         text = f"tests/{self.folder}: {self.took_s:.0f} s of {self.budget_s}"
         if self.is_over:
-            text += "; OVER ITS BUDGET: " + ", ".join(f"{name} {took_s:.0f} s" for name, took_s in self.dearest)
+            text += "; OVER ITS BUDGET: " + ", ".join(
+                f"{name} {took_s:.0f} s" for name, took_s in self.dearest
+            )
         return text
 
 
 def verdicts(seconds: Mapping[str, float], processes: int, share: float = 1.0) -> list[Verdict]:
-    """Of each folder that has a budget. ``seconds`` by file; ``share``: of the time that passed, what was not others'."""
+    """Of each folder that has a budget. ``seconds`` by file; ``share``: of the time that
+    passed, what was not others'.
+    """
     by_folder: dict[str, dict[str, float]] = defaultdict(dict)
     for file, took_s in seconds.items():
         parts = PurePath(file).parts
         if parts[0] == "tests" and len(parts) > 1 and parts[1] in BUDGET_S:
             by_folder[parts[1]]["/".join(parts[2:])] = took_s * share / processes
     return [
-        Verdict(folder, sum(files.values()), tuple(sorted(files.items(), key=lambda file: -file[1])[:_DEAREST]))
+        Verdict(
+            folder,
+            sum(files.values()),
+            tuple(sorted(files.items(), key=lambda file: -file[1])[:_DEAREST]),
+        )
         for folder, files in sorted(by_folder.items())
     ]
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What has been spent up to a moment, in seconds: on the clock, by all processors, and by this process with all that it started."""
+    """What has been spent up to a moment, in seconds: on the clock, by all processors, and by
+    this process with all that it started.
+    """
 
     clock_s: float
     busy_s: float
@@ -105,14 +117,18 @@ class Spent:
         return cls(time.monotonic(), _busy_s(), _own_s())
 
     def share(self, begun: Spent) -> float:
-        """Of the processors' time since ``begun``, what was not spent for others; 1 where the system does not tell."""
+        """Of the processors' time since ``begun``, what was not spent for others; 1 where the
+        system does not tell.
+        """
         passed_s = (self.clock_s - begun.clock_s) * (os.cpu_count() or 1)
         others_s = (self.busy_s - begun.busy_s) - (self.own_s - begun.own_s)
         return 1 - min(max(others_s / passed_s, 0), 1) if passed_s > 0 and self.busy_s else 1.0
 
 
 def _busy_s() -> float:
-    """Of all processors, also what the host of a virtual machine gave to others; 0 where the system does not tell."""
+    """Of all processors, also what the host of a virtual machine gave to others; 0 where the
+    system does not tell.
+    """
     try:
         fields = (_PROC / "stat").read_text().partition("\n")[0].split()[1:]
     except OSError:
@@ -154,15 +170,21 @@ class Budgets:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if session.exitstatus == pytest.ExitCode.OK and any(found.fails for found in self._verdicts()):
+        if session.exitstatus == pytest.ExitCode.OK and any(
+            found.fails for found in self._verdicts()
+        ):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for found in self._verdicts():
-            terminalreporter.write_line(str(found), red=found.fails, yellow=found.is_over and not found.fails)
+            terminalreporter.write_line(
+                str(found), red=found.fails, yellow=found.is_over and not found.fails
+            )
 
 
 def register(config: pytest.Config) -> None:
     """Count in this session, unless it is one of several processes, whose reports go to another."""
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Budgets(max(1, len(config.getoption("tx", None) or ()))), "budgets")
+        config.pluginmanager.register(
+            Budgets(max(1, len(config.getoption("tx", None) or ()))), "budgets"
+        )

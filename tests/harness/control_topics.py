@@ -19,11 +19,20 @@ def say(log: EventLog, of: Pipeline, *entries: ControlRecord) -> None:
     """Write each where it counts."""
     writer = log.writer()
     for entry in entries:
-        writer.send(TopicPartition(topic_of(of, entry), 0), control_records.encode(entry), control_records.key_of(entry))
+        writer.send(
+            TopicPartition(topic_of(of, entry), 0),
+            control_records.encode(entry),
+            control_records.key_of(entry),
+        )
     writer.flush()
     writer.close()
 
 
 def said(log: EventLog, of: Pipeline) -> list[ControlRecord]:
     """All that stands in the topics, one after the other."""
-    return [control_records.decode(value) for topic in speakers(of) for chunk in everything(log, topic) for value in chunk.values]
+    return [
+        control_records.decode(value)
+        for topic in speakers(of)
+        for chunk in everything(log, topic)
+        for value in chunk.values
+    ]

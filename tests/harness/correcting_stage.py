@@ -1,4 +1,6 @@
-"""The replicas of one stage around one control topic, in virtual time: nothing but the rules of ``protocol.stage.correction_order``."""
+"""The replicas of one stage around one control topic, in virtual time: nothing but the rules
+of ``protocol.stage.correction_order``.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ TICK_MS = 100
 
 @dataclass
 class ReplicaProcess:
-    """One replica, its place in the topic, and whether it runs; ``bucket`` grows while it corrects, as it would."""
+    """One replica, its place in the topic, and whether it runs; ``bucket`` grows while it
+    corrects, as it would.
+    """
 
     gate: CorrectionGate
     detector: FailureDetector
@@ -37,7 +41,11 @@ class ReplicaProcess:
     def news(self, beat: Heartbeat, now_ms: int) -> bool:
         """Whether it is time to say ``beat``, as ``runtime.heartbeats`` judges it."""
         old = self.said
-        changed = old is None or (old.replica_state, old.corrects, old.epoch) != (beat.replica_state, beat.corrects, beat.epoch)
+        changed = old is None or (old.replica_state, old.corrects, old.epoch) != (
+            beat.replica_state,
+            beat.corrects,
+            beat.epoch,
+        )
         if self.mute or (not changed and now_ms - self.said_ms < HEARTBEAT_EVERY_MS):
             return False
         self.said, self.said_ms = beat, now_ms
@@ -45,7 +53,9 @@ class ReplicaProcess:
 
 
 class CorrectingStage:
-    """A stage of some replicas. A process that is not dead reads to the end of the topic, decides, and speaks, once in each tick."""
+    """A stage of some replicas. A process that is not dead reads to the end of the topic,
+    decides, and speaks, once in each tick.
+    """
 
     def __init__(self, replicas: int) -> None:
         self.now_ms, self.topic = 1_000_000, list[Heartbeat]()
@@ -87,11 +97,19 @@ class CorrectingStage:
 
     def open(self) -> list[str]:
         """Replicas that correct at full speed, those that are stopped left out."""
-        return [name for name, replica in self.replicas.items() if replica.runs and replica.gate.corrects]
+        return [
+            name
+            for name, replica in self.replicas.items()
+            if replica.runs and replica.gate.corrects
+        ]
 
     def why(self) -> dict[str, Why]:
         """What decided, of each replica that runs."""
-        return {name: replica.gate.why for name, replica in sorted(self.replicas.items()) if replica.runs}
+        return {
+            name: replica.gate.why
+            for name, replica in sorted(self.replicas.items())
+            if replica.runs
+        }
 
     def _hear(self, name: str) -> None:
         replica = self.replicas[name]
@@ -111,8 +129,15 @@ class CorrectingStage:
         if opened and not replica.stuck:
             replica.bucket += 1
         beat = Heartbeat(
-            "processing", STAGE, name, replica.epoch, "running", replica.bucket, now_ms, "stabilization" if replica.wants else "stable",
+            "processing",
+            STAGE,
+            name,
+            replica.epoch,
+            "running",
+            replica.bucket,
+            now_ms,
+            "stabilization" if replica.wants else "stable",
             corrects=replica.gate.corrects,
-        )  # fmt: skip
+        )
         if replica.news(beat, self.now_ms):
             self.topic.append(beat)

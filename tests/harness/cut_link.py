@@ -1,8 +1,11 @@
-"""A real broker behind a link that is cut at the moment of a chosen write: the writer cannot know what became of it.
+"""A real broker behind a link that is cut at the moment of a chosen write: the writer cannot know
+what became of it.
 
-``CutLog`` is an event log over that link. Before the chosen write it cuts one direction: ``FROM`` holds the answers, so the broker has what was
-written and nobody is told; ``TO`` holds the request, which arrives when the link is healed, long after its writer gave it up; a reset loses it.
-The link is healed as soon as the writer is told that the outcome is unknown: what it writes then meets what comes late.
+``CutLog`` is an event log over that link. Before the chosen write it cuts one direction: ``FROM``
+holds the answers, so the broker has what was written and nobody is told; ``TO`` holds the request,
+which arrives when the link is healed, long after its writer gave it up; a reset loses it. The link
+is healed as soon as the writer is told that the outcome is unknown: what it writes then meets what
+comes late.
 """
 
 from __future__ import annotations
@@ -15,7 +18,15 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.drills import links
 from anabranch.drills.embedded_proxy import EmbeddedProxy
 from anabranch.drills.links import Cut, Direction
-from anabranch.ports import Delivered, Headers, LogAdmin, LogReader, LogWriter, TopicPartition, TransactionalWriter
+from anabranch.ports import (
+    Delivered,
+    Headers,
+    LogAdmin,
+    LogReader,
+    LogWriter,
+    TopicPartition,
+    TransactionalWriter,
+)
 from anabranch.protocol.errors import AnabranchError
 from anabranch.up.embedded_kafka import EmbeddedKafka
 from anabranch.up.tcp_ports import LOOPBACK
@@ -44,7 +55,12 @@ class CutBroker:
     def cut(self, wanted: Cut | None) -> None:
         """Cut the link, or heal it."""
         links.want(self._folder, LABEL, wanted)
-        wait_until(lambda: links.applied(self._folder).get(LABEL) == wanted, 5, "the proxy did it", every_s=0.005)
+        wait_until(
+            lambda: links.applied(self._folder).get(LABEL) == wanted,
+            5,
+            "the proxy did it",
+            every_s=0.005,
+        )
 
     def stop(self) -> None:
         self._proxy.stop()
@@ -57,14 +73,19 @@ class CutLog:
     def __init__(self, broker: CutBroker) -> None:
         self._broker = broker
         self._log = KafkaEventLog(
-            broker.address, delivery_timeout_ms=DELIVERY_TIMEOUT_MS, request_timeout_ms=1_200, transaction_timeout_ms=10_000
+            broker.address,
+            delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+            request_timeout_ms=1_200,
+            transaction_timeout_ms=10_000,
         )
         self._topic, self._cut, self._at_commit = "", ANSWER_LOST, False
         self.unknown: list[str] = []
         """What the writers were told."""
 
     def plan(self, topic: str, cut: Cut, *, at_commit: bool = False) -> None:
-        """Cut before the next write to ``topic``; ``at_commit``: before the commit of a transaction that has written there, all sent."""
+        """Cut before the next write to ``topic``; ``at_commit``: before the commit of a
+        transaction that has written there, all sent.
+        """
         self._topic, self._cut, self._at_commit = topic, cut, at_commit
 
     @property
@@ -90,9 +111,21 @@ class CutLog:
             raise
 
     def reader(
-        self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False, ranges: bool = False
+        self,
+        *,
+        committed: bool = True,
+        headers: bool = True,
+        timestamps: bool = True,
+        follows: bool = False,
+        ranges: bool = False,
     ) -> LogReader:
-        return self._log.reader(committed=committed, headers=headers, timestamps=timestamps, follows=follows, ranges=ranges)
+        return self._log.reader(
+            committed=committed,
+            headers=headers,
+            timestamps=timestamps,
+            follows=follows,
+            ranges=ranges,
+        )
 
     def writer(self) -> LogWriter:
         return _CutWriter(self, self._log.writer())
@@ -109,7 +142,12 @@ class _CutWriter:
         self._log, self._real = log, real
 
     def send(
-        self, at: TopicPartition, value: bytes | None, key: bytes | None = None, headers: Headers = (), timestamp_ms: int | None = None
+        self,
+        at: TopicPartition,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
     ) -> None:
         self._log.struck(at.topic)
         self._real.send(at, value, key, headers, timestamp_ms)
@@ -136,7 +174,12 @@ class _CutTransactionalWriter(_CutWriter):
         self._transactions.begin()
 
     def send_many(
-        self, topic: str, partitions: Sequence[int], values: Sequence[bytes], keys: Sequence[bytes | None], headers: Sequence[Headers]
+        self,
+        topic: str,
+        partitions: Sequence[int],
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        headers: Sequence[Headers],
     ) -> None:
         self._topics.add(topic)
         self._log.struck(topic)

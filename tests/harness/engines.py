@@ -1,4 +1,6 @@
-"""What the conformance suite needs of an engine, the simulation's or Spark: one pipeline, rows to read, a driver that plans by hand."""
+"""What the conformance suite needs of an engine, the simulation's or Spark: one pipeline,
+rows to read, a driver that plans by hand.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,26 @@ from anabranch.adapters.spark.engine import SparkEngine
 from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
-from anabranch.codec.plan_offsets import Offset, kind_of, missing_of, offset_of, position_of, rows_of
+from anabranch.codec.plan_offsets import (
+    Offset,
+    kind_of,
+    missing_of,
+    offset_of,
+    position_of,
+    rows_of,
+)
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
-from anabranch.ports import BatchDone, Clock, Engine, EventLog, PreparedStage, QueryOutput, RunningQuery, TopicPartition
+from anabranch.ports import (
+    BatchDone,
+    Clock,
+    Engine,
+    EventLog,
+    PreparedStage,
+    QueryOutput,
+    RunningQuery,
+    TopicPartition,
+)
 from anabranch.processing.inputs import source_schema
 from anabranch.processing.replica import BatchStart
 from anabranch.protocol.errors import Unavailable
@@ -77,25 +95,33 @@ def sums(a):
 def write_pipeline(folder: Path, name: str) -> Pipeline:
     """A source, a stage without state and one with: each replica's files are below ``folder``."""
     (folder / "reading.avsc").write_text(RECORD)
-    functions = FUNCTIONS.replace("FLAG", repr(str(folder / "fail"))).replace("WINDOW", str(WINDOW_BUCKETS * WIDTH_MS))
+    functions = FUNCTIONS.replace("FLAG", repr(str(folder / "fail"))).replace(
+        "WINDOW", str(WINDOW_BUCKETS * WIDTH_MS)
+    )
     (folder / f"functions_{name}.py").write_text(functions)
     stages = "".join(
-        f"  {stage}:\n    reads: [{SOURCE}]\n    participant: north\n    replicas: 1\n    transform: functions_{name}:{stage}\n"
+        f"  {stage}:\n    reads: [{SOURCE}]\n    participant: north\n    replicas: 1\n   "
+        f" transform: functions_{name}:{stage}\n"
         for stage in ("doubled", "sums")
     )
     (folder / "pipeline.yaml").write_text(
-        f"pipeline: {name}\nbucket: {WIDTH_MS}ms\nmax_delay: 3000ms\npartitions: 2\nsources:\n  {SOURCE}:\n    topics: [{name}.in]\n"
-        f"    record: reading.avsc\n    format: json\n    event_time: {{field: time, unit: ms}}\nstages:\n{stages}outputs:\n"
-        f"  out:\n    stage: sums\n    corrected: {{topic: {name}.out, format: json, key: []}}\n"
+        f"pipeline: {name}\nbucket: {WIDTH_MS}ms\nmax_delay: 3000ms\npartitions: 2\nsources:\n "
+        f" {SOURCE}:\n    topics: [{name}.in]\n    record: reading.avsc\n    format: json\n   "
+        f" event_time: {{field: time, unit: ms}}\nstages:\n{stages}outputs:\n  out:\n    stage:"
+        f" sums\n    corrected: {{topic: {name}.out, format: json, key: []}}\n"
     )
     return load(folder / "pipeline.yaml")
 
 
 class HandDriver:
-    """``ports.QueryDriver`` of one input, by plans that a test adds. Notes what it is asked and told."""
+    """``ports.QueryDriver`` of one input, by plans that a test adds. Notes what it is asked
+    and told.
+    """
 
     def __init__(self, clock: Clock, dies_at: str = "", hold_ms: int = 0) -> None:
-        """``dies_at``: ``advance``, ``begin``, ``finish`` or ``recorded``, then a number of a plan. ``hold_ms``: that a batch takes longer."""
+        """``dies_at``: ``advance``, ``begin``, ``finish`` or ``recorded``, then a number of a
+        plan. ``hold_ms``: that a batch takes longer.
+        """
         self._clock, self._dies_at, self._hold_ms = clock, dies_at, hold_ms
         self._plans: dict[int, Plan] = {}
         self.asked: list[int] = []
@@ -120,9 +146,13 @@ class HandDriver:
         self.asked.append(plan.after.sequence)
         return offset_of(plan, name)
 
-    def begin(self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition) -> BatchStart:
+    def begin(
+        self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
+    ) -> BatchStart:
         """See the port."""
-        after = check_joint({str(number): position_of(offset) for number, offset in enumerate(offsets)})
+        after = check_joint(
+            {str(number): position_of(offset) for number, offset in enumerate(offsets)}
+        )
         check_watermark(after, watermark_ms, WIDTH_MS)
         self.order.append(f"begin {after.sequence}")
         self.begun.append((after.sequence, offsets, watermark_ms))
@@ -158,7 +188,9 @@ class EngineRig:
     fail_a_task: Callable[[], None]
     """A task of the next batch is run twice."""
     fail_a_branch: Callable[[], int]
-    """The stage's function fails in the next tentative batch that has the value which is returned."""
+    """The stage's function fails in the next tentative batch that has the value which is
+    returned.
+    """
     _prepared: dict[str, PreparedStage] = field(default_factory=dict)
     _count: int = 0
 
@@ -170,28 +202,52 @@ class EngineRig:
     def stage(self, name: str) -> PreparedStage:
         """``doubled`` or ``sums``."""
         if name not in self._prepared:
-            self._prepared[name] = self.engine.prepare(f"{name}.{REPLICA}", name, {SOURCE: source_schema(self.pipeline, SOURCE)})
+            self._prepared[name] = self.engine.prepare(
+                f"{name}.{REPLICA}", name, {SOURCE: source_schema(self.pipeline, SOURCE)}
+            )
         return self._prepared[name]
 
     def start(
-        self, stage: str, driver: HandDriver, query: str, *, only: frozenset[int] | None = None, in_place: bool = True,
+        self,
+        stage: str,
+        driver: HandDriver,
+        query: str,
+        *,
+        only: frozenset[int] | None = None,
+        in_place: bool = True,
         done: Callable[[BatchDone], None] = lambda _: None,
-    ) -> RunningQuery:  # fmt: skip
+    ) -> RunningQuery:
         """A query of ``stage`` in the place of ``query``."""
         place = self.place(query) if in_place else None
         return self.stage(stage).start(query, driver, QueryOutput(REPLICA, 7, only), place, done)
 
-    def plan(self, before: Plan | None, upto: int, *rows: Row, kind: BoundaryKind = BoundaryKind.STABLE) -> Plan:
-        """The plan after ``before`` that reads ``rows``, which it writes, and goes up to bucket ``upto``."""
+    def plan(
+        self, before: Plan | None, upto: int, *rows: Row, kind: BoundaryKind = BoundaryKind.STABLE
+    ) -> Plan:
+        """The plan after ``before`` that reads ``rows``, which it writes, and goes up to
+        bucket ``upto``.
+        """
         start = QueryPosition() if before is None else before.after
         found: dict[int, list[Row]] = {}
         for row in rows:
             found.setdefault(-(-row[0] // WIDTH_MS), []).append(row)
-        writer = BlockWriter(self.log, self.pipeline.topic_names.blocks(SOURCE, REPLICA), REPLICA, 1, SeededEntropy(self._next_number()))
-        slices = [(bucket % self.pipeline.partitions, bucket, self._table(found[bucket])) for bucket in sorted(found)]
+        writer = BlockWriter(
+            self.log,
+            self.pipeline.topic_names.blocks(SOURCE, REPLICA),
+            REPLICA,
+            1,
+            SeededEntropy(self._next_number()),
+        )
+        slices = [
+            (bucket % self.pipeline.partitions, bucket, self._table(found[bucket]))
+            for bucket in sorted(found)
+        ]
         parts = writer.write(slices) if slices else ()
         writer.close()
-        taken = tuple((bucket, REPLICA, tuple(part for part in parts if part.bucket == bucket)) for bucket in sorted(found))
+        taken = tuple(
+            (bucket, REPLICA, tuple(part for part in parts if part.bucket == bucket))
+            for bucket in sorted(found)
+        )
         after = QueryPosition(start.sequence + 1, upto, start.has_rows or bool(rows))
         return Plan(start, after, ((SOURCE, taken),), len(rows), kind)
 
@@ -231,20 +287,27 @@ class EngineRig:
     def _table(self, rows: list[Row]) -> pa.Table:
         schema = source_schema(self.pipeline, SOURCE)
         columns: Mapping[str, list[Any]] = {
-            "id": [row[1] for row in rows], "key": [row[2] for row in rows], "v": [row[3] for row in rows], "time": [row[0] for row in rows],
+            "id": [row[1] for row in rows],
+            "key": [row[2] for row in rows],
+            "v": [row[3] for row in rows],
+            "time": [row[0] for row in rows],
             "event_time": [row[0] for row in rows],
-        }  # fmt: skip
+        }
         return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
 @contextmanager
 def simulated(folder: Path, name: str) -> Iterator[EngineRig]:
-    """The engine of the simulation. Whoever calls is its world: its threads run while this one waits."""
+    """The engine of the simulation. Whoever calls is its world: its threads run while this
+    one waits.
+    """
     pipeline = write_pipeline(folder, name)
     scheduler, rng = Scheduler(random.Random(1)), random.Random(2)
     log = LocalEventLog(WorldClock(scheduler))
     port = Port(
-        Network(scheduler, log, LocalIndex(WorldClock(scheduler)), History(), random.Random(3)), Process("processing/s.0", 0), Link()
+        Network(scheduler, log, LocalIndex(WorldClock(scheduler)), History(), random.Random(3)),
+        Process("processing/s.0", 0),
+        Link(),
     )
     clock = SimulatedClock(port, BASE_MS)
     admin = log.admin()
@@ -254,12 +317,18 @@ def simulated(folder: Path, name: str) -> Iterator[EngineRig]:
     def fault(what: str) -> None:
         raise AssertionError(what)
 
-    disk = SimulatedDisk(machine, lambda: None, lambda _: None, fault, dict, lambda _: None, lambda: None)
+    disk = SimulatedDisk(
+        machine, lambda: None, lambda _: None, fault, dict, lambda _: None, lambda: None
+    )
     options = {
-        "doubled": StageOptions("doubled", (SOURCE,), "map", 1, is_batch_safe=True, policy="process"),
+        "doubled": StageOptions(
+            "doubled", (SOURCE,), "map", 1, is_batch_safe=True, policy="process"
+        ),
         "sums": StageOptions("sums", (SOURCE,), "sum", 1, is_batch_safe=True, policy="process"),
     }
-    context = outputs.context(SimulatedLog(port), pipeline, clock, SeededEntropy(4), "processing", "s.0")
+    context = outputs.context(
+        SimulatedLog(port), pipeline, clock, SeededEntropy(4), "processing", "s.0"
+    )
 
     def place(query: str) -> str:
         if query not in machine.directories:
@@ -288,7 +357,9 @@ def spark(kafka: str, folder: Path, name: str) -> Iterator[EngineRig]:
     pipeline = write_pipeline(folder, name)
     create_topics(kafka, pipeline)
     clock = SystemClock()
-    context = outputs.context(KafkaEventLog(kafka), pipeline, clock, SystemEntropy(), "processing", "s.0", kafka=kafka)
+    context = outputs.context(
+        KafkaEventLog(kafka), pipeline, clock, SystemEntropy(), "processing", "s.0", kafka=kafka
+    )
     settings = SparkSettings(master="local[2,3]", memory="512m", compilers="quick")
     engine = SparkEngine("conformance", context, pipeline.stages, settings, folder / "scratch")
     driver_rows_max = sink.DRIVER_ROWS_MAX
@@ -297,8 +368,18 @@ def spark(kafka: str, folder: Path, name: str) -> Iterator[EngineRig]:
         (folder / "fail").touch()
 
     try:
-        vars(sink)["DRIVER_ROWS_MAX"] = 0  # tasks write: what a driver writes no task can write twice
-        yield EngineRig(engine, context.log, clock, pipeline, lambda query: str(folder / "state" / query), fail_a_task, lambda: 13)
+        vars(sink)["DRIVER_ROWS_MAX"] = (
+            0  # tasks write: what a driver writes no task can write twice
+        )
+        yield EngineRig(
+            engine,
+            context.log,
+            clock,
+            pipeline,
+            lambda query: str(folder / "state" / query),
+            fail_a_task,
+            lambda: 13,
+        )
     finally:
         vars(sink)["DRIVER_ROWS_MAX"] = driver_rows_max
         engine.close()

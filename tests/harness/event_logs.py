@@ -22,11 +22,22 @@ class Rig:
     def topic(self, name: str = "a", partitions: int = 1, **config: str) -> list[TopicPartition]:
         full = f"{self.prefix}.{name}"
         admin = self.log.admin()
-        assert admin.create([TopicSettings(full, partitions, config={k.replace("_", "."): v for k, v in config.items()})]) == []
+        assert (
+            admin.create(
+                [
+                    TopicSettings(
+                        full, partitions, config={k.replace("_", "."): v for k, v in config.items()}
+                    )
+                ]
+            )
+            == []
+        )
         admin.close()
         return [TopicPartition(full, number) for number in range(partitions)]
 
-    def reader(self, positions: dict[TopicPartition, int], *, committed: bool = True, headers: bool = True) -> LogReader:
+    def reader(
+        self, positions: dict[TopicPartition, int], *, committed: bool = True, headers: bool = True
+    ) -> LogReader:
         reader = self.log.reader(committed=committed, headers=headers)
         self.opened.append(reader)
         reader.assign(positions)

@@ -1,4 +1,6 @@
-"""Exchanges of agents as tests need them: a few participants in one graph of contracts, all with the same cost."""
+"""Exchanges of agents as tests need them: a few participants in one graph of contracts, all
+with the same cost.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ RULES = AgentRules(jitter_ms=300)
 MINUTE = 60_000
 
 
-def contracts(edges: list[set[int]], tasks: tuple[str, ...], delta: int, **changes: Any) -> list[Contract]:
+def contracts(
+    edges: list[set[int]], tasks: tuple[str, ...], delta: int, **changes: Any
+) -> list[Contract]:
     found = []
     for buyer, sellers in enumerate(edges):
         for seller in sellers:
@@ -52,10 +56,16 @@ def exchange(
         for place, size in enumerate(sizes):
             name = f"p{number}.t{place}"
             tasks.append(Task(name, f"p{number}", units(name, size)))
-    texts = contracts(edges, tuple(changes.pop("tasks", sorted(task.name for task in tasks))), delta, **changes)
-    return Exchange(lambda name: Agent(name, COST, RULES), tasks, texts, seed, faults, habits, tick_ms=200)
+    texts = contracts(
+        edges, tuple(changes.pop("tasks", sorted(task.name for task in tasks))), delta, **changes
+    )
+    return Exchange(
+        lambda name: Agent(name, COST, RULES), tasks, texts, seed, faults, habits, tick_ms=200
+    )
 
 
 def rush(name: str, size: int) -> Callable[[int], int]:
     """Tasks of p0 have twice their load from the second minute to the tenth."""
-    return lambda now: size * 2 if name.startswith("p0") and 2 * MINUTE <= now < 10 * MINUTE else size
+    return lambda now: (
+        size * 2 if name.startswith("p0") and 2 * MINUTE <= now < 10 * MINUTE else size
+    )

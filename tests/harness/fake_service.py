@@ -1,6 +1,8 @@
-"""A process that looks like a service to a supervisor: ``fake_service.py STATE_DIR SERVICE NAME BEHAVIOUR``.
+"""A process that looks like a service to a supervisor: ``fake_service.py STATE_DIR SERVICE NAME
+BEHAVIOUR``.
 
-Behaviours: ``well``; ``deaf`` (does not hear SIGTERM); ``children`` (has a child in a session of its own); ``exit N`` (ends at once).
+Behaviours: ``well``; ``deaf`` (does not hear SIGTERM); ``children`` (has a child in a session of
+    its own); ``exit N`` (ends at once).
 """
 
 from __future__ import annotations
@@ -34,7 +36,14 @@ def run(state_dir: Path, service: str, name: str, behaviour: str) -> int:
     if behaviour == "children":
         subprocess.Popen(["sleep", "120"], start_new_session=True)
     state = "running" if service == "processing" else "waiting"
-    report = {"pid": os.getpid(), "state": state, "last_bucket_ms": 250, "lag_ms": 5, "waiting_for": "partition 1", "error": None}
+    report = {
+        "pid": os.getpid(),
+        "state": state,
+        "last_bucket_ms": 250,
+        "lag_ms": 5,
+        "waiting_for": "partition 1",
+        "error": None,
+    }
     health = HealthServer("127.0.0.1", 0, lambda: report, CollectorRegistry(), SystemClock())
     health.start()
     write_run_file(state_dir, service, name, health.port)

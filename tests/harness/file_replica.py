@@ -1,8 +1,11 @@
-"""A replica of a stage without Spark, whose checkpoint is on a disk, in Spark's format: for what happens to checkpoints.
+"""A replica of a stage without Spark, whose checkpoint is on a disk, in Spark's format: for what
+happens to checkpoints.
 
-Its operator gives every row at once, ``AHEAD_ROWS`` more for each bucket with rows three buckets later, and ``LATE`` more in the bucket after it
-when the time of that has passed; what is to come is its state, which stands in the commits. So parts are pending most of the time, and a bucket
-that is run twice or left out shows in the rows of the output. Run as a program it is a process that can be killed::
+Its operator gives every row at once, ``AHEAD_ROWS`` more for each bucket with rows three buckets
+later, and ``LATE`` more in the bucket after it when the time of that has passed; what is to come is
+its state, which stands in the commits. So parts are pending most of the time, and a bucket
+that is run twice or left out shows in the rows of the output. Run as a program it is a process that
+can be killed::
 
     python -m harness.file_replica KAFKA PIPELINE REPLICA STATE_DIR UPTO
 """
@@ -46,7 +49,12 @@ def create_topics(log: EventLog, names: TopicNames) -> None:
     """Of the input and of the stage."""
     admin = log.admin()
     blocks = [names.blocks(INPUT, "0"), *(names.blocks(STAGE, replica) for replica in REPLICAS)]
-    admin.create([TopicSettings(topic, 1) for topic in (names.boundaries(INPUT), names.boundaries(STAGE), *blocks)])
+    admin.create(
+        [
+            TopicSettings(topic, 1)
+            for topic in (names.boundaries(INPUT), names.boundaries(STAGE), *blocks)
+        ]
+    )
     admin.close()
 
 
@@ -55,7 +63,9 @@ class Source:
 
     def __init__(self, log: EventLog, names: TopicNames, clock: Clock, entropy: Entropy) -> None:
         self._log, self._at = log, TopicPartition(names.blocks(INPUT, "0"), 0)
-        self._boundary = BoundaryWriter(log, names.boundaries(INPUT), ["0"], "0", "f", clock, entropy)
+        self._boundary = BoundaryWriter(
+            log, names.boundaries(INPUT), ["0"], "0", "f", clock, entropy
+        )
         self._boundary.start()
         self._batch = 0
         self.rows: dict[int, int] = {}
@@ -67,10 +77,22 @@ class Source:
             writer.send(self._at, b"block")
         places = writer.flush()
         writer.close()
-        parts = tuple(Part(b, 0, "t", 1, p.offset, p.offset + 1, 1, 0) for b, p in zip(filled, places, strict=True))
+        parts = tuple(
+            Part(b, 0, "t", 1, p.offset, p.offset + 1, 1, 0)
+            for b, p in zip(filled, places, strict=True)
+        )
         self._batch += 1
         self.rows |= dict.fromkeys(filled, 1)
-        self._boundary.append(BoundaryRecord("0", self._boundary.epoch, BatchId("l", self._batch), self._boundary.tip(), upto, parts))
+        self._boundary.append(
+            BoundaryRecord(
+                "0",
+                self._boundary.epoch,
+                BatchId("l", self._batch),
+                self._boundary.tip(),
+                upto,
+                parts,
+            )
+        )
 
     def poll(self) -> None:
         """Read its own log on."""
@@ -96,20 +118,42 @@ class FileReplica:
     """One process of a replica."""
 
     def __init__(
-        self, log: EventLog, names: TopicNames, replica: str, folder: Path, clock: Clock, entropy: Entropy,
-        *, point: Callable[[str], None] = lambda _: None, wait: Callable[[str], None] = lambda _: None,
-        horizon: StateHorizon | None = None, fenced: Callable[[], Mapping[str, int]] = dict,
-    ) -> None:  # fmt: skip
+        self,
+        log: EventLog,
+        names: TopicNames,
+        replica: str,
+        folder: Path,
+        clock: Clock,
+        entropy: Entropy,
+        *,
+        point: Callable[[str], None] = lambda _: None,
+        wait: Callable[[str], None] = lambda _: None,
+        horizon: StateHorizon | None = None,
+        fenced: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
         self._input = BoundaryReader(log, names.boundaries(INPUT), ["0"])
         self._log, self._names = log, names
-        self.boundary = BoundaryWriter(log, names.boundaries(STAGE), list(REPLICAS), replica, "f", clock, entropy)
+        self.boundary = BoundaryWriter(
+            log, names.boundaries(STAGE), list(REPLICAS), replica, "f", clock, entropy
+        )
         peers = {r: folder / f"{STAGE}.{r}" for r in REPLICAS if r != replica}
         self.disk = ReplicaDisk(folder / f"{STAGE}.{replica}", peers, crash_point=point)
         self.runner = ReplicaRunner(
-            replica=replica, inputs={INPUT: self._input}, traits=TRAITS, boundary=self.boundary, disk=self.disk,
-            availability=Availability([INPUT], WAITS, Policy.SUSPEND), width_ms=WIDTH_MS, clock=clock, crash_point=point, may_wait=False,
-            recovery=Recovery(tuple(peers), self._missing, wait, horizon, LateStart(self._last_gone), fenced), rows_max=3,
-        )  # fmt: skip
+            replica=replica,
+            inputs={INPUT: self._input},
+            traits=TRAITS,
+            boundary=self.boundary,
+            disk=self.disk,
+            availability=Availability([INPUT], WAITS, Policy.SUSPEND),
+            width_ms=WIDTH_MS,
+            clock=clock,
+            crash_point=point,
+            may_wait=False,
+            recovery=Recovery(
+                tuple(peers), self._missing, wait, horizon, LateStart(self._last_gone), fenced
+            ),
+            rows_max=3,
+        )
         self._attempts = 0
         self.checkpoint = folder
         self.batch = -1
@@ -124,14 +168,18 @@ class FileReplica:
     def _missing(self, after: int) -> str:
         self._input.read_to_end()
         reader = self._log.reader()
-        bucket = missing_blocks(reader, lambda writer: self._names.blocks(INPUT, writer), self._input.log_state, after)
+        bucket = missing_blocks(
+            reader, lambda writer: self._names.blocks(INPUT, writer), self._input.log_state, after
+        )
         reader.close()
         return "" if bucket is None else f"{INPUT} from bucket {bucket} on"
 
     def _last_gone(self) -> int:
         self._input.read_to_end()
         reader = self._log.reader()
-        found = last_gone(reader, lambda writer: self._names.blocks(INPUT, writer), self._input.log_state)
+        found = last_gone(
+            reader, lambda writer: self._names.blocks(INPUT, writer), self._input.log_state
+        )
         reader.close()
         return found
 
@@ -143,17 +191,23 @@ class FileReplica:
         batch, before = self.batch + 1, self._offset(self.batch)
         offset = self._offset(batch)
         if offset is None:
-            offset = self.runner.advance(self.checkpoint.name, INPUT, position_fields(before or INITIAL))
+            offset = self.runner.advance(
+                self.checkpoint.name, INPUT, position_fields(before or INITIAL)
+            )
             if offset is None:
                 return False
             spark_files.log_batch(self.checkpoint, batch, [offset])
         position = position_of(before or INITIAL)
-        self.runner.begin(self.checkpoint.name, [offset], position_of(offset).bucket * WIDTH_MS, position)
+        self.runner.begin(
+            self.checkpoint.name, [offset], position_of(offset).bucket * WIDTH_MS, position
+        )
         state = self._state(self.batch)
         parts, state = self._run(state, offset, position_of(offset).bucket)
         assert self.runner.finish(self.checkpoint.name, batch, parts)
         fields = {"nextBatchWatermarkMs": 0, "rows": state}
-        spark_files.write(self.checkpoint / "commits" / str(batch), ("v2\n" + json.dumps(fields)).encode())
+        spark_files.write(
+            self.checkpoint / "commits" / str(batch), ("v2\n" + json.dumps(fields)).encode()
+        )
         self.batch = batch
         return True
 
@@ -172,7 +226,9 @@ class FileReplica:
 
     def _offset(self, batch: int) -> Offset | None:
         path = self.checkpoint / "offsets" / str(batch)
-        found: Offset | None = json.loads(path.read_text().splitlines()[2]) if path.exists() else None
+        found: Offset | None = (
+            json.loads(path.read_text().splitlines()[2]) if path.exists() else None
+        )
         return found
 
     def _state(self, batch: int) -> dict[int, int]:
@@ -181,7 +237,9 @@ class FileReplica:
         fields = json.loads((self.checkpoint / "commits" / str(batch)).read_text().splitlines()[1])
         return {int(bucket): rows for bucket, rows in fields["rows"].items()}
 
-    def _run(self, state: Mapping[int, int], offset: Offset, watermark: int) -> tuple[tuple[Part, ...], dict[int, int]]:
+    def _run(
+        self, state: Mapping[int, int], offset: Offset, watermark: int
+    ) -> tuple[tuple[Part, ...], dict[int, int]]:
         read: dict[int, int] = {}
         for bucket, _, taken in taken_of(offset):
             read[bucket] = read.get(bucket, 0) + sum(p.rows for p in taken)
@@ -190,7 +248,9 @@ class FileReplica:
         state = {**state, **{bucket + 1: rows for bucket, rows in read.items()}}
         given += [(end, LATE) for end in state if end <= watermark]
         attempt = f"{self.boundary.epoch}-{self._attempts}"
-        parts = tuple(Part(bucket, 0, attempt, 1, i, i + 1, rows, 0) for i, (bucket, rows) in enumerate(given))
+        parts = tuple(
+            Part(bucket, 0, attempt, 1, i, i + 1, rows, 0) for i, (bucket, rows) in enumerate(given)
+        )
         return parts, {end: rows for end, rows in state.items() if end > watermark}
 
 
@@ -204,18 +264,36 @@ def stage_log_state(log: EventLog, names: TopicNames) -> LogState:
 
 def stable_rows(log_state: LogState) -> dict[int, int]:
     """Rows of the stable buckets."""
-    return {bucket: sum(p.rows for p in parts) for bucket, _, parts in log_state.stable(1, log_state.upto)} if log_state.upto else {}
+    return (
+        {
+            bucket: sum(p.rows for p in parts)
+            for bucket, _, parts in log_state.stable(1, log_state.upto)
+        }
+        if log_state.upto
+        else {}
+    )
 
 
 def replica_rows(log_state: LogState, replica: str, first: int) -> dict[int, int]:
     """Rows of the buckets from ``first`` on that ``replica`` closed itself."""
-    found = {bucket: log_state.replica_bucket(replica, bucket) for bucket in range(first, log_state.closed(replica) + 1)}
+    found = {
+        bucket: log_state.replica_bucket(replica, bucket)
+        for bucket in range(first, log_state.closed(replica) + 1)
+    }
     return {bucket: sum(p.rows for p in parts) for bucket, parts in found.items() if parts}
 
 
 def main(kafka: str, pipeline: str, replica: str, folder: str, upto: str) -> None:
     """Run until the replica has closed ``upto``."""
-    made = FileReplica(KafkaEventLog(kafka), TopicNames(pipeline), replica, Path(folder), SystemClock(), SystemEntropy(), point=crash_point)
+    made = FileReplica(
+        KafkaEventLog(kafka),
+        TopicNames(pipeline),
+        replica,
+        Path(folder),
+        SystemClock(),
+        SystemEntropy(),
+        point=crash_point,
+    )
     print(made.start())
     while made.boundary.log_state.closed(replica) < int(upto):
         made.step()

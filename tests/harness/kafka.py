@@ -20,7 +20,9 @@ _ANSWER_S = 20
 
 @contextmanager
 def broker(state_dir: Path) -> Iterator[str]:
-    """The address of a broker that runs until the end of the block. That there is none is an error, never a skip."""
+    """The address of a broker that runs until the end of the block. That there is none is an
+    error, never a skip.
+    """
     named = os.environ.get(ADDRESS_VARIABLE)
     if named:
         yield named

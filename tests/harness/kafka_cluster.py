@@ -1,7 +1,9 @@
-"""Three real brokers on this machine, each a voter of the controllers' quorum: what is lost when one dies, and what is not.
+"""Three real brokers on this machine, each a voter of the controllers' quorum: what is lost when
+one dies, and what is not.
 
-Each is the embedded broker (``up.embedded_kafka``) with another place in a cluster. Every topic that is made without saying otherwise, and
-every internal one, has three copies, of which two must have a record.
+Each is the embedded broker (``up.embedded_kafka``) with another place in a cluster. Every topic
+that is made without saying otherwise, and every internal one, has three copies, of which two must
+have a record.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ _REPLICATION = {
 class ClusterNode(EmbeddedKafka):
     """One of the brokers. ``start`` answers only once a majority of them runs."""
 
-    def __init__(self, state_dir: Path, node: int, port: int, controllers: Sequence[int], cluster_id: str) -> None:
+    def __init__(
+        self, state_dir: Path, node: int, port: int, controllers: Sequence[int], cluster_id: str
+    ) -> None:
         super().__init__(state_dir, port, HEAP_MIB)
         self.node = node
         self._controllers, self._cluster_id = list(controllers), cluster_id
@@ -51,14 +55,34 @@ class ClusterNode(EmbeddedKafka):
 
     def _write_properties(self, port: int, controller_port: int) -> Path:
         path = super()._write_properties(port, controller_port)
-        voters = ",".join(f"{number}@{LOOPBACK}:{at}" for number, at in enumerate(self._controllers, 1))
+        voters = ",".join(
+            f"{number}@{LOOPBACK}:{at}" for number, at in enumerate(self._controllers, 1)
+        )
         more = {**_REPLICATION, "node.id": str(self.node), "controller.quorum.voters": voters}
-        kept = [line for line in path.read_text().splitlines() if line.split("=")[0] not in {*more, "controller.quorum.bootstrap.servers"}]
-        write_whole(path, "".join(f"{line}\n" for line in [*kept, *(f"{name}={value}" for name, value in more.items())]))
+        kept = [
+            line
+            for line in path.read_text().splitlines()
+            if line.split("=")[0] not in {*more, "controller.quorum.bootstrap.servers"}
+        ]
+        write_whole(
+            path,
+            "".join(
+                f"{line}\n"
+                for line in [*kept, *(f"{name}={value}" for name, value in more.items())]
+            ),
+        )
         return path
 
     def _format(self, command: list[str], properties: Path) -> None:
-        arguments = [*command, "kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(properties)]
+        arguments = [
+            *command,
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            self._cluster_id,
+            "-c",
+            str(properties),
+        ]
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         write_whole(self._dir / "formatted", self._cluster_id)
@@ -70,7 +94,10 @@ class KafkaCluster:
     def __init__(self, state_dir: Path) -> None:
         ports, controllers = [free_port() for _ in range(3)], [free_port() for _ in range(3)]
         cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
-        self.nodes = [ClusterNode(state_dir / f"kafka{n}", n, port, controllers, cluster) for n, port in enumerate(ports, 1)]
+        self.nodes = [
+            ClusterNode(state_dir / f"kafka{n}", n, port, controllers, cluster)
+            for n, port in enumerate(ports, 1)
+        ]
 
     @property
     def address(self) -> str:
@@ -81,7 +108,11 @@ class KafkaCluster:
         """Start those that do not run; the address."""
         with ThreadPoolExecutor(len(self.nodes)) as pool:
             list(pool.map(lambda node: node.start(120), self.nodes))
-        wait_until(lambda: len(self.client().list_topics(timeout=10).brokers) == len(self.nodes), 60, "all brokers are members")
+        wait_until(
+            lambda: len(self.client().list_topics(timeout=10).brokers) == len(self.nodes),
+            60,
+            "all brokers are members",
+        )
         return self.address
 
     def stop(self) -> None:

@@ -13,9 +13,13 @@ Rows = list[tuple[int, ...]]
 
 
 class LiveFeed:
-    """Closes one bucket of a source every ``period_ms``; while cut it holds back what it has, as a network that lost its packets."""
+    """Closes one bucket of a source every ``period_ms``; while cut it holds back what it has,
+    as a network that lost its packets.
+    """
 
-    def __init__(self, feed: Feed, rows_of: Callable[[int], Rows], period_ms: int, *, first: int = 1) -> None:
+    def __init__(
+        self, feed: Feed, rows_of: Callable[[int], Rows], period_ms: int, *, first: int = 1
+    ) -> None:
         """``rows_of(bucket)``: the rows (event time, key, value) of a bucket."""
         self._feed, self._rows_of, self._period_ms = feed, rows_of, period_ms
         self._clock, self._stopping, self._cut = SystemClock(), threading.Event(), threading.Event()
@@ -63,6 +67,8 @@ class LiveFeed:
             self.error = error
 
     def _send(self) -> None:
-        held = [row for bucket in range(self.sent + 1, self.bucket + 1) for row in self._rows_of(bucket)]
+        held = [
+            row for bucket in range(self.sent + 1, self.bucket + 1) for row in self._rows_of(bucket)
+        ]
         self._feed.append(readings(held) if held else None, self.bucket)
         self.sent = self.bucket

@@ -25,7 +25,9 @@ class World:
         self.pipeline: Pipeline = outputs.pipeline("p", **{"live": True, "partitions": 1, **facts})  # type: ignore[arg-type]
         create_topics(self.log, self.pipeline)
         writers = self.pipeline.stream_writers(outputs.STAGE)
-        self.replicas = [Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in writers]
+        self.replicas = [
+            Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in writers
+        ]
         self.replica = self.replicas[0]
 
     def service(self) -> DeliveryService:
@@ -38,10 +40,22 @@ class World:
 
     def says(self, replica: str, state: str) -> None:
         """A heartbeat of a replica of the stage."""
-        beat = Heartbeat("processing", outputs.STAGE, replica, 0, "running", 0, self.clock.now_ms(), replica_state=state)
+        beat = Heartbeat(
+            "processing",
+            outputs.STAGE,
+            replica,
+            0,
+            "running",
+            0,
+            self.clock.now_ms(),
+            replica_state=state,
+        )
         writer = self.log.writer()
         writer.send(
-            TopicPartition(self.pipeline.topic_names.control("processing", f"{outputs.STAGE}.{replica}"), 0), control_records.encode(beat)
+            TopicPartition(
+                self.pipeline.topic_names.control("processing", f"{outputs.STAGE}.{replica}"), 0
+            ),
+            control_records.encode(beat),
         )
         writer.flush()
         writer.close()
@@ -53,12 +67,17 @@ def settle(service: DeliveryService, rounds: int = 6) -> None:
 
 
 def compacted(world: World) -> dict[int, tuple[str, int | None]]:
-    """Car -> (kind, total) of the newest record of each key, as a reader of the compacted topic has it."""
+    """Car -> (kind, total) of the newest record of each key, as a reader of the compacted
+    topic has it.
+    """
     found = {}
     for chunk in everything(world.log, "p.out.live", world.pipeline.partitions):
         for key, value, headers in zip(chunk.keys, chunk.values, chunk.headers, strict=True):
             total = None if value is None else json.loads(value)["total"]
-            found[json.loads(key or b"")["car"]] = ((dict(headers)["anabranch-kind"] or b"").decode(), total)
+            found[json.loads(key or b"")["car"]] = (
+                (dict(headers)["anabranch-kind"] or b"").decode(),
+                total,
+            )
     return found
 
 

@@ -20,7 +20,9 @@ class ManagerWorld:
         self.log = LocalEventLog(self.clock)
         self.pipeline = outputs.pipeline("p", replicas=2)
         create_topics(self.log, self.pipeline)
-        self.replicas = [Replica(self.log, self.pipeline, self.clock, SeededEntropy(n), str(n)) for n in (0, 1)]
+        self.replicas = [
+            Replica(self.log, self.pipeline, self.clock, SeededEntropy(n), str(n)) for n in (0, 1)
+        ]
         self._sender = HeartbeatSender(self.log, "p.control.delivery.out", self.clock)
         self.started = 0
 
@@ -28,12 +30,21 @@ class ManagerWorld:
         """Another one, started; ``pipeline``: the file that it has, if not the same."""
         self.started += 1
         made = outputs.context(
-            self.log, pipeline or self.pipeline, self.clock, SeededEntropy(10 + self.started), "consistency_manager", "p"
+            self.log,
+            pipeline or self.pipeline,
+            self.clock,
+            SeededEntropy(10 + self.started),
+            "consistency_manager",
+            "p",
         )
         manager = build(made.settings, made)
         manager.start()
         return manager
 
     def passed(self, bucket: int, delivered: int) -> None:
-        """Delivery says that it holds everything up to ``bucket`` for good, and has delivered up to ``delivered``."""
-        self._sender.send(Heartbeat("delivery", "out", "0", -1, "running", delivered, 0, checkpoint_bucket=bucket))
+        """Delivery says that it holds everything up to ``bucket`` for good, and has delivered
+        up to ``delivered``.
+        """
+        self._sender.send(
+            Heartbeat("delivery", "out", "0", -1, "running", delivered, 0, checkpoint_bucket=bucket)
+        )

@@ -56,13 +56,19 @@ def contract(**changes: Any) -> Contract:
     return replace(CONTRACT, **changes)
 
 
-def booked(text: Contract = CONTRACT, state: ContractState = ContractState.ACTIVE, **changes: Any) -> BookedContract:
+def booked(
+    text: Contract = CONTRACT, state: ContractState = ContractState.ACTIVE, **changes: Any
+) -> BookedContract:
     return BookedContract(text, (text.buyer, text.seller), state, **changes)
 
 
 def signature(statement: Statement, participant: str) -> Signature:
-    """A stand-in for one of Ed25519: whoever knows the name can make it, and it is of these bytes alone."""
-    return Signature(participant, "1", hashlib.sha512(participant.encode() + signed_bytes(statement)).digest())
+    """A stand-in for one of Ed25519: whoever knows the name can make it, and it is of these
+    bytes alone.
+    """
+    return Signature(
+        participant, "1", hashlib.sha512(participant.encode() + signed_bytes(statement)).digest()
+    )
 
 
 def verify(given: Signature, message: bytes) -> bool:
@@ -74,7 +80,9 @@ def stepped(*slopes: int, step: int = 10) -> CornerCost:
     return CornerCost(tuple((number * step, slope) for number, slope in enumerate(slopes)))
 
 
-def agent(name: str, cost: Cost, *contracts: BookedContract, rules: AgentRules = RULES, **tasks: int) -> Agent:
+def agent(
+    name: str, cost: Cost, *contracts: BookedContract, rules: AgentRules = RULES, **tasks: int
+) -> Agent:
     """With its contracts and own tasks; ``a=10`` is task ``north.a``."""
     made = Agent(name, cost, rules)
     for each in contracts:
@@ -85,7 +93,9 @@ def agent(name: str, cost: Cost, *contracts: BookedContract, rules: AgentRules =
 
 
 def offer(number: int = 1, *tasks: OfferedTask, **changes: Any) -> Offer:
-    made = Offer("north-south", 1, "north", number, 1_000, tasks or (OfferedTask("north.a", 10, 950),))
+    made = Offer(
+        "north-south", 1, "north", number, 1_000, tasks or (OfferedTask("north.a", 10, 950),)
+    )
     return replace(made, **changes)
 
 
@@ -97,7 +107,12 @@ def answer(number: int = 1, *tasks: AcceptedTask, **changes: Any) -> Answer:
 def started(given: Answer, task: str = "north.a", at_ms: int = 0, **changes: Any) -> Started:
     """The buyer's entry on this answer, with the seller's signature."""
     name = movement_id(given.contract_id, given.number, task)
-    return replace(Started(given.contract_id, name, "north", at_ms, task, given, signature(given, given.seller)), **changes)
+    return replace(
+        Started(
+            given.contract_id, name, "north", at_ms, task, given, signature(given, given.seller)
+        ),
+        **changes,
+    )
 
 
 def place(of: Agent, task: str = "north.a") -> Place:

@@ -37,39 +37,89 @@ STAGE = "totals"
 
 
 def pipeline(
-    prefix: str, *, partitions: int = 2, replicas: int = 1, key: Sequence[str] = ("car",), sink_partitions: int | None = None,
-    live: bool = False, upsert: bool = False, live_partitions: int | None = None, max_delay_ms: int = 1_000,
-) -> Pipeline:  # fmt: skip
-    """A pipeline of one stage, ``totals``, and one output, ``out``, to the topics ``<prefix>.out`` and, if wanted, ``<prefix>.out.live``."""
-    read = sources.pipeline(prefix).sources if live or upsert else {}  # a live topic waits, and so asks what the stage is made from
-    stage = Stage(name=STAGE, participant="north", reads=list(read), transform=["m:f"], replicas=replicas)
-    sink = LiveSink(topic=f"{prefix}.out.live", key=list(key), partitions=live_partitions, upsert=upsert) if live or upsert else None
+    prefix: str,
+    *,
+    partitions: int = 2,
+    replicas: int = 1,
+    key: Sequence[str] = ("car",),
+    sink_partitions: int | None = None,
+    live: bool = False,
+    upsert: bool = False,
+    live_partitions: int | None = None,
+    max_delay_ms: int = 1_000,
+) -> Pipeline:
+    """A pipeline of one stage, ``totals``, and one output, ``out``, to the topics
+    ``<prefix>.out`` and, if wanted, ``<prefix>.out.live``.
+    """
+    read = (
+        sources.pipeline(prefix).sources if live or upsert else {}
+    )  # a live topic waits, and so asks what the stage is made from
+    stage = Stage(
+        name=STAGE, participant="north", reads=list(read), transform=["m:f"], replicas=replicas
+    )
+    sink = (
+        LiveSink(
+            topic=f"{prefix}.out.live", key=list(key), partitions=live_partitions, upsert=upsert
+        )
+        if live or upsert
+        else None
+    )
     corrected = Sink(topic=f"{prefix}.out", key=list(key), partitions=sink_partitions)
     output = Output(name="out", stage=STAGE, corrected=corrected, live=sink)
     return Pipeline(
-        name=prefix, path=Path("pipeline.yaml"), bucket_ms=WIDTH_MS, max_delay_ms=max_delay_ms, partitions=partitions, sources=read,
-        stages={STAGE: stage}, outputs={"out": output},
-    )  # fmt: skip
+        name=prefix,
+        path=Path("pipeline.yaml"),
+        bucket_ms=WIDTH_MS,
+        max_delay_ms=max_delay_ms,
+        partitions=partitions,
+        sources=read,
+        stages={STAGE: stage},
+        outputs={"out": output},
+    )
 
 
 def create_topics(log: EventLog, of: Pipeline) -> None:
     """The internal topics."""
     names, admin = of.topic_names, log.admin()
-    specs = [topic_settings("boundaries", names.boundaries(STAGE)), *(topic_settings("control", topic) for topic in speakers(of))]
+    specs = [
+        topic_settings("boundaries", names.boundaries(STAGE)),
+        *(topic_settings("control", topic) for topic in speakers(of)),
+    ]
     specs += [topic_settings("alarms", names.alarms())]
-    specs += [topic_settings("blocks", names.blocks(STAGE, r), of.partitions) for r in of.stream_writers(STAGE)]
+    specs += [
+        topic_settings("blocks", names.blocks(STAGE, r), of.partitions)
+        for r in of.stream_writers(STAGE)
+    ]
     assert not admin.create(specs)
     admin.close()
 
 
 def context(
-    log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy, service: str, name: str, index: Index | None = None, kafka: str = "none:0"
+    log: EventLog,
+    of: Pipeline,
+    clock: Clock,
+    entropy: Entropy,
+    service: str,
+    name: str,
+    index: Index | None = None,
+    kafka: str = "none:0",
 ) -> ServiceContext:
     """What a service is built from."""
     settings = ServiceSettings(pipeline=of.path, name=name, kafka=kafka, state_dir=Path("state"))
     registry = CollectorRegistry()
     metrics = ServiceMetrics(registry, pipeline=of.name, service=service, name=name)
-    return ServiceContext(log, index, clock, entropy, registry, metrics, settings, of, structlog.get_logger(), threading.Event())
+    return ServiceContext(
+        log,
+        index,
+        clock,
+        entropy,
+        registry,
+        metrics,
+        settings,
+        of,
+        structlog.get_logger(),
+        threading.Event(),
+    )
 
 
 def service(log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy) -> DeliveryService:
@@ -87,7 +137,9 @@ def rows(bucket: int, count: int) -> pa.Table:
             "road": pa.array([f"I-{n % 5} north" for n in numbers]),
             "total": pa.array([bucket * 1_000_000 + n for n in numbers], pa.int64()),
             "mean": pa.array([n / 4 for n in numbers], pa.float64()),
-            "event_time": pa.array([(bucket - 1) * WIDTH_MS + 1 + n % WIDTH_MS for n in numbers], pa.int64()),
+            "event_time": pa.array(
+                [(bucket - 1) * WIDTH_MS + 1 + n % WIDTH_MS for n in numbers], pa.int64()
+            ),
         }
     )
 
@@ -96,24 +148,60 @@ class Replica:
     """Stands in for one replica of the stage."""
 
     def __init__(
-        self, log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy, replica: str = "0", fingerprint: str = "f1", *, schema: str = ""
+        self,
+        log: EventLog,
+        of: Pipeline,
+        clock: Clock,
+        entropy: Entropy,
+        replica: str = "0",
+        fingerprint: str = "f1",
+        *,
+        schema: str = "",
     ) -> None:
         names = of.topic_names
-        self._replica, self._partitions, self._timeline, self._batch = replica, of.partitions, entropy.token(), 0
-        self._log, self._at, self._counter, self._tentative_tip = log, TopicPartition(names.boundaries(STAGE), 0), 0, BatchId("", 0)
+        self._replica, self._partitions, self._timeline, self._batch = (
+            replica,
+            of.partitions,
+            entropy.token(),
+            0,
+        )
+        self._log, self._at, self._counter, self._tentative_tip = (
+            log,
+            TopicPartition(names.boundaries(STAGE), 0),
+            0,
+            BatchId("", 0),
+        )
         writers = of.stream_writers(STAGE)
-        self._boundaries = BoundaryWriter(log, names.boundaries(STAGE), writers, replica, fingerprint, clock, entropy, schema=schema)
+        self._boundaries = BoundaryWriter(
+            log,
+            names.boundaries(STAGE),
+            writers,
+            replica,
+            fingerprint,
+            clock,
+            entropy,
+            schema=schema,
+        )
         self.epoch = self._boundaries.start()
         self._blocks = BlockWriter(log, names.blocks(STAGE, replica), replica, self.epoch, entropy)
         self._writer: LogWriter | None = None
 
-    def close_buckets(self, upto: int, tables: Mapping[int, pa.Table], given_up: tuple[GivenUp, ...] = ()) -> None:
-        """Append one batch: these buckets, and everything up to ``upto`` is closed. ``given_up``: what they lack."""
+    def close_buckets(
+        self, upto: int, tables: Mapping[int, pa.Table], given_up: tuple[GivenUp, ...] = ()
+    ) -> None:
+        """Append one batch: these buckets, and everything up to ``upto`` is closed.
+        ``given_up``: what they lack.
+        """
         self._batch += 1
         record = BoundaryRecord(
-            replica=self._replica, epoch=self.epoch, id=BatchId(self._timeline, self._batch), prev=self._boundaries.tip(), closed=upto,
-            parts=self._parts(tables), given_up=given_up,
-        )  # fmt: skip
+            replica=self._replica,
+            epoch=self.epoch,
+            id=BatchId(self._timeline, self._batch),
+            prev=self._boundaries.tip(),
+            closed=upto,
+            parts=self._parts(tables),
+            given_up=given_up,
+        )
         self._boundaries.append(record)
 
     def poll(self) -> None:
@@ -122,25 +210,44 @@ class Replica:
 
     def append_recomputed(self, tables: Mapping[int, pa.Table]) -> None:
         """Write buckets once more, for a reader whose blocks are gone."""
-        self._boundaries.append_recomputed(Recomputed(self._replica, self.epoch, self._parts(tables)))
+        self._boundaries.append_recomputed(
+            Recomputed(self._replica, self.epoch, self._parts(tables))
+        )
 
     def show(
-        self, upto: int, tables: Mapping[int, pa.Table], missing: Sequence[str] = ("reports",), *, fork: bool = False
+        self,
+        upto: int,
+        tables: Mapping[int, pa.Table],
+        missing: Sequence[str] = ("reports",),
+        *,
+        fork: bool = False,
     ) -> tuple[int, int]:
-        """Append one tentative batch, with ``fork`` as the first of a new branch: everything up to ``upto`` is tentatively closed.
+        """Append one tentative batch, with ``fork`` as the first of a new branch: everything up to
+        ``upto`` is tentatively closed.
 
         Returns the branch.
         """
         self._boundaries.poll()
         fork = fork or not self._counter
         self._counter += fork
-        prev, batch = (self._boundaries.tip(), 1) if fork else (self._tentative_tip, self._tentative_tip.batch + 1)
+        prev, batch = (
+            (self._boundaries.tip(), 1)
+            if fork
+            else (self._tentative_tip, self._tentative_tip.batch + 1)
+        )
         self._tentative_tip = BatchId(f"{self._timeline}b{self._counter}", batch)
         record = BoundaryRecord(
-            replica=self._replica, epoch=self.epoch, id=self._tentative_tip, prev=prev, closed=upto, parts=self._parts(tables),
-            base=self._boundaries.log_state.closed(self._replica) if fork else None, kind=BoundaryKind.TENTATIVE,
-            branch=(self.epoch, self._counter), missing=tuple(missing),
-        )  # fmt: skip
+            replica=self._replica,
+            epoch=self.epoch,
+            id=self._tentative_tip,
+            prev=prev,
+            closed=upto,
+            parts=self._parts(tables),
+            base=self._boundaries.log_state.closed(self._replica) if fork else None,
+            kind=BoundaryKind.TENTATIVE,
+            branch=(self.epoch, self._counter),
+            missing=tuple(missing),
+        )
         value, headers = boundary_records.encode(record)
         if self._writer is None:
             self._writer = self._log.writer()
@@ -166,8 +273,12 @@ class Replica:
         self._boundaries.close()
 
 
-def delivered(log: EventLog, of: Pipeline) -> list[tuple[int, RecordId, bytes | None, bytes | None]]:
-    """(partition, id, key, value) of all records that committed readers see, each partition in its order."""
+def delivered(
+    log: EventLog, of: Pipeline
+) -> list[tuple[int, RecordId, bytes | None, bytes | None]]:
+    """(partition, id, key, value) of all records that committed readers see, each partition
+    in its order.
+    """
     admin = log.admin()
     topic = of.outputs["out"].corrected.topic
     count = admin.partitions([topic])[topic]
@@ -177,12 +288,21 @@ def delivered(log: EventLog, of: Pipeline) -> list[tuple[int, RecordId, bytes | 
         for key, value, headers in zip(chunk.keys, chunk.values, chunk.headers, strict=True):
             known = dict(headers)
             if "anabranch-id" in known:
-                found.append((chunk.at.partition, RecordId.parse((known["anabranch-id"] or b"").decode()), key, value))
+                found.append(
+                    (
+                        chunk.at.partition,
+                        RecordId.parse((known["anabranch-id"] or b"").decode()),
+                        key,
+                        value,
+                    )
+                )
     return found
 
 
 def live_records_of(log: EventLog, of: Pipeline) -> list[tuple[int, LiveRecord]]:
-    """(partition, record) of all that committed readers see on the live topic, each partition in its order."""
+    """(partition, record) of all that committed readers see on the live topic, each partition
+    in its order.
+    """
     sink = of.outputs["out"].live
     assert sink is not None
     admin = log.admin()
@@ -196,7 +316,9 @@ def live_records_of(log: EventLog, of: Pipeline) -> list[tuple[int, LiveRecord]]
 
 
 def transcript(log: EventLog, of: Pipeline, partition: int = 0) -> list[str]:
-    """What one partition of the live topic says, a line per transaction; runs of records of one bucket as their number."""
+    """What one partition of the live topic says, a line per transaction; runs of records of
+    one bucket as their number.
+    """
     lines: list[str] = []
     words: list[tuple[str, int]] = []
     for place, record in live_records_of(log, of):
@@ -229,13 +351,21 @@ def live_view(log: EventLog, of: Pipeline) -> LiveView:
 
 def ids(sizes: Mapping[int, int] | Iterable[tuple[int, int]]) -> list[RecordId]:
     """Every id of buckets with so many rows."""
-    return [RecordId(bucket, position) for bucket, count in sorted(dict(sizes).items()) for position in range(count)]
+    return [
+        RecordId(bucket, position)
+        for bucket, count in sorted(dict(sizes).items())
+        for position in range(count)
+    ]
 
 
 def progress(log: EventLog, of: Pipeline) -> list[DeliveryProgress]:
     """All progress records."""
     at = TopicPartition(of.topic_names.progress("out"), 0)
-    entries = [control_records.decode(value) for chunk in everything(log, at.topic) for value in chunk.values]
+    entries = [
+        control_records.decode(value)
+        for chunk in everything(log, at.topic)
+        for value in chunk.values
+    ]
     return [entry for entry in entries if isinstance(entry, DeliveryProgress)]
 
 

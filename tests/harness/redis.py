@@ -14,7 +14,9 @@ URL_VARIABLE = "ANABRANCH_TEST_REDIS"
 
 @contextmanager
 def redis_server(state_dir: Path) -> Iterator[str]:
-    """The URL of a server that runs until the end of the block. That there is none is an error, never a skip."""
+    """The URL of a server that runs until the end of the block. That there is none is an
+    error, never a skip.
+    """
     named = os.environ.get(URL_VARIABLE)
     if named:
         yield named

@@ -1,4 +1,6 @@
-"""One ``protocol.stage.replica.Replica`` with streams, queries and a clock in memory: what its shell does, without the shell."""
+"""One ``protocol.stage.replica.Replica`` with streams, queries and a clock in memory: what
+its shell does, without the shell.
+"""
 
 from __future__ import annotations
 
@@ -46,21 +48,47 @@ class Stream:
         self.batch += 1
         self.closed = max(self.closed, closed)
         outcome = self.log_state.apply(
-            self.batch, BoundaryRecord("0", 0, BatchId("stable", self.batch), self.log_state.tip("0"), self.closed, tuple(parts))
+            self.batch,
+            BoundaryRecord(
+                "0",
+                0,
+                BatchId("stable", self.batch),
+                self.log_state.tip("0"),
+                self.closed,
+                tuple(parts),
+            ),
         )
         assert outcome.accepted, outcome
 
-    def tentative(self, closed: int, parts: Iterable[Part] = (), missing: tuple[str, ...] = (), *, fork: bool = False) -> None:
+    def tentative(
+        self,
+        closed: int,
+        parts: Iterable[Part] = (),
+        missing: tuple[str, ...] = (),
+        *,
+        fork: bool = False,
+    ) -> None:
         """A tentative record of the writer's newest branch, or the first of a new one."""
         begins = fork or not self.branches
         self.branches += begins
         self.branch_closed = max(closed, self.closed if begins else self.branch_closed)
         self.batch += 1
-        ident, prev = BatchId(f"b{self.branches}", self.batch), self.log_state.tip("0") if begins else self.branch_tip
+        ident, prev = (
+            BatchId(f"b{self.branches}", self.batch),
+            self.log_state.tip("0") if begins else self.branch_tip,
+        )
         record = BoundaryRecord(
-            "0", 0, ident, prev, self.branch_closed, tuple(parts), base=self.closed if begins else None, kind=BoundaryKind.TENTATIVE,
-            branch=(0, self.branches), missing=missing,
-        )  # fmt: skip
+            "0",
+            0,
+            ident,
+            prev,
+            self.branch_closed,
+            tuple(parts),
+            base=self.closed if begins else None,
+            kind=BoundaryKind.TENTATIVE,
+            branch=(0, self.branches),
+            missing=missing,
+        )
         outcome = self.log_state.apply(self.batch, record)
         assert outcome.accepted, outcome
         self.branch_tip = ident
@@ -70,10 +98,21 @@ class Bench:
     """Asks as an engine does, and carries out what is decided."""
 
     def __init__(
-        self, names: str = "a", *, traits: PlanTraits = STATELESS, policy: Policy = Policy.PROCESS, warm_up: bool = False, epoch: int = 7,
-        width_ms: int = WIDTH_MS, rows_max: int = 1_000, waits: Waits = WAITS,
-        pace_ms: int = 0, empty_every_ms: int = 0, after: int = 0, given_up: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        names: str = "a",
+        *,
+        traits: PlanTraits = STATELESS,
+        policy: Policy = Policy.PROCESS,
+        warm_up: bool = False,
+        epoch: int = 7,
+        width_ms: int = WIDTH_MS,
+        rows_max: int = 1_000,
+        waits: Waits = WAITS,
+        pace_ms: int = 0,
+        empty_every_ms: int = 0,
+        after: int = 0,
+        given_up: int = 0,
+    ) -> None:
         self.names, self.traits, self.policy = names, traits, policy
         self.streams = {name: Stream() for name in names}
         self.now_ms = 0
@@ -83,9 +122,18 @@ class Bench:
         self.availability = Availability(names, waits, policy)
         stable_query = timeline_name(epoch, 0)
         self.replica = Replica(
-            epoch, stable_query, self.availability, traits, width_ms, rows_max=rows_max, warm_up=warm_up, pace_ms=pace_ms,
-            empty_every_ms=empty_every_ms, after=after, given_up=given_up,
-        )  # fmt: skip
+            epoch,
+            stable_query,
+            self.availability,
+            traits,
+            width_ms,
+            rows_max=rows_max,
+            warm_up=warm_up,
+            pace_ms=pace_ms,
+            empty_every_ms=empty_every_ms,
+            after=after,
+            given_up=given_up,
+        )
         self.positions = {stable_query: QueryPosition()}
         self.ran: list[tuple[str, Plan]] = []
         self.numbers: list[tuple[int, int]] = []
@@ -95,7 +143,9 @@ class Bench:
     # -- the world --
 
     def close(self, upto: int, *filled: int, names: str = "") -> None:
-        """Inputs (all, or ``names``) become complete up to ``upto``; the buckets ``filled`` have a row."""
+        """Inputs (all, or ``names``) become complete up to ``upto``; the buckets ``filled``
+        have a row.
+        """
         for name in names or self.names:
             self.streams[name].record(upto, [part(bucket) for bucket in filled])
 
@@ -142,7 +192,10 @@ class Bench:
         return self.positions[query].bucket
 
     def situation(self) -> Situation:
-        chosen = {name: "0" if s.log_state.tentative_upto("0") > s.log_state.upto else None for name, s in self.streams.items()}
+        chosen = {
+            name: "0" if s.log_state.tentative_upto("0") > s.log_state.upto else None
+            for name, s in self.streams.items()
+        }
         return Situation(
             self.now_ms,
             {n: s.log_state for n, s in self.streams.items()},
@@ -208,7 +261,9 @@ class Bench:
 
 
 def stable(**options: object) -> Bench:
-    """The stable query stands at 5, everything is complete up to 5; ``b`` is past 9 where there is one."""
+    """The stable query stands at 5, everything is complete up to 5; ``b`` is past 9 where
+    there is one.
+    """
     bench = Bench(**options)  # type: ignore[arg-type]
     bench.look()
     bench.close(5, 5)
@@ -223,7 +278,10 @@ def behind() -> Bench:
     bench = Bench()
     bench.close(5, 5)
     bench.look()
-    assert (bench.ask(bench.stable_query).plan is not None, bench.state) == (True, ReplicaState.FAILURE)
+    assert (bench.ask(bench.stable_query).plan is not None, bench.state) == (
+        True,
+        ReplicaState.FAILURE,
+    )
     return bench
 
 
@@ -234,7 +292,11 @@ def up_failure(**options: object) -> Bench:
     bench.look()
     bench.wait(WAITS.first_ms)
     bench.settle()
-    assert (bench.at(timeline_name(7, 1)), bench.at(timeline_name(7, 0)), bench.state) == (5, 21, ReplicaState.UP_FAILURE)
+    assert (bench.at(timeline_name(7, 1)), bench.at(timeline_name(7, 0)), bench.state) == (
+        5,
+        21,
+        ReplicaState.UP_FAILURE,
+    )
     return bench
 
 

@@ -1,9 +1,11 @@
-"""A stage in memory: boundary logs, checkpoint directories, and processes with a ``ReplicaRunner`` and a small engine.
+"""A stage in memory: boundary logs, checkpoint directories, and processes with a ``ReplicaRunner``
+and a small engine.
 
-The engine does what Spark does around a batch: it logs the offsets, runs, writes, commits, and after a crash runs a logged batch again. Its
-operator gives every row at once, and another one for each with a later event time; and for each bucket with rows a result in the bucket
-after it, when the time of that has passed (if ``traits`` are stateful). So parts are pending, and a bucket that is run twice or left out
-shows in the rows of the output.
+The engine does what Spark does around a batch: it logs the offsets, runs, writes, commits, and
+after a crash runs a logged batch again. Its operator gives every row at once, and another one for
+each with a later event time; and for each bucket with rows a result in the bucket after it, when
+the time of that has passed (if ``traits`` are stateful). So parts are pending, and a bucket that is
+run twice or left out shows in the rows of the output.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ from harness.replica_bench import STATELESS, WAITS, WIDTH_MS, part
 
 OUT = "out"
 LATE = 1_000
-"""Rows of the result that a stateful stage gives when the time of the bucket after one with rows has passed."""
+"""Rows of the result that a stateful stage gives when the time of the bucket after one with
+rows has passed.
+"""
 AHEAD, AHEAD_ROWS = 3, 100
 """For each row so many rows, so many buckets later."""
 _TICK_MS = 100
@@ -42,7 +46,9 @@ _TICK_MS = 100
 
 @dataclass
 class Directory:
-    """A checkpoint directory: offsets by batch, the last batch committed, and the state after it."""
+    """A checkpoint directory: offsets by batch, the last batch committed, and the state after
+    it.
+    """
 
     logged: dict[int, list[Offset]] = field(default_factory=dict)
     committed: int = -1
@@ -74,14 +80,20 @@ class MemoryDisk:
 
     def batches(self, name: str) -> Sequence[int]:
         directory = self.of(name)
-        return [batch for batch in sorted(directory.logged, reverse=True) if batch <= directory.committed] or [-1]
+        return [
+            batch
+            for batch in sorted(directory.logged, reverse=True)
+            if batch <= directory.committed
+        ] or [-1]
 
     def whole(self, name: str, batches: Sequence[int]) -> int | None:
         return next((batch for batch in batches if batch == self.of(name).committed), None)
 
     def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
         directory = self.of(name)
-        directory.logged = {b: offsets for b, offsets in directory.logged.items() if b <= batch + keep_plan}
+        directory.logged = {
+            b: offsets for b, offsets in directory.logged.items() if b <= batch + keep_plan
+        }
 
     def bucket(self, name: str, batch: int) -> int:
         return position_of(self.of(name).logged[batch][0]).bucket if batch >= 0 else 0
@@ -120,7 +132,9 @@ class MemoryDisk:
 
 
 class PointedDisk:
-    """A disk as one process sees it: every step has a point before and one after it, where the process may crash."""
+    """A disk as one process sees it: every step has a point before and one after it, where
+    the process may crash.
+    """
 
     def __init__(self, disk: MemoryDisk, point: Callable[[str], None]) -> None:
         self._disk, self._point = disk, point
@@ -184,13 +198,27 @@ class PointedDisk:
 
 
 class World:
-    """Inputs, output, disk and clock. What happens in it is said by its methods; processes are started in it."""
+    """Inputs, output, disk and clock. What happens in it is said by its methods; processes
+    are started in it.
+    """
 
     def __init__(
-        self, names: str = "ab", traits: PlanTraits = STATELESS, policy: Policy = Policy.PROCESS, rows_max: int = 1_000,
-        successor_after_ms: int = 0, width_ms: int = WIDTH_MS, waits: Waits = WAITS,
-    ) -> None:  # fmt: skip
-        self.names, self.traits, self.policy, self.rows_max, self.successor_after_ms = names, traits, policy, rows_max, successor_after_ms
+        self,
+        names: str = "ab",
+        traits: PlanTraits = STATELESS,
+        policy: Policy = Policy.PROCESS,
+        rows_max: int = 1_000,
+        successor_after_ms: int = 0,
+        width_ms: int = WIDTH_MS,
+        waits: Waits = WAITS,
+    ) -> None:
+        self.names, self.traits, self.policy, self.rows_max, self.successor_after_ms = (
+            names,
+            traits,
+            policy,
+            rows_max,
+            successor_after_ms,
+        )
         self.width_ms, self.waits = width_ms, waits
         self.clock = VirtualClock()
         self.log = LocalEventLog(self.clock)
@@ -198,21 +226,38 @@ class World:
         self.disk = MemoryDisk()
         self.rows: dict[int, int] = {}
         """What the output must be made of: rows of all inputs by bucket."""
-        self._writers = {n: BoundaryWriter(self.log, n, ["0"], "0", "f", self.clock, SeededEntropy(i)) for i, n in enumerate(names)}
+        self._writers = {
+            n: BoundaryWriter(self.log, n, ["0"], "0", "f", self.clock, SeededEntropy(i))
+            for i, n in enumerate(names)
+        }
         self._batches = dict.fromkeys(names, 0)
         self._started = 100
         for writer in self._writers.values():
             writer.start()
 
     def close(self, name: str, upto: int, *filled: int, given_up: tuple[GivenUp, ...] = ()) -> None:
-        """Input ``name`` becomes complete up to ``upto``; the buckets ``filled`` get a row. ``given_up``: by an operator."""
+        """Input ``name`` becomes complete up to ``upto``; the buckets ``filled`` get a row.
+        ``given_up``: by an operator.
+        """
         writer, self._batches[name] = self._writers[name], self._batches[name] + 1
         for bucket in filled:
             self.rows[bucket] = self.rows.get(bucket, 0) + 1
         parts = tuple(part(bucket) for bucket in filled)
-        writer.append(BoundaryRecord("0", writer.epoch, BatchId("l", self._batches[name]), writer.tip(), upto, parts, given_up=given_up))
+        writer.append(
+            BoundaryRecord(
+                "0",
+                writer.epoch,
+                BatchId("l", self._batches[name]),
+                writer.tip(),
+                upto,
+                parts,
+                given_up=given_up,
+            )
+        )
 
-    def start(self, point: Callable[[str], None] = lambda _: None, upstream: Upstream | None = None) -> Process:
+    def start(
+        self, point: Callable[[str], None] = lambda _: None, upstream: Upstream | None = None
+    ) -> Process:
         self._started += 1
         return Process(self, point, upstream, self._started)
 
@@ -221,7 +266,11 @@ class World:
         reader = self.log.reader()
         reader.assign({TopicPartition(topic, 0): 0})
         chunks = reader.fetch(100_000, 0)
-        return [boundary_records.decode(v, h) for c in chunks for v, h in zip(c.values, c.headers, strict=True)]
+        return [
+            boundary_records.decode(v, h)
+            for c in chunks
+            for v, h in zip(c.values, c.headers, strict=True)
+        ]
 
     def log_state(self) -> LogState:
         """The output as any reader sees it."""
@@ -241,7 +290,14 @@ class World:
     def stable_rows(self) -> dict[int, int]:
         """Rows of each stable bucket of the output."""
         log_state = self.log_state()
-        return {bucket: sum(p.rows for p in parts) for bucket, _, parts in log_state.stable(1, log_state.upto)} if log_state.upto else {}
+        return (
+            {
+                bucket: sum(p.rows for p in parts)
+                for bucket, _, parts in log_state.stable(1, log_state.upto)
+            }
+            if log_state.upto
+            else {}
+        )
 
     def expected(self, upto: int) -> dict[int, int]:
         """What they must be."""
@@ -257,17 +313,31 @@ class World:
 class Process:
     """One process of the stage's replica."""
 
-    def __init__(self, world: World, point: Callable[[str], None], upstream: Upstream | None, seed: int) -> None:
+    def __init__(
+        self, world: World, point: Callable[[str], None], upstream: Upstream | None, seed: int
+    ) -> None:
         self.world, self.point = world, point
         self.inputs = {name: BoundaryReader(world.log, name, ["0"]) for name in world.names}
-        self.boundary = BoundaryWriter(world.log, OUT, ["0"], "0", "f", world.clock, SeededEntropy(seed))
+        self.boundary = BoundaryWriter(
+            world.log, OUT, ["0"], "0", "f", world.clock, SeededEntropy(seed)
+        )
         self.stopping = False
         self.runner = ReplicaRunner(
-            replica="0", inputs=self.inputs, traits=world.traits, boundary=self.boundary, disk=PointedDisk(world.disk, point),
-            availability=Availability(world.names, world.waits, world.policy), width_ms=world.width_ms, clock=world.clock, upstream=upstream,
-            rows_max=world.rows_max, stopping=lambda: self.stopping, crash_point=point, may_wait=False,
+            replica="0",
+            inputs=self.inputs,
+            traits=world.traits,
+            boundary=self.boundary,
+            disk=PointedDisk(world.disk, point),
+            availability=Availability(world.names, world.waits, world.policy),
+            width_ms=world.width_ms,
+            clock=world.clock,
+            upstream=upstream,
+            rows_max=world.rows_max,
+            stopping=lambda: self.stopping,
+            crash_point=point,
+            may_wait=False,
             successor_after_ms=world.successor_after_ms,
-        )  # fmt: skip
+        )
         self.queries: list[str] = []
         self.orders: list[Order] = []
         """All there ever were."""
@@ -290,9 +360,15 @@ class Process:
         assert len(self.queries) <= 2, "RE6"
 
     def ask(self, query: str, order: str = "") -> list[Offset] | None:
-        """One trigger: every input is asked once, the first one leads. The offsets of the batch, if there is one."""
+        """One trigger: every input is asked once, the first one leads. The offsets of the
+        batch, if there is one.
+        """
         directory = self.world.disk.of(query)
-        starts = directory.logged[directory.committed] if directory.committed >= 0 else [dict(INITIAL) for _ in self.world.names]
+        starts = (
+            directory.logged[directory.committed]
+            if directory.committed >= 0
+            else [dict(INITIAL) for _ in self.world.names]
+        )
         found = []
         for name, start in zip(order or self.world.names, starts, strict=True):
             answer = self.runner.advance(query, name, position_fields(start))
@@ -312,7 +388,9 @@ class Process:
         self.point("logged")
         offsets = directory.logged[batch]
         before = position_of(directory.logged[batch - 1][0] if batch else INITIAL)
-        self.runner.begin(query, offsets, position_of(offsets[0]).bucket * self.world.width_ms, before)
+        self.runner.begin(
+            query, offsets, position_of(offsets[0]).bucket * self.world.width_ms, before
+        )
         parts, state = self.run(directory.state, offsets, position_of(offsets[0]).bucket)
         self.point("ran")
         self.runner.finish(query, batch, parts)
@@ -322,20 +400,30 @@ class Process:
         self.point("committed")
         return True
 
-    def run(self, state: dict[int, int], offsets: list[Offset], watermark: int) -> tuple[tuple[Part, ...], dict[int, int]]:
+    def run(
+        self, state: dict[int, int], offsets: list[Offset], watermark: int
+    ) -> tuple[tuple[Part, ...], dict[int, int]]:
         """The operator: (what it gives, its state afterwards)."""
         read: dict[int, int] = {}
         for offset in offsets:
             for bucket, _, taken in taken_of(offset):
                 read[bucket] = read.get(bucket, 0) + sum(p.rows for p in taken)
         self._attempts += 1
-        given = [(bucket + after, rows * times) for bucket, rows in read.items() if rows for after, times in ((0, 1), (AHEAD, AHEAD_ROWS))]
+        given = [
+            (bucket + after, rows * times)
+            for bucket, rows in read.items()
+            if rows
+            for after, times in ((0, 1), (AHEAD, AHEAD_ROWS))
+        ]
         if self.world.traits.is_stateful:
             state = state | {bucket + 1: rows for bucket, rows in read.items()}
             given += [(end, LATE) for end in state if end <= watermark]
             state = {end: rows for end, rows in state.items() if end > watermark}
         attempt = f"{self.boundary.epoch}-{self._attempts}"
-        parts = tuple(Part(bucket, 0, attempt, 1, 10 * i, 10 * i + 1, rows, 0) for i, (bucket, rows) in enumerate(given))
+        parts = tuple(
+            Part(bucket, 0, attempt, 1, 10 * i, 10 * i + 1, rows, 0)
+            for i, (bucket, rows) in enumerate(given)
+        )
         return parts, state
 
     def round(self) -> bool:
@@ -366,7 +454,8 @@ class Crash(BaseException):
 
 
 class Relay:
-    """Processes of one replica that follow one another: who crashes, or finds that it was overtaken, is followed by the next.
+    """Processes of one replica that follow one another: who crashes, or finds that it was
+    overtaken, is followed by the next.
 
     ``at`` says what happens at the n-th point that a process passes: ``crash`` or ``overtake``.
     """
@@ -379,7 +468,9 @@ class Relay:
         self.process: Process | None = None
         self._newer: Process | None = None
         self._overtaken = False
-        """Ever: the one that overtakes may be overtaken itself, by a process that had not begun its epoch."""
+        """Ever: the one that overtakes may be overtaken itself, by a process that had not
+        begun its epoch.
+        """
 
     def point(self, name: str) -> None:
         self.points += 1
@@ -430,7 +521,10 @@ class Relay:
 
 
 def running(
-    traits: PlanTraits = STATELESS, upstream: Upstream | None = None, names: str = "ab", successor_after_ms: int = 0
+    traits: PlanTraits = STATELESS,
+    upstream: Upstream | None = None,
+    names: str = "ab",
+    successor_after_ms: int = 0,
 ) -> tuple[World, Process]:
     """A process that has run everything up to 5."""
     world = World(names, traits, successor_after_ms=successor_after_ms)
@@ -443,7 +537,9 @@ def running(
     return world, process
 
 
-def failing(traits: PlanTraits = STATELESS, upstream: Upstream | None = None) -> tuple[World, Process]:
+def failing(
+    traits: PlanTraits = STATELESS, upstream: Upstream | None = None
+) -> tuple[World, Process]:
     """``a`` is silent after 5, ``b`` is at 9, and the branch runs."""
     world, process = running(traits, upstream)
     world.close("b", 9, 7, 9)

@@ -1,6 +1,8 @@
-"""The embedded broker with everything shut: two listeners, one by SCRAM over TLS and one by client certificates, and an authorizer.
+"""The embedded broker with everything shut: two listeners, one by SCRAM over TLS and one by client
+certificates, and an authorizer.
 
-Nobody may do anything that no ACL allows. ``ROOT`` is the super user, by SCRAM; the broker itself is one by its certificate.
+Nobody may do anything that no ACL allows. ``ROOT`` is the super user, by SCRAM; the broker itself
+is one by its certificate.
 """
 
 from __future__ import annotations
@@ -42,15 +44,25 @@ _RESOURCES = {
     Resource.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
 }
 _OPERATIONS = {
-    Operation.READ: AclOperation.READ, Operation.WRITE: AclOperation.WRITE, Operation.CREATE: AclOperation.CREATE,
-    Operation.DELETE: AclOperation.DELETE, Operation.DESCRIBE: AclOperation.DESCRIBE, Operation.DESCRIBE_CONFIGS: AclOperation.DESCRIBE_CONFIGS,
-}  # fmt: skip
+    Operation.READ: AclOperation.READ,
+    Operation.WRITE: AclOperation.WRITE,
+    Operation.CREATE: AclOperation.CREATE,
+    Operation.DELETE: AclOperation.DELETE,
+    Operation.DESCRIBE: AclOperation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS: AclOperation.DESCRIBE_CONFIGS,
+}
 
 
 class SecureKafka(EmbeddedKafka):
     """``passwords``: of SCRAM users; ``ROOT`` must be one."""
 
-    def __init__(self, state_dir: Path, authority: Authority, passwords: Mapping[str, str], certificate: Certificate | None = None) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        authority: Authority,
+        passwords: Mapping[str, str],
+        certificate: Certificate | None = None,
+    ) -> None:
         super().__init__(state_dir)
         self.authority, self._passwords = authority, dict(passwords)
         self._certificate = certificate or authority.issue(BROKER)
@@ -64,34 +76,51 @@ class SecureKafka(EmbeddedKafka):
     def by_password(self, user: str, password: str | None = None) -> dict[str, str]:
         """Client options of ``user``; ``password`` None: the right one."""
         return {
-            "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "ssl.ca.location": str(self.authority.certificate),
-            "sasl.username": user, "sasl.password": self._passwords[user] if password is None else password,
-        }  # fmt: skip
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "ssl.ca.location": str(self.authority.certificate),
+            "sasl.username": user,
+            "sasl.password": self._passwords[user] if password is None else password,
+        }
 
     def by_certificate(self, certificate: Certificate) -> dict[str, str]:
         """Client options of whoever ``certificate`` names."""
         return {
-            "security.protocol": "SSL", "ssl.ca.location": str(self.authority.certificate),
-            "ssl.certificate.location": str(certificate.certificate), "ssl.key.location": str(certificate.key),
-        }  # fmt: skip
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(self.authority.certificate),
+            "ssl.certificate.location": str(certificate.certificate),
+            "ssl.key.location": str(certificate.key),
+        }
 
     def log(self, user: str) -> KafkaEventLog:
         """The log as ``user`` has it, by password."""
-        return KafkaEventLog(self.address, security=self.by_password(user), request_timeout_ms=10_000, delivery_timeout_ms=10_000)
+        return KafkaEventLog(
+            self.address,
+            security=self.by_password(user),
+            request_timeout_ms=10_000,
+            delivery_timeout_ms=10_000,
+        )
 
     def administrator(self, user: str = ROOT) -> AdminClient:
         """The library's own client."""
-        return AdminClient(KafkaSettings(self.address, security=self.by_password(user)).administrator())
+        return AdminClient(
+            KafkaSettings(self.address, security=self.by_password(user)).administrator()
+        )
 
     def allow(self, rights: Sequence[Right]) -> None:
         """Set the ACLs."""
         wanted = [
             AclBinding(
-                _RESOURCES[right.resource], right.name, ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL,
-                f"User:{right.principal}", "*", _OPERATIONS[right.operation], AclPermissionType.ALLOW,
+                _RESOURCES[right.resource],
+                right.name,
+                ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL,
+                f"User:{right.principal}",
+                "*",
+                _OPERATIONS[right.operation],
+                AclPermissionType.ALLOW,
             )
             for right in rights
-        ]  # fmt: skip
+        ]
         administrator = self.administrator()  # held: its end would fail what it was asked
         for future in administrator.create_acls(wanted, request_timeout=_ANSWER_S).values():
             future.result(timeout=_ANSWER_S)
@@ -106,7 +135,9 @@ class SecureKafka(EmbeddedKafka):
             "listener.security.protocol.map": "SASL:SASL_SSL,MTLS:SSL,CONTROLLER:SSL",
             "inter.broker.listener.name": "MTLS",
             "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-            "listener.name.sasl.scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+            "listener.name.sasl.scram-sha-512.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self._certificate.together()),
             "ssl.truststore.type": "PEM",
@@ -129,7 +160,17 @@ class SecureKafka(EmbeddedKafka):
             for name, password in self._passwords.items()
             for word in ("--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]")
         ]
-        arguments = [*command, "kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(properties), *users]
+        arguments = [
+            *command,
+            "kafka.tools.StorageTool",
+            "format",
+            "--standalone",
+            "-t",
+            cluster,
+            "-c",
+            str(properties),
+            *users,
+        ]
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         write_whole(self._dir / "formatted", cluster)
@@ -145,7 +186,9 @@ class SecureKafka(EmbeddedKafka):
 
 @dataclass(frozen=True)
 class Secured:
-    """The broker with the topics and ACLs of ``pipeline``. ``passwords``: planted, each to be found nowhere."""
+    """The broker with the topics and ACLs of ``pipeline``. ``passwords``: planted, each to be
+    found nowhere.
+    """
 
     broker: SecureKafka
     pipeline: Pipeline

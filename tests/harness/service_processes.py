@@ -1,4 +1,6 @@
-"""Services as processes of their own, which kill themselves at a named point (``runtime.crash_points``)."""
+"""Services as processes of their own, which kill themselves at a named point
+(``runtime.crash_points``).
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,24 @@ from harness.waiting import wait_until
 class ModuleProcess:
     """``python -m MODULE ...``. Leaving the block kills it, and what it started."""
 
-    def __init__(self, module: str, arguments: Sequence[str], log: Path, *, crash_point: str = "") -> None:
+    def __init__(
+        self, module: str, arguments: Sequence[str], log: Path, *, crash_point: str = ""
+    ) -> None:
         """``crash_point``: ``name`` or ``name:count``."""
         self._log = log
         paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), VARIABLE: crash_point}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            VARIABLE: crash_point,
+        }
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments], stdout=output, stderr=output, start_new_session=True, env=environment
+                [sys.executable, "-m", module, *arguments],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env=environment,
             )
 
     def __enter__(self) -> Self:
@@ -47,15 +59,39 @@ class ModuleProcess:
 
     def wait_killed(self, deadline_s: float = 60) -> None:
         """Until it has killed itself."""
-        wait_until(lambda: self.process.poll() is not None, deadline_s, f"the kill of {self.process.args!r}")
-        assert self.process.returncode == -signal.SIGKILL, f"ended with {self.process.returncode}:\n{self.log()}"
+        wait_until(
+            lambda: self.process.poll() is not None,
+            deadline_s,
+            f"the kill of {self.process.args!r}",
+        )
+        assert self.process.returncode == -signal.SIGKILL, (
+            f"ended with {self.process.returncode}:\n{self.log()}"
+        )
 
 
 def service(
-    name: str, which: str, pipeline: Path, kafka: str, state_dir: Path, *, redis: str | None = None, crash_point: str = ""
+    name: str,
+    which: str,
+    pipeline: Path,
+    kafka: str,
+    state_dir: Path,
+    *,
+    redis: str | None = None,
+    crash_point: str = "",
 ) -> ModuleProcess:
     """``python -m anabranch.NAME`` for the source, output or pipeline ``which``."""
     state_dir.mkdir(parents=True, exist_ok=True)
-    arguments = ["--pipeline", str(pipeline), "--name", which, "--kafka", kafka, "--state-dir", str(state_dir)]
+    arguments = [
+        "--pipeline",
+        str(pipeline),
+        "--name",
+        which,
+        "--kafka",
+        kafka,
+        "--state-dir",
+        str(state_dir),
+    ]
     arguments += ["--redis", redis] if redis else []
-    return ModuleProcess(f"anabranch.{name}", arguments, state_dir / f"{name}.log", crash_point=crash_point)
+    return ModuleProcess(
+        f"anabranch.{name}", arguments, state_dir / f"{name}.log", crash_point=crash_point
+    )

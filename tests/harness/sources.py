@@ -1,4 +1,6 @@
-"""A source and its ingestion service on any log: what tests of ingestion need to set up and to look at."""
+"""A source and its ingestion service on any log: what tests of ingestion need to set up and
+to look at.
+"""
 
 from __future__ import annotations
 
@@ -45,31 +47,72 @@ REPORT = record_schema.from_avro(
 
 def report(time_ms: int | None, car: int = 1, **other: object) -> bytes:
     """A good record as JSON, about 100 bytes."""
-    value = {"time": time_ms, "car": car, "speed": 61.25, "road": "I-95 north", "lane": 2, "seen": True, **other}
+    value = {
+        "time": time_ms,
+        "car": car,
+        "speed": 61.25,
+        "road": "I-95 north",
+        "lane": 2,
+        "seen": True,
+        **other,
+    }
     return json.dumps(value).encode()
 
 
-def pipeline(prefix: str, topics: Iterable[str] = ("reports",), *, bucket_ms: int = 100, partitions: int = 2, **source: Any) -> Pipeline:
-    """A pipeline of one source, ``reports``; its topics get ``prefix``. ``source``: fields of ``Source`` that differ."""
+def pipeline(
+    prefix: str,
+    topics: Iterable[str] = ("reports",),
+    *,
+    bucket_ms: int = 100,
+    partitions: int = 2,
+    **source: Any,
+) -> Pipeline:
+    """A pipeline of one source, ``reports``; its topics get ``prefix``. ``source``: fields of
+    ``Source`` that differ.
+    """
     names = [f"{prefix}.{topic}" for topic in topics]
     facts: dict[str, Any] = {
-        "record": REPORT, "event_time": EventTime(field="time"), "max_ahead_ms": None, "dead_letter": f"{names[0]}.rejected",
-        "idle_timeout": IdleTimeout(partition_ms=None), **source,
-    }  # fmt: skip
+        "record": REPORT,
+        "event_time": EventTime(field="time"),
+        "max_ahead_ms": None,
+        "dead_letter": f"{names[0]}.rejected",
+        "idle_timeout": IdleTimeout(partition_ms=None),
+        **source,
+    }
     one = Source(name="reports", topics=names, **facts)
     return Pipeline(
-        name=prefix, path=Path("pipeline.yaml"), bucket_ms=bucket_ms, max_delay_ms=1_000, partitions=partitions, sources={"reports": one},
-        stages={}, outputs={},
-    )  # fmt: skip
+        name=prefix,
+        path=Path("pipeline.yaml"),
+        bucket_ms=bucket_ms,
+        max_delay_ms=1_000,
+        partitions=partitions,
+        sources={"reports": one},
+        stages={},
+        outputs={},
+    )
 
 
-def create_topics(log: EventLog, of: Pipeline, partitions: int = 2, *, config: Mapping[str, str] | None = None) -> None:
+def create_topics(
+    log: EventLog, of: Pipeline, partitions: int = 2, *, config: Mapping[str, str] | None = None
+) -> None:
     """The input topics and the internal ones of the source."""
     admin, names = log.admin(), of.topic_names
-    inputs = [TopicSettings(topic, partitions, config=dict(config or {})) for topic in of.sources["reports"].topics]
-    blocks = TopicSettings(names.blocks("reports", "0"), of.partitions, config={"max.message.bytes": str(8 * 1024 * 1024)})
+    inputs = [
+        TopicSettings(topic, partitions, config=dict(config or {}))
+        for topic in of.sources["reports"].topics
+    ]
+    blocks = TopicSettings(
+        names.blocks("reports", "0"),
+        of.partitions,
+        config={"max.message.bytes": str(8 * 1024 * 1024)},
+    )
     differences = admin.create(
-        [*inputs, blocks, TopicSettings(names.boundaries("reports"), 1), *(TopicSettings(topic, 1) for topic in speakers(of))]
+        [
+            *inputs,
+            blocks,
+            TopicSettings(names.boundaries("reports"), 1),
+            *(TopicSettings(topic, 1) for topic in speakers(of)),
+        ]
     )
     admin.close()
     assert not differences
@@ -77,11 +120,18 @@ def create_topics(log: EventLog, of: Pipeline, partitions: int = 2, *, config: M
 
 def service(log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy) -> IngestionService:
     """A new process, so to speak: not started yet."""
-    settings = ServiceSettings(pipeline=of.path, name="reports", kafka="none:0", state_dir=Path("state"))
+    settings = ServiceSettings(
+        pipeline=of.path, name="reports", kafka="none:0", state_dir=Path("state")
+    )
     registry = CollectorRegistry()
     metrics = ServiceMetrics(registry, pipeline=of.name, service="ingestion", name="reports")
     logger = structlog.get_logger()
-    return build(settings, ServiceContext(log, None, clock, entropy, registry, metrics, settings, of, logger, threading.Event()))
+    return build(
+        settings,
+        ServiceContext(
+            log, None, clock, entropy, registry, metrics, settings, of, logger, threading.Event()
+        ),
+    )
 
 
 class StreamView:
@@ -113,11 +163,17 @@ class StreamView:
     def stable(self) -> dict[int, pa.Table]:
         """All stable buckets that are not empty."""
         upto = self.closed()
-        return dict(self._blocks.read_buckets(self._boundaries.log_state.stable(1, upto))) if upto else {}
+        return (
+            dict(self._blocks.read_buckets(self._boundaries.log_state.stable(1, upto)))
+            if upto
+            else {}
+        )
 
     def cars(self) -> list[int]:
         """Column ``car`` of all stable rows, sorted."""
-        return sorted(car for table in self.stable().values() for car in table.column("car").to_pylist())
+        return sorted(
+            car for table in self.stable().values() for car in table.column("car").to_pylist()
+        )
 
     def close(self) -> None:
         """Give the readers back."""
@@ -125,7 +181,9 @@ class StreamView:
         self._blocks.close()
 
 
-def everything(log: EventLog, topic: str, partitions: int = 1, *, wait_ms: int = 2_000) -> list[Chunk]:
+def everything(
+    log: EventLog, topic: str, partitions: int = 1, *, wait_ms: int = 2_000
+) -> list[Chunk]:
     """All records of ``topic``, one chunk per partition that has any."""
     reader = log.reader(committed=True, headers=True)
     places = [TopicPartition(topic, i) for i in range(partitions)]

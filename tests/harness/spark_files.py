@@ -1,4 +1,6 @@
-"""A checkpoint directory as Spark writes it, without Spark: logs, state of format 2, Hadoop's sums."""
+"""A checkpoint directory as Spark writes it, without Spark: logs, state of format 2, Hadoop's
+sums.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ def write(path: Path, content: bytes) -> None:
     """A file and its sums."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    sums = b"".join(struct.pack(">I", zlib.crc32(content[i : i + _BYTES])) for i in range(0, len(content), _BYTES))
+    sums = b"".join(
+        struct.pack(">I", zlib.crc32(content[i : i + _BYTES]))
+        for i in range(0, len(content), _BYTES)
+    )
     (path.parent / f".{path.name}.crc").write_bytes(b"crc\0" + struct.pack(">i", _BYTES) + sums)
 
 
@@ -28,15 +33,26 @@ def position(batch: int, bucket: int | None = None) -> Offset:
     return {**INITIAL, "sequence": batch + 1, "bucket": upto, "has_rows": True}
 
 
-def log_batch(checkpoint: Path, batch: int, offsets: list[Offset] | None = None, watermark_ms: int = 0) -> None:
+def log_batch(
+    checkpoint: Path, batch: int, offsets: list[Offset] | None = None, watermark_ms: int = 0
+) -> None:
     """The plan of a batch, before it runs."""
-    lines = ["v1", json.dumps({"batchWatermarkMs": watermark_ms, "batchTimestampMs": 1, "conf": {}})]
-    lines += [json.dumps(offset) for offset in (offsets if offsets is not None else [position(batch)] * 2)]
+    lines = [
+        "v1",
+        json.dumps({"batchWatermarkMs": watermark_ms, "batchTimestampMs": 1, "conf": {}}),
+    ]
+    lines += [
+        json.dumps(offset) for offset in (offsets if offsets is not None else [position(batch)] * 2)
+    ]
     write(checkpoint / "offsets" / str(batch), "\n".join(lines).encode())
 
 
-def commit_batch(checkpoint: Path, batch: int, *, partitions: int = 0, snapshot: bool = False) -> None:
-    """Its state, one operator of so many partitions, and its commit. ``snapshot``: of all state too, which names a file."""
+def commit_batch(
+    checkpoint: Path, batch: int, *, partitions: int = 0, snapshot: bool = False
+) -> None:
+    """Its state, one operator of so many partitions, and its commit. ``snapshot``: of all
+    state too, which names a file.
+    """
     ids: list[list[str]] = []
     for partition in range(partitions):
         ids.append([f"{batch:04d}-{partition}"])
@@ -45,18 +61,36 @@ def commit_batch(checkpoint: Path, batch: int, *, partitions: int = 0, snapshot:
         if snapshot:
             rows = f"rows of {name}".encode() * 100
             write(folder / "SSTs" / f"{name}.sst", rows)
-            named = {"sstFiles": [{"localFileName": "0.sst", "dfsSstFileName": f"{name}.sst", "sizeBytes": len(rows)}], "numKeys": 1}
+            named = {
+                "sstFiles": [
+                    {
+                        "localFileName": "0.sst",
+                        "dfsSstFileName": f"{name}.sst",
+                        "sizeBytes": len(rows),
+                    }
+                ],
+                "numKeys": 1,
+            }
             made = folder / "made.zip"
             with zipfile.ZipFile(made, "w") as archive:
                 archive.writestr("metadata", "v1\n" + json.dumps(named))
             content = made.read_bytes()
             made.unlink()
             write(folder / f"{name}.zip", content)
-    fields: dict[str, Any] = {"nextBatchWatermarkMs": 0} | ({"stateUniqueIds": {"0": ids}} if partitions else {})
+    fields: dict[str, Any] = {"nextBatchWatermarkMs": 0} | (
+        {"stateUniqueIds": {"0": ids}} if partitions else {}
+    )
     write(checkpoint / "commits" / str(batch), ("v2\n" + json.dumps(fields)).encode())
 
 
-def fill(checkpoint: Path, batches: int, *, partitions: int = 2, snapshots: tuple[int, ...] = (), plan: bool = True) -> None:
+def fill(
+    checkpoint: Path,
+    batches: int,
+    *,
+    partitions: int = 2,
+    snapshots: tuple[int, ...] = (),
+    plan: bool = True,
+) -> None:
     """So many committed batches, and the plan of one more."""
     checkpoint.mkdir(parents=True, exist_ok=True)
     write(checkpoint / "metadata", b'{"id":"0a"}')

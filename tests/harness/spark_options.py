@@ -9,12 +9,26 @@ import pyarrow as pa
 from anabranch.adapters.spark.source import SourceOptions
 from anabranch.codec.blocks import schema_text
 
-SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string()), pa.field("event_time", pa.int64())])
+SCHEMA = pa.schema(
+    [
+        pa.field("n", pa.int64(), nullable=False),
+        pa.field("text", pa.string()),
+        pa.field("event_time", pa.int64()),
+    ]
+)
 
 
 def options(**changes: Any) -> SourceOptions:
     fields: dict[str, Any] = {
-        "pipeline": "p", "query": "000000000007-000001", "stream": "a", "kafka": "k", "socket": "/none", "schema": schema_text(SCHEMA),
-        "columns": ("n", "text"), "width_ms": 100, "splits_max": 2, "ordered": False,
-    }  # fmt: skip
+        "pipeline": "p",
+        "query": "000000000007-000001",
+        "stream": "a",
+        "kafka": "k",
+        "socket": "/none",
+        "schema": schema_text(SCHEMA),
+        "columns": ("n", "text"),
+        "width_ms": 100,
+        "splits_max": 2,
+        "ordered": False,
+    }
     return SourceOptions(**(fields | changes))

@@ -13,7 +13,9 @@ class KilledError(BaseException):
 
 
 class SpoiltWriter:
-    """A real writer whose next commit ends as told: "killed", "lost" or "applied" (the two outcomes that an unknown one may have had)."""
+    """A real writer whose next commit ends as told: "killed", "lost" or "applied" (the two
+    outcomes that an unknown one may have had).
+    """
 
     def __init__(self, real: TransactionalWriter, how: str) -> None:
         self._real, self._how = real, how
@@ -22,12 +24,22 @@ class SpoiltWriter:
         self._real.begin()
 
     def send(
-        self, at: TopicPartition, value: bytes | None, key: bytes | None = None, headers: Headers = (), timestamp_ms: int | None = None
+        self,
+        at: TopicPartition,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
     ) -> None:
         self._real.send(at, value, key, headers, timestamp_ms)
 
     def send_many(
-        self, topic: str, partitions: Sequence[int], values: Sequence[bytes], keys: Sequence[bytes | None], headers: Sequence[Headers]
+        self,
+        topic: str,
+        partitions: Sequence[int],
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        headers: Sequence[Headers],
     ) -> None:
         self._real.send_many(topic, partitions, values, keys, headers)
 

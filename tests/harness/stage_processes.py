@@ -17,16 +17,31 @@ from harness.waiting import wait_until
 class StageProcess:
     """``python -m anabranch.processing``. Leaving the block ends it, and what it started."""
 
-    def __init__(self, pipeline: Pipeline, name: str, kafka: str, state_dir: Path, *, crash_point: str = "") -> None:
+    def __init__(
+        self, pipeline: Pipeline, name: str, kafka: str, state_dir: Path, *, crash_point: str = ""
+    ) -> None:
         """``crash_point``: ``name:count`` as in ``adapters.spark.sink``."""
         state_dir.mkdir(parents=True, exist_ok=True)
         self._output = state_dir / f"{name}.{len(list(state_dir.glob('*.log')))}.log"
-        command = [sys.executable, "-m", "anabranch.processing", "--pipeline", str(pipeline.path), "--name", name, "--kafka", kafka]
+        command = [
+            sys.executable,
+            "-m",
+            "anabranch.processing",
+            "--pipeline",
+            str(pipeline.path),
+            "--name",
+            name,
+            "--kafka",
+            kafka,
+        ]
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                [*command, "--state-dir", str(state_dir)], stdout=output, stderr=output, start_new_session=True,
+                [*command, "--state-dir", str(state_dir)],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
                 env={**os.environ, "ANABRANCH_CRASH_POINT": crash_point},
-            )  # fmt: skip
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -48,7 +63,11 @@ class StageProcess:
 
     def wait(self, deadline_s: float) -> int:
         """The exit code; negative: the signal that ended it."""
-        wait_until(lambda: self.process.poll() is not None, deadline_s, f"the end of {self.process.args!r}:\n{self.log()}")
+        wait_until(
+            lambda: self.process.poll() is not None,
+            deadline_s,
+            f"the end of {self.process.args!r}:\n{self.log()}",
+        )
         return self.process.wait()
 
     def kill(self) -> None:

@@ -47,26 +47,45 @@ RECORD = """
 WIDTH_MS = 100
 
 MODULES = Path(tempfile.mkdtemp(prefix="anabranch-functions-"))
-"""Where the functions of all pipelines of this process are, too. Spark's machine is started once, and what it starts for
-``transformWithState`` sees the Python path of that moment, not the folder of a later test's pipeline."""
-os.environ["PYTHONPATH"] = os.pathsep.join([str(MODULES), *filter(None, [os.environ.get("PYTHONPATH")])])
+"""Where the functions of all pipelines of this process are, too. Spark's machine is started once,
+and what it starts for ``transformWithState`` sees the Python path of that moment, not the folder of
+a later test's pipeline.
+"""
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(MODULES), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
 atexit.register(shutil.rmtree, MODULES, ignore_errors=True)
 
 
 def write_pipeline(
-    folder: Path, name: str, functions: str, *, sources: Sequence[str] = ("a",), stages: str, replicas: int = 1, live: bool = False,
-    max_delay_ms: int = 3_000, apart: bool = True,
-) -> Pipeline:  # fmt: skip
-    """A pipeline file with its functions beside it. ``apart``: each replica has a node of its own, of the same name.
+    folder: Path,
+    name: str,
+    functions: str,
+    *,
+    sources: Sequence[str] = ("a",),
+    stages: str,
+    replicas: int = 1,
+    live: bool = False,
+    max_delay_ms: int = 3_000,
+    apart: bool = True,
+) -> Pipeline:
+    """A pipeline file with its functions beside it. ``apart``: each replica has a node of its own,
+    of the same name.
 
-    ``stages``: YAML of the stages, indented by two; ``functions``: source of the module ``functions_<name>``. ``live``: somebody looks at
-    tentative results.
+    ``stages``: YAML of the stages, indented by two; ``functions``: source of the module
+    ``functions_<name>``. ``live``: somebody looks at tentative results.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "reading.avsc").write_text(RECORD)
     for place in (folder, MODULES):
         (place / f"functions_{name}.py").write_text(textwrap.dedent(functions))
-    lines = [f"pipeline: {name}", f"bucket: {WIDTH_MS}ms", f"max_delay: {max_delay_ms}ms", "partitions: 2", "sources:"]
+    lines = [
+        f"pipeline: {name}",
+        f"bucket: {WIDTH_MS}ms",
+        f"max_delay: {max_delay_ms}ms",
+        "partitions: 2",
+        "sources:",
+    ]
     for source in sources:
         lines += [
             f"  {source}:",
@@ -75,14 +94,30 @@ def write_pipeline(
             "    format: json",
             "    event_time: {field: time, unit: ms}",
         ]
-    lines += ["stages:", textwrap.indent(textwrap.dedent(stages).strip().replace("MODULE", f"functions_{name}"), "  ")]
-    last = [line.strip().rstrip(":") for line in lines[-1].splitlines() if line.startswith("  ") and not line.startswith("   ")][-1]
+    lines += [
+        "stages:",
+        textwrap.indent(
+            textwrap.dedent(stages).strip().replace("MODULE", f"functions_{name}"), "  "
+        ),
+    ]
+    last = [
+        line.strip().rstrip(":")
+        for line in lines[-1].splitlines()
+        if line.startswith("  ") and not line.startswith("   ")
+    ][-1]
     path = folder / f"{name}.yaml"
-    lines += ["outputs:", "  out:", f"    stage: {last}", f"    corrected: {{topic: {name}.out, format: json, key: []}}"]
+    lines += [
+        "outputs:",
+        "  out:",
+        f"    stage: {last}",
+        f"    corrected: {{topic: {name}.out, format: json, key: []}}",
+    ]
     if live:
         lines += [f"    live: {{topic: {name}.live, format: json}}"]
     path.write_text("\n".join(lines) + "\n")
-    own = [f"  {label}: [{label}]" for stage in load(path).placed_stages() for label in stage.labels()]
+    own = [
+        f"  {label}: [{label}]" for stage in load(path).placed_stages() for label in stage.labels()
+    ]
     if apart:
         path.write_text("\n".join([*lines, "nodes:", *own]) + "\n")
     return load(path)
@@ -92,9 +127,15 @@ def topics_of(pipeline: Pipeline) -> list[TopicSettings]:
     """The internal topics of every stream."""
     names = pipeline.topic_names
     streams = [*pipeline.sources, *pipeline.stages]
-    topics = [TopicSettings(names.boundaries(s), 1) for s in streams] + [TopicSettings(topic, 1) for topic in speakers(pipeline)]
+    topics = [TopicSettings(names.boundaries(s), 1) for s in streams] + [
+        TopicSettings(topic, 1) for topic in speakers(pipeline)
+    ]
     topics += [TopicSettings(names.placement(), 1)]
-    topics += [TopicSettings(names.blocks(s, r), pipeline.partitions) for s in streams for r in pipeline.stream_writers(s)]
+    topics += [
+        TopicSettings(names.blocks(s, r), pipeline.partitions)
+        for s in streams
+        for r in pipeline.stream_writers(s)
+    ]
     return topics
 
 
@@ -109,8 +150,12 @@ def readings(rows: Iterable[tuple[int, ...] | dict[str, Any]]) -> pa.Table:
     """Rows of the record ``reading``: (event time, key, value), or columns by name."""
     full = []
     for row in rows:
-        given = row if isinstance(row, dict) else {"event_time": row[0], "key": row[1], "value": row[2]}
-        full.append({"key": 0, "value": 0, "note": None, "level": 0.0, "time": given["event_time"], **given})
+        given = (
+            row if isinstance(row, dict) else {"event_time": row[0], "key": row[1], "value": row[2]}
+        )
+        full.append(
+            {"key": 0, "value": 0, "note": None, "level": 0.0, "time": given["event_time"], **given}
+        )
     schema = pa.schema(
         [
             ("key", pa.int64()),
@@ -130,13 +175,17 @@ class Feed:
     def __init__(self, kafka: str, pipeline: Pipeline, source: str) -> None:
         log, names, self._width = KafkaEventLog(kafka), pipeline.topic_names, pipeline.bucket_ms
         self._partitions = pipeline.partitions
-        self.boundary = BoundaryWriter(log, names.boundaries(source), ["0"], "0", "feed", SystemClock(), SystemEntropy())
+        self.boundary = BoundaryWriter(
+            log, names.boundaries(source), ["0"], "0", "feed", SystemClock(), SystemEntropy()
+        )
         self.epoch = self.boundary.start()
         self.blocks = BlockWriter(log, names.blocks(source, "0"), "0", self.epoch, SystemEntropy())
         self._batch = 0
 
     def append(self, table: pa.Table | None, closed: int) -> None:
-        """One batch: ``table``'s rows (of any open bucket) and everything up to bucket ``closed`` closed."""
+        """One batch: ``table``'s rows (of any open bucket) and everything up to bucket
+        ``closed`` closed.
+        """
         slices = []
         for bucket, rows in [] if table is None else split_by_bucket(table, self._width):
             for p in range(self._partitions):
@@ -145,7 +194,9 @@ class Feed:
         self._batch += 1
         ident = BatchId(f"{self.epoch:012d}-000000", self._batch)
         parts = self.blocks.write(slices)
-        self.boundary.append(BoundaryRecord("0", self.epoch, ident, self.boundary.tip(), closed, parts))
+        self.boundary.append(
+            BoundaryRecord("0", self.epoch, ident, self.boundary.tip(), closed, parts)
+        )
 
     def close(self) -> None:
         """Idempotent."""
@@ -165,13 +216,25 @@ class RunningStage:
     _replica: StageReplica | None = None
 
     def __post_init__(self) -> None:
-        settings = ServiceSettings(pipeline=self.pipeline.path, name=self.name, kafka=self.kafka, state_dir=self.state_dir)
+        settings = ServiceSettings(
+            pipeline=self.pipeline.path, name=self.name, kafka=self.kafka, state_dir=self.state_dir
+        )
         registry, self._stopping = CollectorRegistry(), threading.Event()
-        metrics = ServiceMetrics(registry, pipeline=self.pipeline.name, service="processing", name=self.name, restarts=0)
+        metrics = ServiceMetrics(
+            registry, pipeline=self.pipeline.name, service="processing", name=self.name, restarts=0
+        )
         context = ServiceContext(
-            KafkaEventLog(self.kafka), None, SystemClock(), SystemEntropy(), registry, metrics, settings, self.pipeline,
-            structlog.get_logger(), self._stopping,
-        )  # fmt: skip
+            KafkaEventLog(self.kafka),
+            None,
+            SystemClock(),
+            SystemEntropy(),
+            registry,
+            metrics,
+            settings,
+            self.pipeline,
+            structlog.get_logger(),
+            self._stopping,
+        )
         self._context = context
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -193,7 +256,9 @@ class RunningStage:
         return found
 
     def batches_upto(self, bucket: int, deadline_s: float = 90) -> int:
-        """How many batches the stage needed for all up to ``bucket``: a stream is stable a moment before the stage counts its batch."""
+        """How many batches the stage needed for all up to ``bucket``: a stream is stable a
+        moment before the stage counts its batch.
+        """
 
         def counted() -> bool:
             if self.error is not None:
@@ -206,7 +271,13 @@ class RunningStage:
     def _run(self) -> None:
         engine: SparkEngine | None = None
         try:
-            engine = SparkEngine(self.name, self._context, self.pipeline.stages, SparkSettings(), self.state_dir / "scratch")
+            engine = SparkEngine(
+                self.name,
+                self._context,
+                self.pipeline.stages,
+                SparkSettings(),
+                self.state_dir / "scratch",
+            )
             self._replica = StageReplica(self._context, engine)
             self._replica.start()
             while not self._stopping.is_set():
@@ -234,10 +305,16 @@ class Output:
 
     def __init__(self, kafka: str, pipeline: Pipeline, stage: str) -> None:
         names = pipeline.topic_names
-        self.reader = BoundaryReader(KafkaEventLog(kafka), names.boundaries(stage), pipeline.stream_writers(stage))
-        self._blocks = BlockReader(KafkaEventLog(kafka), lambda replica: names.blocks(stage, replica), SystemClock())
+        self.reader = BoundaryReader(
+            KafkaEventLog(kafka), names.boundaries(stage), pipeline.stream_writers(stage)
+        )
+        self._blocks = BlockReader(
+            KafkaEventLog(kafka), lambda replica: names.blocks(stage, replica), SystemClock()
+        )
 
-    def wait_closed(self, bucket: int, stage: RunningStage | None = None, deadline_s: float = 90) -> None:
+    def wait_closed(
+        self, bucket: int, stage: RunningStage | None = None, deadline_s: float = 90
+    ) -> None:
         """Until the stream is stable up to ``bucket``; raises what ended the stage."""
 
         def closed() -> bool:
@@ -248,7 +325,9 @@ class Output:
 
         wait_until(closed, deadline_s, f"bucket {bucket} of {self.reader.log_state.upto}")
 
-    def wait_replica(self, replica: str, bucket: int, stage: RunningStage, deadline_s: float = 90) -> None:
+    def wait_replica(
+        self, replica: str, bucket: int, stage: RunningStage, deadline_s: float = 90
+    ) -> None:
         """Until ``replica`` itself has closed ``bucket``."""
 
         def closed() -> bool:
@@ -262,8 +341,15 @@ class Output:
     def replica_rows(self, replica: str, first: int, last: int) -> dict[int, list[dict[str, Any]]]:
         """What ``replica`` itself wrote, whoever was first; rows sorted."""
         log_state = self.reader.log_state
-        wanted = [(b, replica, parts) for b in range(first, last + 1) if (parts := log_state.replica_bucket(replica, b))]
-        return {bucket: _sorted(table.to_pylist()) for bucket, table in self._blocks.read_buckets(wanted)}
+        wanted = [
+            (b, replica, parts)
+            for b in range(first, last + 1)
+            if (parts := log_state.replica_bucket(replica, b))
+        ]
+        return {
+            bucket: _sorted(table.to_pylist())
+            for bucket, table in self._blocks.read_buckets(wanted)
+        }
 
     def buckets(self, first: int, last: int) -> dict[int, list[dict[str, Any]]]:
         """Rows of the stable buckets, sorted."""

@@ -28,7 +28,10 @@ def in_tls(server: str, certificate: Certificate) -> Iterator[str]:
 
     def serve(connection: socket.socket) -> None:
         try:
-            with context.wrap_socket(connection, server_side=True) as shaken, socket.create_connection((host, int(port))) as inner:
+            with (
+                context.wrap_socket(connection, server_side=True) as shaken,
+                socket.create_connection((host, int(port))) as inner,
+            ):
                 back = threading.Thread(target=pass_on, args=(inner, shaken), daemon=True)
                 back.start()
                 pass_on(shaken, inner)

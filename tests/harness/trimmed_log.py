@@ -1,4 +1,6 @@
-"""Writes a log snapshot and deletes what came before, at once: who begins to read then begins at the snapshot."""
+"""Writes a log snapshot and deletes what came before, at once: who begins to read then begins
+at the snapshot.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,17 @@ from anabranch.ports import EventLog, TopicPartition
 from anabranch.runtime.boundary_reader import BoundaryReader
 
 
-def trim_below_snapshot(log: EventLog, topic: str, writers: Iterable[str], forgotten: int = 0) -> int:
-    """``forgotten``: buckets up to this one are not described. Returns the first offset that is left."""
+def trim_below_snapshot(
+    log: EventLog, topic: str, writers: Iterable[str], forgotten: int = 0
+) -> int:
+    """``forgotten``: buckets up to this one are not described. Returns the first offset that
+    is left.
+    """
     reader = BoundaryReader(log, topic, writers)
     reader.read_to_end()
-    value, headers = boundary_records.encode(reader.log_state.snapshot(reader.offset_next, forgotten))
+    value, headers = boundary_records.encode(
+        reader.log_state.snapshot(reader.offset_next, forgotten)
+    )
     reader.close()
     writer, admin, at = log.writer(), log.admin(), TopicPartition(topic, 0)
     writer.send(at, value, headers=headers)

@@ -15,11 +15,15 @@ _PAUSE = threading.Event()
 _STATISTICS = Path("/proc/stat")
 _STOLEN_FIELD = 8
 _TIMES_MAX = 5
-"""However little of the time the machine was given, a wait takes at most so many deadlines, unless its caller says less."""
+"""However little of the time the machine was given, a wait takes at most so many deadlines,
+unless its caller says less.
+"""
 
 
 def given_s() -> float:
-    """A clock that stands still while this machine does: a virtual one may get a twentieth of its processors for minutes."""
+    """A clock that stands still while this machine does: a virtual one may get a twentieth of
+    its processors for minutes.
+    """
     return time.monotonic() - stolen_s()
 
 
@@ -29,18 +33,32 @@ def stolen_s() -> float:
         fields = _STATISTICS.read_text().partition("\n")[0].split()
     except OSError:
         return 0.0
-    return int(fields[_STOLEN_FIELD]) / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1) if len(fields) > _STOLEN_FIELD else 0.0
+    return (
+        int(fields[_STOLEN_FIELD]) / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)
+        if len(fields) > _STOLEN_FIELD
+        else 0.0
+    )
 
 
-def wait_until(condition: Callable[[], T], deadline_s: float, message: str, *, every_s: float = 0.02, stretch: float = _TIMES_MAX) -> T:
-    """Ask ``condition`` until its answer is true, and return that answer. It is asked at least once.
+def wait_until(
+    condition: Callable[[], T],
+    deadline_s: float,
+    message: str,
+    *,
+    every_s: float = 0.02,
+    stretch: float = _TIMES_MAX,
+) -> T:
+    """Ask ``condition`` until its answer is true, and return that answer. It is asked at least
+    once.
 
-    An exception of ``condition`` is not caught: what may fail in passing must be caught by the condition itself.
+    An exception of ``condition`` is not caught: what may fail in passing must be caught by the
+    condition itself.
 
     However much of the time was stolen, it takes at most ``stretch`` deadlines.
 
     Raises:
-        AssertionError: no true answer within ``deadline_s`` seconds that the machine was given; the text holds ``message`` and the last answer.
+        AssertionError: no true answer within ``deadline_s`` seconds that the machine was given; the
+            text holds ``message`` and the last answer.
     """
     end, end_at_last = given_s() + deadline_s, time.monotonic() + stretch * deadline_s
     while True:

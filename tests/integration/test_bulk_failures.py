@@ -1,4 +1,6 @@
-"""One of many records that are sent at once fails, and the last ones do not: nothing of the transaction is committed, and the cause is told."""
+"""One of many records that are sent at once fails, and the last ones do not: nothing of the
+transaction is committed, and the cause is told.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from harness.event_logs import read, values
 from harness.waiting import wait_until
 
 _AROUND = 20_000
-"""Records before and after the one that fails: more than librdkafka puts into one batch, so that the last one travels apart from it."""
+"""Records before and after the one that fails: more than librdkafka puts into one batch, so
+that the last one travels apart from it.
+"""
 _SOONER_MS = 4_000
 """A record times out before its topic is given up: that would be told as certainly not written."""
 
@@ -29,7 +33,9 @@ def _first_committed(log: KafkaEventLog, at: TopicPartition) -> list[bytes | Non
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_transaction_is_not_committed_without_one_of_its_records(kafka: str, topic_prefix: str, *, late: bool) -> None:
+def test_a_transaction_is_not_committed_without_one_of_its_records(
+    kafka: str, topic_prefix: str, *, late: bool
+) -> None:
     log, at = KafkaEventLog(kafka), TopicPartition(f"{topic_prefix}bulk", 0)
     admin = log.admin()
     admin.create([TopicSettings(at.topic, 1, config={"max.message.bytes": "400000"})])
@@ -40,7 +46,9 @@ def test_a_transaction_is_not_committed_without_one_of_its_records(kafka: str, t
     writer.begin()
     sent = [*many, rejected, *many]
     writer.send_many(at.topic, [0] * len(sent), sent, [None] * len(sent), [()] * len(sent))
-    if late:  # what comes after the client knows of the failure is rejected at once: its cause is still the record's
+    # what comes after the client knows of the failure is rejected at once: its cause is still the
+    # record's
+    if late:
         wait_until(writer.settled, 20, "the reports of the first ones")
         writer.send_many(at.topic, [0], [b"late"], [None], [()])
     with pytest.raises(Unavailable, match="MSG_SIZE_TOO_LARGE"):
@@ -55,8 +63,13 @@ def test_a_transaction_is_not_committed_without_one_of_its_records(kafka: str, t
 
 
 def test_what_waits_behind_a_failed_record_is_not_waited_for(kafka: str, topic_prefix: str) -> None:
-    """Its transaction can only be aborted. Without that the first record, whose topic is not there, would be waited for until it times out."""
-    log, at = KafkaEventLog(kafka, delivery_timeout_ms=_SOONER_MS), TopicPartition(f"{topic_prefix}known", 0)
+    """Its transaction can only be aborted. Without that the first record, whose topic is not
+    there, would be waited for until it times out.
+    """
+    log, at = (
+        KafkaEventLog(kafka, delivery_timeout_ms=_SOONER_MS),
+        TopicPartition(f"{topic_prefix}known", 0),
+    )
     admin = log.admin()
     admin.create([TopicSettings(at.topic, 1)])
     admin.close()

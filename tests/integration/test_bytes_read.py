@@ -1,4 +1,6 @@
-"""What the broker has to send to those who read blocks: what they need, and little more, however they take turns."""
+"""What the broker has to send to those who read blocks: what they need, and little more,
+however they take turns.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,15 @@ pytestmark = pytest.mark.integration
 
 PARTITIONS, WORKERS, PER_PARTITION = 4, 2, 4
 PAUSE_MS = 30
-"""Between two batches: less than in any stage, and more than the broker waits before it gives an empty answer."""
+"""Between two batches: less than in any stage, and more than the broker waits before it gives
+an empty answer.
+"""
 
 
 class Workers:
-    """Task workers that read a topic batch by batch. Which of them has which split of a batch is a matter of chance."""
+    """Task workers that read a topic batch by batch. Which of them has which split of a batch
+    is a matter of chance.
+    """
 
     def __init__(self, address: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.received: dict[int, int] = {}
@@ -32,7 +38,9 @@ class Workers:
         self.looks = 0
         real = KafkaSettings.consumer
 
-        def consumer(settings: KafkaSettings, *, committed: bool, follows: bool = False, ranges: bool = False) -> Options:
+        def consumer(
+            settings: KafkaSettings, *, committed: bool, follows: bool = False, ranges: bool = False
+        ) -> Options:
             number = len(self.received)
             self.received[number] = 0
 
@@ -54,7 +62,9 @@ class Workers:
         """The blocks of one batch."""
         for partition in range(PARTITIONS):
             for _ in range(PER_PARTITION):
-                self.writer.send(TopicPartition(self.topic, partition), self.rng.randbytes(block_bytes))
+                self.writer.send(
+                    TopicPartition(self.topic, partition), self.rng.randbytes(block_bytes)
+                )
         self.writer.flush()
         self.needed += PARTITIONS * PER_PARTITION * block_bytes
 
@@ -65,9 +75,14 @@ class Workers:
             self.taken += len(value or b"")
 
         for split, worker in enumerate(self.rng.sample(self.workers, WORKERS)):
-            mine = [TopicPartition(self.topic, partition) for partition in range(split, PARTITIONS, WORKERS)]
+            mine = [
+                TopicPartition(self.topic, partition)
+                for partition in range(split, PARTITIONS, WORKERS)
+            ]
             first = PER_PARTITION * batch
-            worker.read(dict.fromkeys(mine, first), dict.fromkeys(mine, first + PER_PARTITION), take)
+            worker.read(
+                dict.fromkeys(mine, first), dict.fromkeys(mine, first + PER_PARTITION), take
+            )
         for worker in self.workers:
             worker._reader.fetch(1, PAUSE_MS)
 

@@ -54,7 +54,9 @@ def test_results_come_once_and_what_is_taken_back_is_gone(kafka: str) -> None:
     with corrected(kafka, "client.out", follow=False) as found:
         got = {row.id: row.value for row in found}
         assert sum(found.positions.values()) >= len(got)
-    assert got == {str(ident): json.loads(value or b"") for _, ident, _, value in delivered(log, pipeline)}
+    assert got == {
+        str(ident): json.loads(value or b"") for _, ident, _, value in delivered(log, pipeline)
+    }
     assert sorted(shown) == sorted((ident, value["car"]) for ident, value in got.items())
 
     async def read() -> list[int]:

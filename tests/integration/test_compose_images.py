@@ -1,7 +1,8 @@
-"""The images and settings of docker-compose.yml serve our adapters: each started alone by testcontainers.
+"""The images and settings of docker-compose.yml serve our adapters: each started alone by
+testcontainers.
 
-Skipped, with the reason and a count in pytest's summary, where there is no docker engine or the images cannot be had. The whole deployment is tried
-by ``make compose-test``.
+Skipped, with the reason and a count in pytest's summary, where there is no docker engine or the
+images cannot be had. The whole deployment is tried by ``make compose-test``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.up.tcp_ports import free_port
 from harness.waiting import wait_until
 
-os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")  # the reaper is one more image; each container is stopped here
+os.environ.setdefault(
+    "TESTCONTAINERS_RYUK_DISABLED", "true"
+)  # the reaper is one more image; each container is stopped here
 
 COMPOSE = YAML(typ="safe").load(Path(__file__).parents[2] / "docker-compose.yml")["services"]
 PORT_SETTING = re.compile(r"\$\{ANABRANCH_KAFKA_PORT:-\d+\}")
@@ -47,7 +50,9 @@ def engine() -> Iterator[Any]:
 
 
 def start(engine: Any, service: str, ports: dict[int, int], environment: dict[str, str]) -> Any:
-    """The container of ``service`` as docker-compose.yml describes it, with these ports on the machine."""
+    """The container of ``service`` as docker-compose.yml describes it, with these ports on
+    the machine.
+    """
     import docker
     from testcontainers.core.container import DockerContainer
 
@@ -58,8 +63,12 @@ def start(engine: Any, service: str, ports: dict[int, int], environment: dict[st
         try:
             engine.images.pull(described["image"])
         except docker.errors.APIError as error:
-            pytest.skip(f"a docker engine, but not the image {described['image']}: {str(error)[:120]}")
-    container = DockerContainer(described["image"]).with_kwargs(hostname=service, mem_limit=described["mem_limit"])
+            pytest.skip(
+                f"a docker engine, but not the image {described['image']}: {str(error)[:120]}"
+            )
+    container = DockerContainer(described["image"]).with_kwargs(
+        hostname=service, mem_limit=described["mem_limit"]
+    )
     for name, value in environment.items():
         container = container.with_env(name, value)
     for inside, outside in ports.items():
@@ -70,9 +79,14 @@ def start(engine: Any, service: str, ports: dict[int, int], environment: dict[st
 
 
 def test_kafka_image_keeps_records_apart_by_transaction(engine: Any) -> None:
-    """The broker as configured for compose: topics, a committed and an aborted transaction, read back by our adapter."""
+    """The broker as configured for compose: topics, a committed and an aborted transaction,
+    read back by our adapter.
+    """
     port = free_port()
-    environment = {name: PORT_SETTING.sub(str(port), str(value)) for name, value in COMPOSE["kafka"]["environment"].items()}
+    environment = {
+        name: PORT_SETTING.sub(str(port), str(value))
+        for name, value in COMPOSE["kafka"]["environment"].items()
+    }
     with start(engine, "kafka", {9092: port}, environment):
         log = KafkaEventLog(f"localhost:{port}")
         admin = log.admin()

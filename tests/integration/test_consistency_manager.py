@@ -1,4 +1,6 @@
-"""The consistency manager with a real broker and a real Redis, which loses everything or is killed."""
+"""The consistency manager with a real broker and a real Redis, which loses everything or is
+killed.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,14 @@ class Neighbour:
         self.name, self.epoch = name, world.replicas[int(name)].epoch
         detector = FailureDetector.of_replicas({"totals": world.pipeline.stream_writers("totals")})
         self.gate = CorrectionGate("totals", name, detector, self.epoch)
-        self._control = ReplicaControl(ControlReader(world.log, speakers(world.pipeline)), world.clock, self.gate, detector)
-        self._sender = HeartbeatSender(world.log, world.pipeline.topic_names.control("processing", f"totals.{name}"), world.clock)
+        self._control = ReplicaControl(
+            ControlReader(world.log, speakers(world.pipeline)), world.clock, self.gate, detector
+        )
+        self._sender = HeartbeatSender(
+            world.log,
+            world.pipeline.topic_names.control("processing", f"totals.{name}"),
+            world.clock,
+        )
         self.wants = False
 
     def step(self) -> None:
@@ -87,17 +95,32 @@ class World:
     """A stage of two replicas on a real broker, and its manager."""
 
     def __init__(self, address: str, prefix: str, url: str, replicas: int = 2) -> None:
-        self.log, self.clock, self.entropy, self.prefix = KafkaEventLog(address), SystemClock(), SystemEntropy(), prefix
+        self.log, self.clock, self.entropy, self.prefix = (
+            KafkaEventLog(address),
+            SystemClock(),
+            SystemEntropy(),
+            prefix,
+        )
         self.pipeline = outputs.pipeline(prefix, replicas=replicas)
         create_topics(self.log, self.pipeline)
         names = self.pipeline.stream_writers("totals")
-        self.replicas = [Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in names]
+        self.replicas = [
+            Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in names
+        ]
         self.index = RedisIndex(url)
         self.managers: list[ConsistencyManager] = []
         self.neighbours: list[Neighbour] = []
 
     def manager(self) -> ConsistencyManager:
-        made = outputs.context(self.log, self.pipeline, self.clock, self.entropy, "consistency_manager", self.prefix, self.index)
+        made = outputs.context(
+            self.log,
+            self.pipeline,
+            self.clock,
+            self.entropy,
+            "consistency_manager",
+            self.prefix,
+            self.index,
+        )
         manager = build(made.settings, made)
         self.managers.append(manager)
         manager.start()
@@ -105,8 +128,15 @@ class World:
 
     def content(self) -> dict[str, object]:
         """All but who wrote it, and the heartbeats, which pass."""
-        keys = [k for k in self.index.keys(f"anabranch:{self.prefix}:") if not k.endswith(":index") and ":process:" not in k]
-        return {k: self.index.ranked(k, 0, 1e18) if ":boundaries:" in k else self.index.get(k) for k in keys}
+        keys = [
+            k
+            for k in self.index.keys(f"anabranch:{self.prefix}:")
+            if not k.endswith(":index") and ":process:" not in k
+        ]
+        return {
+            k: self.index.ranked(k, 0, 1e18) if ":boundaries:" in k else self.index.get(k)
+            for k in keys
+        }
 
     def neighbour(self, name: str) -> Neighbour:
         made = Neighbour(self, name)
@@ -121,7 +151,11 @@ class World:
 
     def alarms(self) -> list[Alarm]:
         topic = self.pipeline.topic_names.alarms()
-        found = [control_records.decode(value) for chunk in everything(self.log, topic) for value in chunk.values]
+        found = [
+            control_records.decode(value)
+            for chunk in everything(self.log, topic)
+            for value in chunk.values
+        ]
         return [alarm for alarm in found if isinstance(alarm, Alarm)]
 
     def close(self) -> None:
@@ -148,11 +182,15 @@ def test_flushall_and_restart_bring_the_same_index_back(world: World, redis_url:
     wait_until(after_step(manager, lambda: world.upto() == "5"), 20, "the index is written")
     before = world.content()
     redis.Redis.from_url(redis_url).flushall()
-    wait_until(after_step(manager, lambda: world.content() == before), 20, "the index is written again")
+    wait_until(
+        after_step(manager, lambda: world.content() == before), 20, "the index is written again"
+    )
     manager.stop()
     redis.Redis.from_url(redis_url).flushall()
     again = world.manager()
-    wait_until(after_step(again, lambda: world.content() == before), 20, "a restart writes the same index")
+    wait_until(
+        after_step(again, lambda: world.content() == before), 20, "a restart writes the same index"
+    )
 
 
 def test_a_difference_raises_an_alarm_once(world: World) -> None:
@@ -177,12 +215,24 @@ def test_it_goes_on_while_redis_is_down(kafka: str, topic_prefix: str, tmp_path:
         wait_until(after_step(manager, lambda: world.upto() == "1"), 20, "the index is written")
         server.stop()
         for replica, count in zip(world.replicas, (6, 7), strict=True):
-            replica.close_buckets(3, {1: rows(1, 4), 3: rows(3, count)} if replica is world.replicas[1] else {3: rows(3, count)})
+            replica.close_buckets(
+                3,
+                {1: rows(1, 4), 3: rows(3, count)}
+                if replica is world.replicas[1]
+                else {3: rows(3, count)},
+            )
         wait_until(after_step(manager, world.alarms), 20, "an alarm without Redis")
-        wait_until(after_step(manager, manager._index_failures._value.get), 20, "the failure is counted")
+        wait_until(
+            after_step(manager, manager._index_failures._value.get), 20, "the failure is counted"
+        )
         assert server.start() == url
         wait_until(
-            after_step(manager, lambda: world.content().get(f"anabranch:{world.prefix}:stream:totals") == {"upto": "3"}),
+            after_step(
+                manager,
+                lambda: (
+                    world.content().get(f"anabranch:{world.prefix}:stream:totals") == {"upto": "3"}
+                ),
+            ),
             20,
             "the index is back",
         )
@@ -194,16 +244,29 @@ def test_it_goes_on_while_redis_is_down(kafka: str, topic_prefix: str, tmp_path:
 def test_replicas_correct_one_after_the_other_with_and_without_it(world: World) -> None:
     manager, zero, one = world.manager(), world.neighbour("0"), world.neighbour("1")
     everybody = stepping(manager.step, zero.step, one.step)
-    wait_until(everybody(lambda: str(manager.status.detail["processes"]).count("running") == 2), 20, "all are heard")
+    wait_until(
+        everybody(lambda: str(manager.status.detail["processes"]).count("running") == 2),
+        20,
+        "all are heard",
+    )
     zero.wants = one.wants = True
     wait_until(everybody(lambda: zero.gate.corrects), 20, "the first begins")
     wait_until(everybody(lambda: one.gate.why is Why.ANOTHER_CORRECTS), 20, "the other hears it")
     process = wait_until(
-        everybody(lambda: world.index.get(f"anabranch:{world.prefix}:process:processing:totals:1")), 20, "its heartbeat is in the index"
+        everybody(lambda: world.index.get(f"anabranch:{world.prefix}:process:processing:totals:1")),
+        20,
+        "its heartbeat is in the index",
     )
-    assert {k: process[k] for k in ("replica_state", "branch", "checkpoint", "checkpoint_bucket", "corrects")} == {
-        "replica_state": "stabilization", "branch": "1", "checkpoint": "timeline", "checkpoint_bucket": "3", "corrects": "",
-    }  # fmt: skip
+    assert {
+        k: process[k]
+        for k in ("replica_state", "branch", "checkpoint", "checkpoint_bucket", "corrects")
+    } == {
+        "replica_state": "stabilization",
+        "branch": "1",
+        "checkpoint": "timeline",
+        "checkpoint_bucket": "3",
+        "corrects": "",
+    }
     manager.stop()
     alone = stepping(zero.step, one.step)
     assert alone(lambda: (zero.gate.corrects, one.gate.corrects))() == (True, False)
@@ -218,7 +281,11 @@ def test_while_it_is_dead_results_are_delivered_and_it_catches_up_later(world: W
     try:
         for replica in world.replicas:
             replica.close_buckets(4, {n: rows(n, 5) for n in range(1, 5)})
-        wait_until(after_step(delivery, lambda: len(outputs.delivered(world.log, world.pipeline)) == 20), 30, "delivered without a manager")
+        wait_until(
+            after_step(delivery, lambda: len(outputs.delivered(world.log, world.pipeline)) == 20),
+            30,
+            "delivered without a manager",
+        )
     finally:
         delivery.stop()
     manager = world.manager()
@@ -229,11 +296,15 @@ def test_while_it_is_dead_results_are_delivered_and_it_catches_up_later(world: W
 def test_trim_points_follow_the_delivery(world: World) -> None:
     manager = world.manager()
     world.replicas[0].close_buckets(9, {9: rows(9, 4)})
-    sender = HeartbeatSender(world.log, world.pipeline.topic_names.control("delivery", "out"), world.clock)
+    sender = HeartbeatSender(
+        world.log, world.pipeline.topic_names.control("delivery", "out"), world.clock
+    )
     beat = Heartbeat("delivery", "out", "0", -1, "running", 9, 0, checkpoint_bucket=6)
 
     def said() -> list[ControlRecord]:
-        """As a delivery does, it says so again and again: a heartbeat that was long on its way counts for nothing."""
+        """As a delivery does, it says so again and again: a heartbeat that was long on its
+        way counts for nothing.
+        """
         sender.send(beat)
         return world.said(TrimPoint)
 
@@ -242,7 +313,9 @@ def test_trim_points_follow_the_delivery(world: World) -> None:
     assert isinstance(point, TrimPoint)
     assert (point.stream, point.bucket) == ("totals", 6)
     key = f"anabranch:{world.prefix}:trim:totals"
-    assert wait_until(after_step(manager, lambda: world.index.get(key)), 20, "it is in the index") == {"bucket": "6"}
+    assert wait_until(
+        after_step(manager, lambda: world.index.get(key)), 20, "it is in the index"
+    ) == {"bucket": "6"}
 
 
 def test_a_majority_of_three_fences(kafka: str, topic_prefix: str, redis_url: str) -> None:

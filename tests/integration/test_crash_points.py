@@ -1,7 +1,9 @@
-"""Every service killed at each of its crash points, twice in a row where that differs: what comes out is what the oracle says.
+"""Every service killed at each of its crash points, twice in a row where that differs: what comes
+out is what the oracle says.
 
-A service is a process of its own and kills itself; what stands around it are stand-ins on the same real broker. The points of a stage's query
-are in ``test_stage_crashes`` and ``test_branches``, which need Spark; here a replica without Spark stands for its failover.
+A service is a process of its own and kills itself; what stands around it are stand-ins on the same
+real broker. The points of a stage's query are in ``test_stage_crashes`` and ``test_branches``,
+which need Spark; here a replica without Spark stands for its failover.
 """
 
 from __future__ import annotations
@@ -74,29 +76,59 @@ class World:
         (folder / "functions.py").write_text("def same(reports):\n    return reports\n")
         (folder / "report.avsc").write_text(json.dumps(REPORT.avro))
         path = folder / "pipeline.yaml"
-        path.write_text(FILE.format(name=name, live=f"live: {{topic: {name}.out.live, format: json, key: [car]}}" if live else ""))
+        path.write_text(
+            FILE.format(
+                name=name,
+                live=f"live: {{topic: {name}.out.live, format: json, key: [car]}}" if live else "",
+            )
+        )
         self.kafka, self.folder, self.log, self.name = kafka, folder, KafkaEventLog(kafka), name
         self.clock, self.entropy = SystemClock(), SystemEntropy()
         self.pipeline: Pipeline = load(path)
         names = self.pipeline.topic_names
-        specs = [topic_settings("alarms", names.alarms()), *(topic_settings("control", topic) for topic in speakers(self.pipeline))]
-        specs += [topic_settings("boundaries", names.boundaries(s)) for s in self.pipeline.streams()]
-        specs += [topic_settings("blocks", names.blocks(s, r), 2) for s in self.pipeline.streams() for r in self.pipeline.stream_writers(s)]
+        specs = [
+            topic_settings("alarms", names.alarms()),
+            *(topic_settings("control", topic) for topic in speakers(self.pipeline)),
+        ]
+        specs += [
+            topic_settings("boundaries", names.boundaries(s)) for s in self.pipeline.streams()
+        ]
+        specs += [
+            topic_settings("blocks", names.blocks(s, r), 2)
+            for s in self.pipeline.streams()
+            for r in self.pipeline.stream_writers(s)
+        ]
         admin = self.log.admin()
         admin.create(specs)
         admin.create([TopicSettings(f"{name}.reports", 2)])
         admin.close()
 
-    def run(self, what: str, which: str, crash_point: str = "", redis: str | None = None) -> ModuleProcess:
-        return service(what, which, self.pipeline.path, self.kafka, self.folder / "state", redis=redis, crash_point=crash_point)
+    def run(
+        self, what: str, which: str, crash_point: str = "", redis: str | None = None
+    ) -> ModuleProcess:
+        return service(
+            what,
+            which,
+            self.pipeline.path,
+            self.kafka,
+            self.folder / "state",
+            redis=redis,
+            crash_point=crash_point,
+        )
 
     def killed(self, what: str, which: str, crash_point: str, redis: str | None = None) -> None:
         with self.run(what, which, crash_point, redis) as process:
             process.wait_killed()
 
-    def until(self, what: str, which: str, condition: Callable[[], object], redis: str | None = None) -> None:
+    def until(
+        self, what: str, which: str, condition: Callable[[], object], redis: str | None = None
+    ) -> None:
         with self.run(what, which, redis=redis) as process:
-            wait_until(lambda: process.alive() and condition(), DEADLINE_S, f"{what} goes on:\n{process.log()}")
+            wait_until(
+                lambda: process.alive() and condition(),
+                DEADLINE_S,
+                f"{what} goes on:\n{process.log()}",
+            )
 
 
 @pytest.mark.parametrize(
@@ -104,9 +136,15 @@ class World:
     [
         pytest.param("ingestion.fetched", "ingestion.fetched", marks=pytest.mark.nightly),
         pytest.param("ingestion.decoded", "ingestion.decoded", marks=pytest.mark.nightly),
-        pytest.param("ingestion.blocks_written", "ingestion.blocks_written", marks=pytest.mark.nightly),
+        pytest.param(
+            "ingestion.blocks_written", "ingestion.blocks_written", marks=pytest.mark.nightly
+        ),
         ("ingestion.blocks_written:2", "ingestion.boundary_appended"),
-        pytest.param("ingestion.boundary_appended", "ingestion.boundary_appended:2", marks=pytest.mark.nightly),
+        pytest.param(
+            "ingestion.boundary_appended",
+            "ingestion.boundary_appended:2",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_ingestion(kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str) -> None:
@@ -114,7 +152,9 @@ def test_ingestion(kafka: str, topic_prefix: str, tmp_path: Path, first: str, se
     writer, cars = world.log.writer(), iter(range(10_000))
 
     def produce(count: int) -> None:
-        """Whole buckets of 100: where a start takes long, silence closes what was there, and nothing may come late."""
+        """Whole buckets of 100: where a start takes long, silence closes what was there, and
+        nothing may come late.
+        """
         for car in (next(cars) for _ in range(count)):
             value = b"broken" if car % 50 == 7 else report(1_001 + 10 * (car // 10), car)
             writer.send(TopicPartition(f"{world.name}.reports", car % 2), value)
@@ -124,7 +164,11 @@ def test_ingestion(kafka: str, topic_prefix: str, tmp_path: Path, first: str, se
     with world.run("ingestion", "reports", first) as process:
         if first.endswith(":2"):
             view = StreamView(world.log, world.pipeline, world.clock)
-            wait_until(lambda: view.closed() >= 0 and view.last() is not None, DEADLINE_S, f"a first record:\n{process.log()}")
+            wait_until(
+                lambda: view.closed() >= 0 and view.last() is not None,
+                DEADLINE_S,
+                f"a first record:\n{process.log()}",
+            )
             view.close()
             produce(100)
         process.wait_killed()
@@ -139,9 +183,15 @@ def test_ingestion(kafka: str, topic_prefix: str, tmp_path: Path, first: str, se
     end = 10 + count // 100
     world.until("ingestion", "reports", lambda: view.closed() >= end)
     assert view.cars() == [car for car in range(count) if car % 50 != 7]
-    dead = [value for chunk in everything(world.log, f"{world.name}.reports.rejected") for value in chunk.values]
+    dead = [
+        value
+        for chunk in everything(world.log, f"{world.name}.reports.rejected")
+        for value in chunk.values
+    ]
     assert set(dead) == {b"broken"}
-    assert len(dead) >= sum(1 for car in range(count) if car % 50 == 7), "a dead letter may come twice, but it comes"
+    assert len(dead) >= sum(1 for car in range(count) if car % 50 == 7), (
+        "a dead letter may come twice, but it comes"
+    )
     view.close()
     writer.close()
 
@@ -167,7 +217,11 @@ def test_delivery(kafka: str, topic_prefix: str, tmp_path: Path, first: str, sec
     replica.close_buckets(3, {n: rows(n, SIZES[n]) for n in (1, 2)})
     with world.run("delivery", "out", first) as process:
         if first.endswith(":2"):
-            wait_until(lambda: _delivered(world) == ids({1: 3, 2: 700}), DEADLINE_S, f"the first buckets:\n{process.log()}")
+            wait_until(
+                lambda: _delivered(world) == ids({1: 3, 2: 700}),
+                DEADLINE_S,
+                f"the first buckets:\n{process.log()}",
+            )
             replica.close_buckets(4, {4: rows(4, SIZES[4])})
         process.wait_killed()
     if not first.endswith(":2"):
@@ -200,7 +254,9 @@ def _delivered(world: World) -> list[RecordId]:
         ("live.committed:2", "live.committed"),
     ],
 )
-def test_live_delivery(kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str) -> None:
+def test_live_delivery(
+    kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str
+) -> None:
     """Killed before, in and after a failure that is shown and corrected."""
     world = World(kafka, topic_prefix, tmp_path, live=True)
     replica = Replica(world.log, world.pipeline, world.clock, world.entropy)
@@ -215,11 +271,22 @@ def test_live_delivery(kafka: str, topic_prefix: str, tmp_path: Path, first: str
         process.wait_killed()
     replica.close_buckets(7, {5: rows(5, sizes[5]), 7: rows(7, sizes[7])})
     expected = ids(sizes) if second.endswith(":2") else ids({**sizes, 4: 0})
-    world.until("delivery", "out", lambda: len(_delivered(world)) == len(expected) and _live(world) == expected)
-    records = [record for partition, record in live_records_of(world.log, world.pipeline) if partition == 0]
+    world.until(
+        "delivery",
+        "out",
+        lambda: len(_delivered(world)) == len(expected) and _live(world) == expected,
+    )
+    records = [
+        record for partition, record in live_records_of(world.log, world.pipeline) if partition == 0
+    ]
     undone = sum(record.kind is Kind.UNDO for record in records)
     assert undone == sum(record.kind is Kind.REC_DONE for record in records)
-    assert undone == int(any(record.kind is Kind.TENTATIVE for _, record in live_records_of(world.log, world.pipeline)))
+    assert undone == int(
+        any(
+            record.kind is Kind.TENTATIVE
+            for _, record in live_records_of(world.log, world.pipeline)
+        )
+    )
     replica.close()
 
 
@@ -229,7 +296,11 @@ def _live(world: World) -> list[RecordId]:
         view = live_view(world.log, world.pipeline)
     except KeyError:  # the topic is not there yet
         return []
-    return [] if list(view.tentative()) else sorted(record.id for record in view.stable() if record.id is not None)
+    return (
+        []
+        if list(view.tentative())
+        else sorted(record.id for record in view.stable() if record.id is not None)
+    )
 
 
 @pytest.mark.parametrize(
@@ -244,7 +315,9 @@ def _live(world: World) -> list[RecordId]:
 )
 def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, point: str) -> None:
     world = World(kafka, topic_prefix, tmp_path)
-    replicas = [Replica(world.log, world.pipeline, world.clock, world.entropy, name) for name in "01"]
+    replicas = [
+        Replica(world.log, world.pipeline, world.clock, world.entropy, name) for name in "01"
+    ]
     index, topic = RedisIndex(redis_url), world.pipeline.topic_names.control("delivery", "out")
     index.put(f"anabranch:{world.name}:stream:gone", {"upto": "1"})
     for replica, count in zip(replicas, (6, 7), strict=True):
@@ -259,29 +332,54 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
 
     def said() -> list[object]:
         names = world.pipeline.topic_names
-        chunks = [c for t in (names.manager(), names.alarms()) for c in everything(world.log, t, wait_ms=300)]
+        chunks = [
+            c
+            for t in (names.manager(), names.alarms())
+            for c in everything(world.log, t, wait_ms=300)
+        ]
         return [control_records.decode(value) for chunk in chunks for value in chunk.values]
 
     def whole() -> bool:
         reader = world.log.reader()
-        places = [TopicPartition(world.pipeline.topic_names.blocks("totals", r), p) for r in "01" for p in (0, 1)]
+        places = [
+            TopicPartition(world.pipeline.topic_names.blocks("totals", r), p)
+            for r in "01"
+            for p in (0, 1)
+        ]
         gone = all(reader.offsets(at)[0] > 0 for at in places)
         reader.close()
         stale = index.get(f"anabranch:{world.name}:stream:gone")
         kept = index.get(f"anabranch:{world.name}:stream:totals") == {"upto": "10"}
-        return gone and kept and not stale and index.get(f"anabranch:{world.name}:trim:totals") == {"bucket": "7"}
+        return (
+            gone
+            and kept
+            and not stale
+            and index.get(f"anabranch:{world.name}:trim:totals") == {"bucket": "7"}
+        )
 
     world.until("consistency_manager", world.name, whole, redis_url)
     entries = said()
     alarms = [entry for entry in entries if isinstance(entry, Alarm)]
-    assert [(a.kind, a.bucket) for a in alarms] == [("digest_mismatch", 9), ("digest_mismatch", 10)], "known again after the kill"
-    assert [(e.stream, e.bucket) for e in entries if isinstance(e, TrimPoint)] == [("totals", 6), ("totals", 7)]
-    following = BoundaryReader(world.log, world.pipeline.topic_names.boundaries("totals"), ["0", "1"])
+    assert [(a.kind, a.bucket) for a in alarms] == [
+        ("digest_mismatch", 9),
+        ("digest_mismatch", 10),
+    ], "known again after the kill"
+    assert [(e.stream, e.bucket) for e in entries if isinstance(e, TrimPoint)] == [
+        ("totals", 6),
+        ("totals", 7),
+    ]
+    following = BoundaryReader(
+        world.log, world.pipeline.topic_names.boundaries("totals"), ["0", "1"]
+    )
     following.read_to_end()
-    blocks = BlockReader(world.log, lambda r: world.pipeline.topic_names.blocks("totals", r), world.clock)
+    blocks = BlockReader(
+        world.log, lambda r: world.pipeline.topic_names.blocks("totals", r), world.clock
+    )
     for name in "01":
         wanted = [(b, name, following.log_state.replica_bucket(name, b) or ()) for b in (8, 9, 10)]
-        assert [bucket for bucket, _ in blocks.read_buckets(wanted)] == [8, 9, 10], "what is needed is there"
+        assert [bucket for bucket, _ in blocks.read_buckets(wanted)] == [8, 9, 10], (
+            "what is needed is there"
+        )
     following.close()
     blocks.close()
     sender.close()
@@ -290,8 +388,13 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
         replica.close()
 
 
-@pytest.mark.parametrize("point", [pytest.param("manager.snapshot_written", marks=pytest.mark.nightly), "manager.log_trimmed"])
-def test_manager_trims_a_boundary_log(kafka: str, topic_prefix: str, tmp_path: Path, point: str) -> None:
+@pytest.mark.parametrize(
+    "point",
+    [pytest.param("manager.snapshot_written", marks=pytest.mark.nightly), "manager.log_trimmed"],
+)
+def test_manager_trims_a_boundary_log(
+    kafka: str, topic_prefix: str, tmp_path: Path, point: str
+) -> None:
     world = World(kafka, topic_prefix, tmp_path)
     at = TopicPartition(world.pipeline.topic_names.boundaries("reports"), 0)
     whole = BoundaryReader(world.log, at.topic, ["0"])
@@ -318,7 +421,11 @@ def test_manager_trims_a_boundary_log(kafka: str, topic_prefix: str, tmp_path: P
     writer.send(at, value, headers=headers)
     grow()
     if point == "manager.log_trimmed":  # nothing is deleted before there are two
-        world.until("consistency_manager", world.name, lambda: whole.poll(100) * 0 + whole.counts["log_snapshot"])
+        world.until(
+            "consistency_manager",
+            world.name,
+            lambda: whole.poll(100) * 0 + whole.counts["log_snapshot"],
+        )
         grow()
     for _ in range(2):
         world.killed("consistency_manager", world.name, point)
@@ -339,17 +446,34 @@ def test_manager_trims_a_boundary_log(kafka: str, topic_prefix: str, tmp_path: P
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        pytest.param("processing.peer_copied", "processing.peer_copied:2", marks=pytest.mark.nightly),
+        pytest.param(
+            "processing.peer_copied", "processing.peer_copied:2", marks=pytest.mark.nightly
+        ),
         pytest.param("checkpoint.copying", "checkpoint.copying:2", marks=pytest.mark.nightly),
-        pytest.param("processing.timeline_written", "processing.timeline_written", marks=pytest.mark.nightly),
+        pytest.param(
+            "processing.timeline_written", "processing.timeline_written", marks=pytest.mark.nightly
+        ),
         ("processing.timeline_written", "processing.checkpoint_copied"),
-        pytest.param("processing.base_appended", "processing.checkpoint_copied", marks=pytest.mark.nightly),
-        pytest.param("processing.base_appended", "processing.base_appended", marks=pytest.mark.nightly),
+        pytest.param(
+            "processing.base_appended", "processing.checkpoint_copied", marks=pytest.mark.nightly
+        ),
+        pytest.param(
+            "processing.base_appended", "processing.base_appended", marks=pytest.mark.nightly
+        ),
     ],
 )
-def test_failover_of_a_replica(kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str) -> None:
-    """A replica that has lost its disk, while its peer lives; the beginning of the input is deleted."""
-    log, names, clock, entropy = KafkaEventLog(kafka), TopicNames(topic_prefix), SystemClock(), SystemEntropy()
+def test_failover_of_a_replica(
+    kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str
+) -> None:
+    """A replica that has lost its disk, while its peer lives; the beginning of the input is
+    deleted.
+    """
+    log, names, clock, entropy = (
+        KafkaEventLog(kafka),
+        TopicNames(topic_prefix),
+        SystemClock(),
+        SystemEntropy(),
+    )
     file_replica.create_topics(log, names)
     source = file_replica.Source(log, names, clock, entropy)
     peer = file_replica.FileReplica(log, names, "0", tmp_path, clock, entropy)
@@ -361,7 +485,9 @@ def test_failover_of_a_replica(kafka: str, topic_prefix: str, tmp_path: Path, fi
 
     def run(crash_point: str, upto: int) -> ModuleProcess:
         arguments = [kafka, topic_prefix, "1", str(tmp_path), str(upto)]
-        return ModuleProcess("harness.file_replica", arguments, tmp_path / "log", crash_point=crash_point)
+        return ModuleProcess(
+            "harness.file_replica", arguments, tmp_path / "log", crash_point=crash_point
+        )
 
     for point in (first, second):
         with run(point, 26) as process:
@@ -373,6 +499,8 @@ def test_failover_of_a_replica(kafka: str, topic_prefix: str, tmp_path: Path, fi
     peer.settle()
     log_state = file_replica.stage_log_state(log, names)
     assert file_replica.stable_rows(log_state) == source.expected(26)
-    assert file_replica.replica_rows(log_state, "1", 21) == {b: n for b, n in source.expected(26).items() if b > 20}
+    assert file_replica.replica_rows(log_state, "1", 21) == {
+        b: n for b, n in source.expected(26).items() if b > 20
+    }
     assert log_state.closed("1") == 26
     peer.close()

@@ -1,11 +1,19 @@
-"""Delivery on a real broker: killed, fenced, of unknown outcome; what committed readers see is every id once."""
+"""Delivery on a real broker: killed, fenced, of unknown outcome; what committed readers see
+is every id once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
@@ -32,7 +40,9 @@ class World:
         self.services: list[DeliveryService] = []
 
     def feed(self, upto: int, sizes: dict[int, int]) -> None:
-        self.replica.close_buckets(upto, {bucket: rows(bucket, count) for bucket, count in sizes.items()})
+        self.replica.close_buckets(
+            upto, {bucket: rows(bucket, count) for bucket, count in sizes.items()}
+        )
         self.sizes |= sizes
 
     def service(self) -> DeliveryService:
@@ -119,18 +129,26 @@ def test_many_restarts(world: World) -> None:
     assert [p.last_bucket for p in outputs.progress(world.log, world.pipeline)] == [1, 2, 3, 4, 5]
 
 
-def test_results_that_the_topic_rejects_for_their_size_go_to_their_own(world: World, kafka: str) -> None:
+def test_results_that_the_topic_rejects_for_their_size_go_to_their_own(
+    world: World, kafka: str
+) -> None:
     world.feed(1, {1: 10})
     service = world.service()
     output = world.pipeline.outputs["out"]
     entry = ConfigEntry("max.message.bytes", "100", incremental_operation=AlterConfigOpType.SET)
     admin = AdminClient({"bootstrap.servers": kafka})
-    resource = ConfigResource(ResourceType.TOPIC, output.corrected.topic, incremental_configs=[entry])
+    resource = ConfigResource(
+        ResourceType.TOPIC, output.corrected.topic, incremental_configs=[entry]
+    )
     (future,) = admin.incremental_alter_configs([resource]).values()
     future.result(20)
     service._following().read_to_end()
     drain(service, 1)
-    rejected = [dict(headers)["anabranch-id"] or b"" for chunk in everything(world.log, output.rejected) for headers in chunk.headers]
+    rejected = [
+        dict(headers)["anabranch-id"] or b""
+        for chunk in everything(world.log, output.rejected)
+        for headers in chunk.headers
+    ]
     assert sorted(rejected) == sorted(f"1.{n}".encode() for n in range(10))
     assert service.status.detail["rejected"] == 10
     assert delivered(world.log, world.pipeline) == []

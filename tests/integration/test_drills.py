@@ -44,7 +44,12 @@ class Linked:
         self.proxy.start()
         KafkaEventLog(self.direct).admin().create([TopicSettings("t", 1)])
         self._producer = Producer(
-            {"bootstrap.servers": self.address(WRITER), "linger.ms": 0, "enable.idempotence": True, "reconnect.backoff.max.ms": 500}
+            {
+                "bootstrap.servers": self.address(WRITER),
+                "linger.ms": 0,
+                "enable.idempotence": True,
+                "reconnect.backoff.max.ms": 500,
+            }
         )
         self.acknowledged: list[int] = []
         self.behind, self.beside = self._consumer(self.address(READER)), self._consumer(self.direct)
@@ -57,7 +62,12 @@ class Linked:
 
     def _consumer(self, address: str) -> Consumer:
         consumer = Consumer(
-            {"bootstrap.servers": address, "group.id": "unused", "enable.auto.commit": False, "reconnect.backoff.max.ms": 500}
+            {
+                "bootstrap.servers": address,
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                "reconnect.backoff.max.ms": 500,
+            }
         )
         consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
         return consumer
@@ -79,11 +89,19 @@ class Linked:
         return bool(self._producer.flush(timeout_s) == 0)
 
     def read(self, timeout_s: float = 0.1) -> list[int]:
-        self.seen += [int(message.value() or b"") for message in self.behind.consume(100, timeout_s) if message.error() is None]
+        self.seen += [
+            int(message.value() or b"")
+            for message in self.behind.consume(100, timeout_s)
+            if message.error() is None
+        ]
         return self.seen
 
     def read_beside(self, timeout_s: float = 0.1) -> list[int]:
-        self.seen_beside += [int(message.value() or b"") for message in self.beside.consume(100, timeout_s) if message.error() is None]
+        self.seen_beside += [
+            int(message.value() or b"")
+            for message in self.beside.consume(100, timeout_s)
+            if message.error() is None
+        ]
         return self.seen_beside
 
     def stop(self) -> None:
@@ -103,9 +121,13 @@ def linked(tmp_path: Path) -> Iterator[Linked]:
 
 
 def test_cut_off_nothing_is_written_or_read_and_healed_nothing_is_lost(linked: Linked) -> None:
-    """Both ways, then one way each, then by reset, then with the proxy and the broker killed: all records once and in order at the end."""
+    """Both ways, then one way each, then by reset, then with the proxy and the broker killed:
+    all records once and in order at the end.
+    """
     metadata = linked.behind.list_topics(timeout=10)
-    assert [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()] == [linked.address(READER)], "no way around the link"
+    assert [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()] == [
+        linked.address(READER)
+    ], "no way around the link"
     linked.produce(0)
     assert linked.flushed(10)
     wait_until(lambda: linked.read() == [0], 10, "it passes")
@@ -152,12 +174,18 @@ def test_cut_off_nothing_is_written_or_read_and_healed_nothing_is_lost(linked: L
 
 
 def test_a_deployment_with_drills(tmp_path: Path) -> None:
-    """The command line's way: a source that is cut off closes no bucket, and closes all that it missed once healed; then kill and pause."""
+    """The command line's way: a source that is cut off closes no bucket, and closes all that
+    it missed once healed; then kill and pause.
+    """
     anabranch = [sys.executable, "-m", "anabranch.cli"]
     at = ["--state-dir", str(tmp_path / "state")]
     log = tmp_path / "up.log"
     with log.open("wb") as output:
-        up = subprocess.Popen([*anabranch, "up", "-f", str(_EXAMPLE), "--drills", "--only", "ingestion", *at], stdout=output, stderr=output)
+        up = subprocess.Popen(
+            [*anabranch, "up", "-f", str(_EXAMPLE), "--drills", "--only", "ingestion", *at],
+            stdout=output,
+            stderr=output,
+        )
     try:
         wait_until(lambda: up.poll() is not None or "\nready " in log.read_text(), 60, "ready")
         drill = Drill(tmp_path / "state")
@@ -174,7 +202,9 @@ def test_a_deployment_with_drills(tmp_path: Path) -> None:
             assert producer.flush(10) == 0
 
         def row(service: str = "ingestion") -> dict[str, object]:
-            return next(row for row in rows_of(tmp_path / "state") or [] if row["service"] == service)
+            return next(
+                row for row in rows_of(tmp_path / "state") or [] if row["service"] == service
+            )
 
         def closed_ms() -> int:
             found = row()["last_bucket_ms"]
@@ -183,12 +213,16 @@ def test_a_deployment_with_drills(tmp_path: Path) -> None:
         now_ms = SystemClock().now_ms()
         write(now_ms - 60_000)
         wait_until(lambda: closed_ms() > now_ms - 62_000, 20, "closed")
-        assert subprocess.run([*anabranch, "drill", "cut", SOURCE, *at], check=True, capture_output=True, text=True).stdout.startswith(
-            "cut "
-        )
+        assert subprocess.run(
+            [*anabranch, "drill", "cut", SOURCE, *at], check=True, capture_output=True, text=True
+        ).stdout.startswith("cut ")
         write(now_ms - 40_000)
         before_ms, shown = closed_ms(), row()
-        assert (before_ms < now_ms - 60_000, shown["cut"], shown["pid"]) == (True, "cut off from Kafka", shown["pid"])
+        assert (before_ms < now_ms - 60_000, shown["cut"], shown["pid"]) == (
+            True,
+            "cut off from Kafka",
+            shown["pid"],
+        )
         drill.pause(SOURCE)
         assert row()["state"] == "paused"
         drill.resume(SOURCE)
@@ -205,7 +239,11 @@ def test_a_deployment_with_drills(tmp_path: Path) -> None:
             assert row(server)["state"] == "paused"
             drill.resume(label)
             killed = drill.kill(label)
-            wait_until(lambda: row(server)["pid"] not in {None, *killed}, 60, f"{label} is started again")  # noqa: B023
+            wait_until(
+                lambda: row(server)["pid"] not in {None, *killed},  # noqa: B023
+                60,
+                f"{label} is started again",
+            )
     finally:
         up.send_signal(signal.SIGTERM)
         up.wait(30)

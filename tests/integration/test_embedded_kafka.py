@@ -29,7 +29,9 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedKafka]:
 
 
 def test_data_and_address_survive_a_stop_and_a_crash(broker: EmbeddedKafka) -> None:
-    """A reader and a writer that were open all the time go on as well; nothing is lost or doubled."""
+    """A reader and a writer that were open all the time go on as well; nothing is lost or
+    doubled.
+    """
     address = broker.reserve()
     assert broker.start() == address
     assert broker.start() == address  # does nothing
@@ -43,7 +45,9 @@ def test_data_and_address_survive_a_stop_and_a_crash(broker: EmbeddedKafka) -> N
         assert writer.flush() == [Delivered(AT, number)]
         end()
         assert not broker.alive()
-        seen += [value for chunk in reader.fetch(10, 100) for value in chunk.values]  # passing trouble is no error
+        seen += [
+            value for chunk in reader.fetch(10, 100) for value in chunk.values
+        ]  # passing trouble is no error
         assert broker.start() == address
     writer.send(AT, b"3")
     assert writer.flush() == [Delivered(AT, 3)]

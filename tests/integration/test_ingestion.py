@@ -16,7 +16,14 @@ from pathlib import Path
 import fastavro
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
@@ -62,7 +69,9 @@ class Source:
 
     def produce(self, partition: int, *values: bytes | None, headers: Headers = ()) -> None:
         for value in values:
-            self._writer.send(TopicPartition(self.topic, partition), value, key=b"key", headers=headers)
+            self._writer.send(
+                TopicPartition(self.topic, partition), value, key=b"key", headers=headers
+            )
         self._writer.flush()
 
     def process(self) -> IngestionService:
@@ -87,8 +96,12 @@ class Source:
 
     def shrink_dead_letters(self, address: str, size_bytes: int) -> None:
         """Let the dead-letter topic take less than it did when the process looked."""
-        entry = ConfigEntry("max.message.bytes", str(size_bytes), incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, f"{self.topic}.rejected", incremental_configs=[entry])
+        entry = ConfigEntry(
+            "max.message.bytes", str(size_bytes), incremental_operation=AlterConfigOpType.SET
+        )
+        resource = ConfigResource(
+            ResourceType.TOPIC, f"{self.topic}.rejected", incremental_configs=[entry]
+        )
         admin = AdminClient({"bootstrap.servers": address})
         (future,) = admin.incremental_alter_configs([resource]).values()
         future.result(timeout=DEADLINE_S)
@@ -124,7 +137,11 @@ BAD_JSON: list[tuple[str, bytes | None, set[str]]] = [
     ("missing field", json.dumps({"time": 1_000, "car": 1}).encode(), {"missing_field"}),
     ("extra field", report(1_000, colour="red"), {"extra_field"}),
     ("NaN", report(1_000).replace(b"61.25", b"NaN"), {"not_finite", "not_json"}),
-    ("overflow of a double", report(1_000).replace(b"61.25", b"1e999"), {"not_finite", "out_of_range", "not_json"}),
+    (
+        "overflow of a double",
+        report(1_000).replace(b"61.25", b"1e999"),
+        {"not_finite", "out_of_range", "not_json"},
+    ),
     ("overflow of an int", report(1_000, lane=2**31), {"out_of_range", "wrong_type"}),
     ("overflow of a long", report(1_000, car=2**63), {"out_of_range", "wrong_type"}),
     ("empty value", b"", {"empty_value"}),
@@ -157,7 +174,9 @@ def test_every_kind_of_bad_json_is_a_dead_letter_and_disturbs_nobody(source: Sou
 
 
 def test_headers_that_are_not_as_one_expects_disturb_nobody(source: Source, kafka: str) -> None:
-    """Names that are not UTF-8, which the Python client cannot give; and values that are not there."""
+    """Names that are not UTF-8, which the Python client cannot give; and values that are not
+    there.
+    """
     at = TopicPartition(source.topic, 0)
     source.produce(0, report(1_000, 1), headers=[("n", None)])
     produce(kafka, at, report(1_001, 2), [(b"good", b"1"), (b"\xff\xfe", b"2")])
@@ -167,7 +186,11 @@ def test_headers_that_are_not_as_one_expects_disturb_nobody(source: Source, kafk
     source.produce(0, report(1_002, 3), headers=[("case", b"last")])
     source.run(source.process(), 11)
     assert source.view.cars() == [1, 2, 3]
-    assert [(value, headers["anabranch-offset"]) for value, headers in source.dead()] == [(b"{", b"2"), (b"[]", b"3"), (b"", b"4")]
+    assert [(value, headers["anabranch-offset"]) for value, headers in source.dead()] == [
+        (b"{", b"2"),
+        (b"[]", b"3"),
+        (b"", b"4"),
+    ]
 
 
 def test_a_late_record_is_a_dead_letter(source: Source) -> None:
@@ -190,16 +213,29 @@ def test_a_record_of_ten_megabytes(log: KafkaEventLog, topic_prefix: str) -> Non
     source.produce(0, report(1_000, 1), huge, report(1_001, 2), huge, report(1_002, 3))
     source.run(source.process(), 11)
     assert source.view.cars() == [1, 2, 3]
-    assert [(value == huge, headers["anabranch-reason"]) for value, headers in source.dead()] == [(True, b"too_large")] * 2
+    assert [(value == huge, headers["anabranch-reason"]) for value, headers in source.dead()] == [
+        (True, b"too_large")
+    ] * 2
     source.close()
 
 
-def test_a_record_that_the_dead_letter_topic_cannot_take_as_it_is(log: KafkaEventLog, kafka: str, topic_prefix: str) -> None:
-    """17 MiB that the user's compression made small; 6 MB that nothing makes small, where the input took them by itself."""
+def test_a_record_that_the_dead_letter_topic_cannot_take_as_it_is(
+    log: KafkaEventLog, kafka: str, topic_prefix: str
+) -> None:
+    """17 MiB that the user's compression made small; 6 MB that nothing makes small, where the
+    input took them by itself.
+    """
     of = pipeline(topic_prefix, bounded=True)
     create_topics(log, of, 1, config={"max.message.bytes": str(8 * 1024 * 1024)})
     source = Source(log, of)
-    users = Producer({"bootstrap.servers": kafka, "compression.type": "gzip", "message.max.bytes": 64 * 1024 * 1024, "linger.ms": 0})
+    users = Producer(
+        {
+            "bootstrap.servers": kafka,
+            "compression.type": "gzip",
+            "message.max.bytes": 64 * 1024 * 1024,
+            "linger.ms": 0,
+        }
+    )
     zeros, noise = bytes(17 * 1024 * 1024), random.Random(1).randbytes(6_000_000)
     for value in (report(1_000, 1), zeros, b"{", noise, report(1_001, 2)):
         users.produce(source.topic, value, key=b"key", partition=0, headers=[("case", b"large")])
@@ -216,25 +252,35 @@ def test_a_record_that_the_dead_letter_topic_cannot_take_as_it_is(log: KafkaEven
         found, headers = dead[offset]
         assert found == original[:DEAD_LETTER_CUT_BYTES]
         assert (headers["case"], headers["anabranch-reason"]) == (b"large", b"too_large")
-        assert int(headers["anabranch-truncated"]) == len(original) + len(b"key" + b"case" + b"large")
+        assert int(headers["anabranch-truncated"]) == len(original) + len(
+            b"key" + b"case" + b"large"
+        )
     source.close()
 
 
-def test_partitions_that_are_far_ahead_are_held_back_and_read_later(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_that_are_far_ahead_are_held_back_and_read_later(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(under_test, "SOURCE_BATCH_RECORDS", 20)
     monkeypatch.setattr(rules, "PENDING_PARTS_HOLD", 50)
     monkeypatch.setattr(log_state, "PENDING_PARTS_MAX", 120)
     source.produce(0, *(report(1_000 + 200 * i, i) for i in range(200)))
     source.produce(1, report(1_000, 999))
     process = source.process()
-    wait_until(lambda: (process.step(), process.status.detail["held_back"] == 1)[1], DEADLINE_S, "nothing is held back")  # type: ignore[func-returns-value]
+    wait_until(
+        lambda: (process.step(), process.status.detail["held_back"] == 1)[1],  # type: ignore[func-returns-value]
+        DEADLINE_S,
+        "nothing is held back",
+    )
     source.produce(1, *(report(1_000 + 200 * i, 1_000 + i) for i in range(200)))
     source.run(process, 408)
     assert source.view.cars() == [*range(200), 999, *range(1_000, 1_200)]
     assert source.dead() == []
 
 
-def test_records_of_a_partition_that_is_found_late_are_not_late(log: KafkaEventLog, kafka: str, topic_prefix: str) -> None:
+def test_records_of_a_partition_that_is_found_late_are_not_late(
+    log: KafkaEventLog, kafka: str, topic_prefix: str
+) -> None:
     of = pipeline(topic_prefix, bounded=True)
     create_topics(log, of, 1)
     source = Source(log, of)
@@ -244,7 +290,11 @@ def test_records_of_a_partition_that_is_found_late_are_not_late(log: KafkaEventL
     admin = AdminClient({"bootstrap.servers": kafka})
     (future,) = admin.create_partitions([NewPartitions(source.topic, 2)]).values()
     future.result(timeout=DEADLINE_S)
-    wait_until(lambda: log.admin().partitions([source.topic]).get(source.topic) == 2, DEADLINE_S, "no second partition")
+    wait_until(
+        lambda: log.admin().partitions([source.topic]).get(source.topic) == 2,
+        DEADLINE_S,
+        "no second partition",
+    )
     another = Source(log, of)  # of a producer that knows it
     another.produce(1, report(1_000, 2), report(9_500, 3))
     another.close()
@@ -257,9 +307,15 @@ def test_records_of_a_partition_that_is_found_late_are_not_late(log: KafkaEventL
 def test_a_source_that_is_given_up_goes_on_behind_it(source: Source) -> None:
     process = source.process()
     source.produce(0, report(1_000, 1), report(5_000, 2))
-    wait_until(lambda: (process.step(), process.status.detail["records"] == 2)[1], DEADLINE_S, "nothing is read")  # type: ignore[func-returns-value]
+    wait_until(
+        lambda: (process.step(), process.status.detail["records"] == 2)[1],  # type: ignore[func-returns-value]
+        DEADLINE_S,
+        "nothing is read",
+    )
     asked = Times(0, 4_000)
-    assert GiveUp(source.log, source.pipeline, "reports", asked, SystemClock(), SystemEntropy()).do() == GivenUp("reports", 1, 40)
+    assert GiveUp(
+        source.log, source.pipeline, "reports", asked, SystemClock(), SystemEntropy()
+    ).do() == GivenUp("reports", 1, 40)
     assert source.view.closed() == 40
 
     def ends() -> bool:
@@ -274,12 +330,23 @@ def test_a_source_that_is_given_up_goes_on_behind_it(source: Source) -> None:
     source.run(source.process(), 60)
     assert source.view.cars() == [1, 2, 4]
     assert [value for value, _ in source.dead()] == [report(3_900, 3)]
-    assert [source.view.log_state().given_up.names(bucket) for bucket in (40, 41)] == [("reports",), ()]
+    assert [source.view.log_state().given_up.names(bucket) for bucket in (40, 41)] == [
+        ("reports",),
+        (),
+    ]
 
 
 def avro(**changed: object) -> bytes:
     """A record in Confluent framing, id 1."""
-    value = {"time": 1_000, "car": 1, "speed": 61.25, "road": "I-95 north", "lane": 2, "seen": True, **changed}
+    value = {
+        "time": 1_000,
+        "car": 1,
+        "speed": 61.25,
+        "road": "I-95 north",
+        "lane": 2,
+        "seen": True,
+        **changed,
+    }
     out = BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(REPORT.avro), value)
     return struct.pack(">bI", 0, 1) + out.getvalue()
@@ -318,7 +385,11 @@ def test_a_restart_with_pending_records_neither_loses_nor_repeats(source: Source
     for i in [3, 1, 0, 2, 5, 4]:
         source.produce(i % 2, report(1_000 + 100 * i, i))
         process = source.process()
-        wait_until(lambda p=process: (p.step(), p.status.detail["records"] == 1)[1], DEADLINE_S, "the record is not read")  # type: ignore[misc]
+        wait_until(
+            lambda p=process: (p.step(), p.status.detail["records"] == 1)[1],  # type: ignore[misc]
+            DEADLINE_S,
+            "the record is not read",
+        )
         process.stop()
     source.run(source.process(), 15)
     assert source.view.cars() == list(range(6))
@@ -361,18 +432,33 @@ def test_kills_neither_lose_nor_repeat(kafka: str, source: Source, tmp_path: Pat
     seen = 0
     for number in range(6):
         for partition in (0, 1):
-            source.produce(partition, *(report(1_000 + car // 10, car) for car in (next(cars) for _ in range(count // 12))))
+            source.produce(
+                partition,
+                *(
+                    report(1_000 + car // 10, car)
+                    for car in (next(cars) for _ in range(count // 12))
+                ),
+            )
         child = _spawn(kafka, file, tmp_path)
         try:
             floor = seen
-            wait_until(lambda floor=floor: _positions(source) > floor, DEADLINE_S, f"process {number} reads nothing", every_s=0.005)  # type: ignore[misc]
+            wait_until(
+                lambda floor=floor: _positions(source) > floor,  # type: ignore[misc]
+                DEADLINE_S,
+                f"process {number} reads nothing",
+                every_s=0.005,
+            )
         finally:
             child.send_signal(signal.SIGKILL)
             child.wait()
         seen = _positions(source)
     child = _spawn(kafka, file, tmp_path)
     try:
-        wait_until(lambda: source.view.closed() >= (1_000 + count // 10 - 1 + 99) // 100, DEADLINE_S, "the end is not closed")
+        wait_until(
+            lambda: source.view.closed() >= (1_000 + count // 10 - 1 + 99) // 100,
+            DEADLINE_S,
+            "the end is not closed",
+        )
         child.send_signal(signal.SIGTERM)
         assert child.wait(timeout=20) == 0
     finally:
@@ -382,10 +468,18 @@ def test_kills_neither_lose_nor_repeat(kafka: str, source: Source, tmp_path: Pat
     assert source.dead() == []
 
 
-def test_neither_a_record_from_the_year_2100_nor_silence_closes_anything(kafka: str, source: Source, tmp_path: Path) -> None:
+def test_neither_a_record_from_the_year_2100_nor_silence_closes_anything(
+    kafka: str, source: Source, tmp_path: Path
+) -> None:
     clock = SystemClock()
     file = _pipeline_file(
-        tmp_path, source, settings=("out_of_orderness: 500ms", "max_ahead: 1m", "idle_timeout: {partition: 300ms, source: never}")
+        tmp_path,
+        source,
+        settings=(
+            "out_of_orderness: 500ms",
+            "max_ahead: 1m",
+            "idle_timeout: {partition: 300ms, source: never}",
+        ),
     )
     child = _spawn(kafka, file, tmp_path)
     try:
@@ -393,14 +487,24 @@ def test_neither_a_record_from_the_year_2100_nor_silence_closes_anything(kafka: 
         source.produce(0, report(now_ms, 1))
         source.produce(1, report(now_ms, 2))
         closed = (now_ms - 500 + 99) // 100 - 1
-        wait_until(lambda: source.view.closed() >= closed, DEADLINE_S, "what is not newer than the out_of_orderness is closed")
+        wait_until(
+            lambda: source.view.closed() >= closed,
+            DEADLINE_S,
+            "what is not newer than the out_of_orderness is closed",
+        )
         assert source.view.closed() == closed
 
         source.produce(0, report(YEAR_2100_MS, 3))
-        ((value, headers),) = wait_until(source.dead, DEADLINE_S, "the record from the year 2100 is rejected")
+        ((value, headers),) = wait_until(
+            source.dead, DEADLINE_S, "the record from the year 2100 is rejected"
+        )
         assert (value, headers["anabranch-reason"]) == (report(YEAR_2100_MS, 3), b"ahead")
 
-        port: int | None = wait_until(lambda: probe.metrics_port(tmp_path, "ingestion", "reports", child.pid), DEADLINE_S, "its port")
+        port: int | None = wait_until(
+            lambda: probe.metrics_port(tmp_path, "ingestion", "reports", child.pid),
+            DEADLINE_S,
+            "its port",
+        )
         silent_since = clock.monotonic_ms()
 
         def is_silent_for_long() -> bool:
@@ -411,7 +515,11 @@ def test_neither_a_record_from_the_year_2100_nor_silence_closes_anything(kafka: 
 
         wait_until(is_silent_for_long, DEADLINE_S, "a long silence")
         source.produce(1, report(closed * 100 + 1, 4), report(now_ms + 1_000, 5))
-        wait_until(lambda: source.view.closed() > closed, DEADLINE_S, "it goes on, without the partition that stays silent")
+        wait_until(
+            lambda: source.view.closed() > closed,
+            DEADLINE_S,
+            "it goes on, without the partition that stays silent",
+        )
         assert source.view.cars() == [1, 2, 4], "what came after the silence is not late"
         assert len(source.dead()) == 1
     finally:
@@ -426,16 +534,33 @@ def _positions(source: Source) -> int:
 
 
 def _spawn(kafka: str, file: Path, state_dir: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "anabranch.ingestion", "--pipeline", str(file), "--name", "reports", "--kafka", kafka]
+    command = [
+        sys.executable,
+        "-m",
+        "anabranch.ingestion",
+        "--pipeline",
+        str(file),
+        "--name",
+        "reports",
+        "--kafka",
+        kafka,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "services")}
     with (state_dir / "log").open("ab") as out:
-        return subprocess.Popen([*command, "--state-dir", str(state_dir)], env=environment, stderr=out)
+        return subprocess.Popen(
+            [*command, "--state-dir", str(state_dir)], env=environment, stderr=out
+        )
 
 
 def _pipeline_file(
     folder: Path,
     source: Source,
-    settings: Sequence[str] = ("out_of_orderness: 5s", "max_ahead: unlimited", "bounded: true", "idle_timeout: {partition: never}"),
+    settings: Sequence[str] = (
+        "out_of_orderness: 5s",
+        "max_ahead: unlimited",
+        "bounded: true",
+        "idle_timeout: {partition: never}",
+    ),
 ) -> Path:
     lines = "\n    ".join(settings)
     (folder / "functions.py").write_text("def same(reports):\n    return reports\n")

@@ -1,4 +1,6 @@
-"""The live topic on a real broker, from hand-written boundary records: killed, fenced, of unknown outcome; every transaction once or not at all."""
+"""The live topic on a real broker, from hand-written boundary records: killed, fenced, of
+unknown outcome; every transaction once or not at all.
+"""
 
 from __future__ import annotations
 
@@ -67,17 +69,29 @@ class World:
         ]
 
     def lines(self) -> list[str]:
-        """What the live topic says, without how many records of a bucket went to which partition."""
+        """What the live topic says, without how many records of a bucket went to which
+        partition.
+        """
         found = [transcript(self.log, self.pipeline, partition) for partition in range(PARTITIONS)]
-        plain = [[", ".join(word.split(" x")[0] for word in line.split(", ")) for line in lines] for lines in found]
+        plain = [
+            [", ".join(word.split(" x")[0] for word in line.split(", ")) for line in lines]
+            for lines in found
+        ]
         assert plain[0] == plain[1]
         return plain[0]
 
     def check(self) -> None:
         """The last answer is the corrected one."""
         view = current(self.log, self.live)
-        assert [(r.id, r.key, r.value) for r in view.stable()] == sorted((i, k, v) for _, i, k, v in delivered(self.log, self.pipeline))
-        assert (list(view.tentative()), view.in_failure, view.gaps, view.foreign) == ([], False, 0, 0)
+        assert [(r.id, r.key, r.value) for r in view.stable()] == sorted(
+            (i, k, v) for _, i, k, v in delivered(self.log, self.pipeline)
+        )
+        assert (list(view.tentative()), view.in_failure, view.gaps, view.foreign) == (
+            [],
+            False,
+            0,
+            0,
+        )
 
     def close(self) -> None:
         self.replica.close()
@@ -117,8 +131,12 @@ def progressed(world: World, service: DeliveryService, count: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["lost", "applied"])
-@pytest.mark.parametrize("at", [1, 3])  # each of them on the log in memory: tests/unit/delivery/test_live.py
-def test_an_unknown_outcome_is_settled_by_the_progress_record(world: World, how: str, at: int) -> None:
+@pytest.mark.parametrize(
+    "at", [1, 3]
+)  # each of them on the log in memory: tests/unit/delivery/test_live.py
+def test_an_unknown_outcome_is_settled_by_the_progress_record(
+    world: World, how: str, at: int
+) -> None:
     service = world.service()
     for number, feed in enumerate(world.feeds()):
         feed()
@@ -168,7 +186,9 @@ def test_an_upsert_view_goes_on_after_restarts(kafka: str, topic_prefix: str) ->
             service.stop()
         found: dict[bytes | None, tuple[int, bytes | None]] = {}
         for partition, ident, key, value in delivered(world.log, world.pipeline):
-            found[key] = max(found.get(key, (0, b"")), (ident.bucket * 1_000 + ident.position, value))
+            found[key] = max(
+                found.get(key, (0, b"")), (ident.bucket * 1_000 + ident.position, value)
+            )
             assert partition < PARTITIONS
         newest: dict[bytes | None, bytes | None] = {}
         for chunk in everything(world.log, world.live, PARTITIONS):
@@ -178,7 +198,8 @@ def test_an_upsert_view_goes_on_after_restarts(kafka: str, topic_prefix: str) ->
         world.close()
 
 
-# -- a process of its own -----------------------------------------------------------------------------------------------------------------
+# -- a process of its own
+# --------------------------------------------------------------------------------------------------
 
 FILE = """\
 pipeline: {name}
@@ -202,9 +223,24 @@ class DeliveryProcess:
     def __init__(self, pipeline: Path, kafka: str, state_dir: Path) -> None:
         state_dir.mkdir(parents=True, exist_ok=True)
         self._output = state_dir / f"{len(list(state_dir.glob('*.log')))}.log"
-        command = [sys.executable, "-m", "anabranch.delivery", "--pipeline", str(pipeline), "--name", "out", "--kafka", kafka]
+        command = [
+            sys.executable,
+            "-m",
+            "anabranch.delivery",
+            "--pipeline",
+            str(pipeline),
+            "--name",
+            "out",
+            "--kafka",
+            kafka,
+        ]
         with self._output.open("wb") as output:
-            self.process = subprocess.Popen([*command, "--state-dir", str(state_dir)], stdout=output, stderr=output, env=dict(os.environ))
+            self.process = subprocess.Popen(
+                [*command, "--state-dir", str(state_dir)],
+                stdout=output,
+                stderr=output,
+                env=dict(os.environ),
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -228,7 +264,8 @@ class DeliveryProcess:
 def pipeline_file(tmp_path: Path, topic_prefix: str) -> Path:
     (tmp_path / "functions_live.py").write_text("def totals(reports):\n    return reports\n")
     (tmp_path / "reading.avsc").write_text(
-        '{"type": "record", "name": "reading", "fields": [{"name": "car", "type": "long"}, {"name": "time", "type": "long"}]}'
+        '{"type": "record", "name": "reading", "fields": [{"name": "car", "type": "long"}, {"name":'
+        ' "time", "type": "long"}]}'
     )
     path = tmp_path / "pipeline.yaml"
     path.write_text(FILE.format(name=topic_prefix))
@@ -236,7 +273,9 @@ def pipeline_file(tmp_path: Path, topic_prefix: str) -> Path:
 
 
 def test_sigkill_between_transactions(kafka: str, pipeline_file: Path, tmp_path: Path) -> None:
-    """A new process takes over after each transaction; a reader that saw everything saw each transaction once."""
+    """A new process takes over after each transaction; a reader that saw everything saw each
+    transaction once.
+    """
     world = World(kafka, load(pipeline_file))
     try:
         for number, feed in enumerate(world.feeds()):
@@ -245,12 +284,18 @@ def test_sigkill_between_transactions(kafka: str, pipeline_file: Path, tmp_path:
 
                 def there(sequence: int = number + 1, running: DeliveryProcess = process) -> bool:
                     running.check()
-                    return current(world.log, world.live).sequence >= sequence if world_has_topic(world) else False
+                    return (
+                        current(world.log, world.live).sequence >= sequence
+                        if world_has_topic(world)
+                        else False
+                    )
 
                 wait_until(there, 60, f"live transaction {number + 1}")
         assert world.lines() == FAILURE
         with DeliveryProcess(pipeline_file, kafka, tmp_path / "state"):
-            wait_until(lambda: len(delivered(world.log, world.pipeline)) == 150, 60, "the corrected topic")
+            wait_until(
+                lambda: len(delivered(world.log, world.pipeline)) == 150, 60, "the corrected topic"
+            )
         world.check()
     finally:
         world.close()
@@ -265,7 +310,8 @@ def world_has_topic(world: World) -> bool:
 
 
 def test_a_tentative_bucket_is_soon_there_beside_a_backlog(world: World) -> None:
-    """Corrections and the corrected topic have a backlog of 120 000 rows while a branch goes on; its buckets do not wait for them.
+    """Corrections and the corrected topic have a backlog of 120 000 rows while a branch goes on;
+    its buckets do not wait for them.
 
     The bound is ten times what was measured on a quiet machine.
     """
@@ -291,7 +337,12 @@ def test_a_tentative_bucket_is_soon_there_beside_a_backlog(world: World) -> None
         wait_until(there, 30, f"bucket {upto}", every_s=0)
         late_ms.append(round((time.monotonic() - began) * 1_000))
     follower.close()
-    print("tentative buckets after ms:", sorted(late_ms), "delivered meanwhile:", len(delivered(world.log, world.pipeline)))
+    print(
+        "tentative buckets after ms:",
+        sorted(late_ms),
+        "delivered meanwhile:",
+        len(delivered(world.log, world.pipeline)),
+    )
     assert sorted(late_ms)[len(late_ms) // 2] < 1_000
     world.replica.close_buckets(90, {})
     drain(service, 90)

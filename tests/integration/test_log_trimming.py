@@ -1,4 +1,6 @@
-"""Boundary logs are trimmed below snapshots on a real broker while every service is started anew over them, and nothing is lost or repeated."""
+"""Boundary logs are trimmed below snapshots on a real broker while every service is started
+anew over them, and nothing is lost or repeated.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,17 @@ DEADLINE_S = 60
 
 
 class World:
-    """A source that is delivered as it is, with its three services, each of which can be started anew."""
+    """A source that is delivered as it is, with its three services, each of which can be
+    started anew.
+    """
 
     def __init__(self, kafka: str, prefix: str) -> None:
         self.log, self.clock, self.entropy = KafkaEventLog(kafka), SystemClock(), SystemEntropy()
         made = sources.pipeline(prefix)
         sink = Sink(topic=f"{prefix}.out", key=["car"])
-        self.pipeline: Pipeline = made.model_copy(update={"outputs": {"out": Output(name="out", stage="reports", corrected=sink)}})
+        self.pipeline: Pipeline = made.model_copy(
+            update={"outputs": {"out": Output(name="out", stage="reports", corrected=sink)}}
+        )
         sources.create_topics(self.log, self.pipeline)
         admin, names = self.log.admin(), self.pipeline.topic_names
         admin.create([topic_settings("alarms", names.alarms())])
@@ -65,7 +71,9 @@ class World:
         elif name == "delivery":
             made = outputs.service(self.log, self.pipeline, self.clock, self.entropy)
         else:
-            context = outputs.context(self.log, self.pipeline, self.clock, self.entropy, name, self.pipeline.name)
+            context = outputs.context(
+                self.log, self.pipeline, self.clock, self.entropy, name, self.pipeline.name
+            )
             made = build_manager(context.settings, context)
         made.start()
         self.services[name] = made
@@ -74,7 +82,10 @@ class World:
         writer = self.log.writer()
         for _ in range(records):
             car = next(self._cars)
-            writer.send(TopicPartition(f"{self.pipeline.name}.reports", car % 2), sources.report(1_000 + 40 * car, car))
+            writer.send(
+                TopicPartition(f"{self.pipeline.name}.reports", car % 2),
+                sources.report(1_000 + 40 * car, car),
+            )
         writer.flush()
         writer.close()
         self.sent += records
@@ -104,7 +115,10 @@ class World:
     def cars(self) -> list[int]:
         """Those that were delivered, in their order."""
         found = outputs.delivered(self.log, self.pipeline)
-        return [int((value or b"").partition(b'"car":')[2].partition(b",")[0]) for _, _, _, value in sorted(found, key=lambda r: r[1])]
+        return [
+            int((value or b"").partition(b'"car":')[2].partition(b",")[0])
+            for _, _, _, value in sorted(found, key=lambda r: r[1])
+        ]
 
     def close(self) -> None:
         for service in self.services.values():
@@ -133,7 +147,12 @@ def test_every_service_goes_on_over_a_log_that_begins_later(world: World) -> Non
     ingestion, delivery = world.services["ingestion"].status, world.services["delivery"].status
     closed_ms = 1_000 + 40 * (world.sent - 2) - 100  # by the last record of the slower partition
     for status in (ingestion, delivery):
-        wait_until(lambda s=status: world.step() and (s.last_bucket_ms or 0) >= closed_ms, DEADLINE_S, "all is delivered", every_s=0)  # type: ignore[misc]
+        wait_until(
+            lambda s=status: world.step() and (s.last_bucket_ms or 0) >= closed_ms,  # type: ignore[misc]
+            DEADLINE_S,
+            "all is delivered",
+            every_s=0,
+        )
     found = world.cars()
     assert len(found) >= world.sent - 6
     assert found == list(range(len(found))), "each once, in order"
@@ -146,8 +165,15 @@ def test_every_service_goes_on_over_a_log_that_begins_later(world: World) -> Non
     begun.close()
 
 
-def test_a_replica_goes_on_from_its_checkpoint_and_from_a_peers(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    log, names, clock, entropy = KafkaEventLog(kafka), TopicNames(topic_prefix), SystemClock(), SystemEntropy()
+def test_a_replica_goes_on_from_its_checkpoint_and_from_a_peers(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    log, names, clock, entropy = (
+        KafkaEventLog(kafka),
+        TopicNames(topic_prefix),
+        SystemClock(),
+        SystemEntropy(),
+    )
     file_replica.create_topics(log, names)
     source = file_replica.Source(log, names, clock, entropy)
 
@@ -189,7 +215,10 @@ def test_a_large_snapshot_goes_through_a_broker(kafka: str, topic_prefix: str, p
     writer, at = log.writer(), TopicPartition(topic, 0)
     entries: list[EpochStarted | BoundaryRecord] = [EpochStarted("0", "f", "t")]
     for number in range(parts // 500):
-        named = tuple(Part(1 + number * 500 + i, 0, "0123456789abcdef", 1, i, i + 1, 1, 2**63 + i) for i in range(500))
+        named = tuple(
+            Part(1 + number * 500 + i, 0, "0123456789abcdef", 1, i, i + 1, 1, 2**63 + i)
+            for i in range(500)
+        )
         entries.append(record(0, number, 500 * (number + 1), named))
     for entry in entries:
         value, headers = boundary_records.encode(entry)

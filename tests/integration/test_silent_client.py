@@ -1,4 +1,6 @@
-"""A client that hands over nothing though there is more, on a real broker: stopped by hand, as librdkafka stops by itself after a broker's restart."""
+"""A client that hands over nothing though there is more, on a real broker: stopped by hand,
+as librdkafka stops by itself after a broker's restart.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def send(kafka: str, at: TopicPartition, *values: bytes) -> None:
     writer.close()
 
 
-def test_what_was_not_handed_over_is_read_by_a_new_client(kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_not_handed_over_is_read_by_a_new_client(
+    kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_SILENCE_S", 0.5)
     send(kafka, at, b"0", b"1")
     reader = KafkaEventLog(kafka).reader()
@@ -52,7 +56,9 @@ def test_what_was_not_handed_over_is_read_by_a_new_client(kafka: str, at: TopicP
     reader.close()
 
 
-def test_the_examples_reader_goes_on_where_it_stood(kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_reader_goes_on_where_it_stood(
+    kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(consuming, "_SILENCE_S", 2.0)
     anew: list[int] = []
     real = consuming.TopicReader._assign
@@ -68,12 +74,18 @@ def test_the_examples_reader_goes_on_where_it_stood(kafka: str, at: TopicPartiti
     wait_until(lambda: len(anew) >= 2, 30, "a new client before the first record")
     for sent in ([b"0", b"1"], [b"2"]):
         send(kafka, at, *sent)
-        wait_until(lambda: anew.count(len(found)) >= 3 and found[-1:] == sent[-1:], 30, "three new clients behind the last record")  # noqa: B023
+        wait_until(
+            lambda: anew.count(len(found)) >= 3 and found[-1:] == sent[-1:],  # noqa: B023
+            30,
+            "three new clients behind the last record",
+        )
     reader.stop()
     assert (found, reader.error) == ([b"0", b"1", b"2"], None)
 
 
-def test_the_end_of_a_transaction_is_nothing_to_wait_for(kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_transaction_is_nothing_to_wait_for(
+    kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It stands behind the last record, and is shown to nobody."""
     monkeypatch.setattr(module, "_SILENCE_S", 0.2)
     log = KafkaEventLog(kafka)

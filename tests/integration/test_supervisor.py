@@ -28,7 +28,9 @@ class _Running:
 
     def __init__(self, state_dir: Path, *behaviours: tuple[str, str, str]) -> None:
         specs = [
-            ProcessSpec(service, name, [sys.executable, str(_FAKE), str(state_dir), service, name, what])
+            ProcessSpec(
+                service, name, [sys.executable, str(_FAKE), str(state_dir), service, name, what]
+            )
             for service, name, what in behaviours
         ]
         self.lines: list[str] = []
@@ -37,7 +39,9 @@ class _Running:
         self._lock = Lock(state_dir)
         self._lock.acquire()
         self._stopping = threading.Event()
-        self._supervisor = Supervisor(state_dir, specs, SystemClock(), self.lines.append, pipeline="p.yaml", kafka="b:1")
+        self._supervisor = Supervisor(
+            state_dir, specs, SystemClock(), self.lines.append, pipeline="p.yaml", kafka="b:1"
+        )
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -49,9 +53,15 @@ class _Running:
 
     def row(self, name: str) -> ProcessRow | None:
         deployment = state_file.read(self.state_dir)
-        return next((row for row in deployment.processes if row.name == name), None) if deployment is not None else None
+        return (
+            next((row for row in deployment.processes if row.name == name), None)
+            if deployment is not None
+            else None
+        )
 
-    def await_row(self, name: str, condition: Callable[[ProcessRow], bool], what: str) -> ProcessRow:
+    def await_row(
+        self, name: str, condition: Callable[[ProcessRow], bool], what: str
+    ) -> ProcessRow:
         def matching() -> ProcessRow | None:
             row = self.row(name)
             return row if row is not None and condition(row) else None
@@ -78,21 +88,36 @@ def _left(state_dir: Path) -> list[int]:
     return marked(MARK, str(state_dir.resolve()))
 
 
-def test_a_killed_process_is_restarted_with_its_children_gone_and_stop_leaves_nothing(tmp_path: Path) -> None:
-    running = _Running(tmp_path, ("ingestion", "a", "well"), ("processing", "s.0", "children"), ("delivery", "o", "well"))
+def test_a_killed_process_is_restarted_with_its_children_gone_and_stop_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    running = _Running(
+        tmp_path,
+        ("ingestion", "a", "well"),
+        ("processing", "s.0", "children"),
+        ("delivery", "o", "well"),
+    )
     try:
-        wait_until(lambda: any(line.startswith("ready") for line in running.lines), 20, "the ready line")
+        wait_until(
+            lambda: any(line.startswith("ready") for line in running.lines), 20, "the ready line"
+        )
         before = running.await_row("s.0", lambda row: row.state == "running", "running")
         deployment = state_file.read(tmp_path)
         assert deployment is not None
         assert deployment.ready
         assert len(_left(tmp_path)) == 4
         os.kill(before.pid or 0, signal.SIGKILL)
-        after = running.await_row("s.0", lambda row: row.state == "running" and row.restarts == 1, "restarted")
+        after = running.await_row(
+            "s.0", lambda row: row.state == "running" and row.restarts == 1, "restarted"
+        )
         assert after.pid != before.pid
         assert len(_left(tmp_path)) == 4, "the killed one's child is gone, the new one has its own"
         rows = {row["name"]: row for row in rows_of(tmp_path) or []}
-        assert (rows["s.0"]["state"], rows["s.0"]["restarts"], rows["a"]["waiting_for"]) == ("running", 1, "partition 1")
+        assert (rows["s.0"]["state"], rows["s.0"]["restarts"], rows["a"]["waiting_for"]) == (
+            "running",
+            1,
+            "partition 1",
+        )
     finally:
         took_ms = running.stop()
     assert _left(tmp_path) == []
@@ -104,8 +129,15 @@ def test_a_killed_process_is_restarted_with_its_children_gone_and_stop_leaves_no
 
 
 def test_services_stop_in_order_and_a_deaf_one_is_killed_in_time(tmp_path: Path) -> None:
-    running = _Running(tmp_path, ("delivery", "o", "deaf"), ("ingestion", "a", "well"), ("processing", "s.0", "well"))
-    wait_until(lambda: any(line.startswith("ready") for line in running.lines), 20, "the ready line")
+    running = _Running(
+        tmp_path,
+        ("delivery", "o", "deaf"),
+        ("ingestion", "a", "well"),
+        ("processing", "s.0", "well"),
+    )
+    wait_until(
+        lambda: any(line.startswith("ready") for line in running.lines), 20, "the ready line"
+    )
     took_ms = running.stop()
     assert took_ms < 15_000
     assert _left(tmp_path) == []
@@ -141,14 +173,22 @@ def test_a_paused_process_is_shown_as_paused_and_left_alone(tmp_path: Path) -> N
     try:
         row = running.await_row("a", lambda row: row.state == "running", "running")
         os.kill(row.pid or 0, signal.SIGSTOP)
-        wait_until(lambda: (rows_of(tmp_path) or [{}])[0]["state"] == "paused", 10, "it is shown: a signal need not be there at once")
+        wait_until(
+            lambda: (rows_of(tmp_path) or [{}])[0]["state"] == "paused",
+            10,
+            "it is shown: a signal need not be there at once",
+        )
         os.kill(row.pid or 0, signal.SIGCONT)
-        wait_until(lambda: (rows_of(tmp_path) or [{}])[0]["state"] == "waiting", 10, "it answers again")
+        wait_until(
+            lambda: (rows_of(tmp_path) or [{}])[0]["state"] == "waiting", 10, "it answers again"
+        )
     finally:
         running.stop()
 
 
-def test_children_die_with_a_killed_supervisor_and_the_next_one_sweeps_the_rest(tmp_path: Path) -> None:
+def test_children_die_with_a_killed_supervisor_and_the_next_one_sweeps_the_rest(
+    tmp_path: Path,
+) -> None:
     program = f"""
 import sys, threading
 from pathlib import Path
@@ -159,7 +199,9 @@ state_dir = Path(sys.argv[1])
 spec = ProcessSpec("processing", "s.0", [sys.executable, {str(_FAKE)!r}, str(state_dir), "processing", "s.0", "children"])
 Supervisor(state_dir, [spec], SystemClock(), lambda text: print(text, flush=True), pipeline="p", kafka="b:1").run(threading.Event())
 """
-    supervisor = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.DEVNULL)
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.DEVNULL
+    )
     wait_until(lambda: (d := state_file.read(tmp_path)) is not None and d.ready, 20, "ready")
     deployment = state_file.read(tmp_path)
     assert deployment is not None
@@ -176,4 +218,7 @@ def test_the_log_is_that_of_the_process(tmp_path: Path) -> None:
     running = _Running(tmp_path, ("ingestion", "a", "well"))
     running.await_row("a", lambda row: row.state == "running", "running")
     running.stop()
-    assert json.loads((tmp_path / "logs" / "ingestion-a.log").read_text().splitlines()[0])["event"] == "starting"
+    assert (
+        json.loads((tmp_path / "logs" / "ingestion-a.log").read_text().splitlines()[0])["event"]
+        == "starting"
+    )

@@ -28,16 +28,22 @@ BUCKETS, ROWS = 40, 30
 
 
 class World:
-    """A stage of two replicas, its manager, the delivery of ``out``, and the slow reader ``slow``."""
+    """A stage of two replicas, its manager, the delivery of ``out``, and the slow reader
+    ``slow``.
+    """
 
     def __init__(self, address: str, prefix: str) -> None:
         self.log, self.clock, self.entropy = KafkaEventLog(address), SystemClock(), SystemEntropy()
         made = outputs.pipeline(prefix, replicas=2)
-        slow = Output(name="slow", stage="totals", corrected=Sink(topic=f"{prefix}.slow", key=["car"]))
+        slow = Output(
+            name="slow", stage="totals", corrected=Sink(topic=f"{prefix}.slow", key=["car"])
+        )
         self.pipeline = made.model_copy(update={"outputs": {**made.outputs, "slow": slow}})
         create_topics(self.log, self.pipeline)
         self.names = self.pipeline.topic_names
-        self.replicas = [Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in "01"]
+        self.replicas = [
+            Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in "01"
+        ]
         self.delivery = outputs.service(self.log, self.pipeline, self.clock, self.entropy)
         self.delivery.start()
         self.manager = self.start_manager()
@@ -47,13 +53,22 @@ class World:
         self.passed = 0
 
     def start_manager(self) -> ConsistencyManager:
-        made = outputs.context(self.log, self.pipeline, self.clock, self.entropy, "consistency_manager", self.pipeline.name)
+        made = outputs.context(
+            self.log,
+            self.pipeline,
+            self.clock,
+            self.entropy,
+            "consistency_manager",
+            self.pipeline.name,
+        )
         manager = build(made.settings, made)
         manager.start()
         return manager
 
     def reader(self) -> BlockReader:
-        return BlockReader(self.log, lambda replica: self.names.blocks("totals", replica), self.clock)
+        return BlockReader(
+            self.log, lambda replica: self.names.blocks("totals", replica), self.clock
+        )
 
     def read(self, first: int, last: int, blocks: BlockReader | None = None) -> list[int]:
         """Buckets that were read whole, of both replicas."""
@@ -61,12 +76,30 @@ class World:
         log_state = self._following.log_state
         found = []
         for replica in "01":
-            wanted = [(b, replica, log_state.replica_bucket(replica, b) or ()) for b in range(first, last + 1)]
-            found += [b for b, table in (blocks or self.blocks).read_buckets(wanted) if table.num_rows == ROWS]
+            wanted = [
+                (b, replica, log_state.replica_bucket(replica, b) or ())
+                for b in range(first, last + 1)
+            ]
+            found += [
+                b
+                for b, table in (blocks or self.blocks).read_buckets(wanted)
+                if table.num_rows == ROWS
+            ]
         return found
 
     def say(self) -> None:
-        self._sender.send(Heartbeat("delivery", "slow", "0", -1, "running", self.passed, 0, checkpoint_bucket=self.passed))
+        self._sender.send(
+            Heartbeat(
+                "delivery",
+                "slow",
+                "0",
+                -1,
+                "running",
+                self.passed,
+                0,
+                checkpoint_bucket=self.passed,
+            )
+        )
 
     def round(self) -> bool:
         self.delivery.step()
@@ -108,12 +141,18 @@ def test_never_past_the_slower_reader(world: World) -> None:
     for upto in range(4, BUCKETS + 1, 4):
         for replica in world.replicas:
             replica.close_buckets(upto, {n: rows(n, ROWS) for n in range(upto - 3, upto + 1)})
-        wait_until(lambda n=upto: world.round() and len(delivered(world.log, world.pipeline)) == n * ROWS, 60, "all is delivered")  # type: ignore[misc]
+        wait_until(
+            lambda n=upto: world.round() and len(delivered(world.log, world.pipeline)) == n * ROWS,  # type: ignore[misc]
+            60,
+            "all is delivered",
+        )
     for _ in range(10):
         world.round()
     assert world.starts() == [0, 0, 0, 0], "the slow one was never heard"
     before = world.starts()
-    for upto in range(5, BUCKETS - 4, 5):  # the last transaction of the delivery would be read again
+    for upto in range(
+        5, BUCKETS - 4, 5
+    ):  # the last transaction of the delivery would be read again
         assert world.read(world.passed + 1, upto) == [*range(world.passed + 1, upto + 1)] * 2
         world.passed = upto
         wait_until(lambda floor=before: world.trimmed(floor), 30, "the blocks are deleted")  # type: ignore[misc]
@@ -121,11 +160,15 @@ def test_never_past_the_slower_reader(world: World) -> None:
             world.round()
         before = world.starts()
         fresh = world.reader()
-        assert world.read(upto + 1, BUCKETS, fresh) == [*range(upto + 1, BUCKETS + 1)] * 2, "what it has still to read is there"
+        assert world.read(upto + 1, BUCKETS, fresh) == [*range(upto + 1, BUCKETS + 1)] * 2, (
+            "what it has still to read is there"
+        )
         with pytest.raises(DataMissing):
             world.read(upto - 4, upto - 3, fresh)
         fresh.close()
         if upto == 20:
             world.manager.stop()
             world.manager = world.start_manager()
-    assert sorted(ident for _, ident, _, _ in delivered(world.log, world.pipeline)) == ids(dict.fromkeys(range(1, BUCKETS + 1), ROWS))
+    assert sorted(ident for _, ident, _, _ in delivered(world.log, world.pipeline)) == ids(
+        dict.fromkeys(range(1, BUCKETS + 1), ROWS)
+    )

@@ -1,4 +1,6 @@
-"""A broker that answers late, or not at all, is asked by many: the Kafka client outlives that, in a process that it would take with it."""
+"""A broker that answers late, or not at all, is asked by many: the Kafka client outlives
+that, in a process that it would take with it.
+"""
 
 from __future__ import annotations
 
@@ -60,10 +62,14 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedKafka]:
 
 @pytest.mark.parametrize("what", ["ends", "deletes"])
 def test_nothing_breaks_down_in_the_client(broker: EmbeddedKafka, what: str) -> None:
-    """Where the client does not know a partition's leader, its own way to ask frees memory twice once the answer is late."""
+    """Where the client does not know a partition's leader, its own way to ask frees memory
+    twice once the answer is late.
+    """
     address = broker.start()
     KafkaEventLog(address).admin().create([TopicSettings("a", 1), TopicSettings("b", 2)])
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, what, address, "10"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, what, address, "10"], stdout=subprocess.PIPE, text=True
+    )
     pid = broker.pid
     assert pid is not None
     said, is_paused = None, False

@@ -1,4 +1,6 @@
-"""The answer to a write is lost, or the write comes late: each writer of the system on a real broker. Nothing twice, nothing lost."""
+"""The answer to a write is lost, or the write comes late: each writer of the system on a real
+broker. Nothing twice, nothing lost.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,19 @@ CUTS = {"answer lost": ANSWER_LOST, "request late": REQUEST_LATE, "request lost"
 
 
 def each_way(name: str, **always: str) -> pytest.MarkDecorator:
-    """Every write by every cut. ``always``: of each write, the cut with which every run tries it; the others run by ``make nightly``."""
+    """Every write by every cut. ``always``: of each write, the cut with which every run tries
+    it; the others run by ``make nightly``.
+    """
     cases = [(write, cut) for write in always for cut in CUTS]
     return pytest.mark.parametrize(
         (name, "cut"),
         [
-            pytest.param(write, CUTS[cut], id=f"{write} {cut}", marks=() if always[write] == cut else pytest.mark.nightly)
+            pytest.param(
+                write,
+                CUTS[cut],
+                id=f"{write} {cut}",
+                marks=() if always[write] == cut else pytest.mark.nightly,
+            )
             for write, cut in cases
         ],
     )
@@ -66,12 +75,21 @@ def visible(broker: CutBroker, of: Pipeline, sizes: dict[int, int]) -> None:
 
 @each_way("what", blocks="answer lost", boundaries="request late", dead_letters="request lost")
 def test_ingestion(broker: CutBroker, topic_prefix: str, what: str, cut: Cut) -> None:
-    """A block is written again as another attempt, a boundary record is looked for in the log, a dead letter is at least once."""
+    """A block is written again as another attempt, a boundary record is looked for in the
+    log, a dead letter is at least once.
+    """
     log, of = broker.log(), sources.pipeline(topic_prefix)
     sources.create_topics(broker.direct, of)
     (source,), names = of.sources.values(), of.topic_names
-    topic = {"blocks": names.blocks("reports", "0"), "boundaries": names.boundaries("reports"), "dead_letters": source.dead_letter}[what]
-    service, view = sources.service(log, of, CLOCK, ENTROPY), sources.StreamView(broker.direct, of, CLOCK)
+    topic = {
+        "blocks": names.blocks("reports", "0"),
+        "boundaries": names.boundaries("reports"),
+        "dead_letters": source.dead_letter,
+    }[what]
+    service, view = (
+        sources.service(log, of, CLOCK, ENTROPY),
+        sources.StreamView(broker.direct, of, CLOCK),
+    )
     service.start()
     producer = broker.direct.writer()
 
@@ -83,21 +101,43 @@ def test_ingestion(broker: CutBroker, topic_prefix: str, what: str, cut: Cut) ->
         producer.flush()
 
     give(0, 20)
-    wait_until(outputs.after_step(service, lambda: view.closed() >= 10), DEADLINE_S, "the first ones", every_s=0)
+    wait_until(
+        outputs.after_step(service, lambda: view.closed() >= 10),
+        DEADLINE_S,
+        "the first ones",
+        every_s=0,
+    )
     log.plan(topic, cut)
     give(20, 60)
-    wait_until(outputs.after_step(service, lambda: view.closed() >= 14), DEADLINE_S, "those of the unknown outcome", every_s=0)
+    wait_until(
+        outputs.after_step(service, lambda: view.closed() >= 14),
+        DEADLINE_S,
+        "those of the unknown outcome",
+        every_s=0,
+    )
     assert set(log.unknown) == {"OutcomeUnknown"}
     give(60, 100)
-    wait_until(outputs.after_step(service, lambda: view.closed() >= 18), DEADLINE_S, "those after it", every_s=0)
+    wait_until(
+        outputs.after_step(service, lambda: view.closed() >= 18),
+        DEADLINE_S,
+        "those after it",
+        every_s=0,
+    )
     closed = view.closed()
     assert view.cars() == [number for number in range(100) if (1_000 + 10 * number) <= closed * 100]
     wanted = {b"no record %d" % number for number in range(100)}
 
     def dead() -> set[bytes]:
-        return {value for chunk in sources.everything(broker.direct, source.dead_letter) for value in chunk.values if value}
+        return {
+            value
+            for chunk in sources.everything(broker.direct, source.dead_letter)
+            for value in chunk.values
+            if value
+        }
 
-    wait_until(outputs.after_step(service, lambda: dead() >= wanted), DEADLINE_S, "all dead letters")
+    wait_until(
+        outputs.after_step(service, lambda: dead() >= wanted), DEADLINE_S, "all dead letters"
+    )
     assert dead() == wanted
     service.stop()
     producer.close()
@@ -115,7 +155,10 @@ def test_processing(broker: CutBroker, topic_prefix: str, what: str, cut: Cut) -
     delivery = outputs.service(broker.direct, of, CLOCK, ENTROPY)
     delivery.start()
     replica.close_buckets(1, {1: outputs.rows(1, 30)})
-    log.plan(names.blocks(outputs.STAGE, "0") if what == "blocks" else names.boundaries(outputs.STAGE), cut)
+    log.plan(
+        names.blocks(outputs.STAGE, "0") if what == "blocks" else names.boundaries(outputs.STAGE),
+        cut,
+    )
     replica.close_buckets(3, {2: outputs.rows(2, 30), 3: outputs.rows(3, 10)})
     assert set(log.unknown) == {"OutcomeUnknown"}
     replica.close_buckets(4, {4: outputs.rows(4, 30)})
@@ -147,18 +190,29 @@ def test_delivery(broker: CutBroker, topic_prefix: str, what: str, cut: Cut) -> 
     replica.close()
 
 
-def test_what_is_said_on_the_control_topic_holds_nobody_up(broker: CutBroker, topic_prefix: str) -> None:
-    """Its answers do not come: heartbeats wait for nothing, the manager's word for a second; healed, both are heard again."""
+def test_what_is_said_on_the_control_topic_holds_nobody_up(
+    broker: CutBroker, topic_prefix: str
+) -> None:
+    """Its answers do not come: heartbeats wait for nothing, the manager's word for a second;
+    healed, both are heard again.
+    """
     of = outputs.pipeline(topic_prefix)
     outputs.create_topics(broker.direct, of)
     topic, log = of.topic_names.manager(), KafkaEventLog(broker.address)
-    sender, writer = HeartbeatSender(log, topic, CLOCK, every_ms=100), ControlWriter(log, topic, CLOCK)
+    sender, writer = (
+        HeartbeatSender(log, topic, CLOCK, every_ms=100),
+        ControlWriter(log, topic, CLOCK),
+    )
 
     def beat(bucket: int) -> Heartbeat:
         return Heartbeat("ingestion", "reports", "0", 1, "running", bucket, 0)
 
     def heard() -> set[int]:
-        entries = [control_records.decode(value) for chunk in sources.everything(broker.direct, topic) for value in chunk.values]
+        entries = [
+            control_records.decode(value)
+            for chunk in sources.everything(broker.direct, topic)
+            for value in chunk.values
+        ]
         return {entry.bucket for entry in entries if isinstance(entry, Heartbeat)}
 
     sender.send(beat(1))

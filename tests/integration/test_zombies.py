@@ -1,7 +1,9 @@
-"""A process is paused at the worst moment, replaced, and wakes: nothing that it then writes is accepted by anybody. On a real broker.
+"""A process is paused at the worst moment, replaced, and wakes: nothing that it then writes is
+accepted by anybody. On a real broker.
 
-In one process, at every named point of ingestion and delivery the replacement takes over and goes on; then the older one does.
-``tests/spark/test_zombie_replica.py`` stops a replica as a whole process.
+In one process, at every named point of ingestion and delivery the replacement takes over and goes
+on; then the older one does. ``tests/spark/test_zombie_replica.py`` stops a replica as a whole
+process.
 """
 
 from __future__ import annotations
@@ -37,8 +39,12 @@ DEADLINE_S = 60
 CLOCK, ENTROPY = SystemClock(), SystemEntropy()
 
 
-def replaced_at(monkeypatch: pytest.MonkeyPatch, module: Any, point: str, replacement: Callable[[], None]) -> list[str]:
-    """Have ``replacement`` work when the next process reaches ``point``; the list is empty until then."""
+def replaced_at(
+    monkeypatch: pytest.MonkeyPatch, module: Any, point: str, replacement: Callable[[], None]
+) -> list[str]:
+    """Have ``replacement`` work when the next process reaches ``point``; the list is empty
+    until then.
+    """
     reached: list[str] = []
 
     def at(name: str) -> None:
@@ -54,7 +60,12 @@ def woken(zombie: Service, reached: list[str]) -> None:
     """Let it go on until it finds out."""
 
     def rounds() -> None:
-        wait_until(outputs.after_step(zombie, lambda: False), DEADLINE_S, f"the zombie finds out, {reached}", every_s=0)
+        wait_until(
+            outputs.after_step(zombie, lambda: False),
+            DEADLINE_S,
+            f"the zombie finds out, {reached}",
+            every_s=0,
+        )
 
     with pytest.raises(Fenced):
         rounds()
@@ -62,9 +73,18 @@ def woken(zombie: Service, reached: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "point", ["boundary_appended", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("fetched", "decoded", "blocks_written"))]
+    "point",
+    [
+        "boundary_appended",
+        *(
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in ("fetched", "decoded", "blocks_written")
+        ),
+    ],
 )
-def test_ingestion(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+def test_ingestion(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
     log, of = KafkaEventLog(kafka), sources.pipeline(topic_prefix)
     sources.create_topics(log, of)
     view, producer = sources.StreamView(log, of, CLOCK), log.writer()
@@ -72,11 +92,18 @@ def test_ingestion(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatc
 
     def give(first: int, last: int) -> None:
         for number in range(first, last):
-            producer.send(TopicPartition(topic, number % 2), sources.report(1_000 + 10 * number, car=number))
+            producer.send(
+                TopicPartition(topic, number % 2), sources.report(1_000 + 10 * number, car=number)
+            )
         producer.flush()
 
     def closed(by: Service, upto: int) -> None:
-        wait_until(outputs.after_step(by, lambda: view.closed() >= upto), DEADLINE_S, f"bucket {upto} is not closed", every_s=0)
+        wait_until(
+            outputs.after_step(by, lambda: view.closed() >= upto),
+            DEADLINE_S,
+            f"bucket {upto} is not closed",
+            every_s=0,
+        )
 
     older, newer = (sources.service(log, of, CLOCK, ENTROPY) for _ in range(2))
 
@@ -95,7 +122,9 @@ def test_ingestion(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatc
     give(60, 80)
     woken(older, reached)
     view.closed()
-    assert view.counts.get("accepted", 0) == before, "a fenced process that is stepped all the same writes nothing that counts"
+    assert view.counts.get("accepted", 0) == before, (
+        "a fenced process that is stepped all the same writes nothing that counts"
+    )
     closed(newer, 16)
     upto_ms = view.closed() * 100
     assert view.cars() == [number for number in range(80) if 1_000 + 10 * number <= upto_ms]
@@ -116,7 +145,9 @@ def test_ingestion(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatc
         pytest.param("live", "committed", marks=pytest.mark.nightly),
     ],
 )
-def test_delivery(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, half: str, point: str) -> None:
+def test_delivery(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, half: str, point: str
+) -> None:
     log, of = KafkaEventLog(kafka), outputs.pipeline(topic_prefix, live=True)
     outputs.create_topics(log, of)
     replica = Replica(log, of, CLOCK, ENTROPY)
@@ -130,7 +161,12 @@ def test_delivery(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
         replica.close_buckets(3, {3: outputs.rows(3, 20)})
         outputs.drain(newer, 3)
 
-    reached = replaced_at(monkeypatch, {"delivery": delivery_service, "live": delivery_live}[half], f"{half}.{point}", fail_over)
+    reached = replaced_at(
+        monkeypatch,
+        {"delivery": delivery_service, "live": delivery_live}[half],
+        f"{half}.{point}",
+        fail_over,
+    )
     replica.close_buckets(2, {2: outputs.rows(2, 20)})
     woken(older, reached)
     replica.close_buckets(4, {4: outputs.rows(4, 20)})
@@ -144,7 +180,10 @@ def test_delivery(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
     assert seen() == wanted
     shown = wait_until(
         outputs.after_step(
-            newer, lambda: [r.id for _, r in outputs.live_records_of(log, of) if r.kind is Kind.INSERTION][len(wanted) - 1 :]
+            newer,
+            lambda: [r.id for _, r in outputs.live_records_of(log, of) if r.kind is Kind.INSERTION][
+                len(wanted) - 1 :
+            ],
         ),
         DEADLINE_S,
         "all is shown",
@@ -157,7 +196,9 @@ def test_delivery(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.nightly
 def test_a_manager(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Managers may overlap: one that slept speaks of what it has read since, and deletes no block that a reader still needs."""
+    """Managers may overlap: one that slept speaks of what it has read since, and deletes no
+    block that a reader still needs.
+    """
     monkeypatch.setattr(trimming, "TRIM_EVERY_MS", 100)
     log, of = KafkaEventLog(kafka), outputs.pipeline(topic_prefix)
     outputs.create_topics(log, of)

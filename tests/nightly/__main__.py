@@ -1,4 +1,6 @@
-"""``make nightly``: every step to its end, whatever came of those before; the report is written anew after each."""
+"""``make nightly``: every step to its end, whatever came of those before; the report is
+written anew after each.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +41,30 @@ class Step:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="nightly", description="What takes too long for `make test`, and a report of it.")
+    parser = argparse.ArgumentParser(
+        prog="nightly", description="What takes too long for `make test`, and a report of it."
+    )
     parser.add_argument("--seeds", type=int, default=5_000, help="of the simulation (default 5000)")
     parser.add_argument("--runs", type=int, default=10, help="of chaos (default 10)")
     parser.add_argument("--minutes", type=float, default=3.0, help="of faults in each (default 3)")
     parser.add_argument(
-        "--chaos-seed", type=int, default=int(time.time()) // 86_400, help="of the first of them (default: another one each day)"
+        "--chaos-seed",
+        type=int,
+        default=int(time.time()) // 86_400,
+        help="of the first of them (default: another one each day)",
     )
-    parser.add_argument("--jobs", type=int, default=2, help="processes at once, where nothing needs the machine for itself (default 2)")
-    parser.add_argument("--only", help="steps by name, with commas; then the report lacks the others")
-    parser.add_argument("--report", type=Path, default=REPORT, help="where to write it (default: docs/evidence.md)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=2,
+        help="processes at once, where nothing needs the machine for itself (default 2)",
+    )
+    parser.add_argument(
+        "--only", help="steps by name, with commas; then the report lacks the others"
+    )
+    parser.add_argument(
+        "--report", type=Path, default=REPORT, help="where to write it (default: docs/evidence.md)"
+    )
     return parser.parse_args(arguments)
 
 
@@ -57,26 +73,78 @@ def steps(given: argparse.Namespace) -> list[Step]:
     seeds, jobs = min(given.seeds, MUTANT_SEEDS), str(given.jobs)
     tests = ("pytest", "--quiet", "-m", "nightly")
     every = [
-        Step("seeds", "Fresh seeds of the simulation", f"make simulation SEEDS={given.seeds} ARGS=--all",
-             ("simulation.explore", "--seeds", str(given.seeds), "--jobs", jobs, "--all"), needs_path=True),
-        Step("properties", "Unit tests and properties, these with ten times the examples of `make test`",
-             f"{VARIABLE}=4 pytest tests/unit tests/properties",
-             ("pytest", "--quiet", "tests/unit", "tests/properties", "--numprocesses", jobs, "--dist", "worksteal"), examples=4),
-        Step("integration", "Every crash point, cut and zombie on a real broker", "pytest tests/integration -m nightly",
-             (*tests, "tests/integration", "--numprocesses", jobs, "--dist", "loadfile")),
-        Step("spark", "Every operator, branch, crash and lost disk on real Spark; a whole pipeline on a secured broker",
-             "pytest tests/spark tests/security -m nightly", (*tests, "tests/spark", "tests/security")),
-        Step("cluster", "The loss of one of three brokers", "make cluster-test", ("pytest", "--quiet", "tests/cluster")),
-        Step("mutants", "Bugs planted on purpose, found", f"make mutants SEEDS={seeds}",
-             ("simulation.mutants", "--seeds", str(seeds), "--jobs", jobs), needs_path=True),
-        Step("chaos", "Runs of real processes under faults, clean",
-             f"make chaos MINUTES={given.minutes:g} RUNS={given.runs} SEED={given.chaos_seed}",
-             ("chaos", "--minutes", f"{given.minutes:g}", "--runs", str(given.runs), "--seed", str(given.chaos_seed)),
-             needs_path=True, alone=given.runs == 1),
-    ]  # fmt: skip
+        Step(
+            "seeds",
+            "Fresh seeds of the simulation",
+            f"make simulation SEEDS={given.seeds} ARGS=--all",
+            ("simulation.explore", "--seeds", str(given.seeds), "--jobs", jobs, "--all"),
+            needs_path=True,
+        ),
+        Step(
+            "properties",
+            "Unit tests and properties, these with ten times the examples of `make test`",
+            f"{VARIABLE}=4 pytest tests/unit tests/properties",
+            (
+                "pytest",
+                "--quiet",
+                "tests/unit",
+                "tests/properties",
+                "--numprocesses",
+                jobs,
+                "--dist",
+                "worksteal",
+            ),
+            examples=4,
+        ),
+        Step(
+            "integration",
+            "Every crash point, cut and zombie on a real broker",
+            "pytest tests/integration -m nightly",
+            (*tests, "tests/integration", "--numprocesses", jobs, "--dist", "loadfile"),
+        ),
+        Step(
+            "spark",
+            "Every operator, branch, crash and lost disk on real Spark; a whole pipeline on a"
+            " secured broker",
+            "pytest tests/spark tests/security -m nightly",
+            (*tests, "tests/spark", "tests/security"),
+        ),
+        Step(
+            "cluster",
+            "The loss of one of three brokers",
+            "make cluster-test",
+            ("pytest", "--quiet", "tests/cluster"),
+        ),
+        Step(
+            "mutants",
+            "Bugs planted on purpose, found",
+            f"make mutants SEEDS={seeds}",
+            ("simulation.mutants", "--seeds", str(seeds), "--jobs", jobs),
+            needs_path=True,
+        ),
+        Step(
+            "chaos",
+            "Runs of real processes under faults, clean",
+            f"make chaos MINUTES={given.minutes:g} RUNS={given.runs} SEED={given.chaos_seed}",
+            (
+                "chaos",
+                "--minutes",
+                f"{given.minutes:g}",
+                "--runs",
+                str(given.runs),
+                "--seed",
+                str(given.chaos_seed),
+            ),
+            needs_path=True,
+            alone=given.runs == 1,
+        ),
+    ]
     names = given.only.split(",") if given.only else [step.name for step in every]
     if unknown := set(names) - {step.name for step in every}:
-        raise SystemExit(f"there is no step {', '.join(sorted(unknown))}; there are {', '.join(step.name for step in every)}")
+        raise SystemExit(
+            f"there is no step {', '.join(sorted(unknown))}; there are"
+            f" {', '.join(step.name for step in every)}"
+        )
     return [step for step in every if step.name in names]
 
 
@@ -85,37 +153,62 @@ def run(step: Step) -> Outcome:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment[VARIABLE] = str(step.examples)
     if step.needs_path:
-        environment["PYTHONPATH"] = os.pathsep.join(str(ROOT / folder) for folder in ("tests", "services"))
+        environment["PYTHONPATH"] = os.pathsep.join(
+            str(ROOT / folder) for folder in ("tests", "services")
+        )
     print(f"\n==== {step.title}: {step.command}", flush=True)
     LOGS.mkdir(parents=True, exist_ok=True)
     begun, said = time.monotonic(), []
     with (LOGS / f"{step.name}.txt").open("w", encoding="utf-8") as kept:
         process = subprocess.Popen(
-            [sys.executable, "-m", *step.arguments], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            encoding="utf-8", errors="replace",
-        )  # fmt: skip
+            [sys.executable, "-m", *step.arguments],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
         assert process.stdout is not None
         for line in process.stdout:
             said.append(line)
             kept.write(line)
             print(line, end="", flush=True)
-    return Outcome(step.title, step.command, process.wait(), "".join(said), time.monotonic() - begun, step.alone)
+    return Outcome(
+        step.title,
+        step.command,
+        process.wait(),
+        "".join(said),
+        time.monotonic() - begun,
+        step.alone,
+    )
 
 
 def facts() -> list[tuple[str, str]]:
     """Date, commit and machine; nothing that names the machine."""
 
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            ["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True
+        ).stdout.strip()
 
     changed = git("status", "--porcelain", "--", ".", f":!{REPORT.relative_to(ROOT)}")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
     return [
         ("date", f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
-        ("commit", f"`{git('rev-parse', '--short=10', 'HEAD')}`{', with changes that are not committed' if changed else ''}"),
+        (
+            "commit",
+            (
+                f"`{git('rev-parse', '--short=10', 'HEAD')}`{', with changes that are not committed' if changed else ''}"
+            ),
+        ),
         (
             "machine",
-            f"{os.cpu_count()} processors ({_processor()}), {memory:.0f} GiB of memory, {platform.system()}, Python {platform.python_version()}",
+            (
+                f"{os.cpu_count()} processors ({_processor()}), {memory:.0f} GiB of memory,"
+                f" {platform.system()}, Python {platform.python_version()}"
+            ),
         ),
     ]
 
@@ -125,7 +218,10 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,7 +13,10 @@ _PYTEST: Final = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s", re.MULT
 _SEEDS: Final = re.compile(r"^(\d+) seeds in ", re.MULTILINE)
 _FAILED: Final = re.compile(r"^(\d+) failed ", re.MULTILINE)
 _OF: Final = re.compile(r"^(\d+) of (\d+) (?:killed|runs were clean)", re.MULTILINE)
-_TELLING: Final = re.compile(r"^(?:FAILED |ERROR |WRONG: |.*SURVIVES |seed \d+: (?!clean$|[\d.]+ min of faults )).*$", re.MULTILINE)
+_TELLING: Final = re.compile(
+    r"^(?:FAILED |ERROR |WRONG: |.*SURVIVES |seed \d+: (?!clean$|[\d.]+ min of faults )).*$",
+    re.MULTILINE,
+)
 _TELLING_MAX: Final = 20
 
 INTRODUCTION: Final = """\
@@ -40,7 +43,10 @@ def tally(said: str) -> Tally | None:
     if (seeds := _SEEDS.findall(said)) and (failed := _FAILED.findall(said)):
         return Tally(int(seeds[-1]) - int(failed[-1]), int(seeds[-1]))
     if summaries := _PYTEST.findall(said):
-        counts = {word.rstrip("s"): int(number) for number, word in re.findall(r"(\d+) ([a-z]+)", summaries[-1])}
+        counts = {
+            word.rstrip("s"): int(number)
+            for number, word in re.findall(r"(\d+) ([a-z]+)", summaries[-1])
+        }
         good = counts.get("passed", 0)
         return Tally(good, good + counts.get("failed", 0) + counts.get("error", 0))
     return None
@@ -78,13 +84,19 @@ class Outcome:
             counted, rate = f"{found.good:,} of {found.tried:,}", f"{low:.2%} to {high:.2%}"
             if self.code and found.good == found.tried:
                 counted += f", but ended with {self.code}"
-        return f"| {self.title} | {counted} | {rate} | {self.took_s / 60:.0f} min | `{self.command}` |"
+        return (
+            f"| {self.title} | {counted} | {rate} | {self.took_s / 60:.0f} min | `{self.command}` |"
+        )
 
 
 def text(facts: Sequence[tuple[str, str]], outcomes: Sequence[Outcome]) -> str:
     """The page. ``facts``: date, commit and machine."""
     lines = [INTRODUCTION, *(f"- {name}: {value}" for name, value in facts), ""]
-    lines += ["| What was tried | Good | Rate | Time | Command |", "|---|---|---|---|---|", *(outcome.row() for outcome in outcomes)]
+    lines += [
+        "| What was tried | Good | Rate | Time | Command |",
+        "|---|---|---|---|---|",
+        *(outcome.row() for outcome in outcomes),
+    ]
     for outcome in outcomes:
         if not outcome.is_good:
             lines += ["", f"## Not good: {outcome.title}", "", "```", *telling(outcome.said), "```"]
@@ -93,5 +105,9 @@ def text(facts: Sequence[tuple[str, str]], outcomes: Sequence[Outcome]) -> str:
 
 def telling(said: str) -> list[str]:
     """The lines that name what was not good; the last ones of all where none does."""
-    found = [match.group()[:200] for match in _TELLING.finditer(said)] or [line[:200] for line in said.splitlines()[-5:]]
-    return found[:_TELLING_MAX] + ([f"... and {len(found) - _TELLING_MAX} more lines"] if len(found) > _TELLING_MAX else [])
+    found = [match.group()[:200] for match in _TELLING.finditer(said)] or [
+        line[:200] for line in said.splitlines()[-5:]
+    ]
+    return found[:_TELLING_MAX] + (
+        [f"... and {len(found) - _TELLING_MAX} more lines"] if len(found) > _TELLING_MAX else []
+    )

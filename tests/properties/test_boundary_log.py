@@ -1,4 +1,6 @@
-"""The log state of a boundary log over random logs: it is the slow reference, and its invariants hold at every step."""
+"""The log state of a boundary log over random logs: it is the slow reference, and its
+invariants hold at every step.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,21 @@ ALL = range(1, LAST + 3)
 
 
 def stable_of(log_state: LogState) -> dict[int, tuple[str, tuple[Part, ...]]]:
-    return {b: (r, parts) for b, r, parts in log_state.stable(1, log_state.upto)} if log_state.upto else {}
+    return (
+        {b: (r, parts) for b, r, parts in log_state.stable(1, log_state.upto)}
+        if log_state.upto
+        else {}
+    )
 
 
 def chain_of(log_state: LogState) -> list[object]:
     """Everything of the stable side."""
     return [
         (log_state.upto, stable_of(log_state)),
-        *((log_state.tip(w), log_state.last(w), log_state.pending(w), log_state.closed(w)) for w in WRITERS),
+        *(
+            (log_state.tip(w), log_state.last(w), log_state.pending(w), log_state.closed(w))
+            for w in WRITERS
+        ),
     ]
 
 
@@ -32,9 +41,13 @@ def assert_same_tentative(log_state: LogState, reference: Reference) -> None:
         expected = {n: reference.tentative(w, n) for n in ALL}
         for n in ALL:
             found = log_state.tentative(w, n)
-            assert (None if found is None else (found.branch, found.parts, found.missing)) == expected[n]
+            assert (
+                None if found is None else (found.branch, found.parts, found.missing)
+            ) == expected[n]
             assert found is None or (found.bucket, found.replica) == (n, w)
-        assert log_state.tentative_filled(w, 1, LAST) == [n for n in ALL if (e := expected[n]) is not None and e[1]]
+        assert log_state.tentative_filled(w, 1, LAST) == [
+            n for n in ALL if (e := expected[n]) is not None and e[1]
+        ]
         ranges = log_state.tentative_ranges(w, 1, LAST)
         assert {n: (r.branch, r.missing) for r in ranges for n in range(r.first, r.last + 1)} == {
             n: (e[0], e[2]) for n in ALL if (e := expected[n]) is not None
@@ -49,7 +62,9 @@ def assert_same_open(log_state: LogState, reference: Reference) -> None:
         writer, parts = log_state.open_parts(n)
         assert parts == expected.get(writer, ())
         assert bool(parts) == bool(expected)
-        assert sum(p.rows for p in parts) == max((sum(p.rows for p in ps) for ps in expected.values()), default=0)
+        assert sum(p.rows for p in parts) == max(
+            (sum(p.rows for p in ps) for ps in expected.values()), default=0
+        )
     assert log_state.open_buckets(1, LAST) == [n for n in ALL if reference.open_parts(n)]
 
 
@@ -82,8 +97,14 @@ def test_the_log_state_is_the_reference(entries: list[LogEntry]) -> None:
             for n in ALL:
                 found = log_state.replica_bucket(w, n)
                 assert found is None or found == own[n], "BL4"
-                assert found is not None or own.get(n) is None or n <= max(e.base or 0 for e in entries if isinstance(e, BoundaryRecord))
-            assert sorted(log_state.pending(w), key=str) == sorted((p for _, p in reference.pending[w] if p.bucket not in own), key=str)
+                assert (
+                    found is not None
+                    or own.get(n) is None
+                    or n <= max(e.base or 0 for e in entries if isinstance(e, BoundaryRecord))
+                )
+            assert sorted(log_state.pending(w), key=str) == sorted(
+                (p for _, p in reference.pending[w] if p.bucket not in own), key=str
+            )
     assert_same_tentative(log_state, reference)
     assert_same_open(log_state, reference)
 
@@ -102,20 +123,26 @@ def test_branches_are_the_references_after_every_record(entries: list[LogEntry])
 @EXAMPLES
 @given(logs())
 def test_bl2_a_record_may_come_again_at_any_time(entries: list[LogEntry]) -> None:
-    """A writer that sends again, or a record that arrives late, changes nothing; and the writer can tell it from a rejection."""
+    """A writer that sends again, or a record that arrives late, changes nothing; and the
+    writer can tell it from a rejection.
+    """
     once, twice = state_after(*entries), LogState(WRITERS)
     counted: list[BoundaryRecord] = []
     for offset, entry in enumerate(entries):
         if twice.apply(offset, entry).accepted and isinstance(entry, BoundaryRecord):
             counted.append(entry)
         for other in counted:
-            assert twice.apply(offset, other).reason == ("known" if other.epoch == twice.epoch(other.replica) else "fenced")
+            assert twice.apply(offset, other).reason == (
+                "known" if other.epoch == twice.epoch(other.replica) else "fenced"
+            )
     assert twice.snapshot(0) == once.snapshot(0)
 
 
 @EXAMPLES
 @given(logs(), st.integers(0, 30), st.integers(0, 12))
-def test_bl8_from_a_snapshot_it_is_the_same(entries: list[LogEntry], cut: int, forgotten: int) -> None:
+def test_bl8_from_a_snapshot_it_is_the_same(
+    entries: list[LogEntry], cut: int, forgotten: int
+) -> None:
     whole = state_after(*entries)
     first = state_after(*entries[:cut])
     first.forget(forgotten)
@@ -126,28 +153,57 @@ def test_bl8_from_a_snapshot_it_is_the_same(entries: list[LogEntry], cut: int, f
     assert again.snapshot(0) == first.snapshot(0)
     assert (again.upto, again.past_upto) == (whole.upto, whole.past_upto)
     if again.upto > again.forgotten:
-        assert again.stable(again.forgotten + 1, again.upto) == whole.stable(again.forgotten + 1, again.upto)
+        assert again.stable(again.forgotten + 1, again.upto) == whole.stable(
+            again.forgotten + 1, again.upto
+        )
     for w in WRITERS:
         assert again.pending(w) == whole.pending(w)
-        assert (again.tip(w), again.branch(w), again.tentative_upto(w)) == (whole.tip(w), whole.branch(w), whole.tentative_upto(w))
+        assert (again.tip(w), again.branch(w), again.tentative_upto(w)) == (
+            whole.tip(w),
+            whole.branch(w),
+            whole.tentative_upto(w),
+        )
         assert [again.tentative(w, n) for n in ALL] == [whole.tentative(w, n) for n in ALL]
     assert [again.open_parts(n) for n in ALL] == [whole.open_parts(n) for n in ALL]
 
 
 huge = st.sampled_from((-(2**63), -1, 0, 1, 5, 10**6, 10**15, 2**62, 2**63 - 1))
 hostile = st.builds(
-    BoundaryRecord, replica=st.sampled_from(("0", "1", "2")), epoch=st.sampled_from((0, 1, 2, 2**62)),
-    id=st.builds(BatchId, st.sampled_from("ab"), huge), prev=st.none() | st.builds(BatchId, st.sampled_from("ab"), huge), closed=huge,
-    parts=st.lists(st.builds(Part, huge, st.just(0), st.just("a"), st.just(1), st.just(0), st.just(1), huge, st.just(0)), max_size=3).map(tuple),
-    base=st.none() | huge, kind=st.sampled_from(BoundaryKind), branch=st.none() | st.tuples(st.sampled_from((0, 1, -1, 2**62)), huge),
+    BoundaryRecord,
+    replica=st.sampled_from(("0", "1", "2")),
+    epoch=st.sampled_from((0, 1, 2, 2**62)),
+    id=st.builds(BatchId, st.sampled_from("ab"), huge),
+    prev=st.none() | st.builds(BatchId, st.sampled_from("ab"), huge),
+    closed=huge,
+    parts=st.lists(
+        st.builds(
+            Part,
+            huge,
+            st.just(0),
+            st.just("a"),
+            st.just(1),
+            st.just(0),
+            st.just(1),
+            huge,
+            st.just(0),
+        ),
+        max_size=3,
+    ).map(tuple),
+    base=st.none() | huge,
+    kind=st.sampled_from(BoundaryKind),
+    branch=st.none() | st.tuples(st.sampled_from((0, 1, -1, 2**62)), huge),
     missing=st.lists(st.sampled_from("xy"), max_size=2).map(tuple),
-)  # fmt: skip
+)
 
 
 @EXAMPLES
 @given(logs(steps=6), st.lists(hostile, max_size=15))
-def test_whatever_a_record_says_the_log_state_takes_or_rejects_it(entries: list[LogEntry], more: list[BoundaryRecord]) -> None:
-    """Numbers that no codec would pass, too. That it ends at all shows that nothing counts through bucket numbers."""
+def test_whatever_a_record_says_the_log_state_takes_or_rejects_it(
+    entries: list[LogEntry], more: list[BoundaryRecord]
+) -> None:
+    """Numbers that no codec would pass, too. That it ends at all shows that nothing counts
+    through bucket numbers.
+    """
     log_state, upto, past = LogState(WRITERS), 0, 0
     for offset, entry in enumerate([*entries, *more]):
         outcome = log_state.apply(offset, entry)
@@ -180,7 +236,17 @@ def test_bl14_whatever_is_recomputed_no_bucket_has_other_contents_and_nothing_el
         writer = data.draw(st.sampled_from(WRITERS))
         buckets = data.draw(st.lists(st.integers(1, LAST), max_size=3))
         parts = tuple(
-            Part(b, 0, "recomputed", 1, 50, 51, data.draw(st.integers(0, 2)), data.draw(st.sampled_from((0, 7, 14)))) for b in buckets
+            Part(
+                b,
+                0,
+                "recomputed",
+                1,
+                50,
+                51,
+                data.draw(st.integers(0, 2)),
+                data.draw(st.sampled_from((0, 7, 14))),
+            )
+            for b in buckets
         )
         epoch = data.draw(st.integers(-1, offset))
         outcome = log_state.apply(offset, Recomputed(writer, epoch, parts))

@@ -1,4 +1,6 @@
-"""Delivery against a topic whose transactions end in any way: every id once (DE2), in order where nothing was torn (DE3)."""
+"""Delivery against a topic whose transactions end in any way: every id once (DE2), in order
+where nothing was torn (DE3).
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,33 @@ from anabranch.protocol.edge.delivery import REJECTED, CorrectedDelivery, Form, 
 from anabranch.protocol.identifiers import RecordId
 from harness.examples import examples
 
-OUTCOMES = ("committed", "applied, unknown", "lost, unknown", "torn", "torn without progress", "killed before commit")
+OUTCOMES = (
+    "committed",
+    "applied, unknown",
+    "lost, unknown",
+    "torn",
+    "torn without progress",
+    "killed before commit",
+)
 
 
 @dataclass
 class Topic:
-    """An output topic and its progress topic; ``None`` stands for a control record or one of another producer."""
+    """An output topic and its progress topic; ``None`` stands for a control record or one of
+    another producer.
+    """
 
     partitions: list[list[RecordId | None]]
     progress: list[DeliveryProgress] = field(default_factory=list)
     torn: bool = False
 
-    def apply(self, batch: list[tuple[int, RecordId]], record: DeliveryProgress, outcome: str, rng: random.Random) -> None:
+    def apply(
+        self,
+        batch: list[tuple[int, RecordId]],
+        record: DeliveryProgress,
+        outcome: str,
+        rng: random.Random,
+    ) -> None:
         if outcome in ("lost, unknown", "killed before commit"):
             kept: set[int] = set()
         elif outcome.startswith("torn"):
@@ -44,7 +61,12 @@ class Topic:
 
 def fail_over(topic: Topic, upto: int) -> CorrectedDelivery:
     count = len(topic.partitions)  # the last one is that of rejected results
-    machine = CorrectedDelivery("out", topic.progress[-1] if topic.progress else None, [0] * count, [len(p) for p in topic.partitions])
+    machine = CorrectedDelivery(
+        "out",
+        topic.progress[-1] if topic.progress else None,
+        [0] * count,
+        [len(p) for p in topic.partitions],
+    )
     for p, start in enumerate(machine.read_from):
         for ident in topic.partitions[p][start:]:
             if ident is not None:
@@ -53,8 +75,12 @@ def fail_over(topic: Topic, upto: int) -> CorrectedDelivery:
     return machine
 
 
-def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[str], large: float = 0.0) -> Topic:
-    """Deliver everything, with these outcomes first and good ones afterwards. So many results are larger than the topic takes: ``large``."""
+def deliver(
+    seed: int, sizes: dict[int, int], partitions: int, outcomes: list[str], large: float = 0.0
+) -> Topic:
+    """Deliver everything, with these outcomes first and good ones afterwards. So many results
+    are larger than the topic takes: ``large``.
+    """
     rng = random.Random(seed)
     last = max(sizes, default=1)
     topic = Topic([[None] * rng.randint(0, 2) for _ in range(partitions + 1)])
@@ -70,13 +96,23 @@ def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[st
             upto = rng.randint(upto + 1, last)
             continue
         ids = [RecordId(s.bucket, i) for s in run.slices for i in range(s.start, s.stop)]
-        placed = [(partition_of(None if i.position % 4 == 3 else b"%d" % (i.position % 3), i, partitions), i) for i in ids]
+        placed = [
+            (
+                partition_of(
+                    None if i.position % 4 == 3 else b"%d" % (i.position % 3), i, partitions
+                ),
+                i,
+            )
+            for i in ids
+        ]
         batch = [(p, i) for p, i in placed if not (machine.comparing and machine.there(i, p))]
         if not batch:
             machine.advance(run, {})
             continue
         if machine.form is Form.RECORDS and any(i in rejected for _, i in batch):
-            assert machine.rejected(run, {ids.index(i): 100 if i in rejected else 1 for _, i in batch})
+            assert machine.rejected(
+                run, {ids.index(i): 100 if i in rejected else 1 for _, i in batch}
+            )
             continue
         if machine.form is not Form.RECORDS:
             assert [i in rejected for _, i in batch] == [True], "nothing else is rejected"
@@ -85,7 +121,13 @@ def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[st
         topic.apply(batch, machine.progress(run, 0), outcome, rng)
         if outcome == "committed":
             # reports name the records; the end of the transaction takes a place of its own
-            machine.advance(run, {REJECTED if p == partitions else p: len(topic.partitions[p]) - 1 for p, _ in batch})
+            machine.advance(
+                run,
+                {
+                    REJECTED if p == partitions else p: len(topic.partitions[p]) - 1
+                    for p, _ in batch
+                },
+            )
             if rng.random() < 0.1:
                 machine = fail_over(topic, upto)
         else:
@@ -95,9 +137,12 @@ def deliver(seed: int, sizes: dict[int, int], partitions: int, outcomes: list[st
 
 @examples(400)
 @given(
-    seed=st.integers(0, 2**32), partitions=st.integers(1, 4), outcomes=st.lists(st.sampled_from(OUTCOMES), max_size=8),
-    sizes=st.dictionaries(st.integers(1, 30), st.integers(1, 9), max_size=8), large=st.sampled_from([0.0, 0.1, 1.0]),
-)  # fmt: skip
+    seed=st.integers(0, 2**32),
+    partitions=st.integers(1, 4),
+    outcomes=st.lists(st.sampled_from(OUTCOMES), max_size=8),
+    sizes=st.dictionaries(st.integers(1, 30), st.integers(1, 9), max_size=8),
+    large=st.sampled_from([0.0, 0.1, 1.0]),
+)
 def test_every_id_once_whatever_becomes_of_transactions(
     seed: int, partitions: int, outcomes: list[str], sizes: dict[int, int], large: float
 ) -> None:
@@ -113,20 +158,36 @@ def test_every_id_once_whatever_becomes_of_transactions(
 @examples(200)
 @given(
     batches=st.lists(
-        st.lists(st.binary(max_size=13) | st.sampled_from([b"k1", b"k22", b"k333", b"k4444"]) | st.integers(0, 99).map(b"%05d".__mod__), max_size=40),
+        st.lists(
+            st.binary(max_size=13)
+            | st.sampled_from([b"k1", b"k22", b"k333", b"k4444"])
+            | st.integers(0, 99).map(b"%05d".__mod__),
+            max_size=40,
+        ),
         max_size=4,
     ),
     partitions=st.integers(1, 50),
-)  # fmt: skip
+)
 def test_partitions_of_many_are_those_of_each(batches: list[list[bytes]], partitions: int) -> None:
     partitioner = Partitioner(partitions)
     for keys in batches:
         found = partitioner.partitions_of(keys, [Slice(1, 0, len(keys))])
-        assert found == [partition_of(key, RecordId(1, i), partitions) for i, key in enumerate(keys)]
+        assert found == [
+            partition_of(key, RecordId(1, i), partitions) for i, key in enumerate(keys)
+        ]
 
 
-@given(bucket=st.integers(0, 2**40), start=st.integers(0, 2**30), count=st.integers(0, 9), partitions=st.integers(1, 50))
-def test_records_without_key_go_where_their_ids_say(bucket: int, start: int, count: int, partitions: int) -> None:
+@given(
+    bucket=st.integers(0, 2**40),
+    start=st.integers(0, 2**30),
+    count=st.integers(0, 9),
+    partitions=st.integers(1, 50),
+)
+def test_records_without_key_go_where_their_ids_say(
+    bucket: int, start: int, count: int, partitions: int
+) -> None:
     slices = [Slice(bucket, start, start + count), Slice(bucket + 2, 0, 1)]
     ids = [RecordId(s.bucket, i) for s in slices for i in range(s.start, s.stop)]
-    assert Partitioner(partitions).partitions_of([None] * len(ids), slices) == [partition_of(None, i, partitions) for i in ids]
+    assert Partitioner(partitions).partitions_of([None] * len(ids), slices) == [
+        partition_of(None, i, partitions) for i in ids
+    ]

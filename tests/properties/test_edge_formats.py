@@ -1,4 +1,6 @@
-"""Properties of the edge formats: bulk and single record agree on every input, hostile ones included, and so does a plain second reading."""
+"""Properties of the edge formats: bulk and single record agree on every input, hostile ones
+included, and so does a plain second reading.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ EXAMPLES = examples(300)
 
 
 def schema(kinds: list[tuple[str, bool]]) -> RecordSchema:
-    fields = [{"name": f"c{n}", "type": ["null", kind] if nullable else kind} for n, (kind, nullable) in enumerate(kinds)]
+    fields = [
+        {"name": f"c{n}", "type": ["null", kind] if nullable else kind}
+        for n, (kind, nullable) in enumerate(kinds)
+    ]
     return from_avro({"type": "record", "name": "r", "fields": fields}, "r")
 
 
@@ -44,9 +49,16 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 def rows_of_a_schema(draw: st.DrawFn) -> tuple[RecordSchema, list[dict[str, Any]]]:
     kinds = draw(st.lists(st.tuples(st.sampled_from(KINDS), st.booleans()), min_size=1, max_size=5))
     record = schema(kinds)
-    row = st.fixed_dictionaries({f.name: (st.none() | VALUES[f.kind]) if f.nullable else VALUES[f.kind] for f in record.fields})
+    row = st.fixed_dictionaries(
+        {
+            f.name: (st.none() | VALUES[f.kind]) if f.nullable else VALUES[f.kind]
+            for f in record.fields
+        }
+    )
     names = [field.name for field in record.fields]
-    return record, [{name: made[name] for name in names} for made in draw(st.lists(row, max_size=6))]
+    return record, [
+        {name: made[name] for name in names} for made in draw(st.lists(row, max_size=6))
+    ]
 
 
 @st.composite
@@ -55,7 +67,11 @@ def mutated(draw: st.DrawFn, value: bytes) -> bytes:
     for _ in range(draw(st.integers(0, 2))):
         at = draw(st.integers(0, len(value)))
         width = draw(st.integers(0, 3))
-        value = value[:at] + draw(st.binary(max_size=3) | st.just(value[at : at + width] * 2)) + value[at + width :]
+        value = (
+            value[:at]
+            + draw(st.binary(max_size=3) | st.just(value[at : at + width] * 2))
+            + value[at + width :]
+        )
     return value
 
 
@@ -72,27 +88,59 @@ def told_one_by_one(decoder: Decoder, values: list[bytes]) -> tuple[list[Any], l
     return rows, rejected
 
 
-# -- JSON -----------------------------------------------------------------------------------------------------------------------------
+# -- JSON
+# --------------------------------------------------------------------------------------------------
 
 JSON_RECORD = from_avro(
-    {"type": "record", "name": "r", "fields": [
-        {"name": "i", "type": "int"}, {"name": "l", "type": ["null", "long"], "default": None}, {"name": "f", "type": "float", "default": 1},
-        {"name": "d", "type": ["null", "double"]}, {"name": "b", "type": "boolean"}, {"name": "s", "type": "string"},
-    ]}, "r",
-)  # fmt: skip
+    {
+        "type": "record",
+        "name": "r",
+        "fields": [
+            {"name": "i", "type": "int"},
+            {"name": "l", "type": ["null", "long"], "default": None},
+            {"name": "f", "type": "float", "default": 1},
+            {"name": "d", "type": ["null", "double"]},
+            {"name": "b", "type": "boolean"},
+            {"name": "s", "type": "string"},
+        ],
+    },
+    "r",
+)
 CORPUS = [
-    b'{"i":1,"d":2,"b":true,"s":"x"}', b'{"i":1,"l":null,"f":2.5,"d":null,"b":false,"s":"\\u00e9"}', b'{"i":1,"d":2,"b":true,"s":"x"',
-    b'"t":3}', b',{"i":1,"d":2,"b":true,"s":"x"}', b'{"i":1,"d":2,"b":true,"s":"x"},{"i":1,"d":2,"b":true,"s":"x"}', b"[]", b"{}", b"null", b" ",
-    b'{"i":1,"d":2,"b":true,"s":"x"}\n{"i":1,"d":2,"b":true,"s":"x"}', b'{"i":1.0,"d":2,"b":true,"s":"x"}', b'{"i":true,"d":2,"b":true,"s":"x"}',
-    b'{"i":1,"i":2,"d":2,"b":true,"s":"x"}', b'{"i":"1","i":2,"d":2,"b":true,"s":"x"}', b'{"i":1,"d":NaN,"b":true,"s":"x"}',
-    b'{"i":1,"d":1e999,"b":true,"s":"x"}', b'{"i":2147483648,"d":1,"b":true,"s":"x"}', b'{"i":1,"f":3.5e38,"d":1,"b":true,"s":"x"}',
-    b'{"i":1,"d":2,"b":true,"s":"\\ud800"}', b'{"i":1,"d":2,"b":true,"s":"\xff"}', b'{"i":1,"d":2,"b":true,"s":"a\nb"}', b'\xef\xbb\xbf{"i":1}',
-    b'\n {"i":1,\n"d":2,\n"b":true,"s":"x"}\n ', b'{"i":1,"d":2,"b":true,"s":"x","x":1}', b'{"i":1,"d":2,"b":true}', b'{"i":-0,"d":-0,"b":true,"s":""}',
-]  # fmt: skip
+    b'{"i":1,"d":2,"b":true,"s":"x"}',
+    b'{"i":1,"l":null,"f":2.5,"d":null,"b":false,"s":"\\u00e9"}',
+    b'{"i":1,"d":2,"b":true,"s":"x"',
+    b'"t":3}',
+    b',{"i":1,"d":2,"b":true,"s":"x"}',
+    b'{"i":1,"d":2,"b":true,"s":"x"},{"i":1,"d":2,"b":true,"s":"x"}',
+    b"[]",
+    b"{}",
+    b"null",
+    b" ",
+    b'{"i":1,"d":2,"b":true,"s":"x"}\n{"i":1,"d":2,"b":true,"s":"x"}',
+    b'{"i":1.0,"d":2,"b":true,"s":"x"}',
+    b'{"i":true,"d":2,"b":true,"s":"x"}',
+    b'{"i":1,"i":2,"d":2,"b":true,"s":"x"}',
+    b'{"i":"1","i":2,"d":2,"b":true,"s":"x"}',
+    b'{"i":1,"d":NaN,"b":true,"s":"x"}',
+    b'{"i":1,"d":1e999,"b":true,"s":"x"}',
+    b'{"i":2147483648,"d":1,"b":true,"s":"x"}',
+    b'{"i":1,"f":3.5e38,"d":1,"b":true,"s":"x"}',
+    b'{"i":1,"d":2,"b":true,"s":"\\ud800"}',
+    b'{"i":1,"d":2,"b":true,"s":"\xff"}',
+    b'{"i":1,"d":2,"b":true,"s":"a\nb"}',
+    b'\xef\xbb\xbf{"i":1}',
+    b'\n {"i":1,\n"d":2,\n"b":true,"s":"x"}\n ',
+    b'{"i":1,"d":2,"b":true,"s":"x","x":1}',
+    b'{"i":1,"d":2,"b":true}',
+    b'{"i":-0,"d":-0,"b":true,"s":""}',
+]
 
 
 def plainly(value: bytes) -> dict[str, Any] | None:
-    """What JSON_RECORD makes of ``value``, by the standard library and the rules as they are written down; None: nothing."""
+    """What JSON_RECORD makes of ``value``, by the standard library and the rules as they are
+    written down; None: nothing.
+    """
     types = {field.name: field for field in JSON_RECORD.fields}
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -123,7 +171,9 @@ def fits(field: Field | None, item: Any) -> bool:
         bits = 31 if field.kind == "int" else 63
         return type(item) is int and -(2**bits) <= item < 2**bits
     if field.kind in ("float", "double"):
-        return type(item) in (int, float) and abs(item) <= (FLOAT_MAX if field.kind == "float" else 1.7976931348623157e308)
+        return type(item) in (int, float) and abs(item) <= (
+            FLOAT_MAX if field.kind == "float" else 1.7976931348623157e308
+        )
     return type(item) is {"boolean": bool, "string": str}[field.kind]
 
 
@@ -136,10 +186,17 @@ def plain_number(field: Field, item: Any) -> Any:
     return float(np.float32(number)) if field.kind == "float" else number
 
 
-json_values = st.sampled_from(CORPUS) | st.sampled_from(CORPUS).flatmap(mutated) | st.binary(max_size=12)
+json_values = (
+    st.sampled_from(CORPUS) | st.sampled_from(CORPUS).flatmap(mutated) | st.binary(max_size=12)
+)
 json_objects = st.dictionaries(
     st.sampled_from(["i", "l", "f", "d", "b", "s", "x"]),
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.lists(st.integers(), max_size=2),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
+    | st.lists(st.integers(), max_size=2),
 ).map(lambda value: json.dumps(value).encode())
 
 
@@ -154,16 +211,21 @@ def test_json_in_bulk_is_json_one_by_one_is_json_read_plainly(values: list[bytes
     rows, rejected = told_one_by_one(decoder, values)
     assert same(found.table.to_pylist(), rows)
     assert [(index, error.reason) for index, error in found.rejected] == rejected
-    assert sorted([*(found.rows if found.rows is not None else range(len(values))), *(index for index, _ in rejected)]) == list(
-        range(len(values))
-    )
+    assert sorted(
+        [
+            *(found.rows if found.rows is not None else range(len(values))),
+            *(index for index, _ in rejected),
+        ]
+    ) == list(range(len(values)))
     assert same(rows, [row for row in map(plainly, values) if row is not None])
 
 
 @EXAMPLES
 @given(st.text(max_size=12).map(str.encode) | st.binary(max_size=9).map(base64.b64encode))
 def test_bytes_in_json_are_base64(text: bytes) -> None:
-    found = Decoder(schema([("bytes", False)]), "json").decode([b'{"c0":' + json.dumps(text.decode()).encode() + b"}"])
+    found = Decoder(schema([("bytes", False)]), "json").decode(
+        [b'{"c0":' + json.dumps(text.decode()).encode() + b"}"]
+    )
     try:
         expected = [base64.b64decode(text, validate=True)]
     except (binascii.Error, ValueError):
@@ -171,7 +233,8 @@ def test_bytes_in_json_are_base64(text: bytes) -> None:
     assert found.table.column(0).to_pylist() == expected or not text.isascii()
 
 
-# -- Avro -----------------------------------------------------------------------------------------------------------------------------
+# -- Avro
+# --------------------------------------------------------------------------------------------------
 
 
 def avro_values(record: RecordSchema, rows: list[dict[str, Any]]) -> list[bytes]:
@@ -185,10 +248,14 @@ def avro_values(record: RecordSchema, rows: list[dict[str, Any]]) -> list[bytes]
 
 @EXAMPLES
 @given(rows_of_a_schema(), st.data())
-def test_avro_in_bulk_is_avro_one_by_one(made: tuple[RecordSchema, list[dict[str, Any]]], data: st.DataObject) -> None:
+def test_avro_in_bulk_is_avro_one_by_one(
+    made: tuple[RecordSchema, list[dict[str, Any]]], data: st.DataObject
+) -> None:
     record, rows = made
     values = [data.draw(mutated(value)) for value in avro_values(record, rows)]
-    values += data.draw(st.lists(st.binary(max_size=12).map(lambda body: b"\0\0\0\0\1" + body), max_size=3))
+    values += data.draw(
+        st.lists(st.binary(max_size=12).map(lambda body: b"\0\0\0\0\1" + body), max_size=3)
+    )
     decoder = AvroDecoder(record)
     table, rejected = decoder.decode(values)
     table.validate(full=True)
@@ -211,12 +278,15 @@ def test_avro_says_what_was_written(made: tuple[RecordSchema, list[dict[str, Any
     assert same(table.to_pylist(), rows)
 
 
-# -- both -----------------------------------------------------------------------------------------------------------------------------
+# -- both
+# --------------------------------------------------------------------------------------------------
 
 
 @EXAMPLES
 @given(rows_of_a_schema(), st.sampled_from(["json", "avro"]))
-def test_what_is_encoded_decodes_to_the_same(made: tuple[RecordSchema, list[dict[str, Any]]], kind: Format) -> None:
+def test_what_is_encoded_decodes_to_the_same(
+    made: tuple[RecordSchema, list[dict[str, Any]]], kind: Format
+) -> None:
     record, rows = made
     table = pa.Table.from_pylist(rows, schema=record.arrow_schema())
     keys, values = Encoder(table.schema, kind, ["c0"]).encode(table)

@@ -1,4 +1,6 @@
-"""Agents with each other under virtual time: lost messages, crashes, changing loads, and participants that cheat."""
+"""Agents with each other under virtual time: lost messages, crashes, changing loads, and
+participants that cheat.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def test_at_a_fixed_price_it_stays_in_the_chain() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_lost_late_and_repeated_messages_crashes_and_failed_moves_lose_no_task_and_run_none_twice(seed: int) -> None:
+def test_lost_late_and_repeated_messages_crashes_and_failed_moves_lose_no_task_and_run_none_twice(
+    seed: int,
+) -> None:
     chance = random.Random(seed)
     faults = Faults(
         lost=0.3,
@@ -45,7 +49,10 @@ def test_lost_late_and_repeated_messages_crashes_and_failed_moves_lose_no_task_a
         until_ms=6 * MINUTE,
         down_ms=chance.choice([500, 20_000]),
     )
-    loads = [[50 + 10 * chance.randrange(11) for _ in range(chance.choice([0, 2, 5, 12]))] for _ in range(6)]
+    loads = [
+        [50 + 10 * chance.randrange(11) for _ in range(chance.choice([0, 2, 5, 12]))]
+        for _ in range(6)
+    ]
     made = exchange(loads, random_graph(6, 2, chance), seed=seed, faults=faults, min_hold_ms=5_000)
     made.run(10 * MINUTE)
     assert list(runners(made)) == []
@@ -60,7 +67,11 @@ def test_the_faults_are_met() -> None:
     made.run(5 * MINUTE)
     assert made.starts
     assert sum(agent.counters.silences for agent in made.agents.values())
-    assert any(movement.state is MovementState.VOID for ledger in made.ledgers.values() for movement in ledger.movements)
+    assert any(
+        movement.state is MovementState.VOID
+        for ledger in made.ledgers.values()
+        for movement in ledger.movements
+    )
 
 
 def test_with_everything_working_trading_ends_and_cost_falls() -> None:
@@ -98,7 +109,10 @@ def test_under_noise_the_minimum_hold_bounds_the_movements_of_each_task(min_hold
         return lambda now: size * drawn[(now // 5_000 + shift) % len(drawn)] // 100
 
     made = exchange(
-        [[100] * 8, [100] * 6, [100] * 6, [100] * 5], random_graph(4, 3, random.Random(1)), units=units, min_hold_ms=min_hold_ms
+        [[100] * 8, [100] * 6, [100] * 6, [100] * 5],
+        random_graph(4, 3, random.Random(1)),
+        units=units,
+        min_hold_ms=min_hold_ms,
     )
     made.run(10 * MINUTE)
     assert max(Counter(task for _, task in made.starts).values()) > 2, "there is something to bound"

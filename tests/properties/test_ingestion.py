@@ -1,4 +1,6 @@
-"""Properties of ``protocol.edge.ingestion``: any chunking, any crash, any silence (invariants IN1-IN7, rule 17)."""
+"""Properties of ``protocol.edge.ingestion``: any chunking, any crash, any silence (invariants
+IN1-IN7, rule 17).
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,14 @@ class Log:
     dead: list[Row] = field(default_factory=list)
     named: list[Row] = field(default_factory=list)
 
-    def append(self, rows: list[tuple[int, Row]], positions: tuple[InputPosition, ...], closed: int) -> None:
+    def append(
+        self, rows: list[tuple[int, Row]], positions: tuple[InputPosition, ...], closed: int
+    ) -> None:
         assert closed >= self.closed, "the boundary went back"
         for bucket, row in rows:
-            assert bucket > self.closed, f"row {row} is in closed bucket {bucket}: readers ignore it"
+            assert bucket > self.closed, (
+                f"row {row} is in closed bucket {bucket}: readers ignore it"
+            )
             self.buckets.setdefault(bucket, set()).add(row)
             self.named.append(row)
         self.positions, self.closed = positions, closed
@@ -56,7 +62,9 @@ class Shell:
 
     def restart(self) -> None:
         at = {("t", i): 0 for i in range(len(self.data))}
-        self.machine = SourceMachine(self.rules, at, self.log.positions, self.log.closed, self.now_ms)
+        self.machine = SourceMachine(
+            self.rules, at, self.log.positions, self.log.closed, self.now_ms
+        )
 
     def round(self, counts: list[int], *, crash: str = "") -> None:
         limits, facts, rows = self.machine.limits(self.wall_ms), [], []
@@ -96,8 +104,12 @@ class Shell:
 
 @st.composite
 def partition(draw: st.DrawFn, out_of_orderness: int = OUT_OF_ORDERNESS) -> list[int]:
-    """Event times of one partition, none older than the newest before it minus ``out_of_orderness``."""
-    steps = draw(st.lists(st.tuples(st.integers(0, 25), st.integers(0, out_of_orderness)), max_size=12))
+    """Event times of one partition, none older than the newest before it minus
+    ``out_of_orderness``.
+    """
+    steps = draw(
+        st.lists(st.tuples(st.integers(0, 25), st.integers(0, out_of_orderness)), max_size=12)
+    )
     newest = clock = draw(st.integers(out_of_orderness + 1, 200))
     event_times: list[int] = []
     for step, back in steps:
@@ -109,12 +121,24 @@ def partition(draw: st.DrawFn, out_of_orderness: int = OUT_OF_ORDERNESS) -> list
 
 sources = st.lists(partition(), min_size=1, max_size=3)
 schedules = st.lists(
-    st.tuples(st.lists(st.integers(0, 5), min_size=3, max_size=3), st.sampled_from(["", "", "before", "after"])), max_size=30
+    st.tuples(
+        st.lists(st.integers(0, 5), min_size=3, max_size=3),
+        st.sampled_from(["", "", "before", "after"]),
+    ),
+    max_size=30,
 )
-patient = SourceRules(bucket_ms=WIDTH, out_of_orderness_ms=OUT_OF_ORDERNESS, partition_idle_ms=None, bounded=True, max_ahead_ms=None)
+patient = SourceRules(
+    bucket_ms=WIDTH,
+    out_of_orderness_ms=OUT_OF_ORDERNESS,
+    partition_idle_ms=None,
+    bounded=True,
+    max_ahead_ms=None,
+)
 
 
-def run(data: list[list[int]], schedule: list[tuple[list[int], str]], rules: SourceRules = patient) -> Log:
+def run(
+    data: list[list[int]], schedule: list[tuple[list[int], str]], rules: SourceRules = patient
+) -> Log:
     shell = Shell(rules, data, Log())
     for counts, crash in schedule:
         shell.now_ms += 1
@@ -127,7 +151,9 @@ def run(data: list[list[int]], schedule: list[tuple[list[int], str]], rules: Sou
 
 @examples(100)
 @given(sources, schedules)
-def test_any_chunking_and_any_crash_give_the_same_buckets(data: list[list[int]], schedule: list[tuple[list[int], str]]) -> None:
+def test_any_chunking_and_any_crash_give_the_same_buckets(
+    data: list[list[int]], schedule: list[tuple[list[int], str]]
+) -> None:
     log = run(data, schedule)
     expected: dict[int, set[Row]] = {}
     for i, event_times in enumerate(data):
@@ -141,9 +167,13 @@ def test_any_chunking_and_any_crash_give_the_same_buckets(data: list[list[int]],
 
 @examples(100)
 @given(st.lists(st.lists(st.integers(1, 300), max_size=10), min_size=1, max_size=3), schedules)
-def test_wild_out_of_orderness_neither_loses_nor_repeats(data: list[list[int]], schedule: list[tuple[list[int], str]]) -> None:
+def test_wild_out_of_orderness_neither_loses_nor_repeats(
+    data: list[list[int]], schedule: list[tuple[list[int], str]]
+) -> None:
     log = run(data, schedule)
-    everything = {(i, offset) for i, event_times in enumerate(data) for offset in range(len(event_times))}
+    everything = {
+        (i, offset) for i, event_times in enumerate(data) for offset in range(len(event_times))
+    }
     assert len(log.named) == len(set(log.named)), "a record is named twice"
     assert set(log.named) | set(log.dead) == everything, "a record is lost"
     assert not set(log.named) & set(log.dead), "a record is both late and in the stream"
@@ -151,8 +181,15 @@ def test_wild_out_of_orderness_neither_loses_nor_repeats(data: list[list[int]], 
 
 @examples(100)
 @given(sources, schedules)
-def test_the_boundary_never_passes_a_partition_that_is_not_idle(data: list[list[int]], schedule: list[tuple[list[int], str]]) -> None:
-    rules = SourceRules(bucket_ms=WIDTH, out_of_orderness_ms=OUT_OF_ORDERNESS, partition_idle_ms=None, max_ahead_ms=None)
+def test_the_boundary_never_passes_a_partition_that_is_not_idle(
+    data: list[list[int]], schedule: list[tuple[list[int], str]]
+) -> None:
+    rules = SourceRules(
+        bucket_ms=WIDTH,
+        out_of_orderness_ms=OUT_OF_ORDERNESS,
+        partition_idle_ms=None,
+        max_ahead_ms=None,
+    )
     shell = Shell(rules, data, Log())
     for counts, crash in schedule:
         shell.now_ms += 1
@@ -167,8 +204,12 @@ def test_the_boundary_never_passes_a_partition_that_is_not_idle(data: list[list[
 
 @examples(100)
 @given(st.lists(partition(), min_size=2, max_size=3), st.permutations([0, 1, 2]))
-def test_a_drained_backlog_with_skewed_partitions_equals_the_live_result(data: list[list[int]], order: list[int]) -> None:
-    live = sorted((event_time, i) for i, event_times in enumerate(data) for event_time in event_times)
+def test_a_drained_backlog_with_skewed_partitions_equals_the_live_result(
+    data: list[list[int]], order: list[int]
+) -> None:
+    live = sorted(
+        (event_time, i) for i, event_times in enumerate(data) for event_time in event_times
+    )
     one_by_one = [([int(j == i) for j in range(3)], "") for _, i in live]
     whole = [([1000 if j == i else 0 for j in range(3)], "") for i in order]
     a, b = run(data, one_by_one), run(data, whole)
@@ -180,29 +221,45 @@ def test_a_drained_backlog_with_skewed_partitions_equals_the_live_result(data: l
 def test_a_record_of_the_year_2100_closes_nothing(
     data: list[list[int]], schedule: list[tuple[list[int], str]], where: int, offset: int
 ) -> None:
-    rules = SourceRules(bucket_ms=WIDTH, out_of_orderness_ms=OUT_OF_ORDERNESS, partition_idle_ms=None, bounded=True, max_ahead_ms=60_000)
+    rules = SourceRules(
+        bucket_ms=WIDTH,
+        out_of_orderness_ms=OUT_OF_ORDERNESS,
+        partition_idle_ms=None,
+        bounded=True,
+        max_ahead_ms=60_000,
+    )
     i = where % len(data)
     far = [list(event_times) for event_times in data]
     far[i].insert(offset, 4_102_444_800_000)
     row = (i, far[i].index(4_102_444_800_000))
     log = run(far, schedule, rules)
     assert row in log.dead
-    assert log.closed == max((bucket_of(s, WIDTH) for event_times in data for s in event_times), default=0)
+    assert log.closed == max(
+        (bucket_of(s, WIDTH) for event_times in data for s in event_times), default=0
+    )
     assert len(log.named) == sum(len(event_times) for event_times in data)
 
 
 @examples(100)
 @given(st.lists(st.lists(st.integers(1, 9), max_size=30), min_size=2, max_size=3), st.data())
-def test_much_that_is_open_delays_but_neither_loses_nor_stops(steps: list[list[int]], choices: st.DataObject) -> None:
-    """IN8: partitions that end together are read to their end in any order, with little open; each record is in a bucket of its own."""
+def test_much_that_is_open_delays_but_neither_loses_nor_stops(
+    steps: list[list[int]], choices: st.DataObject
+) -> None:
+    """IN8: partitions that end together are read to their end in any order, with little open;
+    each record is in a bucket of its own.
+    """
     hold, at_once = 8, 3
     end = WIDTH * (1 + max(sum(each) for each in steps))
     data = [[*(WIDTH * event_time for event_time in accumulate(each)), end] for each in steps]
-    shell = Shell(SourceRules(bucket_ms=WIDTH, partition_idle_ms=None, max_ahead_ms=None), data, Log())
+    shell = Shell(
+        SourceRules(bucket_ms=WIDTH, partition_idle_ms=None, max_ahead_ms=None), data, Log()
+    )
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ingestion, "PENDING_PARTS_HOLD", hold)
         while not shell.drained():
-            still_open = sum(len(rows) for bucket, rows in shell.log.buckets.items() if bucket > shell.log.closed)
+            still_open = sum(
+                len(rows) for bucket, rows in shell.log.buckets.items() if bucket > shell.log.closed
+            )
             assert still_open <= hold + at_once * (len(data) + 1)
             readable = shell.machine.to_read(still_open)
             ready = sorted(i for _, i in readable if shell.machine.offsets()["t", i] < len(data[i]))
@@ -211,11 +268,17 @@ def test_much_that_is_open_delays_but_neither_loses_nor_stops(steps: list[list[i
             shell.now_ms += 1
             shell.round([at_once if j == i else 0 for j in range(len(data))])
     assert shell.log.dead == []
-    assert sorted(shell.log.named) == [(i, offset) for i, rows in enumerate(data) for offset in range(len(rows))]
+    assert sorted(shell.log.named) == [
+        (i, offset) for i, rows in enumerate(data) for offset in range(len(rows))
+    ]
 
 
 events = st.lists(
-    st.tuples(st.sampled_from(["speak", "look", "look", "blind", "pass"]), st.integers(0, 2), st.integers(0, 3_000)),
+    st.tuples(
+        st.sampled_from(["speak", "look", "look", "blind", "pass"]),
+        st.integers(0, 2),
+        st.integers(0, 3_000),
+    ),
     min_size=5,
     max_size=80,
 )
@@ -223,8 +286,12 @@ events = st.lists(
 
 @examples(400)
 @given(events, st.integers(2_000, 6_000))
-def test_a_partition_is_left_out_only_after_observed_silence_while_others_speak(history: list[tuple[str, int, int]], idle_ms: int) -> None:
-    """An independent reading of IN3 from the history: who passed the low mark of a partition had the right to."""
+def test_a_partition_is_left_out_only_after_observed_silence_while_others_speak(
+    history: list[tuple[str, int, int]], idle_ms: int
+) -> None:
+    """An independent reading of IN3 from the history: who passed the low mark of a partition
+    had the right to.
+    """
     rules = SourceRules(bucket_ms=WIDTH, out_of_orderness_ms=0, partition_idle_ms=idle_ms)
     machine = SourceMachine(rules, {("t", i): 0 for i in range(3)}, (), 0, 0)
     now, marks = 0, [0, 0, 0]
@@ -250,7 +317,9 @@ def test_a_partition_is_left_out_only_after_observed_silence_while_others_speak(
         before = closed
 
 
-def _may_be_left_out(p: int, now: int, idle_ms: int, spoke: list[list[int]], looks: list[int]) -> None:
+def _may_be_left_out(
+    p: int, now: int, idle_ms: int, spoke: list[list[int]], looks: list[int]
+) -> None:
     assert looks, "left out without a look"
     assert now - looks[-1] <= LOOK_FRESH_MS, "left out on an old look"
     begin = looks[-1]
@@ -259,7 +328,9 @@ def _may_be_left_out(p: int, now: int, idle_ms: int, spoke: list[list[int]], loo
             break
         begin = earlier
     assert looks[-1] - begin >= idle_ms, "left out before it was observed to be silent for so long"
-    assert max(max(s) for s in spoke) - spoke[p][-1] >= idle_ms, "left out although nobody else spoke meanwhile"
+    assert max(max(s) for s in spoke) - spoke[p][-1] >= idle_ms, (
+        "left out although nobody else spoke meanwhile"
+    )
 
 
 @examples(100)
@@ -277,9 +348,15 @@ def test_a_silent_source_closes_nothing(waits: list[int], partitions: int) -> No
 
 
 @examples(100)
-@given(st.lists(st.tuples(st.sampled_from(["silence", "pause"]), st.integers(1, 5_000)), max_size=12))
-def test_a_source_that_may_be_silent_goes_on_by_observed_time_only(spans: list[tuple[str, int]]) -> None:
-    rules = SourceRules(bucket_ms=WIDTH, out_of_orderness_ms=5, partition_idle_ms=None, source_idle_ms=1_000)
+@given(
+    st.lists(st.tuples(st.sampled_from(["silence", "pause"]), st.integers(1, 5_000)), max_size=12)
+)
+def test_a_source_that_may_be_silent_goes_on_by_observed_time_only(
+    spans: list[tuple[str, int]],
+) -> None:
+    rules = SourceRules(
+        bucket_ms=WIDTH, out_of_orderness_ms=5, partition_idle_ms=None, source_idle_ms=1_000
+    )
     shell = Shell(rules, [[500], [900]], Log())
     shell.round([1, 1])
     watched = 0
@@ -291,4 +368,6 @@ def test_a_source_that_may_be_silent_goes_on_by_observed_time_only(spans: list[t
             shell.silence(duration)
             watched += shell.now_ms - begun + LOOK_GAP_MS
         low = 500 - 5 + max(0, watched - 1_000)
-        assert shell.machine.closed <= max(closed_by(low, WIDTH), closed_by(495, WIDTH)), "the boundary ran ahead of observed time"
+        assert shell.machine.closed <= max(closed_by(low, WIDTH), closed_by(495, WIDTH)), (
+            "the boundary ran ahead of observed time"
+        )

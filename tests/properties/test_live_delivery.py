@@ -1,7 +1,9 @@
-"""The live topic under any sequence of stable, tentative and branch events, crashes and unknown outcomes, seen by a strict reader.
+"""The live topic under any sequence of stable, tentative and branch events, crashes and unknown
+outcomes, seen by a strict reader.
 
-``Strict`` holds the topic to the rules (the checks of a client that trusts nothing); ``LiveView``, which gets the partitions at different
-times, must show what the topic said at the end of a transaction.
+``Strict`` holds the topic to the rules (the checks of a client that trusts nothing); ``LiveView``,
+which gets the partitions at different times, must show what the topic said at the end of a
+transaction.
 """
 
 from __future__ import annotations
@@ -16,13 +18,30 @@ from hypothesis import strategies as st
 
 from anabranch.codec import live_records
 from anabranch.protocol.edge import live_delivery as module
-from anabranch.protocol.edge.live_delivery import Available, Kind, LiveDelivery, LiveProgress, LiveRun
+from anabranch.protocol.edge.live_delivery import (
+    Available,
+    Kind,
+    LiveDelivery,
+    LiveProgress,
+    LiveRun,
+)
 from anabranch.protocol.edge.live_view import LiveRecord, LiveView
 from anabranch.protocol.edge.upsert_view import State, UpsertView, Version, Write
 from anabranch.protocol.identifiers import RecordId
 from harness.examples import examples
 
-EVENTS = ("stable", "stable", "tentative", "tentative", "branch", "crash", "lost", "applied", "corrects", "settles")
+EVENTS = (
+    "stable",
+    "stable",
+    "tentative",
+    "tentative",
+    "branch",
+    "crash",
+    "lost",
+    "applied",
+    "corrects",
+    "settles",
+)
 WIDTH_MS = 100
 
 
@@ -53,7 +72,14 @@ class Log:
         stable = [(b, n) for b, n in sorted(self.sizes.items()) if now.stable < b <= self.upto]
         filled = [(b, n) for b in sorted(self.tentative) if (n := self.rows(b, self.tentative[b]))]
         new = [(b, n) for b, n in filled if b > max(floor, now.shown)]
-        return Available(self.upto, stable, last, new, [(b, n) for b, n in reversed(filled) if floor < b <= now.shown], self.settled)
+        return Available(
+            self.upto,
+            stable,
+            last,
+            new,
+            [(b, n) for b, n in reversed(filled) if floor < b <= now.shown],
+            self.settled,
+        )
 
 
 def key_of(ident: RecordId) -> bytes:
@@ -66,7 +92,13 @@ class Strict:
     def __init__(self) -> None:
         self.stable: dict[RecordId, bytes | None] = {}
         self.tentative: dict[RecordId, bytes | None] = {}
-        self.upto, self.last, self.failure, self.undone, self.ended_failure = 0, RecordId(0, 0), False, False, False
+        self.upto, self.last, self.failure, self.undone, self.ended_failure = (
+            0,
+            RecordId(0, 0),
+            False,
+            False,
+            False,
+        )
 
     def take(self, record: LiveRecord) -> None:
         kind, ident = record.kind, record.id
@@ -87,7 +119,9 @@ class Strict:
         elif kind is Kind.UNDO:
             assert self.failure, "undo without failure"
             assert not self.undone, "one undo per failure"
-            assert ident == (self.last if self.last.bucket else None), "it names the last stable record"
+            assert ident == (self.last if self.last.bucket else None), (
+                "it names the last stable record"
+            )
             self.undone = True
             self.tentative.clear()
         elif kind is Kind.REC_DONE:
@@ -105,7 +139,9 @@ class Strict:
             self.upto, self.ended_failure = record.stable, False
 
     def _void(self, upto: int) -> None:
-        self.tentative = {ident: value for ident, value in self.tentative.items() if ident.bucket > upto}
+        self.tentative = {
+            ident: value for ident, value in self.tentative.items() if ident.bucket > upto
+        }
 
     def shown_buckets(self) -> set[int]:
         return {ident.bucket for ident in [*self.stable, *self.tentative]}
@@ -127,9 +163,14 @@ class Topic:
 
         if run.undo:
             yield from control(Kind.UNDO, run.before)
-        for key, version in [*self.versions(run.stable, stable=True), *self.versions((*run.again, *run.tentative), stable=False)]:
+        for key, version in [
+            *self.versions(run.stable, stable=True),
+            *self.versions((*run.again, *run.tentative), stable=False),
+        ]:
             kind = Kind.INSERTION if version.branch is None else Kind.TENTATIVE
-            record = LiveRecord(kind, version.id, version.branch, (), version.event_time_ms, key, version.value)
+            record = LiveRecord(
+                kind, version.id, version.branch, (), version.event_time_ms, key, version.value
+            )
             yield key[-1] % self.partitions, record
         if run.rec_done:
             yield from control(Kind.REC_DONE, run.after)
@@ -139,15 +180,25 @@ class Topic:
         found = []
         for bucket in buckets:
             branch = 0 if stable else self.log.tentative[bucket]
-            for position in range(self.log.sizes[bucket] if stable else self.log.rows(bucket, branch)):
+            for position in range(
+                self.log.sizes[bucket] if stable else self.log.rows(bucket, branch)
+            ):
                 ident, text = RecordId(bucket, position), f"{bucket}.{position}/{branch}".encode()
-                found.append((key_of(ident), Version(ident, bucket * WIDTH_MS, text, None if stable else (1, branch))))
+                found.append(
+                    (
+                        key_of(ident),
+                        Version(ident, bucket * WIDTH_MS, text, None if stable else (1, branch)),
+                    )
+                )
         return found
 
     def writes(self, run: LiveRun) -> list[Write]:
         tentative = self.versions((*run.again, *run.tentative), stable=False)
         return self.view.transaction(
-            undo=run.undo, insertions=self.versions(run.stable, stable=True), stable_upto=run.after.stable, tentative=tentative
+            undo=run.undo,
+            insertions=self.versions(run.stable, stable=True),
+            stable_upto=run.after.stable,
+            tentative=tentative,
         )
 
     def apply(self, run: LiveRun) -> None:
@@ -218,7 +269,9 @@ def small_transactions() -> Iterator[None]:
 
 @examples(500)
 @given(seed=st.integers(0, 2**32), sizes=SIZES, events=SEQUENCES, partitions=st.integers(1, 3))
-def test_what_a_strict_reader_sees(seed: int, sizes: dict[int, int], events: list[str], partitions: int) -> None:
+def test_what_a_strict_reader_sees(
+    seed: int, sizes: dict[int, int], events: list[str], partitions: int
+) -> None:
     topic = deliver(seed, sizes, events, partitions)
     reader = Strict()
     for transaction in topic.transactions:
@@ -241,7 +294,9 @@ def test_what_a_strict_reader_sees(seed: int, sizes: dict[int, int], events: lis
 
 @examples(300)
 @given(seed=st.integers(0, 2**32), sizes=SIZES, events=SEQUENCES, partitions=st.integers(1, 3))
-def test_a_view_shows_only_ends_of_transactions(seed: int, sizes: dict[int, int], events: list[str], partitions: int) -> None:
+def test_a_view_shows_only_ends_of_transactions(
+    seed: int, sizes: dict[int, int], events: list[str], partitions: int
+) -> None:
     topic = deliver(seed, sizes, events, partitions)
     whole, answers = LiveView(partitions), dict[int, object]()
     for transaction in topic.transactions:
@@ -249,28 +304,53 @@ def test_a_view_shows_only_ends_of_transactions(seed: int, sizes: dict[int, int]
             whole.take(p, record)
         answers[whole.sequence] = ({(r.id, r.branch) for r in whole.records()}, whole.in_failure)
     rng = random.Random(seed)
-    queues = [[r for transaction in topic.transactions for q, r in transaction if q == p] for p in range(partitions)]
+    queues = [
+        [r for transaction in topic.transactions for q, r in transaction if q == p]
+        for p in range(partitions)
+    ]
     view = LiveView(partitions)
     while any(queues):
         place = rng.choice([p for p in range(partitions) if queues[p]])
         if view.take(place, queues[place].pop(0)):
-            assert ({(r.id, r.branch) for r in view.records()}, view.in_failure) == answers[view.sequence]
+            assert ({(r.id, r.branch) for r in view.records()}, view.in_failure) == answers[
+                view.sequence
+            ]
     assert view.sequence == len(topic.transactions)
     assert {r.key: r.value for r in view.by_key().values()} == {
-        key_of(i): f"{i}/0".encode() for i in sorted(RecordId(b, p) for b, n in sizes.items() for p in range(n))
+        key_of(i): f"{i}/0".encode()
+        for i in sorted(RecordId(b, p) for b, n in sizes.items() for p in range(n))
     }
 
 
 @examples(300)
 @given(seed=st.integers(0, 2**32), sizes=SIZES, events=SEQUENCES, partitions=st.integers(1, 3))
-def test_what_is_read_again_changes_nothing(seed: int, sizes: dict[int, int], events: list[str], partitions: int) -> None:
-    """A consumer that stands at an earlier record after a rebalance, any one, sees what one sees that reads on."""
+def test_what_is_read_again_changes_nothing(
+    seed: int, sizes: dict[int, int], events: list[str], partitions: int
+) -> None:
+    """A consumer that stands at an earlier record after a rebalance, any one, sees what one
+    sees that reads on.
+    """
     topic = deliver(seed, sizes, events, partitions)
-    queues = [[r for transaction in topic.transactions for q, r in transaction if q == p] for p in range(partitions)]
-    rng, (once, again), at = random.Random(seed), (LiveView(partitions), LiveView(partitions)), [0] * partitions
+    queues = [
+        [r for transaction in topic.transactions for q, r in transaction if q == p]
+        for p in range(partitions)
+    ]
+    rng, (once, again), at = (
+        random.Random(seed),
+        (LiveView(partitions), LiveView(partitions)),
+        [0] * partitions,
+    )
 
     def answer(view: LiveView) -> object:
-        return list(view.records()), view.by_key(), view.sequence, view.in_failure, view.failures, view.undone, view.gaps
+        return (
+            list(view.records()),
+            view.by_key(),
+            view.sequence,
+            view.in_failure,
+            view.failures,
+            view.undone,
+            view.gaps,
+        )
 
     while any(at[p] < len(queue) for p, queue in enumerate(queues)):
         place = rng.choice([p for p, queue in enumerate(queues) if at[p] < len(queue)])
@@ -285,17 +365,23 @@ def test_what_is_read_again_changes_nothing(seed: int, sizes: dict[int, int], ev
 
 @examples(300)
 @given(seed=st.integers(0, 2**32), sizes=SIZES, events=SEQUENCES)
-def test_the_compacted_view_is_the_answer_by_key(seed: int, sizes: dict[int, int], events: list[str]) -> None:
+def test_the_compacted_view_is_the_answer_by_key(
+    seed: int, sizes: dict[int, int], events: list[str]
+) -> None:
     topic = deliver(seed, sizes, events, 1)
     view = LiveView(1)
     for transaction in topic.transactions:
         for p, record in transaction:
             view.take(p, record)
-    compacted = {key: state.visible.value for key, state in topic.upsert.items() if state.visible is not None}
+    compacted = {
+        key: state.visible.value for key, state in topic.upsert.items() if state.visible is not None
+    }
     assert compacted == {key: record.value for key, record in view.by_key().items()}
 
 
-def test_the_compacted_view_is_the_answer_by_key_after_every_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compacted_view_is_the_answer_by_key_after_every_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The same in the middle of failures: the seeds show that most of what can happen did."""
     kinds: set[Kind] = set()
     real = Topic.apply
@@ -307,7 +393,11 @@ def test_the_compacted_view_is_the_answer_by_key_after_every_transaction(monkeyp
         for transaction in self.transactions:
             for p, record in transaction:
                 view.take(p, record)
-        compacted = {key: state.visible.value for key, state in self.upsert.items() if state.visible is not None}
+        compacted = {
+            key: state.visible.value
+            for key, state in self.upsert.items()
+            if state.visible is not None
+        }
         assert compacted == {key: record.value for key, record in view.by_key().items()}
 
     monkeypatch.setattr(Topic, "apply", apply)

@@ -1,4 +1,6 @@
-"""Properties of the records of boundary logs and control topics: whole again after the way, and no bytes do any harm."""
+"""Properties of the records of boundary logs and control topics: whole again after the way,
+and no bytes do any harm.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ from anabranch.protocol.log.records import (
     ReplicaSnapshot,
     StableRange,
     TentativeRange,
-)  # fmt: skip
+)
 from harness.examples import examples
 
 EXAMPLES = examples(300)
@@ -58,9 +60,15 @@ def parts(draw: st.DrawFn, of: st.SearchStrategy[int] = buckets) -> Part:
     first = draw(counts)
     span = draw(st.integers(0, 2**31 - 1))
     return Part(
-        draw(of), draw(st.integers(0, limits.PARTITIONS_MAX - 1)), draw(names), draw(st.integers(0, span)), first, first + span, draw(counts),
+        draw(of),
+        draw(st.integers(0, limits.PARTITIONS_MAX - 1)),
+        draw(names),
+        draw(st.integers(0, span)),
+        first,
+        first + span,
+        draw(counts),
         draw(st.integers(0, 2**64 - 1)),
-    )  # fmt: skip
+    )
 
 
 def several(of: st.SearchStrategy[T]) -> st.SearchStrategy[tuple[T, ...]]:
@@ -72,11 +80,23 @@ def boundaries(draw: st.DrawFn) -> BoundaryRecord:
     kind, epoch = draw(st.sampled_from(BoundaryKind)), draw(counts)
     branch = None if kind is BoundaryKind.STABLE else (epoch, draw(counts))
     rest = st.builds(
-        BoundaryRecord, replica=names, epoch=st.just(epoch), id=ids, prev=st.none() | ids, closed=buckets, parts=several(parts()),
-        base=st.none() | buckets, kind=st.just(kind), branch=st.just(branch), missing=several(names),
-        positions=several(st.builds(InputPosition, names, st.integers(0, 2**31 - 1), counts, longs)), made_from=several(st.tuples(names, longs)),
+        BoundaryRecord,
+        replica=names,
+        epoch=st.just(epoch),
+        id=ids,
+        prev=st.none() | ids,
+        closed=buckets,
+        parts=several(parts()),
+        base=st.none() | buckets,
+        kind=st.just(kind),
+        branch=st.just(branch),
+        missing=several(names),
+        positions=several(
+            st.builds(InputPosition, names, st.integers(0, 2**31 - 1), counts, longs)
+        ),
+        made_from=several(st.tuples(names, longs)),
         written_ms=longs,
-    )  # fmt: skip
+    )
     return draw(rest)
 
 
@@ -90,18 +110,42 @@ def ranges(draw: st.DrawFn) -> StableRange:
 def tentative_ranges(draw: st.DrawFn) -> tuple[TentativeRange, ...]:
     edges = sorted(draw(st.sets(buckets, max_size=6)))
     return tuple(
-        TentativeRange(first, last, draw(numbers), draw(several(names)), draw(several(parts(st.integers(first, last)))))
+        TentativeRange(
+            first,
+            last,
+            draw(numbers),
+            draw(several(names)),
+            draw(several(parts(st.integers(first, last)))),
+        )
         for first, last in zip(edges[::2], edges[1::2], strict=False)
     )
 
 
 pending = several(st.tuples(ids, parts()))
-branches = st.builds(BranchSnapshot, number=numbers, tip=ids, closed=buckets, upto=buckets, pending=pending, ranges=tentative_ranges())
+branches = st.builds(
+    BranchSnapshot,
+    number=numbers,
+    tip=ids,
+    closed=buckets,
+    upto=buckets,
+    pending=pending,
+    ranges=tentative_ranges(),
+)
 replicas = st.builds(
-    ReplicaSnapshot, replica=names, epoch=st.integers(-1, 2**62), fingerprint=names, schema=names, closed=buckets, base=buckets,
-    path=several(ids), timelines=several(ids), pending=pending, last=st.none() | boundaries(), closed_parts=several(parts()),
+    ReplicaSnapshot,
+    replica=names,
+    epoch=st.integers(-1, 2**62),
+    fingerprint=names,
+    schema=names,
+    closed=buckets,
+    base=buckets,
+    path=several(ids),
+    timelines=several(ids),
+    pending=pending,
+    last=st.none() | boundaries(),
+    closed_parts=several(parts()),
     branches=st.none() | branches,
-)  # fmt: skip
+)
 entries: st.SearchStrategy[LogEntry] = (
     boundaries()
     | st.builds(EpochStarted, names, names, names, names)
@@ -109,10 +153,33 @@ entries: st.SearchStrategy[LogEntry] = (
     | st.builds(LogSnapshot, counts, buckets, several(replicas), several(ranges()), buckets)
 )
 control: st.SearchStrategy[ControlRecord] = (
-    st.builds(Heartbeat, names, names, names, longs, names, longs, longs, names, st.none() | longs, names, longs, st.booleans())
+    st.builds(
+        Heartbeat,
+        names,
+        names,
+        names,
+        longs,
+        names,
+        longs,
+        longs,
+        names,
+        st.none() | longs,
+        names,
+        longs,
+        st.booleans(),
+    )
     | st.builds(Fence, names, names, longs, names, longs)
     | st.builds(TrimPoint, names, longs, longs)
-    | st.builds(DeliveryProgress, names, longs, longs, several(st.tuples(st.integers(0, 2**31 - 1), longs)), longs, longs, longs)
+    | st.builds(
+        DeliveryProgress,
+        names,
+        longs,
+        longs,
+        several(st.tuples(st.integers(0, 2**31 - 1), longs)),
+        longs,
+        longs,
+        longs,
+    )
     | st.builds(Alarm, names, names, longs, names, longs)
     | st.builds(Ask, names, names, longs, longs, longs, longs)
     | st.builds(AskReply, names, names, names, longs, st.sampled_from(AskOutcome), names, longs)
@@ -136,12 +203,20 @@ def test_a_control_record_comes_back_as_it_was(entry: ControlRecord) -> None:
 @EXAMPLES
 @given(st.lists(parts(), max_size=5).map(tuple))
 def test_parts_come_back_from_json(made: tuple[Part, ...]) -> None:
-    assert boundary_records.parts_from_json(json.loads(json.dumps(boundary_records.parts_to_json(made)))) == made
+    assert (
+        boundary_records.parts_from_json(
+            json.loads(json.dumps(boundary_records.parts_to_json(made)))
+        )
+        == made
+    )
 
 
 def harmless(value: bytes) -> None:
     """Either it is rejected, or it is a record that can be written again."""
-    for decode, encode in ((boundary_records.decode, boundary_records.encode), (control_records.decode, control_records.encode)):
+    for decode, encode in (
+        (boundary_records.decode, boundary_records.encode),
+        (control_records.decode, control_records.encode),
+    ):
         try:
             entry = decode(value)
         except RemoteProtocolError:
@@ -152,7 +227,9 @@ def harmless(value: bytes) -> None:
 
 
 def taken_without_harm(entry: LogEntry) -> None:
-    """Whatever can be decoded, a log state takes or rejects with a reason, and a log snapshot is a log state or rejected."""
+    """Whatever can be decoded, a log state takes or rejects with a reason, and a log snapshot
+    is a log state or rejected.
+    """
     replica = entry.replica if not isinstance(entry, LogSnapshot) else "0"
     log_state = LogState([replica, "another"])
     epoch = entry.epoch if isinstance(entry, (BoundaryRecord, Recomputed)) else 0
@@ -175,19 +252,31 @@ def test_any_bytes_are_rejected_in_one_way(value: bytes) -> None:
 
 @EXAMPLES
 @given(st.sampled_from(sorted(catalog().by_fingerprint)), st.binary(max_size=80))
-def test_any_bytes_behind_a_known_fingerprint_are_rejected_in_one_way(fingerprint: bytes, body: bytes) -> None:
+def test_any_bytes_behind_a_known_fingerprint_are_rejected_in_one_way(
+    fingerprint: bytes, body: bytes
+) -> None:
     harmless(b"\xc3\x01" + fingerprint + body)
 
 
 @EXAMPLES
 @given(st.sampled_from(GOLDEN), st.data())
-def test_flipped_bits_and_lost_bytes_are_rejected_in_one_way(value: bytes, data: st.DataObject) -> None:
+def test_flipped_bits_and_lost_bytes_are_rejected_in_one_way(
+    value: bytes, data: st.DataObject
+) -> None:
     at = data.draw(st.integers(0, len(value) - 1))
-    harmless(value[:at] + bytes([value[at] ^ (1 << data.draw(st.integers(0, 7)))]) + value[at + 1 :])
+    harmless(
+        value[:at] + bytes([value[at] ^ (1 << data.draw(st.integers(0, 7)))]) + value[at + 1 :]
+    )
     harmless(value[:at])
 
 
-@given(st.none() | st.booleans() | st.integers() | st.text() | st.recursive(st.integers() | st.text(max_size=3), st.lists, max_leaves=20))
+@given(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text()
+    | st.recursive(st.integers() | st.text(max_size=3), st.lists, max_leaves=20)
+)
 def test_any_json_is_parts_or_rejected(value: object) -> None:
     try:
         boundary_records.parts_from_json(value)

@@ -1,4 +1,6 @@
-"""A log that is trimmed below snapshots on the way says to every reader what the whole log says, whenever it begins to read."""
+"""A log that is trimmed below snapshots on the way says to every reader what the whole log
+says, whenever it begins to read.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class Reader:
         self.blank = self.log_state.snapshot(0)
 
     def read(self, entries: Entries, begin: int, end: int) -> bool:
-        """Read on to ``end`` of ``entries``, of which those from ``begin`` on are there; False: it was overtaken."""
+        """Read on to ``end`` of ``entries``, of which those from ``begin`` on are there;
+        False: it was overtaken.
+        """
         if self.position < begin:
             return False
         for offset, entry in entries[self.position : end]:
@@ -78,9 +82,13 @@ class World:
         self.log_snapshots.seen(offset, entry, outcome)
 
     def trim_below_snapshot(self, offset_next: int, late: int) -> None:
-        """As a manager whose log state has forgotten nothing; the log snapshot comes into the log after ``late`` more entries."""
+        """As a manager whose log state has forgotten nothing; the log snapshot comes into the
+        log after ``late`` more entries.
+        """
         histories = {w: self.heard.audit.history(w) for w in WRITERS}
-        made = self.log_snapshots.make(self.whole, offset_next, forgettable(self.whole, self.trim_point, "0", 0), histories)
+        made = self.log_snapshots.make(
+            self.whole, offset_next, forgettable(self.whole, self.trim_point, "0", 0), histories
+        )
         assert made is not None
         back = boundary_records.decode(boundary_records.encode(made)[0])
         assert back == made
@@ -107,7 +115,9 @@ def agrees(reader: Reader, world: World) -> None:
     for bucket in range(floor + 1, LAST + 1):
         assert reader.log_state.recomputed_after(bucket) == world.whole.recomputed_after(bucket)
         for w in WRITERS:
-            assert reader.log_state.replica_bucket(w, bucket) == world.whole.replica_bucket(w, bucket)
+            assert reader.log_state.replica_bucket(w, bucket) == world.whole.replica_bucket(
+                w, bucket
+            )
     for w in WRITERS:
         assert reader.log_state.origin(w) == world.whole.origin(w)
         assert reader.heard.audit.history(w) in ("", world.heard.audit.history(w)), "CN4"
@@ -118,28 +128,70 @@ def agrees(reader: Reader, world: World) -> None:
         if not isinstance(entry, (LogSnapshot, Recomputed)) and hasattr(entry, "id"):
             for fingerprint in ("plan of 0", "plan of 1"):
                 found = heard.points.base(entry.replica, entry.id, fingerprint, LAST)
-                assert found in (None, whole.points.base(entry.replica, entry.id, fingerprint, LAST)), "CP1, CP5"
+                assert found in (
+                    None,
+                    whole.points.base(entry.replica, entry.id, fingerprint, LAST),
+                ), "CP1, CP5"
 
 
 @examples(100)
 @given(logs(steps=30), st.integers(0, 6), st.data())
-def test_ls1_whenever_a_reader_begins_it_knows_what_the_whole_log_says(entries: list[LogEntry], every: int, data: st.DataObject) -> None:
-    """A log snapshot has the offset of the record that it stands before: epochs of the log are offsets."""
+def test_ls1_whenever_a_reader_begins_it_knows_what_the_whole_log_says(
+    entries: list[LogEntry], every: int, data: st.DataObject
+) -> None:
+    """A log snapshot has the offset of the record that it stands before: epochs of the log
+    are offsets.
+    """
     world, readers = World(every), [Reader(0)]
     for offset, entry in enumerate(entries):
         for made in world.arrivals():
             world.append(offset, made)
         world.append(offset, entry)
-        what = data.draw(st.sampled_from(("", "", "recomputed", "snapshot", "snapshot", "trim", "cut", "begin", "begin", "read")))
-        if what == "recomputed" and world.whole.upto and (stable := world.whole.stable(1, world.whole.upto)):
-            writer, (bucket, _, was) = data.draw(st.sampled_from(WRITERS)), data.draw(st.sampled_from(stable))
+        what = data.draw(
+            st.sampled_from(
+                (
+                    "",
+                    "",
+                    "recomputed",
+                    "snapshot",
+                    "snapshot",
+                    "trim",
+                    "cut",
+                    "begin",
+                    "begin",
+                    "read",
+                )
+            )
+        )
+        if (
+            what == "recomputed"
+            and world.whole.upto
+            and (stable := world.whole.stable(1, world.whole.upto))
+        ):
+            writer, (bucket, _, was) = (
+                data.draw(st.sampled_from(WRITERS)),
+                data.draw(st.sampled_from(stable)),
+            )
             rows, digest = contents(was)
-            parts = (Part(bucket, 0, f"again {offset}", 1, 50, 51, rows + data.draw(st.sampled_from((0, 0, 1))), digest),)
+            parts = (
+                Part(
+                    bucket,
+                    0,
+                    f"again {offset}",
+                    1,
+                    50,
+                    51,
+                    rows + data.draw(st.sampled_from((0, 0, 1))),
+                    digest,
+                ),
+            )
             world.append(offset, Recomputed(writer, world.whole.epoch(writer) or 0, parts))
         elif what == "snapshot":
             world.trim_below_snapshot(offset + 1, data.draw(st.integers(0, 4)))
         elif what == "trim":
-            world.trim_point = min(world.whole.upto, world.trim_point + data.draw(st.integers(0, 4)))
+            world.trim_point = min(
+                world.whole.upto, world.trim_point + data.draw(st.integers(0, 4))
+            )
         elif what == "cut":
             world.cut()
         elif what == "begin":

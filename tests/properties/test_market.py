@@ -1,4 +1,6 @@
-"""What must hold of every market with static load, whatever graph, loads and prices: in rounds, by the rules that agents trade by."""
+"""What must hold of every market with static load, whatever graph, loads and prices: in
+rounds, by the rules that agents trade by.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from anabranch.protocol.federation.costs import delta_for_hops, total
 from anabranch.protocol.federation.pricing import Split
 from experiments.market.figures import DESIRED, OVER, PRICE, UNDER, UNIT, Setting, averaged, run
 from experiments.market.graph import Edges, chain, complete_graph, diameter, hops, random_graph
-from experiments.market.rounds import CAPACITY, Market, Trade, optimum, queue_cost, uniform_bounds, varied_bounds
+from experiments.market.rounds import (
+    CAPACITY,
+    Market,
+    Trade,
+    optimum,
+    queue_cost,
+    uniform_bounds,
+    varied_bounds,
+)
 
 TASKS = DESIRED // UNIT
 """As many as everybody desires."""
@@ -30,7 +40,9 @@ def delta(number_of_hops: int) -> int:
 
 def market(loads: list[int], edges: Edges, width: int) -> Market:
     """Equal tasks, so many for each; the same contract everywhere."""
-    tasks = [{f"{number}.{task}": UNIT for task in range(load)} for number, load in enumerate(loads)]
+    tasks = [
+        {f"{number}.{task}": UNIT for task in range(load)} for number, load in enumerate(loads)
+    ]
     return Market(tasks, edges, uniform_bounds(PRICE, width), DESIRED)
 
 
@@ -56,7 +68,9 @@ def test_a_range_of_k_hops_carries_overload_over_k_full_participants_and_no_furt
 
 @unhurried
 @given(LOADS, SEEDS)
-def test_where_everybody_may_trade_with_everybody_a_fixed_price_is_enough(loads: list[int], seed: int) -> None:
+def test_where_everybody_may_trade_with_everybody_a_fixed_price_is_enough(
+    loads: list[int], seed: int
+) -> None:
     after = tasks_after(loads, complete_graph(len(loads)), 0, seed)
     if sum(loads) <= TASKS * len(loads):
         assert max(after) <= TASKS
@@ -66,19 +80,29 @@ def test_where_everybody_may_trade_with_everybody_a_fixed_price_is_enough(loads:
 
 @unhurried
 @given(LOADS, st.integers(1, 3), st.integers(0, 4), SEEDS)
-def test_the_staircase_below_who_stays_overloaded(loads: list[int], contracts: int, width: int, seed: int) -> None:
-    """With a range for k hops, whoever is d hops from an overloaded one has at most d - 1 tasks less than desired, for d up to k + 1."""
+def test_the_staircase_below_who_stays_overloaded(
+    loads: list[int], contracts: int, width: int, seed: int
+) -> None:
+    """With a range for k hops, whoever is d hops from an overloaded one has at most d - 1
+    tasks less than desired, for d up to k + 1.
+    """
     edges = random_graph(len(loads), contracts, random.Random(seed))
     after = tasks_after(loads, edges, delta(width), seed)
     for place, load in enumerate(after):
         if load > TASKS:
             far = hops(edges, place)
-            assert all(after[other] >= TASKS - (d - 1) for other, d in enumerate(far) if 1 <= d <= width + 1)
+            assert all(
+                after[other] >= TASKS - (d - 1)
+                for other, d in enumerate(far)
+                if 1 <= d <= width + 1
+            )
 
 
 @unhurried
 @given(LOADS, st.integers(1, 3), SEEDS)
-def test_a_range_for_the_diameter_leaves_nobody_overloaded_where_there_is_room(loads: list[int], contracts: int, seed: int) -> None:
+def test_a_range_for_the_diameter_leaves_nobody_overloaded_where_there_is_room(
+    loads: list[int], contracts: int, seed: int
+) -> None:
     edges = random_graph(len(loads), contracts, random.Random(seed))
     wide = max(hops(edges, 0)) * 2
     after = tasks_after(loads, edges, delta(wide), seed)
@@ -92,14 +116,24 @@ UNEVEN = st.lists(st.lists(st.integers(1, 400), max_size=40), min_size=2, max_si
 
 
 @unhurried
-@given(UNEVEN, st.integers(1, 3), st.sampled_from([0, 60_000, 300_000]), st.sampled_from([0, 200_000]), st.sampled_from(Split), SEEDS)
+@given(
+    UNEVEN,
+    st.integers(1, 3),
+    st.sampled_from([0, 60_000, 300_000]),
+    st.sampled_from([0, 200_000]),
+    st.sampled_from(Split),
+    SEEDS,
+)
 def test_every_trade_is_in_its_bound_and_a_gain_for_both_and_money_only_changes_hands(
     loads: list[list[int]], contracts: int, delta_ppm: int, spread_ppm: int, split: Split, seed: int
 ) -> None:
     edges = random_graph(len(loads), contracts, random.Random(seed))
     bounds = varied_bounds(PRICE, delta_ppm, spread_ppm, seed)
     trades: list[Trade] = []
-    tasks = [{f"{number}.{place}": units for place, units in enumerate(units_of)} for number, units_of in enumerate(loads)]
+    tasks = [
+        {f"{number}.{place}": units for place, units in enumerate(units_of)}
+        for number, units_of in enumerate(loads)
+    ]
     before = sorted(name for each in tasks for name in each)
     made = Market(tasks, edges, bounds, DESIRED, split=split, seen=trades.append)
     cost_before = made.total_cost
@@ -110,7 +144,9 @@ def test_every_trade_is_in_its_bound_and_a_gain_for_both_and_money_only_changes_
         assert trade.seller_spends < trade.price * trade.units < trade.buyer_saves
     assert sum(made.income) == 0
     assert all(later < earlier for earlier, later in zip(found.cost, found.cost[1:], strict=False))
-    assert cost_before - made.total_cost == sum(trade.buyer_saves - trade.seller_spends for trade in trades)
+    assert cost_before - made.total_cost == sum(
+        trade.buyer_saves - trade.seller_spends for trade in trades
+    )
     assert sorted(name for each in made.tasks for name in each) == before
     assert made.levels == [sum(each.values()) for each in made.tasks]
 
@@ -128,7 +164,9 @@ def test_no_distribution_costs_less_than_the_optimum(loads: list[int]) -> None:
             for other in range(len(best)):
                 moved = list(best)
                 moved[one], moved[other] = moved[one] - UNIT, moved[other] + UNIT
-                assert moved[one] < 0 or total([queue_cost] * len(best), moved) >= total([queue_cost] * len(best), best)
+                assert moved[one] < 0 or total([queue_cost] * len(best), moved) >= total(
+                    [queue_cost] * len(best), best
+                )
 
 
 def test_graphs() -> None:
@@ -147,7 +185,9 @@ LEFT: dict[int, list[tuple[float, float, float]]] = {
     10: [(1.5, 0, 0), (5.0, 0.3, 0.3)],
     20: [(0.4, 0, 0), (0.5, 0.02, 0.01)],
 }
-"""Contracts -> per cent left in an independent simulation with 995 participants, at ranges of 0, 6 and 17 %: underloaded, overloaded."""
+"""Contracts -> per cent left in an independent simulation with 995 participants, at ranges of
+0, 6 and 17 %: underloaded, overloaded.
+"""
 
 REFERENCE = {
     (contracts, width, share): value
@@ -157,14 +197,24 @@ REFERENCE = {
 }
 
 
-@pytest.mark.parametrize(("contracts", "width", "share"), [(3, 0, UNDER), (3, 6, UNDER), (10, 0, OVER), (10, 6, UNDER)])
-def test_what_is_left_is_what_an_independent_simulation_left(contracts: int, width: int, share: float) -> None:
+@pytest.mark.parametrize(
+    ("contracts", "width", "share"), [(3, 0, UNDER), (3, 6, UNDER), (10, 0, OVER), (10, 6, UNDER)]
+)
+def test_what_is_left_is_what_an_independent_simulation_left(
+    contracts: int, width: int, share: float
+) -> None:
     found = [run(Setting(300, contracts, width, share), seed) for seed in (1, 2)]
-    assert averaged(found, lambda each: each.residue) == pytest.approx(REFERENCE[contracts, width, share], abs=6, rel=0.3)
+    assert averaged(found, lambda each: each.residue) == pytest.approx(
+        REFERENCE[contracts, width, share], abs=6, rel=0.3
+    )
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("contracts", "width", "share"), list(REFERENCE))
-def test_the_whole_table_within_the_noise_of_seeds(contracts: int, width: int, share: float) -> None:
+def test_the_whole_table_within_the_noise_of_seeds(
+    contracts: int, width: int, share: float
+) -> None:
     found = [run(Setting(995, contracts, width, share), seed) for seed in (1, 2, 3)]
-    assert averaged(found, lambda each: each.residue) == pytest.approx(REFERENCE[contracts, width, share], abs=2.5, rel=0.25)
+    assert averaged(found, lambda each: each.residue) == pytest.approx(
+        REFERENCE[contracts, width, share], abs=2.5, rel=0.25
+    )

@@ -1,6 +1,8 @@
-"""Bugs planted in the rules of contracts, prices, agents and the ledger: each is found by the judge that is meant for it, which finds nothing without.
+"""Bugs planted in the rules of contracts, prices, agents and the ledger: each is found by the judge
+that is meant for it, which finds nothing without.
 
-What the simulation's mutants are to the protocol of streams. A scenario is deterministic, and returns what its judges say.
+What the simulation's mutants are to the protocol of streams. A scenario is deterministic, and
+returns what its judges say.
 """
 
 from __future__ import annotations
@@ -13,7 +15,12 @@ import pytest
 
 from anabranch.protocol.federation import offers
 from anabranch.protocol.federation.audit import Fault, Finding
-from anabranch.protocol.federation.contract_book import Change, ContractBook, ContractChange, Verdict
+from anabranch.protocol.federation.contract_book import (
+    Change,
+    ContractBook,
+    ContractChange,
+    Verdict,
+)
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.ledger import Audited, Ledger, LedgerEntry, Metered, Settled
 from anabranch.protocol.federation.movements import Ended, Why, Withdrawn
@@ -31,10 +38,15 @@ from simulation.planting import Mutant, planted
 
 
 def traded() -> Iterator[str]:
-    """Uneven tasks, prices that differ, ranges and fixed prices: every trade is judged by the true loads."""
+    """Uneven tasks, prices that differ, ranges and fixed prices: every trade is judged by the
+    true loads.
+    """
     for delta_ppm in (0, 150_000):
         chance = random.Random(4)
-        tasks = [{f"{number}.{t}": chance.randrange(50, 400) for t in range(chance.randrange(60))} for number in range(10)]
+        tasks = [
+            {f"{number}.{t}": chance.randrange(50, 400) for t in range(chance.randrange(60))}
+            for number in range(10)
+        ]
         of = varied_bounds(PRICE, delta_ppm, 100_000, 4)
         trades: list[Trade] = []
         made = Market(tasks, random_graph(10, 3, chance), of, DESIRED, seen=trades.append)
@@ -46,18 +58,29 @@ def traded() -> Iterator[str]:
 
 def crowded() -> Iterator[str]:
     """Three who have too much offer to one who has a little room, all at once."""
-    made = exchange([[100] * 8, [100] * 8, [100] * 8, [100] * 5], complete_graph(4), min_hold_ms=2_000)
+    made = exchange(
+        [[100] * 8, [100] * 8, [100] * 8, [100] * 5], complete_graph(4), min_hold_ms=2_000
+    )
     made.run(4 * MINUTE)
     yield from judges.calm(made)
 
 
 def disturbed() -> Iterator[str]:
-    """Messages and copies are lost, participants die at any time; then those that run others' tasks die once more."""
+    """Messages and copies are lost, participants die at any time; then those that run others'
+    tasks die once more.
+    """
     made = exchange(
         [[100] * 9, [70] * 9, [100] * 2, [100]],
         chain(4),
         seed=3,
-        faults=Faults(lost=0.35, moves_fail=0.4, late_ms=1_500, read_late_ms=1_500, crashes_per_h=40, until_ms=4 * MINUTE),
+        faults=Faults(
+            lost=0.35,
+            moves_fail=0.4,
+            late_ms=1_500,
+            read_late_ms=1_500,
+            crashes_per_h=40,
+            until_ms=4 * MINUTE,
+        ),
         min_hold_ms=5_000,
     )
     made.run(7 * MINUTE)
@@ -83,9 +106,13 @@ def silent() -> Iterator[str]:
 
 
 def rushed() -> Exchange:
-    """Load of p0 doubles, travels by way of p1, whose own tasks may not move, to p2, and goes home."""
+    """Load of p0 doubles, travels by way of p1, whose own tasks may not move, to p2, and goes
+    home.
+    """
     mobile = tuple(f"p0.t{number}" for number in range(10))
-    made = exchange([[50] * 10, [100] * 6, [100] * 2], chain(3), units=rush, min_hold_ms=20_000, tasks=mobile)
+    made = exchange(
+        [[50] * 10, [100] * 6, [100] * 2], chain(3), units=rush, min_hold_ms=20_000, tasks=mobile
+    )
     made.run(12 * MINUTE)
     return made
 
@@ -106,9 +133,16 @@ def held() -> Iterator[str]:
     drawn = [chance.randrange(60, 141) for _ in range(1_000)]
 
     def noisy(name: str, size: int) -> Callable[[int], int]:
-        return lambda now: size * drawn[(now // 5_000 + sum(map(ord, name)) * 37) % len(drawn)] // 100
+        return lambda now: (
+            size * drawn[(now // 5_000 + sum(map(ord, name)) * 37) % len(drawn)] // 100
+        )
 
-    made = exchange([[100] * 8, [100] * 6, [100] * 6, [100] * 5], complete_graph(4), units=noisy, min_hold_ms=60_000)
+    made = exchange(
+        [[100] * 8, [100] * 6, [100] * 6, [100] * 5],
+        complete_graph(4),
+        units=noisy,
+        min_hold_ms=60_000,
+    )
     made.run(8 * MINUTE)
     return judges.holds(made.starts, 60_000)
 
@@ -128,7 +162,9 @@ def cheated() -> Iterator[str]:
 
 
 def hostile_messages() -> Iterator[str]:
-    """Answers that are to another offer, dearer than the reserve price, or of what was not offered."""
+    """Answers that are to another offer, dearer than the reserve price, or of what was not
+    offered.
+    """
     given = offer(1, OfferedTask("north.a", 10, 900))
     wrong = [
         answer(2, AcceptedTask("north.a", 10, 900)),
@@ -149,7 +185,9 @@ def both_signed(text: Contract = CONTRACT) -> ContractBook:
 
 
 def hostile_contracts() -> Iterator[str]:
-    """Texts and words that are forged, old, out of turn or by others; then the book is asked what may move."""
+    """Texts and words that are forged, old, out of turn or by others; then the book is asked
+    what may move.
+    """
     dear, third = contract(fixed_price=9_000), contract(version=3)
     forged = replace(signature(CONTRACT, "north"), participant="south")
     book = ContractBook(verify)
@@ -163,7 +201,8 @@ def hostile_contracts() -> Iterator[str]:
     if [each.contract for each in book] != [CONTRACT]:
         yield f"the book has {[each.contract for each in book]}"
     words = [
-        ContractChange("north-south", 1, "north", change, number, 0) for number, change in ((1, Change.SUSPENDED), (2, Change.RESUMED))
+        ContractChange("north-south", 1, "north", change, number, 0)
+        for number, change in ((1, Change.SUSPENDED), (2, Change.RESUMED))
     ]
     for word in (*words, words[0]):
         book.change(word, signature(word, "north"))
@@ -210,7 +249,11 @@ def hostile_ledger() -> Iterator[str]:
         (Settled("north-south", "north", 0, second), 120_000, True),
         (metered(2), 120_000, False),
         (Settled("north-south", "south", 0, second), 130_000, False),
-        (Audited("north-south", name, "north", b"", (Finding(1, Fault.WRONG_RESULT),)), 130_000, False),
+        (
+            Audited("north-south", name, "north", b"", (Finding(1, Fault.WRONG_RESULT),)),
+            130_000,
+            False,
+        ),
     ]
     ledger = Ledger(CONTRACT, verify, "broker")
     for entry, at_ms, counts in log:
@@ -236,7 +279,9 @@ def penalties() -> Iterator[str]:
         ledger = Ledger(CONTRACT, verify, "broker")
         ledger.add(started(answer()), 0)
         if metered_ms:
-            ledger.add(Metered("north-south", name, "south", metered_ms // 1_000 - 1, 10), metered_ms)
+            ledger.add(
+                Metered("north-south", name, "south", metered_ms // 1_000 - 1, 10), metered_ms
+            )
         ledger.add(Ended("north-south", name, by, 0, why), at_ms)
         if [each.payer for each in ledger.postings] != payers:
             yield f"{why} by {by} after {at_ms}: {ledger.postings}"
@@ -260,8 +305,16 @@ SCENARIOS: dict[str, Callable[[], Iterator[str]]] = {
 # ---------------------------------------------------------------- bugs
 
 _F = "protocol.federation"
-_LOG, _LEDGER, _BOOK = f"{_F}.movements:MovementLog", f"{_F}.ledger:Ledger", f"{_F}.contract_book:ContractBook"
-_BOOKED, _SHEDDING, _METERING = f"{_F}.contract_book:BookedContract", f"{_F}.shedding:Shedding", f"{_F}.metering"
+_LOG, _LEDGER, _BOOK = (
+    f"{_F}.movements:MovementLog",
+    f"{_F}.ledger:Ledger",
+    f"{_F}.contract_book:ContractBook",
+)
+_BOOKED, _SHEDDING, _METERING = (
+    f"{_F}.contract_book:BookedContract",
+    f"{_F}.shedding:Shedding",
+    f"{_F}.metering",
+)
 
 
 def bug(by: str, name: str, where: str, old: str, new: str, breaks: str) -> Mutant:
@@ -269,16 +322,86 @@ def bug(by: str, name: str, where: str, old: str, new: str, breaks: str) -> Muta
 
 
 MUTANTS = (
-    bug("trades", "price_above_the_bid", f"{_F}.pricing:settled", "(highest + lowest) // 2", "highest + 1", "FP1"),
-    bug("trades", "ask_below_the_cost", f"{_F}.pricing:ask", "taken_micro // units + 1", "taken_micro // units - 99", "FP2"),
-    bug("trades", "bid_above_the_cost", f"{_F}.pricing:bid", "(kept_micro - 1) // units", "kept_micro // units + 9_999", "FP2"),
-    bug("trades", "one_price_and_no_question", f"{_F}.pricing:bid", "if kept_micro > bound.ceiling * units", "if True", "FT3"),
-    bug("trades", "each_task_taken_by_itself", f"{_F}.trading:accept", "level += task.units", "pass", "FT2"),
-    bug("trades", "each_task_offered_by_itself", f"{_F}.trading:choose", "level -= units", "pass", "FT1"),
-    bug("calm", "promises_not_counted", f"{_F}.standing:Standing.most", "self.holdings.level()", "self.sure()", "FA2, FY1"),
-    bug("waits", "promises_never_lapse", f"{_F}.agent:Agent._lapse", "now_ms - held.since_ms < self._deadline_ms(term)", "True", "FA3"),
-    bug("waits", "offers_never_lapse", f"{_SHEDDING}.tick", "now_ms >= self._outstanding.until_ms", "False", "FA3"),
-    bug("home", "never_recalled", f"{_SHEDDING}._recalls", "self._is_cheaper_here(held, went)", "False", "FA3"),
+    bug(
+        "trades",
+        "price_above_the_bid",
+        f"{_F}.pricing:settled",
+        "(highest + lowest) // 2",
+        "highest + 1",
+        "FP1",
+    ),
+    bug(
+        "trades",
+        "ask_below_the_cost",
+        f"{_F}.pricing:ask",
+        "taken_micro // units + 1",
+        "taken_micro // units - 99",
+        "FP2",
+    ),
+    bug(
+        "trades",
+        "bid_above_the_cost",
+        f"{_F}.pricing:bid",
+        "(kept_micro - 1) // units",
+        "kept_micro // units + 9_999",
+        "FP2",
+    ),
+    bug(
+        "trades",
+        "one_price_and_no_question",
+        f"{_F}.pricing:bid",
+        "if kept_micro > bound.ceiling * units",
+        "if True",
+        "FT3",
+    ),
+    bug(
+        "trades",
+        "each_task_taken_by_itself",
+        f"{_F}.trading:accept",
+        "level += task.units",
+        "pass",
+        "FT2",
+    ),
+    bug(
+        "trades",
+        "each_task_offered_by_itself",
+        f"{_F}.trading:choose",
+        "level -= units",
+        "pass",
+        "FT1",
+    ),
+    bug(
+        "calm",
+        "promises_not_counted",
+        f"{_F}.standing:Standing.most",
+        "self.holdings.level()",
+        "self.sure()",
+        "FA2, FY1",
+    ),
+    bug(
+        "waits",
+        "promises_never_lapse",
+        f"{_F}.agent:Agent._lapse",
+        "now_ms - held.since_ms < self._deadline_ms(term)",
+        "True",
+        "FA3",
+    ),
+    bug(
+        "waits",
+        "offers_never_lapse",
+        f"{_SHEDDING}.tick",
+        "now_ms >= self._outstanding.until_ms",
+        "False",
+        "FA3",
+    ),
+    bug(
+        "home",
+        "never_recalled",
+        f"{_SHEDDING}._recalls",
+        "self._is_cheaper_here(held, went)",
+        "False",
+        "FA3",
+    ),
     bug(
         "home",
         "sold_on_and_forgotten",
@@ -287,8 +410,22 @@ MUTANTS = (
         "if False:",
         "FA6",
     ),
-    bug("holds", "hold_ignored", f"{_F}.holdings:Holdings.befell", "now_ms + (term.min_hold_ms if term else 0)", "0", "FH3, FA4"),
-    bug("runners", "ledgers_not_read_again", f"{_F}.agent:Agent._relearn", "if partner is None or", "if True or", "agent"),
+    bug(
+        "holds",
+        "hold_ignored",
+        f"{_F}.holdings:Holdings.befell",
+        "now_ms + (term.min_hold_ms if term else 0)",
+        "0",
+        "FH3, FA4",
+    ),
+    bug(
+        "runners",
+        "ledgers_not_read_again",
+        f"{_F}.agent:Agent._relearn",
+        "if partner is None or",
+        "if True or",
+        "agent",
+    ),
     bug(
         "ledger",
         "last_word_counts",
@@ -297,8 +434,22 @@ MUTANTS = (
         "if after is None and (before is None or not isinstance(entry, Withdrawn)):",
         "FM2",
     ),
-    bug("messages", "any_answer_believed", f"{_F}.offers:believed", "if named != ", "if False and named != ", "FO2"),
-    bug("messages", "reserve_price_forgotten", f"{_F}.offers:_is_within", "<= offered.reserve_price", "<= contract.fixed_price", "FO2"),
+    bug(
+        "messages",
+        "any_answer_believed",
+        f"{_F}.offers:believed",
+        "if named != ",
+        "if False and named != ",
+        "FO2",
+    ),
+    bug(
+        "messages",
+        "reserve_price_forgotten",
+        f"{_F}.offers:_is_within",
+        "<= offered.reserve_price",
+        "<= contract.fixed_price",
+        "FO2",
+    ),
     bug(
         "contracts",
         "unsigned_contract",
@@ -307,10 +458,38 @@ MUTANTS = (
         "if False:",
         "FC1",
     ),
-    bug("contracts", "versions_left_out", f"{_BOOK}._out_of_order", "contract.version != there.contract.version + 1", "False", "FC3"),
-    bug("contracts", "old_word_again", f"{_BOOK}.change", "word.number <= self._said.get((word.contract_id, word.by), 0)", "False", "FC3"),
-    bug("contracts", "stranger_heard", f"{_BOOK}.change", "booked.contract.party(word.by) is None or ", "", "FC4"),
-    bug("contracts", "suspended_goes_on", f"{_BOOKED}.may_move", "is ContractState.ACTIVE", "is not ContractState.ENDED", "FC1"),
+    bug(
+        "contracts",
+        "versions_left_out",
+        f"{_BOOK}._out_of_order",
+        "contract.version != there.contract.version + 1",
+        "False",
+        "FC3",
+    ),
+    bug(
+        "contracts",
+        "old_word_again",
+        f"{_BOOK}.change",
+        "word.number <= self._said.get((word.contract_id, word.by), 0)",
+        "False",
+        "FC3",
+    ),
+    bug(
+        "contracts",
+        "stranger_heard",
+        f"{_BOOK}.change",
+        "booked.contract.party(word.by) is None or ",
+        "",
+        "FC4",
+    ),
+    bug(
+        "contracts",
+        "suspended_goes_on",
+        f"{_BOOKED}.may_move",
+        "is ContractState.ACTIVE",
+        "is not ContractState.ENDED",
+        "FC1",
+    ),
     bug("contracts", "never_over", f"{_BOOKED}.state_at", "if now_ms >= end_ms", "if False", "FC1"),
     bug(
         "ledger",
@@ -321,11 +500,37 @@ MUTANTS = (
         "FM1",
     ),
     bug(
-        "ledger", "price_not_checked", f"{_LOG}._objection", "not contract.floor <= tasks[0].price <= contract.fixed_price", "False", "FM1"
+        "ledger",
+        "price_not_checked",
+        f"{_LOG}._objection",
+        "not contract.floor <= tasks[0].price <= contract.fixed_price",
+        "False",
+        "FM1",
     ),
-    bug("ledger", "runs_twice", f"{_LOG}._objection", "if entry.task in self._runs", "if False", "FM3"),
-    bug("ledger", "settled_at_once", f"{_LEDGER}._settle", "period_end_ms(entry.period, clauses) + clauses.settle_ms", "0", "FL2"),
-    bug("ledger", "settled_again_and_again", f"{_LEDGER}._settle", "self._settled = entry.period", "pass", "FL2"),
+    bug(
+        "ledger",
+        "runs_twice",
+        f"{_LOG}._objection",
+        "if entry.task in self._runs",
+        "if False",
+        "FM3",
+    ),
+    bug(
+        "ledger",
+        "settled_at_once",
+        f"{_LEDGER}._settle",
+        "period_end_ms(entry.period, clauses) + clauses.settle_ms",
+        "0",
+        "FL2",
+    ),
+    bug(
+        "ledger",
+        "settled_again_and_again",
+        f"{_LEDGER}._settle",
+        "self._settled = entry.period",
+        "pass",
+        "FL2",
+    ),
     bug(
         "ledger",
         "measured_twice",
@@ -334,8 +539,22 @@ MUTANTS = (
         'is None and False:\n        return ""',
         "FL3",
     ),
-    bug("payments", "whole_slots_are_paid", f"{_METERING}:overlap_ms", "max(first, started_ms)", "first", "FB2"),
-    bug("cheats", "claims_believed", f"{_METERING}:counted", "min(reading.seller, reading.buyer) if", "reading.seller if", "FB3"),
+    bug(
+        "payments",
+        "whole_slots_are_paid",
+        f"{_METERING}:overlap_ms",
+        "max(first, started_ms)",
+        "first",
+        "FB2",
+    ),
+    bug(
+        "cheats",
+        "claims_believed",
+        f"{_METERING}:counted",
+        "min(reading.seller, reading.buyer) if",
+        "reading.seller if",
+        "FB3",
+    ),
     bug(
         "cheats",
         "who_does_not_measure_does_not_pay",
@@ -345,9 +564,21 @@ MUTANTS = (
         "FB1",
     ),
     bug(
-        "penalties", "silence_by_word_alone", f"{_LEDGER}._penalise", "silent_ms > SILENT_SLOTS * contract.audit.meter_ms", "True", "ledger"
+        "penalties",
+        "silence_by_word_alone",
+        f"{_LEDGER}._penalise",
+        "silent_ms > SILENT_SLOTS * contract.audit.meter_ms",
+        "True",
+        "ledger",
     ),
-    bug("penalties", "early_end_is_free", f"{_LEDGER}._penalise", "< contract.min_hold_ms", "< 0", "ledger"),
+    bug(
+        "penalties",
+        "early_end_is_free",
+        f"{_LEDGER}._penalise",
+        "< contract.min_hold_ms",
+        "< 0",
+        "ledger",
+    ),
 )
 
 

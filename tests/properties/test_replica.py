@@ -1,4 +1,6 @@
-"""Properties of ``protocol.stage.replica`` and ``protocol.stage.availability``: any boundaries, branches upstream, pauses, cuts and turns (AV1-AV4, RE1-RE6, RE10)."""
+"""Properties of ``protocol.stage.replica`` and ``protocol.stage.availability``: any
+boundaries, branches upstream, pauses, cuts and turns (AV1-AV4, RE1-RE6, RE10).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ from harness.examples import examples
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, Bench, part
 
 FIRST = WAITS.first_ms
-TRAITS = (STATELESS, STATEFUL, PlanTraits(is_stateful=True, is_batch_safe=False), PlanTraits(is_stateful=False, is_batch_safe=False))
+TRAITS = (
+    STATELESS,
+    STATEFUL,
+    PlanTraits(is_stateful=True, is_batch_safe=False),
+    PlanTraits(is_stateful=False, is_batch_safe=False),
+)
 
 
 class WatchedBench(Bench):
@@ -27,7 +34,9 @@ class WatchedBench(Bench):
 
     def __init__(self, names: str, traits: PlanTraits, policy: Policy, width_ms: int) -> None:
         self.width_ms = width_ms
-        super().__init__(names, traits=traits, policy=policy, width_ms=width_ms, warm_up=True, rows_max=3)
+        super().__init__(
+            names, traits=traits, policy=policy, width_ms=width_ms, warm_up=True, rows_max=3
+        )
         self.awake_ms = 0
         """Time without the pauses, at the last look."""
         self._looked_ms = 0
@@ -41,7 +50,9 @@ class WatchedBench(Bench):
         self._moved_at = 0
         self._fork_at = 0
         self._batch: tuple[int, int] | None = None
-        """When the stable query's last batch began that took buckets, and what was complete then; None: it has asked since."""
+        """When the stable query's last batch began that took buckets, and what was complete
+        then; None: it has asked since.
+        """
         self.plans: dict[str, list[Plan]] = {}
 
     # -- time --
@@ -53,7 +64,9 @@ class WatchedBench(Bench):
         if past and (not self._signs or past > self._signs[-1][0]):
             self._signs.append((past, self.awake_ms))
         super().look()
-        self._read_at |= {n: self.awake_ms for n in self.names if self.availability._read_to[n] == self.now_ms}
+        self._read_at |= {
+            n: self.awake_ms for n in self.names if self.availability._read_to[n] == self.now_ms
+        }
         complete = min(s.log_state.upto for s in self.streams.values())
         self._complete.append((self.awake_ms, complete))
         if gap > STALL_MS or len(self._complete) == 1:
@@ -62,10 +75,17 @@ class WatchedBench(Bench):
         self.check_state()
 
     def check_state(self) -> None:
-        """RE10: what was complete for a long wait and a hop, or when the process began or woke, was run."""
+        """RE10: what was complete for a long wait and a hop, or when the process began or
+        woke, was run.
+        """
         if self.state is ReplicaState.STABLE:
-            assert self.now_ms - self._looked_ms <= STALL_MS, "RE10: who does not look does not know"
-            due = max((upto for at, upto in self._complete if at + FIRST + HOP_MS <= self.awake_ms), default=0)
+            assert self.now_ms - self._looked_ms <= STALL_MS, (
+                "RE10: who does not look does not know"
+            )
+            due = max(
+                (upto for at, upto in self._complete if at + FIRST + HOP_MS <= self.awake_ms),
+                default=0,
+            )
             assert self.at(self.stable_query) >= max(due, self._woke_at), "RE10"
             event("stable")
 
@@ -81,7 +101,9 @@ class WatchedBench(Bench):
             if started is None or sign is None:
                 assert started is sign is None, "AV1: a timer starts at a sign, and only then"
                 continue
-            assert self.now_ms - started == self.awake_ms - sign, "AV1, AV4: since the sign, pauses not counted"
+            assert self.now_ms - started == self.awake_ms - sign, (
+                "AV1, AV4: since the sign, pauses not counted"
+            )
             assert before is None or before <= started, "AV2"
             before = started
 
@@ -89,7 +111,11 @@ class WatchedBench(Bench):
 
     def decide(self, query: str) -> Decision:
         complete = min(s.log_state.upto for s in self.streams.values())
-        was_stable_query, branch, position = self.stable_query, self.replica.branch, self.positions[query]
+        was_stable_query, branch, position = (
+            self.stable_query,
+            self.replica.branch,
+            self.positions[query],
+        )
         ahead = 0 if branch is None else self.at(branch)
         was_complete = complete
         if query == was_stable_query and self._batch is not None:
@@ -99,9 +125,15 @@ class WatchedBench(Bench):
         decision = super().decide(query)
         self.check_state()
         if decision.drop is not None:
-            assert (query, decision.drop) == (was_stable_query, branch), "only the stable query is told to drop, and the branch"
-            assert position.bucket >= min(ahead - 1, was_complete - max(1, 1_000 // self.width_ms)), "RE5: caught up"
-            assert not self.availability.overdue(max(complete, position.bucket) + 1, self.now_ms), "RE5: not at a hole"
+            assert (query, decision.drop) == (was_stable_query, branch), (
+                "only the stable query is told to drop, and the branch"
+            )
+            assert position.bucket >= min(
+                ahead - 1, was_complete - max(1, 1_000 // self.width_ms)
+            ), "RE5: caught up"
+            assert not self.availability.overdue(max(complete, position.bucket) + 1, self.now_ms), (
+                "RE5: not at a hole"
+            )
             event("dropped")
         if decision.fork:
             self.check_fork(position.bucket, branch)
@@ -114,10 +146,14 @@ class WatchedBench(Bench):
         assert self.policy is not Policy.SUSPEND
         sign = self.sign(bucket + 1)
         assert sign is not None, "AV1"
-        assert min(self._read_at.values()) - sign >= FIRST, "AV3, AV4: all logs were read after a whole wait"
+        assert min(self._read_at.values()) - sign >= FIRST, (
+            "AV3, AV4: all logs were read after a whole wait"
+        )
         if branch is not None:
             assert bucket > self._fork_at, "RE4: progress"
-            assert min(self._read_at.values()) - self._moved_at >= FIRST, "RE4: and then none for a whole wait"
+            assert min(self._read_at.values()) - self._moved_at >= FIRST, (
+                "RE4: and then none for a whole wait"
+            )
             event("second fork")
         self._fork_at, self._moved_at = bucket, self.awake_ms
         event("fork")
@@ -128,7 +164,9 @@ class WatchedBench(Bench):
             self._moved_at = self.awake_ms
             if plan.after.bucket > plan.before.bucket:
                 self._batch = self.now_ms, min(s.log_state.upto for s in self.streams.values())
-            assert plan.after.bucket <= max(plan.before.bucket, min(s.log_state.upto for s in self.streams.values()))
+            assert plan.after.bucket <= max(
+                plan.before.bucket, min(s.log_state.upto for s in self.streams.values())
+            )
         assert plan.before == self.positions[query], "none skipped, none twice"
         assert plan.after.sequence == plan.before.sequence + 1
         for name, taken in plan.inputs:
@@ -136,7 +174,9 @@ class WatchedBench(Bench):
             assert buckets == sorted(set(buckets))
             assert all(plan.before.bucket < bucket <= plan.after.bucket for bucket in buckets)
             if plan.kind is BoundaryKind.STABLE and plan.after.bucket > plan.before.bucket:
-                assert list(taken) == self.streams[name].log_state.stable(plan.before.bucket + 1, plan.after.bucket)
+                assert list(taken) == self.streams[name].log_state.stable(
+                    plan.before.bucket + 1, plan.after.bucket
+                )
         self.plans.setdefault(query, []).append(plan)
 
     def ask(self, query: str) -> Decision:
@@ -144,7 +184,9 @@ class WatchedBench(Bench):
         decision = super().ask(query)
         assert self.numbers == sorted(set(self.numbers)), "RE3"
         if len(self.numbers) > numbers:
-            assert self.plans[query][-1].kind is BoundaryKind.TENTATIVE or self.held, "the branch goes on at once"
+            assert self.plans[query][-1].kind is BoundaryKind.TENTATIVE or self.held, (
+                "the branch goes on at once"
+            )
         assert len(self.positions) <= 2, "RE6"
         return decision
 
@@ -154,20 +196,42 @@ Action = Callable[[WatchedBench], None]
 
 def action(g: random.Random) -> Action:
     """One thing that happens."""
-    kind = g.choice(["close", "close", "open", "upstream", "wait", "wait", "wait", "pause", "ask", "ask", "settle", "settle", "switch"])
+    kind = g.choice(
+        [
+            "close",
+            "close",
+            "open",
+            "upstream",
+            "wait",
+            "wait",
+            "wait",
+            "pause",
+            "ask",
+            "ask",
+            "settle",
+            "settle",
+            "switch",
+        ]
+    )
     name, by, rows = g.choice("ab"), g.randrange(5), g.randrange(4)
     ms = g.choice([100, 300, 900, 1_000, 1_500])
 
     def act(bench: WatchedBench) -> None:
         stream = bench.streams[name if name in bench.names else "a"]
         if kind == "close":
-            stream.record(stream.closed + by, [part(b, rows) for b in range(stream.closed + 1, stream.closed + by + 1) if rows])
+            stream.record(
+                stream.closed + by,
+                [part(b, rows) for b in range(stream.closed + 1, stream.closed + by + 1) if rows],
+            )
         elif kind == "open":
             stream.record(stream.closed, [part(stream.closed + 1 + by, rows)])
         elif kind == "upstream":
             upto = max(stream.closed, stream.branch_closed) + by
             stream.tentative(
-                upto, [part(upto, rows)] if by else [], ("s",) if rows else (), fork=rows == 3 or stream.branch_closed < stream.closed
+                upto,
+                [part(upto, rows)] if by else [],
+                ("s",) if rows else (),
+                fork=rows == 3 or stream.branch_closed < stream.closed,
             )
         elif kind == "wait":
             bench.wait(ms)
@@ -187,10 +251,16 @@ def action(g: random.Random) -> Action:
 
 @examples(300)
 @given(
-    st.integers(0, 2**32), st.integers(0, 120), st.sampled_from(["a", "ab"]), st.sampled_from(TRAITS),
-    st.sampled_from([Policy.PROCESS, Policy.PROCESS, Policy.PROCESS, Policy.DELAY, Policy.SUSPEND]), st.sampled_from([100, 1_000]),
-)  # fmt: skip
-def test_any_history(seed: int, length: int, names: str, traits: PlanTraits, policy: Policy, width_ms: int) -> None:
+    st.integers(0, 2**32),
+    st.integers(0, 120),
+    st.sampled_from(["a", "ab"]),
+    st.sampled_from(TRAITS),
+    st.sampled_from([Policy.PROCESS, Policy.PROCESS, Policy.PROCESS, Policy.DELAY, Policy.SUSPEND]),
+    st.sampled_from([100, 1_000]),
+)
+def test_any_history(
+    seed: int, length: int, names: str, traits: PlanTraits, policy: Policy, width_ms: int
+) -> None:
     g, bench = random.Random(seed), WatchedBench(names, traits, policy, width_ms)
     for _ in range(length):
         action(g)(bench)
@@ -200,8 +270,12 @@ def test_any_history(seed: int, length: int, names: str, traits: PlanTraits, pol
     bench.now_ms += 100
     bench.look()
     bench.settle()
-    assert (bench.state, bench.at(bench.stable_query), list(bench.positions)) == (ReplicaState.STABLE, last, [bench.stable_query]), (
-        "it ends corrected"
-    )
+    assert (bench.state, bench.at(bench.stable_query), list(bench.positions)) == (
+        ReplicaState.STABLE,
+        last,
+        [bench.stable_query],
+    ), "it ends corrected"
     stable = [plan for plan in bench.stable_plans() if plan.after.bucket > plan.before.bucket]
-    assert [p.before.bucket for p in stable] == [0, *(p.after.bucket for p in stable[:-1])], "over all forks: no bucket twice, none skipped"
+    assert [p.before.bucket for p in stable] == [0, *(p.after.bucket for p in stable[:-1])], (
+        "over all forks: no bucket twice, none skipped"
+    )

@@ -1,4 +1,6 @@
-"""Properties of ``processing.replica``: any failures, crashes, overtaken processes and unknown outcomes; the output is what it must be."""
+"""Properties of ``processing.replica``: any failures, crashes, overtaken processes and
+unknown outcomes; the output is what it must be.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,20 @@ from harness.examples import examples
 from harness.replica_bench import STATEFUL, STATELESS
 from harness.replica_world import OUT, Relay, World
 
-TRAITS = (STATELESS, STATEFUL, PlanTraits(is_stateful=True, is_batch_safe=False), PlanTraits(is_stateful=False, is_batch_safe=False))
+TRAITS = (
+    STATELESS,
+    STATEFUL,
+    PlanTraits(is_stateful=True, is_batch_safe=False),
+    PlanTraits(is_stateful=False, is_batch_safe=False),
+)
 
 
 class Random(Relay):
     """Inputs that go on, stop and come back; processes to which everything happens."""
 
-    def __init__(self, g: random.Random, names: str, traits: PlanTraits, policy: Policy, faults: float) -> None:
+    def __init__(
+        self, g: random.Random, names: str, traits: PlanTraits, policy: Policy, faults: float
+    ) -> None:
         super().__init__(World(names, traits, policy, rows_max=g.choice([1, 2, 1_000])))
         self.g, self._faults = g, faults
         self.upto = dict.fromkeys(names, 0)
@@ -39,7 +48,9 @@ class Random(Relay):
     def close(self, name: str, by: int) -> None:
         buckets = range(self.upto[name] + 1, self.upto[name] + by + 1)
         self.upto[name] += by
-        self.world.close(name, self.upto[name], *[bucket for bucket in buckets if self.g.random() < 0.4])
+        self.world.close(
+            name, self.upto[name], *[bucket for bucket in buckets if self.g.random() < 0.4]
+        )
 
     def act(self) -> None:
         what = self.g.choice(["one", "one", "one", "all", "wait", "long", "long", "unknown"])
@@ -65,8 +76,13 @@ class Random(Relay):
         assert self.process is not None
         assert self.process.runner.state is ReplicaState.STABLE, "it ends corrected"
         stable_query = self.process.runner.stable_query
-        own = [name for name in self.world.disk.directories if epoch_of(name) == epoch_of(stable_query)]
-        assert own == [stable_query], "and cleans up after itself; what a process left that was overtaken, the next start removes"
+        own = [
+            name for name in self.world.disk.directories if epoch_of(name) == epoch_of(stable_query)
+        ]
+        assert own == [stable_query], (
+            "and cleans up after itself; what a process left that was overtaken, the next start"
+            " removes"
+        )
 
     def check_records(self) -> None:
         """What any reader may rely on."""
@@ -85,10 +101,16 @@ class Random(Relay):
 
 @examples(120)
 @given(
-    st.integers(0, 2**32), st.integers(5, 40), st.sampled_from(["a", "ab"]), st.sampled_from(TRAITS),
-    st.sampled_from([Policy.PROCESS, Policy.PROCESS, Policy.DELAY, Policy.SUSPEND]), st.sampled_from([0.0, 0.005, 0.03]),
-)  # fmt: skip
-def test_any_history(seed: int, length: int, names: str, traits: PlanTraits, policy: Policy, faults: float) -> None:
+    st.integers(0, 2**32),
+    st.integers(5, 40),
+    st.sampled_from(["a", "ab"]),
+    st.sampled_from(TRAITS),
+    st.sampled_from([Policy.PROCESS, Policy.PROCESS, Policy.DELAY, Policy.SUSPEND]),
+    st.sampled_from([0.0, 0.005, 0.03]),
+)
+def test_any_history(
+    seed: int, length: int, names: str, traits: PlanTraits, policy: Policy, faults: float
+) -> None:
     story = Random(random.Random(seed), names, traits, policy, faults)
     for _ in range(length):
         story.act()

@@ -1,4 +1,6 @@
-"""Tentative plans over random logs, asked for at any time: PT1-PT8 of ``protocol.stage.planner``, each stated bucket by bucket."""
+"""Tentative plans over random logs, asked for at any time: PT1-PT8 of
+``protocol.stage.planner``, each stated bucket by bucket.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,21 @@ LogStates = dict[str, LogState]
 Chosen = dict[str, str | None]
 
 traits_drawn = st.builds(
-    lambda stateful, safe, timers: PlanTraits(is_stateful=stateful, is_batch_safe=safe, has_timers=timers and stateful and not safe),
-    st.booleans(), st.booleans(), st.booleans(),
-)  # fmt: skip
-chosen_drawn = st.fixed_dictionaries({"a": st.sampled_from((None, *WRITERS)), "b": st.sampled_from((None, *WRITERS))})
+    lambda stateful, safe, timers: PlanTraits(
+        is_stateful=stateful, is_batch_safe=safe, has_timers=timers and stateful and not safe
+    ),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+chosen_drawn = st.fixed_dictionaries(
+    {"a": st.sampled_from((None, *WRITERS)), "b": st.sampled_from((None, *WRITERS))}
+)
 
 
-def best_of(log_state: LogState, replica: str | None, bucket: int) -> tuple[str, tuple[Part, ...], str]:
+def best_of(
+    log_state: LogState, replica: str | None, bucket: int
+) -> tuple[str, tuple[Part, ...], str]:
     """PT6 for one bucket: (writer, parts, where from)."""
     if bucket <= log_state.upto:
         found = log_state.stable(bucket, bucket)
@@ -57,14 +67,23 @@ def assert_tentative(
     assert plan.after.sequence == position.sequence + 1
     assert [name for name, _ in plan.inputs] == list(log_states), "PT1"
     for name, taken in plan.inputs:
-        expected = [(n, *found[:2]) for n in inside if (found := best_of(log_states[name], chosen[name], n))[1]]
+        expected = [
+            (n, *found[:2])
+            for n in inside
+            if (found := best_of(log_states[name], chosen[name], n))[1]
+        ]
         assert list(taken) == expected, "PT2, PT6"
     assert plan.after.bucket <= max(due, position.bucket), "PT2"
     assert set(plan.missing) == {
-        m for name, log_state in log_states.items() for n in inside for m in missing_of(name, log_state, chosen[name], n)
+        m
+        for name, log_state in log_states.items()
+        for n in inside
+        for m in missing_of(name, log_state, chosen[name], n)
     }
     assert list(plan.missing) == sorted(plan.missing)
-    assert bool(plan.missing) == any(n > log_state.upto for log_state in log_states.values() for n in inside), "PT7"
+    assert bool(plan.missing) == any(
+        n > log_state.upto for log_state in log_states.values() for n in inside
+    ), "PT7"
     sizes: dict[int, int] = {}
     for _, taken in plan.inputs:
         for bucket, _, parts in taken:
@@ -76,22 +95,42 @@ def assert_tentative(
         assert not traits.has_timers or len(inside) <= 1 or not (position.has_rows or sizes), "PT3"
     elif inside and plan.after.bucket < due:
         after = plan.after.bucket + 1
-        more = [sum(p.rows for p in best_of(log_state, chosen[name], after)[1]) for name, log_state in log_states.items()]
-        assert plan.rows + sum(more) > rows_max or len(sizes) >= buckets_max, "all that are due, within the limits"
+        more = [
+            sum(p.rows for p in best_of(log_state, chosen[name], after)[1])
+            for name, log_state in log_states.items()
+        ]
+        assert plan.rows + sum(more) > rows_max or len(sizes) >= buckets_max, (
+            "all that are due, within the limits"
+        )
     assert plan.after.has_rows == (position.has_rows or bool(sizes) or plan.after.has_rows)
 
 
 @examples(400)
 @given(
-    logs(steps=8, parts_max=5, faults=False), logs(steps=8), traits_drawn, st.integers(0, 5),
-    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4), st.integers(0, LAST), chosen_drawn), min_size=1, max_size=4),
-    st.integers(1, 6), st.integers(1, 4),
-)  # fmt: skip
+    logs(steps=8, parts_max=5, faults=False),
+    logs(steps=8),
+    traits_drawn,
+    st.integers(0, 5),
+    st.lists(
+        st.tuples(st.integers(0, 6), st.integers(0, 4), st.integers(0, LAST), chosen_drawn),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(1, 6),
+    st.integers(1, 4),
+)
 def test_every_bucket_once_in_order_from_the_best_there_is(
-    first: list[LogEntry], second: list[LogEntry], traits: PlanTraits, begun: int, steps: list[tuple[int, int, int, Chosen]],
-    rows_max: int, buckets_max: int,
-) -> None:  # fmt: skip
-    """A query runs stable plans for a while, becomes a branch, and is then asked at any time while both logs grow."""
+    first: list[LogEntry],
+    second: list[LogEntry],
+    traits: PlanTraits,
+    begun: int,
+    steps: list[tuple[int, int, int, Chosen]],
+    rows_max: int,
+    buckets_max: int,
+) -> None:
+    """A query runs stable plans for a while, becomes a branch, and is then asked at any time
+    while both logs grow.
+    """
     entries = {"a": first, "b": second}
     log_states = {name: LogState(WRITERS) for name in entries}
     read = dict.fromkeys(entries, 0)
@@ -104,7 +143,11 @@ def test_every_bucket_once_in_order_from_the_best_there_is(
     grow("a", begun)
     grow("b", begun)
     position, due = QueryPosition(), 0
-    while (stable := next_plan(position, log_states, traits, rows_max=rows_max, buckets_max=buckets_max)) is not None:
+    while (
+        stable := next_plan(
+            position, log_states, traits, rows_max=rows_max, buckets_max=buckets_max
+        )
+    ) is not None:
         assert stable.kind is BoundaryKind.STABLE
         assert stable.missing == ()
         position = stable.after
@@ -114,7 +157,15 @@ def test_every_bucket_once_in_order_from_the_best_there_is(
         grow("b", more_b)
         due = max(due, min(LAST, position.bucket + further))
         while (
-            plan := next_tentative_plan(position, log_states, chosen, due, traits, rows_max=rows_max, buckets_max=buckets_max)
+            plan := next_tentative_plan(
+                position,
+                log_states,
+                chosen,
+                due,
+                traits,
+                rows_max=rows_max,
+                buckets_max=buckets_max,
+            )
         ) is not None:
             assert_tentative(plan, position, log_states, chosen, due, traits, rows_max, buckets_max)
             assert plan.after.bucket > position.bucket, "each plan gets on"
@@ -131,7 +182,11 @@ def test_every_bucket_once_in_order_from_the_best_there_is(
     st.integers(1, 4),
 )
 def test_stable_plans_take_each_bucket_once_within_the_limits(
-    first: list[LogEntry], second: list[LogEntry], traits: PlanTraits, rows_max: int, buckets_max: int
+    first: list[LogEntry],
+    second: list[LogEntry],
+    traits: PlanTraits,
+    rows_max: int,
+    buckets_max: int,
 ) -> None:
     """PN1-PN4 where a plan's limits cut it."""
     log_states = {"a": LogState(WRITERS), "b": LogState(WRITERS)}
@@ -140,7 +195,9 @@ def test_stable_plans_take_each_bucket_once_within_the_limits(
             log_state.apply(offset, entry)
     position = QueryPosition()
     seen: dict[str, list[int]] = {"a": [], "b": []}
-    while (plan := next_plan(position, log_states, traits, rows_max=rows_max, buckets_max=buckets_max)) is not None:
+    while (
+        plan := next_plan(position, log_states, traits, rows_max=rows_max, buckets_max=buckets_max)
+    ) is not None:
         for name, taken in plan.inputs:
             seen[name] += [b for b, _, _ in taken]
         filled = {b for _, taken in plan.inputs for b, _, _ in taken}
@@ -148,4 +205,7 @@ def test_stable_plans_take_each_bucket_once_within_the_limits(
         position = plan.after
     last = min(log_state.upto for log_state in log_states.values())
     assert position.bucket == last
-    assert seen == {name: [b for b, _, _ in log_state.stable(1, last)] if last else [] for name, log_state in log_states.items()}, "PN2"
+    assert seen == {
+        name: [b for b, _, _ in log_state.stable(1, last)] if last else []
+        for name, log_state in log_states.items()
+    }, "PN2"

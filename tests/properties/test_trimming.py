@@ -26,7 +26,9 @@ Batch = tuple[int, list[tuple[int, int]]]
 
 @dataclass
 class Reader:
-    """Reads the stream in order; a restart goes back to what it has synced, which it says now and then."""
+    """Reads the stream in order; a restart goes back to what it has synced, which it says now
+    and then.
+    """
 
     name: str
     position: int = 0
@@ -36,7 +38,9 @@ class Reader:
 
 @dataclass
 class Writer:
-    """A replica: the stable query, and a branch that writes to the same topic. A batch's blocks are there before its record."""
+    """A replica: the stable query, and a branch that writes to the same topic. A batch's
+    blocks are there before its record.
+    """
 
     name: str
     epoch: int
@@ -100,7 +104,15 @@ class World:
             base = writer.closed if writer.branch_tip is None else None
             prev = writer.branch_tip if writer.branch_tip is not None else writer.tip
             record = BoundaryRecord(
-                writer.name, writer.epoch, ident, prev, closed, parts, base=base, kind=BoundaryKind.TENTATIVE, branch=(writer.epoch, 1)
+                writer.name,
+                writer.epoch,
+                ident,
+                prev,
+                closed,
+                parts,
+                base=base,
+                kind=BoundaryKind.TENTATIVE,
+                branch=(writer.epoch, 1),
             )
             writer.branch_tip, writer.branch_closed = ident, closed
         else:
@@ -121,7 +133,9 @@ class World:
         if upto > reader.position:
             for bucket, writer, parts in self.log_state.stable(reader.position + 1, upto):
                 for part in parts:
-                    assert part.offset_first >= self.deleted.get((writer, part.partition), 0), f"{reader} misses bucket {bucket}"
+                    assert part.offset_first >= self.deleted.get((writer, part.partition), 0), (
+                        f"{reader} misses bucket {bucket}"
+                    )
             reader.position = upto
 
     def sync(self, number: int, *, says: bool) -> None:
@@ -139,7 +153,16 @@ class World:
 
     def _say(self, reader: Reader) -> None:
         self.trimming.heard(
-            Heartbeat("delivery", reader.name, "0", -1, "running", reader.position, self.now_ms, checkpoint_bucket=reader.synced),
+            Heartbeat(
+                "delivery",
+                reader.name,
+                "0",
+                -1,
+                "running",
+                reader.position,
+                self.now_ms,
+                checkpoint_bucket=reader.synced,
+            ),
             self.now_ms,
         )
 
@@ -156,7 +179,9 @@ class World:
                 self.deleted[place] = max(offset, self.deleted.get(place, 0))
         for writer in self.writers:
             for part in writer.under_way.get(False, (0, ()))[1]:
-                assert part.offset_first >= self.deleted.get((writer.name, part.partition), 0), "TO2"
+                assert part.offset_first >= self.deleted.get((writer.name, part.partition), 0), (
+                    "TO2"
+                )
 
     def fail_over(self) -> None:
         """Another manager, which begins to read at a log snapshot."""
@@ -165,7 +190,10 @@ class World:
         self.offsets.seen(log_snapshot, Outcome(accepted=True, reason="adopted", replica=""))
 
 
-BATCH = st.tuples(st.integers(0, 3), st.lists(st.tuples(st.integers(0, 5), st.integers(0, PARTITIONS - 1)), max_size=4))
+BATCH = st.tuples(
+    st.integers(0, 3),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, PARTITIONS - 1)), max_size=4),
+)
 ACTION = st.one_of(
     st.tuples(st.just("write"), st.integers(0, 1), BATCH, st.booleans()),
     st.tuples(st.just("batch"), st.integers(0, 1), BATCH),

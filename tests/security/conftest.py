@@ -22,13 +22,18 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
     pipeline = load(FILE)
     needed = rights(pipeline)
-    passwords = {user: f"planted-{secrets.token_hex(12)}" for user in [ROOT, *dict.fromkeys(right.principal for right in needed)]}
+    passwords = {
+        user: f"planted-{secrets.token_hex(12)}"
+        for user in [ROOT, *dict.fromkeys(right.principal for right in needed)]
+    }
     authority = Authority(folder / "authority", "trusted")
     broker = SecureKafka(folder / "kafka", authority, passwords)
     try:
         broker.start()
         broker.allow(needed)
-        made = prepare(broker.log("secure.operator"), topics_of(pipeline), create_inputs=True, say=pytest.fail)
+        made = prepare(
+            broker.log("secure.operator"), topics_of(pipeline), create_inputs=True, say=pytest.fail
+        )
         found = Secured(broker, pipeline, authority, passwords)
         assert sorted(made) == sorted(found.topics)
         yield found

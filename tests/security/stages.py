@@ -1,4 +1,6 @@
-"""The functions that ``pipeline.yaml`` names. No test runs them: they are here for the file to be checked."""
+"""The functions that ``pipeline.yaml`` names. No test runs them: they are here for the file
+to be checked.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Who may do what, on a real broker with ``StandardAuthorizer``: each principal can do its job, and nothing else.
+"""Who may do what, on a real broker with ``StandardAuthorizer``: each principal can do its job, and
+nothing else.
 
-``matrix.txt`` is written by hand, so to speak: it was read line by line and changes only on purpose. The broker is asked what it would allow,
-and then everything is really tried.
+``matrix.txt`` is written by hand, so to speak: it was read line by line and changes only on
+purpose. The broker is asked what it would allow, and then everything is really tried.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AclOperation
 
@@ -41,9 +50,15 @@ pytestmark = pytest.mark.integration
 MATRIX = Path(__file__).parent / "matrix.txt"
 DEADLINE_S = 60
 LETTERS = {
-    AclOperation.READ: "R", AclOperation.WRITE: "W", AclOperation.DELETE: "X", AclOperation.CREATE: "C", AclOperation.ALTER: "A",
-    AclOperation.DESCRIBE: "d", AclOperation.DESCRIBE_CONFIGS: "s", AclOperation.ALTER_CONFIGS: "S",
-}  # fmt: skip
+    AclOperation.READ: "R",
+    AclOperation.WRITE: "W",
+    AclOperation.DELETE: "X",
+    AclOperation.CREATE: "C",
+    AclOperation.ALTER: "A",
+    AclOperation.DESCRIBE: "d",
+    AclOperation.DESCRIBE_CONFIGS: "s",
+    AclOperation.ALTER_CONFIGS: "S",
+}
 """Of the broker's operations on a topic, all that there are."""
 CLOCK, ENTROPY = SystemClock(), SystemEntropy()
 
@@ -51,12 +66,19 @@ CLOCK, ENTROPY = SystemClock(), SystemEntropy()
 def allowed(secured: Secured, principal: str) -> dict[str, str]:
     """Topic -> letters, as the broker says it."""
     client = secured.broker.administrator(principal)
-    futures = client.describe_topics(TopicCollection(secured.topics), include_authorized_operations=True, request_timeout=20)
+    futures = client.describe_topics(
+        TopicCollection(secured.topics), include_authorized_operations=True, request_timeout=20
+    )
     found = {}
     for topic, future in futures.items():
         try:
-            operations = {operation: LETTERS[operation] for operation in future.result(timeout=20).authorized_operations}
-            found[topic] = "".join(letter for operation, letter in LETTERS.items() if operation in operations)
+            operations = {
+                operation: LETTERS[operation]
+                for operation in future.result(timeout=20).authorized_operations
+            }
+            found[topic] = "".join(
+                letter for operation, letter in LETTERS.items() if operation in operations
+            )
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise
@@ -64,7 +86,10 @@ def allowed(secured: Secured, principal: str) -> dict[str, str]:
 
 
 def listed(found: dict[str, dict[str, str]]) -> str:
-    return "".join(f"{who}\n" + "".join(f"  {ops:<6}{topic}\n" for topic, ops in own.items()) for who, own in found.items())
+    return "".join(
+        f"{who}\n" + "".join(f"  {ops:<6}{topic}\n" for topic, ops in own.items())
+        for who, own in found.items()
+    )
 
 
 def matrix() -> dict[str, dict[str, str]]:
@@ -83,7 +108,12 @@ def matrix() -> dict[str, dict[str, str]]:
 
 def expected(letter: str) -> set[tuple[str, str]]:
     """(principal, topic) that have ``letter`` in the matrix."""
-    return {(who, topic) for who, own in matrix().items() for topic, letters in own.items() if letter in letters}
+    return {
+        (who, topic)
+        for who, own in matrix().items()
+        for topic, letters in own.items()
+        if letter in letters
+    }
 
 
 def test_the_broker_allows_what_the_matrix_says(secured: Secured) -> None:
@@ -100,16 +130,24 @@ def test_what_the_matrix_never_gives() -> None:
     for who, own in rights.items():
         for topic, letters in own.items():
             assert not set(letters) & set("AS"), "nobody alters topics"
-            assert "X" not in letters or (who == "secure.consistency_manager" and (".blocks." in topic or topic.endswith(".boundaries"))), (
-                "only the manager trims, and only blocks and boundary logs"
-            )
+            assert "X" not in letters or (
+                who == "secure.consistency_manager"
+                and (".blocks." in topic or topic.endswith(".boundaries"))
+            ), "only the manager trims, and only blocks and boundary logs"
             assert "C" not in letters or who == "secure.operator", "only the operator makes topics"
             if "W" in letters:
                 writers.setdefault(topic, []).append(who)
     for topic, several in writers.items():
-        if ".blocks." in topic or ".control." in topic or topic.startswith("secure-out.") or topic.endswith((".progress", ".manager")):
+        if (
+            ".blocks." in topic
+            or ".control." in topic
+            or topic.startswith("secure-out.")
+            or topic.endswith((".progress", ".manager"))
+        ):
             assert len(several) == 1, f"{topic} has one writer"
-    assert writers["secure.manager"] == ["secure.consistency_manager"], "nobody else fences or trims"
+    assert writers["secure.manager"] == ["secure.consistency_manager"], (
+        "nobody else fences or trims"
+    )
     nodes = {
         f"secure.control.processing.{label}": f"secure.processing.{node}"
         for node, labels in load(MATRIX.with_name("pipeline.yaml")).nodes().items()
@@ -117,15 +155,31 @@ def test_what_the_matrix_never_gives() -> None:
     }
     for topic, several in writers.items():
         if topic.startswith("secure.control.") and topic != "secure.control.alarms":
-            assert several == [nodes.get(topic, topic.replace(".control", "", 1))], "each says only what it is itself"
-    assert writers["secure.totals.boundaries"] == ["secure.processing.north.0", "secure.processing.north.1", "secure.consistency_manager"]
-    assert writers["secure.reports.boundaries"] == ["secure.ingestion.reports", "secure.consistency_manager", "secure.operator"]
+            assert several == [nodes.get(topic, topic.replace(".control", "", 1))], (
+                "each says only what it is itself"
+            )
+    assert writers["secure.totals.boundaries"] == [
+        "secure.processing.north.0",
+        "secure.processing.north.1",
+        "secure.consistency_manager",
+    ]
+    assert writers["secure.reports.boundaries"] == [
+        "secure.ingestion.reports",
+        "secure.consistency_manager",
+        "secure.operator",
+    ]
     north, south = ("reports", "totals", ".out"), ("payments", "audits", ".audit.")
     for who, own in rights.items():
-        mine, others = (north, south) if any(word in f"{who}." for word in north) else (south, north)
-        if who not in ("secure.consistency_manager", "secure.operator") and any(word in f"{who}." for word in mine):
+        mine, others = (
+            (north, south) if any(word in f"{who}." for word in north) else (south, north)
+        )
+        if who not in ("secure.consistency_manager", "secure.operator") and any(
+            word in f"{who}." for word in mine
+        ):
             seen = {
-                topic for topic, letters in own.items() if ".control." not in topic or "W" in letters
+                topic
+                for topic, letters in own.items()
+                if ".control." not in topic or "W" in letters
             }  # heartbeats are heard by all stages
             assert not [topic for topic in seen if any(word in f"{topic}." for word in others)], (
                 f"{who} sees nothing of the others but heartbeats"
@@ -140,7 +194,10 @@ def test_ingestion_delivery_processing_and_the_manager_do_their_jobs(secured: Se
     # Users write, ingestion makes buckets of it.
     producer = log("secure.producer.reports").writer()
     for number in range(40):
-        producer.send(TopicPartition("secure-in.reports", number % 2), sources.report(1_000 + 50 * number, car=number))
+        producer.send(
+            TopicPartition("secure-in.reports", number % 2),
+            sources.report(1_000 + 50 * number, car=number),
+        )
     producer.send(TopicPartition("secure-in.reports", 0), b"no record")
     producer.flush()
     producer.close()
@@ -149,19 +206,33 @@ def test_ingestion_delivery_processing_and_the_manager_do_their_jobs(secured: Se
     # A replica of the stage reads what ingestion wrote ...
     stage = log("secure.processing.north.0")
     view = sources.StreamView(stage, of, CLOCK)
-    wait_until(outputs.after_step(ingestion, lambda: view.closed() >= 30), DEADLINE_S, "bucket 30 is not closed", every_s=0)
+    wait_until(
+        outputs.after_step(ingestion, lambda: view.closed() >= 30),
+        DEADLINE_S,
+        "bucket 30 is not closed",
+        every_s=0,
+    )
     assert view.cars() == list(range(40))
     view.close()
     assert [
-        value for chunk in sources.everything(log("secure.producer.reports"), "secure-in.reports.rejected") for value in chunk.values
+        value
+        for chunk in sources.everything(
+            log("secure.producer.reports"), "secure-in.reports.rejected"
+        )
+        for value in chunk.values
     ] == [b"no record"]
     ingestion.stop()
     # ... and writes its own; both hear one another.
     control = ControlReader(stage, speakers(of))
-    sender = HeartbeatSender(log("secure.processing.north.1"), of.topic_names.control("processing", "totals.1"), CLOCK)
+    sender = HeartbeatSender(
+        log("secure.processing.north.1"), of.topic_names.control("processing", "totals.1"), CLOCK
+    )
     assert sender.send(Heartbeat("processing", "totals", "1", 1, "running", 1, 0))
     assert wait_until(lambda: control.poll(100), DEADLINE_S, "the other replica is not heard")
-    replicas = [outputs.Replica(log(f"secure.processing.north.{r}"), of, CLOCK, ENTROPY, r) for r in ("0", "1")]
+    replicas = [
+        outputs.Replica(log(f"secure.processing.north.{r}"), of, CLOCK, ENTROPY, r)
+        for r in ("0", "1")
+    ]
     tables = {bucket: outputs.rows(bucket, 50) for bucket in (1, 3)}
     for replica in replicas:
         replica.close_buckets(4, tables)
@@ -171,11 +242,18 @@ def test_ingestion_delivery_processing_and_the_manager_do_their_jobs(secured: Se
     outputs.drain(delivery, 4)
     replicas[0].show(6, {5: outputs.rows(5, 10)})
     user = log("secure.consumer.out")
-    shown = outputs.after_step(delivery, lambda: [r for _, r in outputs.live_records_of(user, of) if r.kind.value == "tentative"])
+    shown = outputs.after_step(
+        delivery,
+        lambda: [r for _, r in outputs.live_records_of(user, of) if r.kind.value == "tentative"],
+    )
     assert len(wait_until(shown, DEADLINE_S, "no tentative record", every_s=0)) == 10
-    assert sorted(ident for _, ident, _, _ in outputs.delivered(user, of)) == outputs.ids({1: 50, 3: 50})
+    assert sorted(ident for _, ident, _, _ in outputs.delivered(user, of)) == outputs.ids(
+        {1: 50, 3: 50}
+    )
     delivery.stop()
-    made = outputs.context(log("secure.consistency_manager"), of, CLOCK, ENTROPY, "consistency_manager", of.name)
+    made = outputs.context(
+        log("secure.consistency_manager"), of, CLOCK, ENTROPY, "consistency_manager", of.name
+    )
     manager = build_manager(made.settings, made)
     manager.start()
     for _ in range(5):
@@ -192,7 +270,10 @@ def test_an_upsert_view_outlives_a_failover(secured: Secured) -> None:
     log = secured.broker.log("secure.delivery.audit")
     settings = outputs.context(log, secured.pipeline, CLOCK, ENTROPY, "delivery", "audit")
     for _ in range(2):
-        delivery = build_delivery(settings.settings, outputs.context(log, secured.pipeline, CLOCK, ENTROPY, "delivery", "audit"))
+        delivery = build_delivery(
+            settings.settings,
+            outputs.context(log, secured.pipeline, CLOCK, ENTROPY, "delivery", "audit"),
+        )
         delivery.start()
         for _ in range(3):
             delivery.step()
@@ -213,10 +294,15 @@ def test_a_replica_cannot_write_for_another_stream(secured: Secured) -> None:
         blocks.write([(0, 1, outputs.rows(1, 5))])
     with (
         pytest.raises(Unavailable),
-        closing(BoundaryWriter(log, names.boundaries("audits"), ["0"], "0", "f", CLOCK, ENTROPY)) as boundaries,
+        closing(
+            BoundaryWriter(log, names.boundaries("audits"), ["0"], "0", "f", CLOCK, ENTROPY)
+        ) as boundaries,
     ):
         boundaries.start()
-    with pytest.raises(Unavailable, match="may not see it"), closing(BoundaryReader(log, names.boundaries("audits"), ["0"])) as read:
+    with (
+        pytest.raises(Unavailable, match="may not see it"),
+        closing(BoundaryReader(log, names.boundaries("audits"), ["0"])) as read,
+    ):
         read.read_to_end()
     # Its own blocks it may write and not read; those of the peer it does not even see.
     with closing(log.reader()) as reader:
@@ -228,9 +314,17 @@ def test_a_replica_cannot_write_for_another_stream(secured: Secured) -> None:
 
 
 def test_nobody_but_its_delivery_fences_a_transactional_id(secured: Secured) -> None:
-    ids = {f"secure.{output}.{half}": f"secure.delivery.{output}" for output in ("out", "audit") for half in ("corrected", "live")}
+    ids = {
+        f"secure.{output}.{half}": f"secure.delivery.{output}"
+        for output in ("out", "audit")
+        for half in ("corrected", "live")
+    }
     tried = [
-        who for who in secured.principals if who.startswith(("secure.delivery", "secure.processing", "secure.ingestion", "secure.consumer"))
+        who
+        for who in secured.principals
+        if who.startswith(
+            ("secure.delivery", "secure.processing", "secure.ingestion", "secure.consumer")
+        )
     ]
     for ident, owner in ids.items():
         for who in tried:
@@ -243,7 +337,9 @@ def test_nobody_but_its_delivery_fences_a_transactional_id(secured: Secured) -> 
 
 
 def test_users_have_groups_of_their_own(secured: Secured) -> None:
-    options = KafkaSettings(secured.broker.address, security=secured.broker.by_password("secure.consumer.out")).consumer(committed=True)
+    options = KafkaSettings(
+        secured.broker.address, security=secured.broker.by_password("secure.consumer.out")
+    ).consumer(committed=True)
 
     def joined(group: str) -> bool:
         consumer = Consumer({**options, "group.id": group, "auto.offset.reset": "earliest"})
@@ -269,7 +365,9 @@ def test_topics_are_neither_made_nor_deleted_nor_trimmed(secured: Secured) -> No
             continue
         client = secured.broker.administrator(who)
         own = sorted(topic for name, topic in expected("d") if name == who)
-        (trimmed,) = client.delete_records([KafkaPartition(own[0], 0, 0)], request_timeout=20).values()
+        (trimmed,) = client.delete_records(
+            [KafkaPartition(own[0], 0, 0)], request_timeout=20
+        ).values()
         deleted = client.delete_topics(own, request_timeout=20)
         for future in (trimmed, *deleted.values()):
             with pytest.raises(KafkaException, match="AUTHORIZATION_FAILED"):
@@ -278,13 +376,24 @@ def test_topics_are_neither_made_nor_deleted_nor_trimmed(secured: Secured) -> No
 
 
 def test_every_write_is_tried(secured: Secured) -> None:
-    """Every principal at every topic: garbage, where it may; readers reject that and go on, which their own tests show."""
+    """Every principal at every topic: garbage, where it may; readers reject that and go on,
+    which their own tests show.
+    """
     done: set[tuple[str, str]] = set()
     for who in secured.principals:
         left = secured.topics
-        while left:  # a rejection may fail its neighbours in the producer, too: these are tried again, and each round has a clear answer
-            answers = written(KafkaSettings(secured.broker.address, security=secured.broker.by_password(who)), left)
-            clear = {topic for topic, code in answers.items() if code in (None, KafkaError.TOPIC_AUTHORIZATION_FAILED)}
+        # a rejection may fail its neighbours in the producer, too: these are tried again, and each
+        # round has a clear answer
+        while left:
+            answers = written(
+                KafkaSettings(secured.broker.address, security=secured.broker.by_password(who)),
+                left,
+            )
+            clear = {
+                topic
+                for topic, code in answers.items()
+                if code in (None, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+            }
             assert clear, answers
             done |= {(who, topic) for topic in clear if answers[topic] is None}
             left = [topic for topic in left if topic not in clear]
@@ -306,7 +415,9 @@ def written(settings: KafkaSettings, topics: list[str]) -> dict[str, int | None]
 
 
 def has_answered(consumer: Consumer, topics: set[str], answers: dict[str, bool]) -> bool:
-    """Whether all ``topics`` have been answered; into ``answers``: whether with data or their end."""
+    """Whether all ``topics`` have been answered; into ``answers``: whether with data or their
+    end.
+    """
     for message in consumer.consume(1_000, 0.2):
         error = message.error()
         readable = error is None or error.code() == KafkaError._PARTITION_EOF

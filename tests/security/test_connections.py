@@ -28,7 +28,12 @@ WHO = "secure.producer.reports"
 
 def writes(address: str, security: Mapping[str, str], at: TopicPartition = INPUT) -> None:
     """One record, or the error."""
-    once(KafkaEventLog(address, security=security, delivery_timeout_ms=3_000, request_timeout_ms=3_000), at)
+    once(
+        KafkaEventLog(
+            address, security=security, delivery_timeout_ms=3_000, request_timeout_ms=3_000
+        ),
+        at,
+    )
 
 
 def once(log: KafkaEventLog, at: TopicPartition) -> None:
@@ -40,7 +45,12 @@ def once(log: KafkaEventLog, at: TopicPartition) -> None:
 def rejected(address: str, security: Mapping[str, str]) -> str:
     with pytest.raises(AdapterError) as caught:
         writes(address, security)
-    with pytest.raises(Unavailable), closing(KafkaEventLog(address, security=security, request_timeout_ms=2_000).reader()) as reader:
+    with (
+        pytest.raises(Unavailable),
+        closing(
+            KafkaEventLog(address, security=security, request_timeout_ms=2_000).reader()
+        ) as reader,
+    ):
         reader.offsets(INPUT)
     return str(caught.value)
 
@@ -49,7 +59,10 @@ def test_a_certificate_is_a_principal(secured: Secured) -> None:
     broker = secured.broker
     writes(broker.mtls_address, broker.by_certificate(secured.authority.issue(WHO)))
     with pytest.raises(AdapterError, match="TOPIC_AUTHORIZATION_FAILED"):
-        writes(broker.mtls_address, broker.by_certificate(secured.authority.issue("secure.producer.payments")))
+        writes(
+            broker.mtls_address,
+            broker.by_certificate(secured.authority.issue("secure.producer.payments")),
+        )
     with pytest.raises(AdapterError, match="TOPIC_AUTHORIZATION_FAILED"):
         writes(broker.mtls_address, broker.by_certificate(secured.authority.issue("stranger")))
 
@@ -63,13 +76,17 @@ def test_who_is_not_let_in(secured: Secured, tmp_path: Path) -> None:
     rejected(broker.address, {})  # in plain text
     rejected(broker.address, tls)  # without a password
     rejected(broker.mtls_address, tls)  # without a certificate
-    rejected(broker.mtls_address, broker.by_certificate(secured.authority.issue(f"{WHO}.ended", days=0)))
+    rejected(
+        broker.mtls_address, broker.by_certificate(secured.authority.issue(f"{WHO}.ended", days=0))
+    )
     rejected(broker.mtls_address, broker.by_certificate(Authority(tmp_path, "stranger").issue(WHO)))
 
 
 @contextmanager
 def impostor(certificate: Certificate) -> Iterator[tuple[str, list[bytes]]]:
-    """Somebody else where a broker should be: its address, and what clients said to it after the handshake."""
+    """Somebody else where a broker should be: its address, and what clients said to it after
+    the handshake.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.certificate, certificate.key)
     heard: list[bytes] = []
@@ -101,29 +118,46 @@ def impostor(certificate: Certificate) -> Iterator[tuple[str, list[bytes]]]:
 
 
 def test_a_false_broker_is_told_nothing(secured: Secured, tmp_path: Path) -> None:
-    """Of an unknown authority, or of another host: in both cases not even the user's name is sent."""
-    for certificate in (Authority(tmp_path, "stranger").issue("broker"), secured.authority.issue("elsewhere", hosts="DNS:elsewhere")):
+    """Of an unknown authority, or of another host: in both cases not even the user's name is
+    sent.
+    """
+    for certificate in (
+        Authority(tmp_path, "stranger").issue("broker"),
+        secured.authority.issue("elsewhere", hosts="DNS:elsewhere"),
+    ):
         with impostor(certificate) as (address, heard):
             rejected(address, secured.broker.by_password(WHO))
         assert not [said for said in heard if said]
 
 
-def test_a_new_password_counts_without_a_restart(secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_password_counts_without_a_restart(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What runs keeps its connection; what connects anew reads the file anew."""
     who = "secure.producer.payments"
     file = tmp_path / "password"
     file.write_text(secured.passwords[who] + "\n")
     file.chmod(0o600)
-    settings = {"SECURITY_PROTOCOL": "SASL_SSL", "SASL_USERNAME": who, "SASL_PASSWORD_FILE": file, "SSL_CA": secured.authority.certificate}
+    settings = {
+        "SECURITY_PROTOCOL": "SASL_SSL",
+        "SASL_USERNAME": who,
+        "SASL_PASSWORD_FILE": file,
+        "SSL_CA": secured.authority.certificate,
+    }
     for name, value in settings.items():
         monkeypatch.setenv(PREFIX + name, str(value))
-    log, at = KafkaEventLog(secured.broker.address, delivery_timeout_ms=5_000), TopicPartition("secure-in.payments", 0)
+    log, at = (
+        KafkaEventLog(secured.broker.address, delivery_timeout_ms=5_000),
+        TopicPartition("secure-in.payments", 0),
+    )
     with closing(log.writer()) as running:
         running.send(at, b"x")
         running.flush()
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4_096)
         administrator = secured.broker.administrator()
-        changed = administrator.alter_user_scram_credentials([UserScramCredentialUpsertion(who, info, b"a new one")])
+        changed = administrator.alter_user_scram_credentials(
+            [UserScramCredentialUpsertion(who, info, b"a new one")]
+        )
         for future in changed.values():
             future.result(timeout=20)
         with pytest.raises(AdapterError):
@@ -137,11 +171,15 @@ def test_a_new_password_counts_without_a_restart(secured: Secured, tmp_path: Pat
 def test_the_doctor_asks_over_tls(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
     operator = "secure.operator"
     settings = {
-        "SECURITY_PROTOCOL": "SASL_SSL", "SASL_USERNAME": operator, "SASL_PASSWORD": secured.passwords[operator],
+        "SECURITY_PROTOCOL": "SASL_SSL",
+        "SASL_USERNAME": operator,
+        "SASL_PASSWORD": secured.passwords[operator],
         "SSL_CA": str(secured.authority.certificate),
-    }  # fmt: skip
+    }
     for name, value in settings.items():
         monkeypatch.setenv(PREFIX + name, value)
     assert doctor.end_txn_version(doctor.api_versions(secured.broker.address)) >= 5
     checks = doctor.examine(secured.broker.address, Path())
-    assert [check.name for check in checks if not check.good and check.name in ("Broker", "Clock")] == []
+    assert [
+        check.name for check in checks if not check.good and check.name in ("Broker", "Clock")
+    ] == []

@@ -1,7 +1,9 @@
-"""What anybody may send, to everything that reads: only the documented error comes out, soon, and without much memory.
+"""What anybody may send, to everything that reads: only the documented error comes out, soon, and
+without much memory.
 
-The corpus is ``hostile.jsonl``: each line a name and ``parts``, hexadecimal bytes with a count, so that a megabyte takes a line; ``record``: with
-the head of that record of ours. Every line goes to every decoder. Then hypothesis changes good inputs.
+The corpus is ``hostile.jsonl``: each line a name and ``parts``, hexadecimal bytes with a count, so
+that a megabyte takes a line; ``record``: with the head of that record of ours. Every line goes to
+every decoder. Then hypothesis changes good inputs.
 """
 
 from __future__ import annotations
@@ -21,13 +23,25 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from anabranch.codec import boundary_records, control_records, live_records, record_schema
-from anabranch.codec.blocks import BlockHeaders, decode_block, digest, encode_block, schema_from_text, schema_text
+from anabranch.codec.blocks import (
+    BlockHeaders,
+    decode_block,
+    digest,
+    encode_block,
+    schema_from_text,
+    schema_text,
+)
 from anabranch.codec.catalog import catalog
 from anabranch.codec.edge import Decoder, Format
 from anabranch.pipeline import file as pipeline_file
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge.live_delivery import LiveProgress
-from anabranch.protocol.errors import AnabranchError, ConfigurationError, RecordRejected, RemoteProtocolError
+from anabranch.protocol.errors import (
+    AnabranchError,
+    ConfigurationError,
+    RecordRejected,
+    RemoteProtocolError,
+)
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import MIB, RECORD_BYTES_MAX
 from harness import boundary_logs, sources
@@ -36,11 +50,17 @@ HERE = Path(__file__).parent
 RECORD = record_schema.from_avro(json.loads((HERE / "report.avsc").read_text()), "report")
 
 YARDSTICK_ROUNDS = 100_000
-"""A loop of Python of 15 to 40 ms, run beside each try: machines differ by more than good and bad decoders of one machine."""
+"""A loop of Python of 15 to 40 ms, run beside each try: machines differ by more than good and
+bad decoders of one machine.
+"""
 YARDSTICKS_PER_MIB = 4
-"""Of processor time, the best of some tries: a record of a user has at most 1 MiB, so none costs more than some 60 ms of a usual core."""
+"""Of processor time, the best of some tries: a record of a user has at most 1 MiB, so none
+costs more than some 60 ms of a usual core.
+"""
 OWN_YARDSTICKS_PER_MIB = 40
-"""Of our own small records, which only a writer with rights can put there: they are read value by value. What is good costs the same."""
+"""Of our own small records, which only a writer with rights can put there: they are read
+value by value. What is good costs the same.
+"""
 TRIES_MAX = 6
 BYTES_PER_BYTE = 10
 SLACK_BYTES = 2 * MIB
@@ -49,7 +69,9 @@ SLACK_BYTES = 2 * MIB
 
 @dataclass(frozen=True)
 class Reading:
-    """A way to read bytes, and what it may raise. ``bytes_max``: what it takes at all; ``timed``: its time and memory are looked at."""
+    """A way to read bytes, and what it may raise. ``bytes_max``: what it takes at all;
+    ``timed``: its time and memory are looked at.
+    """
 
     read: Callable[[bytes], object]
     raises: type[AnabranchError]
@@ -63,7 +85,9 @@ def edge(form: Format) -> Callable[[bytes], object]:
     decoder = Decoder(RECORD, form)
 
     def read(value: bytes) -> object:
-        """One bad record between two of another kind: each has an answer, and the neighbours have their own."""
+        """One bad record between two of another kind: each has an answer, and the neighbours
+        have their own.
+        """
         found = decoder.decode([value])
         assert len(found.table) + len(found.rejected) == 1
         for _, error in found.rejected:
@@ -78,8 +102,16 @@ def edge(form: Format) -> Callable[[bytes], object]:
 def live(value: bytes) -> None:
     """As kind, id, times and names in headers, and as the value of a control record."""
     for kind in (b"insertion", b"tentative", b"undo", b"boundary", b"rec_done", value):
-        for name in ("anabranch-id", "anabranch-event-time", "anabranch-missing", "anabranch-stable-id"):
-            for how in (lambda h: live_records.decode(h, None, value), lambda h: live_records.restored(h, value)):
+        for name in (
+            "anabranch-id",
+            "anabranch-event-time",
+            "anabranch-missing",
+            "anabranch-stable-id",
+        ):
+            for how in (
+                lambda h: live_records.decode(h, None, value),
+                lambda h: live_records.restored(h, value),
+            ):
                 try:
                     how([("anabranch-kind", kind), (name, value)])
                 except RemoteProtocolError:
@@ -118,10 +150,15 @@ BEAT = Heartbeat("processing", "totals", "0", 1, "running", 1, 0)
 READINGS = {
     "json": Reading(edge("json"), RecordRejected, sources.report(1_000), RECORD_BYTES_MAX),
     "avro": Reading(
-        edge("avro"), RecordRejected, bytes.fromhex("0000000001") + bytes.fromhex("02d00f02000000000000f03f02610401"), RECORD_BYTES_MAX
+        edge("avro"),
+        RecordRejected,
+        bytes.fromhex("0000000001") + bytes.fromhex("02d00f02000000000000f03f02610401"),
+        RECORD_BYTES_MAX,
     ),
     "block": Reading(block, RemoteProtocolError, encode_block(TABLE)),
-    "block headers": Reading(headers, RemoteProtocolError, BlockHeaders(1, 2, 3, "0", "attempt").encode()[0][1]),
+    "block headers": Reading(
+        headers, RemoteProtocolError, BlockHeaders(1, 2, 3, "0", "attempt").encode()[0][1]
+    ),
     "schema": Reading(schema, RemoteProtocolError, schema_text(TABLE.schema).encode()),
     "boundary log": Reading(
         boundary_records.decode,
@@ -130,7 +167,12 @@ READINGS = {
         yardsticks_per_mib=OWN_YARDSTICKS_PER_MIB,
     ),
     "control": Reading(control_records.decode, RemoteProtocolError, control_records.encode(BEAT)),
-    "live": Reading(live, RemoteProtocolError, live_records.encode_progress(LiveProgress("out", 1, 1, 1)), timed=False),
+    "live": Reading(
+        live,
+        RemoteProtocolError,
+        live_records.encode_progress(LiveProgress("out", 1, 1, 1)),
+        timed=False,
+    ),
     "record id": Reading(texts, RemoteProtocolError, b"12.34"),
     "parts": Reading(parts, RemoteProtocolError, b'[["a"],[1,0,0,1,0,1,1,"ff"]]', timed=False),
 }
@@ -140,8 +182,14 @@ def corpus() -> dict[str, bytes]:
     found = {}
     for line in (HERE / "hostile.jsonl").read_text().splitlines():
         entry = json.loads(line)
-        head = b"\xc3\x01" + catalog().newest(entry["record"]).fingerprint if "record" in entry else b""
-        found[entry["name"]] = head + b"".join(bytes.fromhex(text) * count for text, count in entry["parts"])
+        head = (
+            b"\xc3\x01" + catalog().newest(entry["record"]).fingerprint
+            if "record" in entry
+            else b""
+        )
+        found[entry["name"]] = head + b"".join(
+            bytes.fromhex(text) * count for text, count in entry["parts"]
+        )
     return found
 
 
@@ -172,7 +220,9 @@ def test_only_the_documented_error_comes_out(how: str) -> None:
 
 @pytest.mark.parametrize("how", [how for how, reading in READINGS.items() if reading.timed])
 def test_it_comes_soon(how: str) -> None:
-    """In processor time of this thread beside that of a yardstick: neither what others do here nor how fast the machine is just now counts."""
+    """In processor time of this thread beside that of a yardstick: neither what others do
+    here nor how fast the machine is just now counts.
+    """
     slow = {}
     for name, value in CORPUS.items():
         if len(value) > READINGS[how].bytes_max + 1:
@@ -182,7 +232,9 @@ def test_it_comes_soon(how: str) -> None:
         while len(tries) < TRIES_MAX and min(tries, default=allowed + 1) > allowed:
             tries.append(_seconds(partial(tried, READINGS[how], value)) / _seconds(yardstick))
         if min(tries) > allowed:
-            slow[name] = f"{min(tries):.1f} yardsticks for {len(value)} bytes, allowed {allowed:.1f}"
+            slow[name] = (
+                f"{min(tries):.1f} yardsticks for {len(value)} bytes, allowed {allowed:.1f}"
+            )
     assert not slow
 
 
@@ -239,7 +291,17 @@ def changed(draw: st.DrawFn, value: bytes) -> bytes:
             | st.just(value[at : at + width] * 2)
             | st.sampled_from([v[:64] for v in CORPUS.values()])
             | st.sampled_from(
-                [b"\xff" * 9 + b"\x01", b"\x80" * 4, b"\x00" * 8, b"\xff" * 8, b"null", b"1e999", b"-1", b"9" * 20, b"\\ud800"]
+                [
+                    b"\xff" * 9 + b"\x01",
+                    b"\x80" * 4,
+                    b"\x00" * 8,
+                    b"\xff" * 8,
+                    b"null",
+                    b"1e999",
+                    b"-1",
+                    b"9" * 20,
+                    b"\\ud800",
+                ]
             )
         )
         value = value[:at] + put + value[at + width :]
@@ -268,13 +330,19 @@ def test_any_body_behind_a_head_of_ours(record: tuple[str, int], body: bytes) ->
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=8) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=8) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=20,
 )
 
 
 @FUZZ
-@given(st.dictionaries(st.sampled_from(["stable", "shown", "stable_ms", "shown_ms", "sequence", "last_id"]), JSON))
+@given(
+    st.dictionaries(
+        st.sampled_from(["stable", "shown", "stable_ms", "shown_ms", "sequence", "last_id"]), JSON
+    )
+)
 @example({"stable": float("inf"), "stable_ms": 0})
 @example({"stable": 1, "stable_ms": float("nan")})
 def test_any_fields_of_a_control_record_of_a_live_topic(fields: dict[str, Any]) -> None:
@@ -286,7 +354,12 @@ def test_any_fields_of_a_control_record_of_a_live_topic(fields: dict[str, Any]) 
 
 
 @FUZZ
-@given(JSON | st.tuples(st.lists(st.text(max_size=3), max_size=2), st.lists(JSON, min_size=8, max_size=8)).map(list))
+@given(
+    JSON
+    | st.tuples(
+        st.lists(st.text(max_size=3), max_size=2), st.lists(JSON, min_size=8, max_size=8)
+    ).map(list)
+)
 def test_any_json_where_parts_should_be(value: object) -> None:
     try:
         boundary_records.parts_from_json(value)
@@ -316,7 +389,9 @@ def test_the_corpus_as_a_pipeline_file(tmp_path: Path) -> None:
 
 @settings(FUZZ, max_examples=100)
 @given(data=st.data())
-def test_a_changed_pipeline_file(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_changed_pipeline_file(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = FOLDER.setdefault("", tmp_path_factory.mktemp("file"))
     loaded(folder, data.draw(changed((HERE / "pipeline.yaml").read_bytes())))
 

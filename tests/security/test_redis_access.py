@@ -1,4 +1,6 @@
-"""The index on a Redis with ACL users and TLS: the manager's user can do its job, and neither more nor elsewhere."""
+"""The index on a Redis with ACL users and TLS: the manager's user can do its job, and neither
+more nor elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ MINE = "anabranch:secure:"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Its address; nobody gets in but the manager of the pipeline ``secure`` (and ``root``, for the test)."""
+    """Its address; nobody gets in but the manager of the pipeline ``secure`` (and ``root``,
+    for the test).
+    """
     embedded = EmbeddedRedis(tmp_path_factory.mktemp("redis"))
     try:
         url = embedded.start()
@@ -64,17 +68,34 @@ def works(index: RedisIndex) -> None:
 def test_the_manager_does_its_job(server: str) -> None:
     with closing(RedisIndex(f"redis://{server}/0", timeout_ms=5_000)) as index:
         works(index)
-        for attempt in (lambda: index.get("other:key"), lambda: index.put("other:key", {"a": "b"}), lambda: index.delete("other:key")):
+        for attempt in (
+            lambda: index.get("other:key"),
+            lambda: index.put("other:key", {"a": "b"}),
+            lambda: index.delete("other:key"),
+        ):
             with pytest.raises(Unavailable):
                 attempt()
 
 
 def test_and_nothing_else(server: str) -> None:
     commands: list[list[str]] = [
-        ["FLUSHALL"], ["FLUSHDB"], ["CONFIG", "GET", "*"], ["KEYS", "*"], ["EVAL", "return 1", "0"], ["ACL", "LIST"], ["SHUTDOWN"],
-        ["DEBUG", "SLEEP", "0"], ["GET", "other:key"], ["SET", f"{MINE}a", "x"], ["MONITOR"], ["CLIENT", "LIST"], ["REPLICAOF", "NO", "ONE"],
-    ]  # fmt: skip
-    client: Any = redis.Redis.from_url(f"redis://{server}/0", username="secure.consistency_manager", password=SECRET)
+        ["FLUSHALL"],
+        ["FLUSHDB"],
+        ["CONFIG", "GET", "*"],
+        ["KEYS", "*"],
+        ["EVAL", "return 1", "0"],
+        ["ACL", "LIST"],
+        ["SHUTDOWN"],
+        ["DEBUG", "SLEEP", "0"],
+        ["GET", "other:key"],
+        ["SET", f"{MINE}a", "x"],
+        ["MONITOR"],
+        ["CLIENT", "LIST"],
+        ["REPLICAOF", "NO", "ONE"],
+    ]
+    client: Any = redis.Redis.from_url(
+        f"redis://{server}/0", username="secure.consistency_manager", password=SECRET
+    )
     with closing(client):
         for words in commands:
             with pytest.raises(redis.exceptions.NoPermissionError):
@@ -82,7 +103,10 @@ def test_and_nothing_else(server: str) -> None:
 
 
 def test_nobody_gets_in_without_a_password(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(RedisIndex(f"redis://{server}/0", timeout_ms=5_000)) as index, pytest.raises(Unavailable):
+    with (
+        closing(RedisIndex(f"redis://{server}/0", timeout_ms=5_000)) as index,
+        pytest.raises(Unavailable),
+    ):
         index.get(f"{MINE}a")
     monkeypatch.setenv("ANABRANCH_REDIS_USERNAME", "secure.consistency_manager")
     monkeypatch.setenv("ANABRANCH_REDIS_PASSWORD", "planted-guess")
@@ -96,10 +120,19 @@ def test_nobody_gets_in_without_a_password(server: str, monkeypatch: pytest.Monk
 def test_over_tls(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = Authority(tmp_path / "authority", "trusted")
     monkeypatch.setenv("ANABRANCH_REDIS_TLS_CA", str(authority.certificate))
-    with in_tls(server, authority.issue("redis")) as address, closing(RedisIndex(f"rediss://{address}/0", timeout_ms=5_000)) as index:
+    with (
+        in_tls(server, authority.issue("redis")) as address,
+        closing(RedisIndex(f"rediss://{address}/0", timeout_ms=5_000)) as index,
+    ):
         works(index)
-    for wrong in (authority.issue("elsewhere", hosts="DNS:elsewhere"), Authority(tmp_path / "stranger", "stranger").issue("redis")):
-        with in_tls(server, wrong) as address, closing(RedisIndex(f"rediss://{address}/0", timeout_ms=5_000)) as index:
+    for wrong in (
+        authority.issue("elsewhere", hosts="DNS:elsewhere"),
+        Authority(tmp_path / "stranger", "stranger").issue("redis"),
+    ):
+        with (
+            in_tls(server, wrong) as address,
+            closing(RedisIndex(f"rediss://{address}/0", timeout_ms=5_000)) as index,
+        ):
             rejected(index)
 
 

@@ -1,7 +1,9 @@
-"""A whole pipeline with Spark on a broker that lets nobody do anything, with the rights that ``anabranch acls`` prints and no others.
+"""A whole pipeline with Spark on a broker that lets nobody do anything, with the rights that
+``anabranch acls`` prints and no others.
 
-Ingestion, one replica and the manager come by SCRAM over TLS, the other replica and delivery by client certificates; the manager's Redis has ACL
-users and TLS. Every secret is planted, and is then looked for in all that others can see.
+Ingestion, one replica and the manager come by SCRAM over TLS, the other replica and delivery by
+client certificates; the manager's Redis has ACL users and TLS. Every secret is planted, and is then
+looked for in all that others can see.
 """
 
 from __future__ import annotations
@@ -20,7 +22,13 @@ from typing import Any
 
 import pytest
 import redis
-from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from anabranch.cli.acls import redis_user
 from anabranch.pipeline.access import rights
@@ -52,7 +60,9 @@ STAGES = "s:\n  reads: [a]\n  participant: north\n  replicas: 2\n  transform: MO
 
 @dataclass
 class Vault:
-    """The broker with topics and rights of ``pipeline``, and how each principal proves who it is."""
+    """The broker with topics and rights of ``pipeline``, and how each principal proves who it
+    is.
+    """
 
     folder: Path
     pipeline: Pipeline
@@ -63,25 +73,33 @@ class Vault:
 
     def environment(self, who: str, *, by_certificate: bool = False) -> dict[str, str]:
         """As docs/security.md tells an operator: secrets in files."""
-        ours = {name: value for name, value in os.environ.items() if not name.startswith("ANABRANCH_")}
+        ours = {
+            name: value for name, value in os.environ.items() if not name.startswith("ANABRANCH_")
+        }
         ours["ANABRANCH_KAFKA_SSL_CA"] = str(self.authority.certificate)
         if by_certificate:
             made = self.authority.issue(who)
             return ours | {
-                "ANABRANCH_KAFKA": self.broker.mtls_address, "ANABRANCH_KAFKA_SECURITY_PROTOCOL": "SSL",
-                "ANABRANCH_KAFKA_SSL_CERTIFICATE": str(made.certificate), "ANABRANCH_KAFKA_SSL_KEY": str(made.key),
-            }  # fmt: skip
+                "ANABRANCH_KAFKA": self.broker.mtls_address,
+                "ANABRANCH_KAFKA_SECURITY_PROTOCOL": "SSL",
+                "ANABRANCH_KAFKA_SSL_CERTIFICATE": str(made.certificate),
+                "ANABRANCH_KAFKA_SSL_KEY": str(made.key),
+            }
         path = self.folder / "secrets" / who
         path.parent.mkdir(exist_ok=True)
         path.write_text(self.passwords[who] + "\n")
         path.chmod(0o600)
         return ours | {
-            "ANABRANCH_KAFKA": self.broker.address, "ANABRANCH_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
-            "ANABRANCH_KAFKA_SASL_USERNAME": who, "ANABRANCH_KAFKA_SASL_PASSWORD_FILE": str(path),
-        }  # fmt: skip
+            "ANABRANCH_KAFKA": self.broker.address,
+            "ANABRANCH_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+            "ANABRANCH_KAFKA_SASL_USERNAME": who,
+            "ANABRANCH_KAFKA_SASL_PASSWORD_FILE": str(path),
+        }
 
     @contextmanager
-    def service(self, service: str, name: str, variables: Mapping[str, str], state: Path | None = None) -> Iterator[Service]:
+    def service(
+        self, service: str, name: str, variables: Mapping[str, str], state: Path | None = None
+    ) -> Iterator[Service]:
         """A service process of this pipeline."""
         made = Service(self, service, name, variables, state or self.state)
         try:
@@ -95,30 +113,54 @@ class Vault:
 
     def hidden(self) -> list[bytes]:
         """What nobody may see: every password, and every line of every private key."""
-        keys = [line for path in self.authority.certificate.parent.glob("*.key") for line in path.read_bytes().split(b"\n")]
+        keys = [
+            line
+            for path in self.authority.certificate.parent.glob("*.key")
+            for line in path.read_bytes().split(b"\n")
+        ]
         keys = [line for line in keys if line and not line.startswith(b"-----")]
-        return [*(secret.encode() for secret in self.passwords.values()), self.redis_secret.encode(), *keys]
+        return [
+            *(secret.encode() for secret in self.passwords.values()),
+            self.redis_secret.encode(),
+            *keys,
+        ]
 
 
 class Service:
     """One process, with all that it starts."""
 
-    def __init__(self, vault: Vault, service: str, name: str, variables: Mapping[str, str], state: Path) -> None:
+    def __init__(
+        self, vault: Vault, service: str, name: str, variables: Mapping[str, str], state: Path
+    ) -> None:
         state.mkdir(parents=True, exist_ok=True)
         self._state, self._service, self._name = state, service, name
         self.log = state / f"{service}-{name}.log"
-        command = [sys.executable, "-m", f"anabranch.{service}", "--pipeline", str(vault.pipeline.path), "--name", name]
+        command = [
+            sys.executable,
+            "-m",
+            f"anabranch.{service}",
+            "--pipeline",
+            str(vault.pipeline.path),
+            "--name",
+            name,
+        ]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [*command, "--state-dir", str(state), "--log-level", "debug"], stdout=output, stderr=output, env=dict(variables),
+                [*command, "--state-dir", str(state), "--log-level", "debug"],
+                stdout=output,
+                stderr=output,
+                env=dict(variables),
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def pages(self) -> bytes:
         """All that its port shows."""
         port = metrics_port(self._state, self._service, self._name, self.process.pid)
         assert port is not None, self.log.read_text()[-2_000:]
-        return b"".join((get(port, path, 10) or (0, b""))[1] for path in ("/statusz", "/metrics", "/readyz", "/healthz"))
+        return b"".join(
+            (get(port, path, 10) or (0, b""))[1]
+            for path in ("/statusz", "/metrics", "/readyz", "/healthz")
+        )
 
     def status(self) -> dict[str, Any]:
         assert self.process.poll() is None, self.log.read_text()[-3_000:]
@@ -140,14 +182,24 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
     folder = tmp_path_factory.mktemp("vault")
     pipeline = write_pipeline(folder, "vault", FUNCTIONS, stages=STAGES, replicas=2)
     needed = rights(pipeline)
-    passwords = {user: f"planted-{secrets.token_hex(12)}" for user in [ROOT, *dict.fromkeys(right.principal for right in needed)]}
+    passwords = {
+        user: f"planted-{secrets.token_hex(12)}"
+        for user in [ROOT, *dict.fromkeys(right.principal for right in needed)]
+    }
     authority = Authority(folder / "authority", "trusted")
     broker = SecureKafka(folder / "kafka", authority, passwords)
     try:
         broker.start()
         broker.allow(needed)
-        prepare(broker.log("vault.operator"), topics_of(pipeline, embedded=True), create_inputs=True, say=pytest.fail)
-        yield Vault(folder, pipeline, broker, authority, passwords, f"planted-{secrets.token_hex(12)}")
+        prepare(
+            broker.log("vault.operator"),
+            topics_of(pipeline, embedded=True),
+            create_inputs=True,
+            say=pytest.fail,
+        )
+        yield Vault(
+            folder, pipeline, broker, authority, passwords, f"planted-{secrets.token_hex(12)}"
+        )
     finally:
         broker.stop()
 
@@ -167,9 +219,11 @@ def index(vault: Vault) -> Iterator[dict[str, str]]:
         secret.chmod(0o600)
         with in_tls(server.address, vault.authority.issue("redis")) as address:
             yield {
-                "ANABRANCH_REDIS": f"rediss://{address}/0", "ANABRANCH_REDIS_USERNAME": "vault.consistency_manager",
-                "ANABRANCH_REDIS_PASSWORD_FILE": str(secret), "ANABRANCH_REDIS_TLS_CA": str(vault.authority.certificate),
-            }  # fmt: skip
+                "ANABRANCH_REDIS": f"rediss://{address}/0",
+                "ANABRANCH_REDIS_USERNAME": "vault.consistency_manager",
+                "ANABRANCH_REDIS_PASSWORD_FILE": str(secret),
+                "ANABRANCH_REDIS_TLS_CA": str(vault.authority.certificate),
+            }
     finally:
         server.stop()
 
@@ -194,7 +248,11 @@ def produce(vault: Vault) -> dict[tuple[int, int], int]:
         window = (event_time // WINDOW_MS * WINDOW_MS + WINDOW_MS, key)
         expected[window] = expected.get(window, 0) + 1
     for partition in range(partitions):
-        writer.send(TopicPartition("vault.in.a", partition), None, headers=[("anabranch-heartbeat", b"60000")])
+        writer.send(
+            TopicPartition("vault.in.a", partition),
+            None,
+            headers=[("anabranch-heartbeat", b"60000")],
+        )
     writer.flush()
     writer.close()
     return expected
@@ -203,10 +261,14 @@ def produce(vault: Vault) -> dict[tuple[int, int], int]:
 def results(vault: Vault) -> list[tuple[tuple[int, int], int]]:
     """What the consumer of the output sees."""
     found = []
-    for chunk in sources.everything(vault.broker.log("vault.consumer.out"), "vault.out", vault.pipeline.partitions):
+    for chunk in sources.everything(
+        vault.broker.log("vault.consumer.out"), "vault.out", vault.pipeline.partitions
+    ):
         for value, headers in zip(chunk.values, chunk.headers, strict=True):
             row = json.loads(value or b"")
-            found.append(((int(dict(headers)["anabranch-event-time"] or b""), row["key"]), row["n"]))
+            found.append(
+                ((int(dict(headers)["anabranch-event-time"] or b""), row["key"]), row["n"])
+            )
     return sorted(found)
 
 
@@ -218,23 +280,42 @@ def test_a_pipeline_with_the_rights_that_acls_prints(vault: Vault) -> None:
             ("processing", "s.0"): vault.environment("vault.processing.s.0"),
             ("processing", "s.1"): vault.environment("vault.processing.s.1", by_certificate=True),
             ("delivery", "out"): vault.environment("vault.delivery.out", by_certificate=True),
-            ("consistency_manager", "vault"): vault.environment("vault.consistency_manager") | at_index,
+            ("consistency_manager", "vault"): (
+                vault.environment("vault.consistency_manager") | at_index
+            ),
         }
-        running = {key: stack.enter_context(vault.service(*key, variables)) for key, variables in names.items()}
+        running = {
+            key: stack.enter_context(vault.service(*key, variables))
+            for key, variables in names.items()
+        }
         expected = sorted(produce(vault).items())
         last_ms = expected[-1][0][0]
 
         def everybody_is_done() -> bool:
-            return all((service.status().get("last_bucket_ms") or 0) >= last_ms for service in running.values())
+            return all(
+                (service.status().get("last_bucket_ms") or 0) >= last_ms
+                for service in running.values()
+            )
 
-        wait_until(everybody_is_done, DEADLINE_S, "all of them, both replicas included, have passed the last window", every_s=0.3)
+        wait_until(
+            everybody_is_done,
+            DEADLINE_S,
+            "all of them, both replicas included, have passed the last window",
+            every_s=0.3,
+        )
         assert results(vault) == expected
         manager = running["consistency_manager", "vault"]
         detail = wait_until(
-            lambda: manager.status()["detail"]["compared"].get("s", 0) and manager.status()["detail"], DEADLINE_S, "compared"
+            lambda: (
+                manager.status()["detail"]["compared"].get("s", 0) and manager.status()["detail"]
+            ),
+            DEADLINE_S,
+            "compared",
         )
         assert detail["index"] == "written"
-        assert {name.split(":")[0] for name in detail["processes"]} == {service for service, _ in names}
+        assert {name.split(":")[0] for name in detail["processes"]} == {
+            service for service, _ in names
+        }
         seen = [command_lines(), *(service.pages() for service in running.values())]
     seen += [path.read_bytes() for path in vault.state.rglob("*") if path.is_file()]
     written = b"".join(seen)
@@ -244,19 +325,37 @@ def test_a_pipeline_with_the_rights_that_acls_prints(vault: Vault) -> None:
 
 
 def test_a_missing_right_is_told(vault: Vault, tmp_path: Path) -> None:
-    """One that Spark's workers need. What is said comes out of the stage's process, with the topic's name."""
+    """One that Spark's workers need. What is said comes out of the stage's process, with the
+    topic's name.
+    """
     topic = vault.pipeline.topic_names.blocks("a", "0")
     taken = AclBindingFilter(
-        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:vault.processing.s.0", "*", AclOperation.READ, AclPermissionType.ALLOW
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:vault.processing.s.0",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
     )
     administrator = vault.broker.administrator()
     (future,) = administrator.delete_acls([taken], request_timeout=20).values()
     assert len(future.result(timeout=20)) == 1
     try:
-        with vault.service("processing", "s.0", vault.environment("vault.processing.s.0"), tmp_path) as stage:
-            wait_until(lambda: '"event": "replica_ended"' in stage.log.read_text(), DEADLINE_S, "the replica ends")
+        with vault.service(
+            "processing", "s.0", vault.environment("vault.processing.s.0"), tmp_path
+        ) as stage:
+            wait_until(
+                lambda: '"event": "replica_ended"' in stage.log.read_text(),
+                DEADLINE_S,
+                "the replica ends",
+            )
         said = stage.log.read_text()
-        last = next(json.loads(line) for line in reversed(said.splitlines()) if '"event": "replica_ended"' in line)
+        last = next(
+            json.loads(line)
+            for line in reversed(said.splitlines())
+            if '"event": "replica_ended"' in line
+        )
         assert topic in last["error"]
         assert "may not see it" in last["error"]
         assert [secret for secret in vault.hidden() if secret in said.encode()] == []

@@ -1,4 +1,6 @@
-"""What branches showed, for ``checkers.tentative``: bucket by bucket, with the streams that they named and the bucket from which on these may be missing."""
+"""What branches showed, for ``checkers.tentative``: bucket by bucket, with the streams that
+they named and the bucket from which on these may be missing.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,12 @@ from simulation.options import Options
 
 
 def check(
-    options: Options, sources: dict[str, workload.Buckets], readings: Mapping[str, Reading], blocks: Mapping[str, ReadPart],
+    options: Options,
+    sources: dict[str, workload.Buckets],
+    readings: Mapping[str, Reading],
+    blocks: Mapping[str, ReadPart],
     silent: Iterable[str] | None,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """What is wrong with the tentative buckets of all stages.
 
     Args:
@@ -22,7 +27,8 @@ def check(
         sources: The streams of the sources as they must be.
         readings: Of the boundary logs of all stages.
         blocks: What reads a part, of each of them.
-        silent: Where nothing else can be missing: the sources that fell silent. None: anything may be.
+        silent: Where nothing else can be missing: the sources that fell silent. None: anything may
+            be.
     """
 
     @cache
@@ -32,32 +38,60 @@ def check(
     wrong: list[str] = []
     since_of: dict[str, dict[int, int]] = {}
     for stage in options.stages:
-        mine = list(_shown(options, stage.name, stage.reads, readings[stage.name], blocks[stage.name], since_of))
+        mine = list(
+            _shown(
+                options, stage.name, stage.reads, readings[stage.name], blocks[stage.name], since_of
+            )
+        )
         can_be = before(options, stage.name)
         if silent is not None:  # a stage before may be behind for a moment
             can_be = {*silent} | (can_be - set(options.sources))
-        wrong += tentative.check(mine, lambda missing, since, name=stage.name: without(missing, since)[name], can_be, split)  # type: ignore[misc]
+        wrong += tentative.check(
+            mine,
+            lambda missing, since, name=stage.name: without(missing, since)[name],  # type: ignore[misc]
+            can_be,
+            split,
+        )
     return wrong
 
 
 def _shown(
-    options: Options, name: str, reads: Iterable[str], reading: Reading, rows_of: ReadPart, since_of: dict[str, dict[int, int]]
+    options: Options,
+    name: str,
+    reads: Iterable[str],
+    reading: Reading,
+    rows_of: ReadPart,
+    since_of: dict[str, dict[int, int]],
 ) -> Iterator[tentative.Shown]:
-    """Every bucket that a branch of stage ``name`` closed. ``since_of``: of streams and buckets that branches made, the least ``since``; added to."""
+    """Every bucket that a branch of stage ``name`` closed. ``since_of``: of streams and
+    buckets that branches made, the least ``since``; added to.
+    """
     first, last = workload.first_bucket(options), 2 * workload.last_bucket(options)
     mine = since_of.setdefault(name, {})
     for replica, writer in reading.writers.items():
         for made in writer.tentative:
             buckets = range(max(made.base + 1, first), min(made.last, last) + 1)
             before_it = [
-                since_of[stream][bucket] for stream in reads if stream in since_of for bucket in buckets if bucket in since_of[stream]
+                since_of[stream][bucket]
+                for stream in reads
+                if stream in since_of
+                for bucket in buckets
+                if bucket in since_of[stream]
             ]
             since = min([made.base, *before_it])
             for bucket in range(max(made.first, first), min(made.last, last) + 1):
                 mine[bucket] = min(since, mine.get(bucket, since))
-                rows = [row for part in made.parts.get(bucket, ()) for row in rows_of(replica, part) or ()]
+                rows = [
+                    row
+                    for part in made.parts.get(bucket, ())
+                    for row in rows_of(replica, part) or ()
+                ]
                 yield tentative.Shown(
-                    f"{name}.{replica}: tentative bucket {bucket} of branch {made.branch}", bucket, made.missing, rows, since
+                    f"{name}.{replica}: tentative bucket {bucket} of branch {made.branch}",
+                    bucket,
+                    made.missing,
+                    rows,
+                    since,
                 )
 
 
@@ -71,5 +105,7 @@ def before(options: Options, name: str) -> set[str]:
 
 
 def split(row: Row) -> tuple[Row, tuple[float, ...]]:
-    """Time, id and key of a row are the same whatever is missing; its value, a sum or a count or made of one, only grows."""
+    """Time, id and key of a row are the same whatever is missing; its value, a sum or a count
+    or made of one, only grows.
+    """
     return row[:3], (float(str(row[3])),)

@@ -1,8 +1,10 @@
-"""The disk of one replica: checkpoint directories and timeline files in memory, and what a power cut leaves of them.
+"""The disk of one replica: checkpoint directories and timeline files in memory, and what a power
+cut leaves of them.
 
-A directory holds what Spark keeps in one: per batch its offsets (the plan), its commit, the state after it. Spark syncs none of it;
-timeline files are synced, and a copy is as durable as what it is made from (``adapters.disk.checkpoints``). So a power cut takes away the
-last operations of any directory back to its last sync, in their order.
+A directory holds what Spark keeps in one: per batch its offsets (the plan), its commit, the state
+after it. Spark syncs none of it; timeline files are synced, and a copy is as durable as what it is
+made from (``adapters.disk.checkpoints``). So a power cut takes away the last operations of any
+directory back to its last sync, in their order.
 """
 
 from __future__ import annotations
@@ -55,16 +57,26 @@ class Directory:
         self.commits[batch] = state
         self.unsynced.append(("commits", batch))
 
-    def unsynced_of(self, logged: Mapping[int, Logged], commits: Mapping[int, State]) -> list[tuple[str, int]]:
+    def unsynced_of(
+        self, logged: Mapping[int, Logged], commits: Mapping[int, State]
+    ) -> list[tuple[str, int]]:
         """What of these was not synced: a copy is as durable as what it is made from."""
-        return [(kind, batch) for kind, batch in self.unsynced if batch in (logged if kind == "logged" else commits)]
+        return [
+            (kind, batch)
+            for kind, batch in self.unsynced
+            if batch in (logged if kind == "logged" else commits)
+        ]
 
     @property
     def synced_bucket(self) -> int:
         """A power cut now would leave everything up to this bucket of its inputs; 0: nothing."""
         lost = {batch for kind, batch in self.unsynced if kind == "commits"}
         kept = max((batch for batch in self.commits if batch not in lost), default=-1)
-        return position_of(next(iter(self.logged[kept].offsets.values()))).bucket if kept in self.logged else 0
+        return (
+            position_of(next(iter(self.logged[kept].offsets.values()))).bucket
+            if kept in self.logged
+            else 0
+        )
 
     def lose(self, gone: Collection[int]) -> None:
         """These of the unsynced operations, by their number, did not reach the disk."""
@@ -72,7 +84,9 @@ class Directory:
             kind, batch = self.unsynced[number]
             entries: dict[int, Any] = self.logged if kind == "logged" else self.commits
             entries.pop(batch, None)
-        self.unsynced = [operation for number, operation in enumerate(self.unsynced) if number not in gone]
+        self.unsynced = [
+            operation for number, operation in enumerate(self.unsynced) if number not in gone
+        ]
 
 
 class Machine:
@@ -90,7 +104,8 @@ class Machine:
         self.epoch = max(self.epoch, epoch_of(directory.name) or 0)
 
     def power_cut(self, rng: random.Random) -> tuple[int, bool]:
-        """Lose a random tail of what was not synced, or any part of it, as it reached the disk in another order.
+        """Lose a random tail of what was not synced, or any part of it, as it reached the disk in
+        another order.
 
         Returns:
             How many operations; whether something is left that came after one of them.
@@ -104,7 +119,9 @@ class Machine:
                 gone = {number for number in range(count) if rng.random() < 0.5}
             directory.lose(gone)
             lost += len(gone)
-            is_torn = is_torn or any(number not in gone for number in range(min(gone, default=count), count))
+            is_torn = is_torn or any(
+                number not in gone for number in range(min(gone, default=count), count)
+            )
         return lost, is_torn
 
 
@@ -112,14 +129,28 @@ class SimulatedDisk:
     """``ports.Checkpoints`` of one process."""
 
     def __init__(
-        self, machine: Machine, step: Callable[[], None], reached: Callable[[str], None], wrong: Callable[[str], None],
-        peers: Callable[[], Mapping[str, Machine]], struck: Callable[[str], None], write: Callable[[], None],
-    ) -> None:  # fmt: skip
-        """``wrong``: told of what must not happen. ``peers``: the machines of the other replicas, as they are now.
+        self,
+        machine: Machine,
+        step: Callable[[], None],
+        reached: Callable[[str], None],
+        wrong: Callable[[str], None],
+        peers: Callable[[], Mapping[str, Machine]],
+        struck: Callable[[str], None],
+        write: Callable[[], None],
+    ) -> None:
+        """``wrong``: told of what must not happen. ``peers``: the machines of the other replicas,
+        as they are now.
 
-        ``struck``: told of what the process may end of. ``write``: called before something is written; raises Unavailable on a full disk.
+        ``struck``: told of what the process may end of. ``write``: called before something is
+            written; raises Unavailable on a full disk.
         """
-        self._machine, self._step, self._reached, self._wrong, self._peers = machine, step, reached, wrong, peers
+        self._machine, self._step, self._reached, self._wrong, self._peers = (
+            machine,
+            step,
+            reached,
+            wrong,
+            peers,
+        )
         self._struck, self._write = struck, write
 
     def directory(self, name: str) -> Directory:
@@ -142,10 +173,15 @@ class SimulatedDisk:
             self._wrong(f"checkpoint {name} was removed, and no newer process has one")
 
     def said_synced(self, name: str, bucket: int) -> None:
-        """The process says to others that its checkpoint ``name`` holds everything up to ``bucket`` for good (rule 18)."""
+        """The process says to others that its checkpoint ``name`` holds everything up to
+        ``bucket`` for good (rule 18).
+        """
         directory = self._machine.directories.get(name)
         if directory is not None and bucket > directory.synced_bucket:
-            self._wrong(f"says that checkpoint {name} is synced up to bucket {bucket}, it is up to {directory.synced_bucket}")
+            self._wrong(
+                f"says that checkpoint {name} is synced up to bucket {bucket}, it is up to"
+                f" {directory.synced_bucket}"
+            )
 
     def newest(self) -> Timeline | None:
         """See the port."""
@@ -172,7 +208,9 @@ class SimulatedDisk:
         if self._machine.directories.get(source) is not found:
             self._removed(source)
             raise Unavailable(f"checkpoint {source} vanished while it was copied")
-        self._machine.add(Directory(target, logged, dict(found.commits), found.unsynced_of(logged, found.commits)))
+        self._machine.add(
+            Directory(target, logged, dict(found.commits), found.unsynced_of(logged, found.commits))
+        )
         self._step()
 
     def last_commit(self, name: str) -> int:
@@ -186,7 +224,9 @@ class SimulatedDisk:
         return sorted(self.directory(name).commits, reverse=True) or [-1]
 
     def whole(self, name: str, batches: Sequence[int]) -> int | None:
-        """See the port. Nothing is ever half written here, but a plan may be gone while its commit is there."""
+        """See the port. Nothing is ever half written here, but a plan may be gone while its
+        commit is there.
+        """
         self._step()
         directory = self.directory(name)
         return next((batch for batch in batches if batch < 0 or batch in directory.logged), None)
@@ -195,27 +235,51 @@ class SimulatedDisk:
         """See the port."""
         self._step()
         directory = self.directory(name)
-        directory.logged = {b: logged for b, logged in directory.logged.items() if b <= batch + keep_plan}
+        directory.logged = {
+            b: logged for b, logged in directory.logged.items() if b <= batch + keep_plan
+        }
         directory.commits = {b: state for b, state in directory.commits.items() if b <= batch}
         directory.unsynced = directory.unsynced_of(directory.logged, directory.commits)
 
     def bucket(self, name: str, batch: int) -> int:
         """See the port."""
-        return 0 if batch < 0 else position_of(next(iter(self.directory(name).logged[batch].offsets.values()))).bucket
+        return (
+            0
+            if batch < 0
+            else position_of(next(iter(self.directory(name).logged[batch].offsets.values()))).bucket
+        )
 
     def peers(self) -> Sequence[tuple[str, Timeline]]:
         """See the port."""
         self._step()
-        return [(r, machine.timelines[name]) for r, machine in self._peers().items() if (name := newest(machine.timelines)) is not None]
+        return [
+            (r, machine.timelines[name])
+            for r, machine in self._peers().items()
+            if (name := newest(machine.timelines)) is not None
+        ]
 
     def within_reach(self) -> int:
         """As ``adapters.disk.checkpoints`` has it."""
         self._step()
         own = newest(self._machine.timelines)
-        places = [(self._machine, own)] if own else [(each, name) for each in self._peers().values() if (name := newest(each.timelines))]
-        found = [machine.directories[name] for machine, name in places if name in machine.directories]
-        ends = [directory.logged[directory.last_commit] for directory in found if directory.last_commit in directory.logged]
-        return max((position_of(next(iter(logged.offsets.values()))).bucket for logged in ends), default=0)
+        places = (
+            [(self._machine, own)]
+            if own
+            else [
+                (each, name) for each in self._peers().values() if (name := newest(each.timelines))
+            ]
+        )
+        found = [
+            machine.directories[name] for machine, name in places if name in machine.directories
+        ]
+        ends = [
+            directory.logged[directory.last_commit]
+            for directory in found
+            if directory.last_commit in directory.logged
+        ]
+        return max(
+            (position_of(next(iter(logged.offsets.values()))).bucket for logged in ends), default=0
+        )
 
     def copy_peer(self, replica: str, source: str, target: str) -> bool:
         """See the port. File by file, as ``copy``."""
@@ -228,9 +292,17 @@ class SimulatedDisk:
         if self._peers()[replica].directories.get(source) is not found:
             return False
         self._reached("peer copied")
-        unsynced = [*(("logged", batch) for batch in sorted(logged)), *(("commits", batch) for batch in sorted(found.commits))]
+        unsynced = [
+            *(("logged", batch) for batch in sorted(logged)),
+            *(("commits", batch) for batch in sorted(found.commits)),
+        ]
         self._machine.add(
-            Directory(target, logged, dict(found.commits), sorted(unsynced, key=lambda each: (each[1], each[0] == "commits")))
+            Directory(
+                target,
+                logged,
+                dict(found.commits),
+                sorted(unsynced, key=lambda each: (each[1], each[0] == "commits")),
+            )
         )
         self._step()
         return True

@@ -1,7 +1,9 @@
-"""Why a process may end: what befell it shortly before. An end without such a cause is a mistake of the services.
+"""Why a process may end: what befell it shortly before. An end without such a cause is a mistake of
+the services.
 
-The simulated ports tell of each fault where it meets a process: a request or an answer that a cut held up, a write that did not go as it should, a
-pause. That a newer run of the same service took over is told by the runs of that service.
+The simulated ports tell of each fault where it meets a process: a request or an answer that a cut
+held up, a write that did not go as it should, a pause. That a newer run of the same service took
+over is told by the runs of that service.
 """
 
 from __future__ import annotations
@@ -13,11 +15,17 @@ from typing import Final
 from anabranch.protocol.errors import DataMissing, Fenced, OutcomeUnknown, Unavailable
 
 WINDOW_MS: Final = 1_000
-"""So long after it was over, what befell a process may still be why it ends: a few tries, with their pauses."""
+"""So long after it was over, what befell a process may still be why it ends: a few tries,
+with their pauses.
+"""
 LATE_MS: Final = 4_000
-"""So long after a run is dead, what it had sent may still fence another: a write that comes late, the request of one that is cut off."""
+"""So long after a run is dead, what it had sent may still fence another: a write that comes
+late, the request of one that is cut off.
+"""
 BEHIND_MS: Final = 3_000
-"""Boundary logs are so short here in some seeds that who looks at one once in a while may be overtaken by its trimming."""
+"""Boundary logs are so short here in some seeds that who looks at one once in a while may be
+overtaken by its trimming.
+"""
 TRANSACTION_TIMED_OUT: Final = "its transaction timed out"
 
 
@@ -37,12 +45,21 @@ class Life:
     def latest(self, now_ms: int, window_ms: int = WINDOW_MS) -> str:
         """What befell it last, within the window; empty: nothing."""
         causes = [
-            (until_ms, what) for what, until_ms in self.befell.items() if what != TRANSACTION_TIMED_OUT and until_ms >= now_ms - window_ms
+            (until_ms, what)
+            for what, until_ms in self.befell.items()
+            if what != TRANSACTION_TIMED_OUT and until_ms >= now_ms - window_ms
         ]
         return max(causes)[1] if causes else ""
 
 
-def cause(error: Exception, life: Life, others: Iterable[Life], now_ms: int, transaction_ms: int, behind_ms: int | None = None) -> str:
+def cause(
+    error: Exception,
+    life: Life,
+    others: Iterable[Life],
+    now_ms: int,
+    transaction_ms: int,
+    behind_ms: int | None = None,
+) -> str:
     """Why a run ends with ``error``; empty: for no reason that there was.
 
     Args:
@@ -51,14 +68,21 @@ def cause(error: Exception, life: Life, others: Iterable[Life], now_ms: int, tra
         others: Those of the other runs of the same service.
         now_ms: Virtual time.
         transaction_ms: After which the broker aborts a transaction.
-        behind_ms: How long ago the record of a boundary log came that it wanted, and that is trimmed.
+        behind_ms: How long ago the record of a boundary log came that it wanted, and that is
+            trimmed.
     """
-    rivals = [other for other in others if other.ended_ms is None or other.ended_ms + LATE_MS >= life.begun_ms]
+    rivals = [
+        other
+        for other in others
+        if other.ended_ms is None or other.ended_ms + LATE_MS >= life.begun_ms
+    ]
     match error:
         case Fenced():
             if rivals:
                 return "another run"
-            held_up = TRANSACTION_TIMED_OUT in life.befell and life.latest(now_ms, transaction_ms + WINDOW_MS)
+            held_up = TRANSACTION_TIMED_OUT in life.befell and life.latest(
+                now_ms, transaction_ms + WINDOW_MS
+            )
             return TRANSACTION_TIMED_OUT if held_up else ""
         case OutcomeUnknown() | Unavailable():
             return life.latest(now_ms)

@@ -1,8 +1,10 @@
-"""``ports.Engine`` in place of Spark: plans, blocks and checkpoints are real, only the data work is a few lines of Python.
+"""``ports.Engine`` in place of Spark: plans, blocks and checkpoints are real, only the data work is
+a few lines of Python.
 
-It takes Spark's steps in Spark's order: ask every input for its next offset until all have moved; write offsets and watermark to the
-directory's log; read exactly the tuples of these offsets; run; write blocks; append the record; commit. A directory with a logged batch and
-no commit runs exactly that batch again. A batch runs under its own boundary, as Spark's do.
+It takes Spark's steps in Spark's order: ask every input for its next offset until all have moved;
+write offsets and watermark to the directory's log; read exactly the tuples of these offsets; run;
+write blocks; append the record; commit. A directory with a logged batch and no commit runs exactly
+that batch again. A batch runs under its own boundary, as Spark's do.
 """
 
 from __future__ import annotations
@@ -36,8 +38,12 @@ Steps = Generator[bool, None, None]
 """Yields between two steps of a query: whether something was done."""
 
 
-def operate(operator: Operator, state: State, rows: list[Row], watermark_bucket: int, width_ms: int) -> tuple[State, list[Row]]:
-    """One batch: (state after it, results). Windows that end by the watermark of the batch give their results and are gone."""
+def operate(
+    operator: Operator, state: State, rows: list[Row], watermark_bucket: int, width_ms: int
+) -> tuple[State, list[Row]]:
+    """One batch: (state after it, results). Windows that end by the watermark of the batch
+    give their results and are gone.
+    """
     if operator == "map":
         return (), [mapped(row) for row in rows]
     if operator == "later":
@@ -58,8 +64,12 @@ def operate(operator: Operator, state: State, rows: list[Row], watermark_bucket:
     return tuple(sorted(totals.items())), results
 
 
-def _timed(state: State, rows: list[Row], watermark_bucket: int, width_ms: int) -> tuple[State, list[Row]]:
-    """A timer per key, and its count: after the rows of a batch those that are due fire once, tell the count, and are set a bucket later."""
+def _timed(
+    state: State, rows: list[Row], watermark_bucket: int, width_ms: int
+) -> tuple[State, list[Row]]:
+    """A timer per key, and its count: after the rows of a batch those that are due fire once,
+    tell the count, and are set a bucket later.
+    """
     due = {key: bucket for (bucket, key), _ in state}
     counts = {key: count for (_, key), count in state}
     for row in rows:
@@ -69,11 +79,15 @@ def _timed(state: State, rows: list[Row], watermark_bucket: int, width_ms: int) 
     for key in [key for key in sorted(due) if due[key] <= watermark_bucket]:
         results.append(result_row(due[key], width_ms, key, counts[key]))
         due[key], counts[key] = due[key] + 1, counts[key] // 2
-    return tuple(sorted(((bucket, key), counts[key]) for key, bucket in due.items() if counts[key])), results
+    return tuple(
+        sorted(((bucket, key), counts[key]) for key, bucket in due.items() if counts[key])
+    ), results
 
 
 def branch_failure(text: str, choice: int) -> Exception:
-    """A branch's query dies of something that the stable one does not meet: of a bug in the function, or of what may pass."""
+    """A branch's query dies of something that the stable one does not meet: of a bug in the
+    function, or of what may pass.
+    """
     return DataMissing(text) if choice % 3 == 0 else StageFunctionError(text)
 
 
@@ -81,16 +95,29 @@ class SimulatedEngine:
     """See ``ports.Engine``. One process of one replica has one."""
 
     def __init__(
-        self, context: ServiceContext, port: Port, disk: SimulatedDisk, options: Mapping[str, StageOptions], rng: random.Random
+        self,
+        context: ServiceContext,
+        port: Port,
+        disk: SimulatedDisk,
+        options: Mapping[str, StageOptions],
+        rng: random.Random,
     ) -> None:
         """``options``: of the stages that it may prepare."""
         self.rows_max, self.pace_ms = BATCH_ROWS_MAX, 0
-        self._context, self._port, self._disk, self._options, self._rng = context, port, disk, options, rng
+        self._context, self._port, self._disk, self._options, self._rng = (
+            context,
+            port,
+            disk,
+            options,
+            rng,
+        )
 
     def prepare(self, label: str, stage: str, schemas: Mapping[str, pa.Schema]) -> SimulatedStage:
         """See the port."""
         del label, schemas
-        return SimulatedStage(self._context, self._port, self._disk, self._options[stage], self._rng)
+        return SimulatedStage(
+            self._context, self._port, self._disk, self._options[stage], self._rng
+        )
 
     def check(self) -> None:
         """It ends with its process."""
@@ -102,19 +129,45 @@ class SimulatedEngine:
 class SimulatedStage:
     """See ``ports.PreparedStage``."""
 
-    def __init__(self, context: ServiceContext, port: Port, disk: SimulatedDisk, options: StageOptions, rng: random.Random) -> None:
-        self._context, self._port, self._disk, self._stage, self._rng = context, port, disk, options, rng
+    def __init__(
+        self,
+        context: ServiceContext,
+        port: Port,
+        disk: SimulatedDisk,
+        options: StageOptions,
+        rng: random.Random,
+    ) -> None:
+        self._context, self._port, self._disk, self._stage, self._rng = (
+            context,
+            port,
+            disk,
+            options,
+            rng,
+        )
         is_stateful = options.operator in ("sum", "both", "timed")
-        self.traits = PlanTraits(is_stateful, options.is_batch_safe, has_timers=options.operator == "timed")
+        self.traits = PlanTraits(
+            is_stateful, options.is_batch_safe, has_timers=options.operator == "timed"
+        )
         self.schema, self.fingerprint = SCHEMA, f"{options.name} {options.operator}"
 
     def start(
-        self, query: str, driver: QueryDriver, output: QueryOutput, place: str | None, done: Callable[[BatchDone], None]
+        self,
+        query: str,
+        driver: QueryDriver,
+        output: QueryOutput,
+        place: str | None,
+        done: Callable[[BatchDone], None],
     ) -> SimulatedQuery:
         """See the port."""
         own = Directory(query)
         find = (lambda: own) if place is None else (lambda: self._disk.directory(place))
-        running = SimulatedQuery(self._context, self._port, self._stage, self._rng, _Task(query, driver, output, find, done))
+        running = SimulatedQuery(
+            self._context,
+            self._port,
+            self._stage,
+            self._rng,
+            _Task(query, driver, output, find, done),
+        )
         running.begin()
         return running
 
@@ -137,20 +190,39 @@ class _Task:
 class SimulatedQuery:
     """See ``ports.RunningQuery``: a thread of its process."""
 
-    def __init__(self, context: ServiceContext, port: Port, stage: StageOptions, rng: random.Random, task: _Task) -> None:
-        self._context, self._port, self._stage, self._rng, self._task = context, port, stage, rng, task
+    def __init__(
+        self,
+        context: ServiceContext,
+        port: Port,
+        stage: StageOptions,
+        rng: random.Random,
+        task: _Task,
+    ) -> None:
+        self._context, self._port, self._stage, self._rng, self._task = (
+            context,
+            port,
+            stage,
+            rng,
+            task,
+        )
         self._pipeline, self._names = context.pipeline, context.pipeline.topic_names
         self._is_stopping = False
         self._error: Exception | None = None
 
     def begin(self) -> None:
         """Start its thread."""
-        self._thread = self._port.network.scheduler.spawn_thread(self._port.process, self._task.query, self._run)
+        self._thread = self._port.network.scheduler.spawn_thread(
+            self._port.process, self._task.query, self._run
+        )
 
     def ended(self, wait_ms: int) -> bool:
         """See the port."""
         until_ms = self._context.clock.monotonic_ms() + wait_ms
-        while not self._thread.is_ended and self._error is None and self._context.clock.monotonic_ms() < until_ms:
+        while (
+            not self._thread.is_ended
+            and self._error is None
+            and self._context.clock.monotonic_ms() < until_ms
+        ):
             self._context.clock.sleep_ms(min(wait_ms, _LOOK_MS))
         if self._error is not None:
             raise self._error
@@ -178,17 +250,28 @@ class SimulatedQuery:
         directory = task.directory()
         batch = directory.last_commit + 1
         own = self._names.blocks(self._stage.name, task.output.replica)
-        blocks = BlockWriter(context.log, own, task.output.replica, task.output.epoch, context.entropy)
-        readers = {s: BlockReader(context.log, lambda r, s=s: self._names.blocks(s, r), context.clock) for s in reads}  # type: ignore[misc]
+        blocks = BlockWriter(
+            context.log, own, task.output.replica, task.output.epoch, context.entropy
+        )
+        readers = {
+            s: BlockReader(context.log, lambda r, s=s: self._names.blocks(s, r), context.clock)  # type: ignore[misc]
+            for s in reads
+        }
         while True:
             logged = directory.logged.get(batch)
             if logged is None:
-                before = directory.logged[batch - 1].offsets if batch else {stream: dict(INITIAL) for stream in reads}
+                before = (
+                    directory.logged[batch - 1].offsets
+                    if batch
+                    else {stream: dict(INITIAL) for stream in reads}
+                )
                 offsets = self._ask(before)
                 if offsets is None:
                     yield False
                     continue
-                logged = Logged(offsets, position_of(offsets[reads[0]]).bucket * self._pipeline.bucket_ms)
+                logged = Logged(
+                    offsets, position_of(offsets[reads[0]]).bucket * self._pipeline.bucket_ms
+                )
                 self._port.disk_write()
                 task.directory().log(batch, logged)
             else:
@@ -206,23 +289,50 @@ class SimulatedQuery:
                 offsets[stream] = answer
         return None if len(offsets) < len(before) else offsets
 
-    def _run_batch(self, directory: Directory, batch: int, logged: Logged, blocks: BlockWriter, readers: dict[str, BlockReader]) -> Steps:
+    def _run_batch(
+        self,
+        directory: Directory,
+        batch: int,
+        logged: Logged,
+        blocks: BlockWriter,
+        readers: dict[str, BlockReader],
+    ) -> Steps:
         """One batch, from its log to its commit."""
-        stage, width_ms, clock, task = self._stage, self._pipeline.bucket_ms, self._context.clock, self._task
-        before = position_of(directory.logged[batch - 1].offsets[stage.reads[0]] if batch else INITIAL)
+        stage, width_ms, clock, task = (
+            self._stage,
+            self._pipeline.bucket_ms,
+            self._context.clock,
+            self._task,
+        )
+        before = position_of(
+            directory.logged[batch - 1].offsets[stage.reads[0]] if batch else INITIAL
+        )
         rows: list[Row] = []
         for stream in stage.reads:
             for _, table in readers[stream].read_buckets(taken_of(logged.offsets[stream])):
-                columns = [table.column(column).to_pylist() for column in ("event_time", "id", "key", "v")]
+                columns = [
+                    table.column(column).to_pylist() for column in ("event_time", "id", "key", "v")
+                ]
                 rows += zip(*columns, strict=True)
         yield True
         state: State = directory.commits[batch - 1] if batch else ()
-        state, results = operate(stage.operator, state, rows, logged.watermark_ms // width_ms, width_ms)
+        state, results = operate(
+            stage.operator, state, rows, logged.watermark_ms // width_ms, width_ms
+        )
         begun_ms = clock.monotonic_ms()
         clock.sleep_ms(self._rng.randint(1, 20) + stage.batch_ms)
-        start = task.driver.begin(task.query, [logged.offsets[stream] for stream in stage.reads], logged.watermark_ms, before)
+        start = task.driver.begin(
+            task.query,
+            [logged.offsets[stream] for stream in stage.reads],
+            logged.watermark_ms,
+            before,
+        )
         is_stable = start.kind is BoundaryKind.STABLE
-        fails = None if is_stable or not self._port.link.branch_failures else self._port.link.branch_failures.pop()
+        fails = (
+            None
+            if is_stable or not self._port.link.branch_failures
+            else self._port.link.branch_failures.pop()
+        )
         if fails is not None and fails % 2 == 0:
             self._fail(f"batch {batch}, before its blocks", fails)
         parts = self._write(blocks, results, start.before.bucket)
@@ -234,11 +344,20 @@ class SimulatedQuery:
         yield True
         if not task.driver.finish(task.query, batch, parts):
             return
-        self._port.crash_point("processing.boundary_appended" if is_stable else "processing.tentative_appended")
+        self._port.crash_point(
+            "processing.boundary_appended" if is_stable else "processing.tentative_appended"
+        )
         yield True
         self._port.disk_write()
         task.directory().commit(batch, state)
-        task.done(BatchDone(batch, start, sum(part.rows for part in parts), (clock.monotonic_ms() - begun_ms) / 1_000))
+        task.done(
+            BatchDone(
+                batch,
+                start,
+                sum(part.rows for part in parts),
+                (clock.monotonic_ms() - begun_ms) / 1_000,
+            )
+        )
         yield True
 
     def _fail(self, where: str, choice: int) -> None:
@@ -251,11 +370,19 @@ class SimulatedQuery:
         by_bucket: dict[int, list[Row]] = {}
         for row in results:
             by_bucket.setdefault(bucket_of(row[0], self._pipeline.bucket_ms), []).append(row)
-        assert all(bucket > closed for bucket in by_bucket), f"results of closed buckets: {sorted(by_bucket)} up to {closed}"
+        assert all(bucket > closed for bucket in by_bucket), (
+            f"results of closed buckets: {sorted(by_bucket)} up to {closed}"
+        )
         only, slices = self._task.output.only, []
         for bucket in sorted(by_bucket if only is None else only & by_bucket.keys()):
-            event_times, ids, keys, values = (pa.array(column, pa.int64()) for column in zip(*by_bucket[bucket], strict=True))
+            event_times, ids, keys, values = (
+                pa.array(column, pa.int64()) for column in zip(*by_bucket[bucket], strict=True)
+            )
             slices.append(
-                (bucket % self._pipeline.partitions, bucket, pa.Table.from_arrays([ids, keys, values, event_times], schema=SCHEMA))
+                (
+                    bucket % self._pipeline.partitions,
+                    bucket,
+                    pa.Table.from_arrays([ids, keys, values, event_times], schema=SCHEMA),
+                )
             )
         return blocks.write(slices)

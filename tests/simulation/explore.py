@@ -41,7 +41,8 @@ TWICE_EVERY: Final = 20
 
 
 def first_seed(root: Path | None = None) -> int:
-    """Where to begin: it follows from the text of the services, so that every change of them is tried on seeds of its own, the same ones each time.
+    """Where to begin: it follows from the text of the services, so that every change of them is
+    tried on seeds of its own, the same ones each time.
 
     ``root``: the folder whose ``*.py`` count; None: that of the package.
     """
@@ -78,12 +79,21 @@ def once(seed: int, faults: list[Fault] | None = None, *, chosen: Options | None
         wrong = evidence.judge(run)
     history = world.history
     return Outcome(
-        seed, wrong, history.digest(), world.faults, history.probes, history.transcript(), world.scheduler.steps, world.scheduler.now_ms
+        seed,
+        wrong,
+        history.digest(),
+        world.faults,
+        history.probes,
+        history.transcript(),
+        world.scheduler.steps,
+        world.scheduler.now_ms,
     )
 
 
 def shrink(seed: int, faults: list[Fault], tries_max: int = 60) -> list[Fault]:
-    """Fewer faults with which the seed still fails: each is left out once, again and again until none can be."""
+    """Fewer faults with which the seed still fails: each is left out once, again and again
+    until none can be.
+    """
     tries, number = 0, 0
     while number < len(faults) and tries < tries_max:
         fewer = faults[:number] + faults[number + 1 :]
@@ -108,8 +118,12 @@ class Total:
     virtual_ms: int = 0
 
 
-def explore(seeds: Iterable[int], *, twice_every: int = TWICE_EVERY, stop: bool = True, quiet: bool = False) -> Total:
-    """Run ``seeds``; tells of the first failure what is needed to see it again. ``twice_every``: 1: each is run twice; 0: none."""
+def explore(
+    seeds: Iterable[int], *, twice_every: int = TWICE_EVERY, stop: bool = True, quiet: bool = False
+) -> Total:
+    """Run ``seeds``; tells of the first failure what is needed to see it again.
+    ``twice_every``: 1: each is run twice; 0: none.
+    """
     total = Total()
     for seed in seeds:
         outcome = once(seed)
@@ -132,39 +146,59 @@ def explore(seeds: Iterable[int], *, twice_every: int = TWICE_EVERY, stop: bool 
 
 def report(outcome: Outcome, *, shrunk: bool = True) -> None:
     """Print a failure: what is wrong, with which options, with which faults."""
-    print(f"seed {outcome.seed}: {len(outcome.wrong)} violations; again: make simulation SEED={outcome.seed}")
+    print(
+        f"seed {outcome.seed}: {len(outcome.wrong)} violations; again: make simulation"
+        f" SEED={outcome.seed}"
+    )
     for line in outcome.wrong[:5]:
         print(f"    {line[:600]}")
     drawn = vars(options.draw(outcome.seed))
     print(f"  options {', '.join(f'{name}={value!r}' for name, value in drawn.items())}")
     faults = shrink(outcome.seed, outcome.faults) if shrunk else outcome.faults
-    print(f"  faults, {len(faults)} of {len(outcome.faults)}: {[tuple(fault) for fault in faults]}", flush=True)
+    print(
+        f"  faults, {len(faults)} of {len(outcome.faults)}: {[tuple(fault) for fault in faults]}",
+        flush=True,
+    )
 
 
 def _worker(arguments: tuple[list[int], int, int, bool]) -> Total:
     seeds, job, twice_every, stop = arguments
     processors = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {processors[job % len(processors)]})  # handing over within one core costs a third
+    os.sched_setaffinity(
+        0, {processors[job % len(processors)]}
+    )  # handing over within one core costs a third
     return explore(seeds, twice_every=twice_every, stop=stop)
 
 
 def main() -> int:
-    """The command line; 1 if a seed failed, or if so many seeds should have reached a place that none did."""
+    """The command line; 1 if a seed failed, or if so many seeds should have reached a place
+    that none did.
+    """
     parser = argparse.ArgumentParser(prog="simulation")
     parser.add_argument("--seeds", type=int, default=300)
-    parser.add_argument("--first", type=int, help="the first seed; not given: it follows from the text of the services")
+    parser.add_argument(
+        "--first",
+        type=int,
+        help="the first seed; not given: it follows from the text of the services",
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument(
-        "--twice", action="store_true", help=f"run every seed twice and compare the histories, not only every {TWICE_EVERY}th"
+        "--twice",
+        action="store_true",
+        help=f"run every seed twice and compare the histories, not only every {TWICE_EVERY}th",
     )
     parser.add_argument("--all", action="store_true", help="go on after a failure")
     parser.add_argument("--show", action="store_true", help="print the history of each seed")
-    parser.add_argument("--scenario", choices=sorted(scenarios.CHANCES), help="only seeds of this scenario")
+    parser.add_argument(
+        "--scenario", choices=sorted(scenarios.CHANCES), help="only seeds of this scenario"
+    )
     given = parser.parse_args()
     begun = time.perf_counter()
     first = first_seed() if given.first is None else given.first
     print(f"seeds from {first} on: make simulation FIRST={first} SEEDS={given.seeds}")
-    candidates = (seed for seed in itertools.count(first) if given.scenario in (None, scenarios.of(seed)))
+    candidates = (
+        seed for seed in itertools.count(first) if given.scenario in (None, scenarios.of(seed))
+    )
     seeds = list(itertools.islice(candidates, given.seeds))
     if given.show:
         for seed in seeds:
@@ -172,7 +206,15 @@ def main() -> int:
             print(outcome.transcript, *outcome.wrong, sep="\n")
         return 0
     each = -(-len(seeds) // given.jobs)
-    pieces = [(seeds[job * each : (job + 1) * each], job, 1 if given.twice else TWICE_EVERY, not given.all) for job in range(given.jobs)]
+    pieces = [
+        (
+            seeds[job * each : (job + 1) * each],
+            job,
+            1 if given.twice else TWICE_EVERY,
+            not given.all,
+        )
+        for job in range(given.jobs)
+    ]
     if given.jobs > 1:
         with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
             parts = pool.map(_worker, pieces)
@@ -182,21 +224,39 @@ def main() -> int:
 
 
 def _tell(parts: list[Total], seconds: float, *, is_whole: bool) -> int:
-    """Print what came of it; the exit status. ``is_whole``: seeds of every kind, so all places can be reached."""
+    """Print what came of it; the exit status. ``is_whole``: seeds of every kind, so all
+    places can be reached.
+    """
     probes: Counter[str] = Counter()
     for part in parts:
         probes += part.probes
     for name, count in sorted(probes.items()):
         print(f"{count:9d}  {name}")
-    seeds, failed = sum(part.seeds for part in parts), [seed for part in parts for seed in part.failed]
-    steps, virtual_s = sum(part.steps for part in parts), sum(part.virtual_ms for part in parts) / 1_000
+    seeds, failed = (
+        sum(part.seeds for part in parts),
+        [seed for part in parts for seed in part.failed],
+    )
+    steps, virtual_s = (
+        sum(part.steps for part in parts),
+        sum(part.virtual_ms for part in parts) / 1_000,
+    )
     missed = unreached(probes, seeds) if is_whole else []
     if seeds >= SEEDS_FOR_ROWS and is_whole:
-        print(f"not reached: {', '.join(name for name in EXPECTED if not probes[name]) or 'nothing'}")
+        print(
+            f"not reached: {', '.join(name for name in EXPECTED if not probes[name]) or 'nothing'}"
+        )
         print(f"  of these should have been, in {seeds} seeds: {', '.join(missed) or 'none'}")
-    print(f"{seeds} seeds in {seconds:.1f} s ({seconds / max(1, seeds):.3f} s each), {steps} steps, {virtual_s:.0f} s of virtual time")
-    print(f"{sum(part.twice for part in parts)} were run twice, each with the same history both times")
-    print(f"{len(failed)} failed {failed[:20]}; with none failed at most {3 / max(1, seeds):.2e} of such seeds fail (95 %)")
+    print(
+        f"{seeds} seeds in {seconds:.1f} s ({seconds / max(1, seeds):.3f} s each), {steps} steps,"
+        f" {virtual_s:.0f} s of virtual time"
+    )
+    print(
+        f"{sum(part.twice for part in parts)} were run twice, each with the same history both times"
+    )
+    print(
+        f"{len(failed)} failed {failed[:20]}; with none failed at most {3 / max(1, seeds):.2e} of"
+        " such seeds fail (95 %)"
+    )
     return 1 if failed or missed else 0
 
 

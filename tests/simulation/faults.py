@@ -10,22 +10,55 @@ from simulation.hostile import AGAIN
 from simulation.options import OUTPUT, Options
 
 PROCESS_KINDS = (
-    "crash", "crash", "crash", "zombie", "zombie", "double", "pause", "cut_to", "cut_from", "cut", "slow", "clock",
-)  # fmt: skip
+    "crash",
+    "crash",
+    "crash",
+    "zombie",
+    "zombie",
+    "double",
+    "pause",
+    "cut_to",
+    "cut_from",
+    "cut",
+    "slow",
+    "clock",
+)
 WRITER_KINDS = ("write lost", "write late", "write applied", "write part", "write rejected")
 DELIVERY_KINDS = ("commit lost", "commit applied", "commit torn")
 REPLICA_KINDS = ("power", "disk", "dead")
 SOURCE_KINDS = ("silent", "silent", "silent all")
 INDEX_KINDS = ("index lost", "index cut")
-AIMED_KINDS = ("twins", "race", "race", "fork crash", "fork zombie", "commit twice", "hostile", "hostile")
-"""Places that chance alone seldom meets: two processes that begin together; one that is overtaken while it takes over; a fork; a recovery of a
-recovery; records that nobody should have written."""
-SCENARIO_KINDS = ("move", "silent for good", "away", "branch fails", "blocks deleted", "blocks spoilt", "record crash")
-"""Those of scenarios alone: a replica that an operator moves; an input that never speaks again; a process that dies and is not started again for long; a branch's query that
-dies; blocks that are deleted under those who read them, or of which they get other rows; a death between a record and Spark's commit."""
+AIMED_KINDS = (
+    "twins",
+    "race",
+    "race",
+    "fork crash",
+    "fork zombie",
+    "commit twice",
+    "hostile",
+    "hostile",
+)
+"""Places that chance alone seldom meets: two processes that begin together; one that is overtaken
+while it takes over; a fork; a recovery of a recovery; records that nobody should have written.
+"""
+SCENARIO_KINDS = (
+    "move",
+    "silent for good",
+    "away",
+    "branch fails",
+    "blocks deleted",
+    "blocks spoilt",
+    "record crash",
+)
+"""Those of scenarios alone: a replica that an operator moves; an input that never speaks again; a
+process that dies and is not started again for long; a branch's query that dies; blocks that are
+deleted under those who read them, or of which they get other rows; a death between a record and
+Spark's commit.
+"""
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
-"""In some seeds one or two of these beside the others: the broker answers nobody; all machines lose their power at once; a clock runs fast or slow; a disk
-takes nothing more for a while."""
+"""In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
+their power at once; a clock runs fast or slow; a disk takes nothing more for a while.
+"""
 EVERYTHING = "everything"
 ON_NEW = ".new"
 """After the name of a replica: the process of the node to which it may be moved."""
@@ -34,7 +67,9 @@ CLOCK_JUMP_MS = 288_000
 
 
 class Fault(NamedTuple):
-    """One fault. ``value``: port calls until it strikes, the number of a partition, ms of a clock; as the kind needs."""
+    """One fault. ``value``: port calls until it strikes, the number of a partition, ms of a
+    clock; as the kind needs.
+    """
 
     at_ms: int
     kind: str
@@ -44,7 +79,9 @@ class Fault(NamedTuple):
 
 
 def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
-    """The faults of a seed: nothing but silence, so that ``max_delay`` can be judged; or all kinds, and in half of the seeds aimed ones too."""
+    """The faults of a seed: nothing but silence, so that ``max_delay`` can be judged; or all
+    kinds, and in half of the seeds aimed ones too.
+    """
     if options.scenario not in ("", "chain"):
         return sorted(_scenario(options, targets))
     if options.is_live and random.Random(f"{options.seed}/silence").random() < 0.25:
@@ -55,20 +92,38 @@ def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
 def _any(options: Options, targets: Sequence[str]) -> list[Fault]:
     """Swarm: each class is off in half of the seeds, and the seeds differ in how many there are."""
     rng = random.Random(f"{options.seed}/faults")
-    kinds = sorted({*PROCESS_KINDS, *WRITER_KINDS, *DELIVERY_KINDS, *REPLICA_KINDS, *SOURCE_KINDS, *INDEX_KINDS})
+    kinds = sorted(
+        {
+            *PROCESS_KINDS,
+            *WRITER_KINDS,
+            *DELIVERY_KINDS,
+            *REPLICA_KINDS,
+            *SOURCE_KINDS,
+            *INDEX_KINDS,
+        }
+    )
     off = {kind for kind in kinds if rng.random() < 0.5}
     weights = {kind: PROCESS_KINDS.count(kind) + SOURCE_KINDS.count(kind) or 1 for kind in kinds}
-    allowed = [kind for kind in kinds for _ in range(weights[kind]) if kind not in off and _possible(kind, options, targets)]
+    allowed = [
+        kind
+        for kind in kinds
+        for _ in range(weights[kind])
+        if kind not in off and _possible(kind, options, targets)
+    ]
     if not allowed:
         return []
     lost: set[str] = set()
     found, begin_ms, end_ms = [], 0, options.heal_ms
-    if rng.random() < 0.5 and options.stages:  # a failure of the input that is long enough to matter, and the other faults within it
+    if (
+        rng.random() < 0.5 and options.stages
+    ):  # a failure of the input that is long enough to matter, and the other faults within it
         begin_ms = rng.randrange(options.heal_ms // 2)
         duration_ms = rng.randint(1_500, 5_000)
         end_ms = min(options.heal_ms, begin_ms + duration_ms + 1_500)
         kind = rng.choice(SOURCE_KINDS)
-        found.append(Fault(begin_ms, kind, rng.choice(options.sources), rng.randrange(24), duration_ms))
+        found.append(
+            Fault(begin_ms, kind, rng.choice(options.sources), rng.randrange(24), duration_ms)
+        )
     for _ in range(rng.choice((0, 1, 2, 4, 8, 12))):
         kind = rng.choice(allowed)
         target = rng.choice(_targets(kind, options, targets))
@@ -82,7 +137,9 @@ def _any(options: Options, targets: Sequence[str]) -> list[Fault]:
                 at_ms=rng.randrange(begin_ms, end_ms),
                 kind=kind,
                 target=target,
-                value=rng.randint(-CLOCK_JUMP_MS, CLOCK_JUMP_MS) if kind == "clock" else rng.randrange(24),
+                value=rng.randint(-CLOCK_JUMP_MS, CLOCK_JUMP_MS)
+                if kind == "clock"
+                else rng.randrange(24),
                 duration_ms=rng.choice((rng.randint(20, 400), rng.randint(200, 3_000), 6_000)),
             )
         )
@@ -97,9 +154,20 @@ def _wide(options: Options, targets: Sequence[str]) -> list[Fault]:
     replicas = [target for target in targets if target.startswith("processing/")]
     found = []
     for kind in rng.sample(WIDE_KINDS, rng.choice((1, 1, 2))):
-        at_ms, duration_ms = rng.randrange(options.heal_ms), rng.choice((rng.randint(100, 900), rng.randint(900, 6_000)))
+        at_ms, duration_ms = (
+            rng.randrange(options.heal_ms),
+            rng.choice((rng.randint(100, 900), rng.randint(900, 6_000))),
+        )
         if kind == "drift":
-            found.append(Fault(at_ms, kind, rng.choice(targets), rng.randint(-DRIFT_PERMILLE, DRIFT_PERMILLE), 0))
+            found.append(
+                Fault(
+                    at_ms,
+                    kind,
+                    rng.choice(targets),
+                    rng.randint(-DRIFT_PERMILLE, DRIFT_PERMILLE),
+                    0,
+                )
+            )
         elif kind == "disk full":
             found += [Fault(at_ms, kind, rng.choice(replicas), 0, duration_ms)] if replicas else []
         else:
@@ -115,9 +183,17 @@ def _aimed(options: Options, targets: Sequence[str]) -> list[Fault]:
     replicas = [target for target in targets if target.startswith("processing/")]
     found: list[Fault] = []
     for _ in range(rng.choice((1, 1, 2))):
-        kind, at_ms, value, duration_ms = rng.choice(AIMED_KINDS), rng.randrange(options.heal_ms), rng.randrange(24), rng.randint(20, 1_500)
+        kind, at_ms, value, duration_ms = (
+            rng.choice(AIMED_KINDS),
+            rng.randrange(options.heal_ms),
+            rng.randrange(24),
+            rng.randint(20, 1_500),
+        )
         if kind == "commit twice":
-            first, second = rng.choice((*DELIVERY_KINDS, "commit torn")), rng.choice(("commit applied", *DELIVERY_KINDS))
+            first, second = (
+                rng.choice((*DELIVERY_KINDS, "commit torn")),
+                rng.choice(("commit applied", *DELIVERY_KINDS)),
+            )
             found += [
                 Fault(at_ms, first, f"delivery/{OUTPUT}", value, duration_ms),
                 Fault(at_ms, second, f"delivery/{OUTPUT}", value, duration_ms),
@@ -126,14 +202,28 @@ def _aimed(options: Options, targets: Sequence[str]) -> list[Fault]:
             target = rng.choice((*options.sources, *(stage.name for stage in options.stages)))
             found.append(Fault(at_ms, kind, target, value, duration_ms))
             if target not in options.sources:  # while a branch runs, if it may
-                found.append(Fault(max(0, at_ms - options.max_delay_ms), "silent all", rng.choice(options.sources), 0, 5_000))
+                found.append(
+                    Fault(
+                        max(0, at_ms - options.max_delay_ms),
+                        "silent all",
+                        rng.choice(options.sources),
+                        0,
+                        5_000,
+                    )
+                )
         elif kind == "twins":
             found.append(Fault(at_ms, kind, rng.choice(targets), value, duration_ms))
         elif replicas:
             found.append(Fault(at_ms, kind, rng.choice(replicas), value, duration_ms))
             if kind.startswith("fork"):
                 found.append(
-                    Fault(at_ms, rng.choice(SOURCE_KINDS), rng.choice(options.sources), rng.randrange(24), rng.randint(2_500, 5_000))
+                    Fault(
+                        at_ms,
+                        rng.choice(SOURCE_KINDS),
+                        rng.choice(options.sources),
+                        rng.randrange(24),
+                        rng.randint(2_500, 5_000),
+                    )
                 )
     return found
 
@@ -150,18 +240,34 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
 
 def _inputs_fail(options: Options, replicas: Sequence[str], rng: random.Random) -> list[Fault]:
     """Of scenarios in which inputs fail; the others are without."""
-    places = [(source, partition) for source in options.sources for partition in range(options.source_partitions)]
+    places = [
+        (source, partition)
+        for source in options.sources
+        for partition in range(options.source_partitions)
+    ]
     (source, partition), *others = rng.sample(places, len(places))
     wait_ms = options.max_delay_ms + options.bucket_ms
     found: list[Fault] = []
     match options.scenario:
-        case "second failure":  # the successor begins two seconds after the first tentative results, and needs a wait to see that it stands
+        # the successor begins two seconds after the first tentative results, and needs a wait to
+        # see that it stands
+        case "second failure":
             at_ms = rng.randint(600, 1_000)
             found.append(Fault(at_ms, "silent", source, partition, wait_ms + rng.randint(0, 1_000)))
-            found.append(Fault(at_ms + rng.randint(400, 1_500), "silent", *others[0], options.heal_ms))
+            found.append(
+                Fault(at_ms + rng.randint(400, 1_500), "silent", *others[0], options.heal_ms)
+            )
         case "ahead":
             if rng.random() < 0.3:
-                found.append(Fault(rng.randint(600, 2_500), "silent", source, partition, wait_ms + rng.randint(500, 3_000)))
+                found.append(
+                    Fault(
+                        rng.randint(600, 2_500),
+                        "silent",
+                        source,
+                        partition,
+                        wait_ms + rng.randint(500, 3_000),
+                    )
+                )
         case "flapping":
             at_ms = rng.randint(300, 1_000)
             while at_ms < options.heal_ms - wait_ms:
@@ -169,18 +275,49 @@ def _inputs_fail(options: Options, replicas: Sequence[str], rng: random.Random) 
                 found.append(Fault(at_ms, "silent", source, partition, duration_ms))
                 at_ms += duration_ms + rng.choice((100, 500, 2_500))
         case "given up" | "never back":
-            found.append(Fault(rng.randint(500, options.heal_ms // 2), "silent for good", source, partition, 0))
+            found.append(
+                Fault(
+                    rng.randint(500, options.heal_ms // 2), "silent for good", source, partition, 0
+                )
+            )
             if options.scenario == "never back" and rng.random() < 0.5:
                 kind = rng.choice(("crash", "zombie", "pause"))
-                found.append(Fault(rng.randrange(options.heal_ms), kind, rng.choice(replicas), rng.randrange(24), 500))
+                found.append(
+                    Fault(
+                        rng.randrange(options.heal_ms),
+                        kind,
+                        rng.choice(replicas),
+                        rng.randrange(24),
+                        500,
+                    )
+                )
         case "branch fails":
-            found.append(Fault(rng.randint(500, 2_000), "silent", source, partition, wait_ms + rng.randint(1_000, 3_000)))
-            found += [Fault(100, "branch fails", rng.choice(replicas), rng.randrange(24), 0) for _ in range(rng.choice((1, 1, 2)))]
+            found.append(
+                Fault(
+                    rng.randint(500, 2_000),
+                    "silent",
+                    source,
+                    partition,
+                    wait_ms + rng.randint(1_000, 3_000),
+                )
+            )
+            found += [
+                Fault(100, "branch fails", rng.choice(replicas), rng.randrange(24), 0)
+                for _ in range(rng.choice((1, 1, 2)))
+            ]
         case "forged":
             at_ms = rng.randint(500, 1_500)
             found.append(Fault(at_ms, "silent", source, partition, wait_ms + 3_000))
             for value in (*range(8), AGAIN):
-                found.append(Fault(at_ms + wait_ms + rng.randint(0, 2_500), "hostile", options.last_stage, value, 0))
+                found.append(
+                    Fault(
+                        at_ms + wait_ms + rng.randint(0, 2_500),
+                        "hostile",
+                        options.last_stage,
+                        value,
+                        0,
+                    )
+                )
     return found
 
 
@@ -189,29 +326,59 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
     output = f"delivery/{OUTPUT}"
     match options.scenario:
         case "stage down":
-            at_ms, duration_ms, stage = rng.randint(500, options.heal_ms // 2), rng.randint(500, 3_000), rng.choice(options.stages).name
-            return [Fault(at_ms, "away", replica, 0, duration_ms) for replica in replicas if replica.startswith(f"processing/{stage}.")]
+            at_ms, duration_ms, stage = (
+                rng.randint(500, options.heal_ms // 2),
+                rng.randint(500, 3_000),
+                rng.choice(options.stages).name,
+            )
+            return [
+                Fault(at_ms, "away", replica, 0, duration_ms)
+                for replica in replicas
+                if replica.startswith(f"processing/{stage}.")
+            ]
         case "moved":
             old, new = f"processing/{options.moved}", f"processing/{options.moved}{ON_NEW}"
             at_ms = rng.randint(600, options.heal_ms // 2)
             found = [Fault(at_ms, "move", old, 2 * rng.randrange(3), 0)]
             if rng.random() < 0.4:
-                found.append(Fault(at_ms + rng.randint(100, 5_000), "move", old, 2 * rng.randrange(3) + 1, 0))
+                found.append(
+                    Fault(at_ms + rng.randint(100, 5_000), "move", old, 2 * rng.randrange(3) + 1, 0)
+                )
             for _ in range(rng.choice((0, 1, 1, 2, 3))):
-                kind = rng.choice(("crash", "crash", "crash", "away", "zombie", "double", "pause", "cut", "slow"))
+                kind = rng.choice(
+                    ("crash", "crash", "crash", "away", "zombie", "double", "pause", "cut", "slow")
+                )
                 strikes_ms = max(0, at_ms + rng.randint(-200, 3_000))
-                found.append(Fault(strikes_ms, kind, rng.choice((old, new)), rng.randrange(24), rng.randint(100, 3_000)))
+                found.append(
+                    Fault(
+                        strikes_ms,
+                        kind,
+                        rng.choice((old, new)),
+                        rng.randrange(24),
+                        rng.randint(100, 3_000),
+                    )
+                )
             return found
         case "far rows":
             # No loss of power: it goes back further than what is remembered here.
             kinds = ("record crash", "record crash", "record crash", "zombie", "double")
             return [
-                Fault(rng.randrange(options.heal_ms), rng.choice(kinds), rng.choice(replicas), rng.randrange(24), rng.randint(20, 400))
+                Fault(
+                    rng.randrange(options.heal_ms),
+                    rng.choice(kinds),
+                    rng.choice(replicas),
+                    rng.randrange(24),
+                    rng.randint(20, 400),
+                )
                 for _ in range(rng.randint(3, 8))
             ]
         case "blocks deleted":
             at_ms, duration_ms = rng.randint(800, options.heal_ms // 2), rng.randint(500, 2_000)
-            kind = "blocks spoilt" if random.Random(f"{options.seed}/spoilt").random() < 0.4 else "blocks deleted"
+            kind = (
+                "blocks spoilt"
+                if random.Random(f"{options.seed}/spoilt").random() < 0.4
+                else "blocks deleted"
+            )
             return [
                 Fault(at_ms, "away", output, 0, duration_ms),
                 Fault(at_ms + duration_ms - 1, kind, options.last_stage, rng.randrange(24), 0),
@@ -220,7 +387,11 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
             at_ms, duration_ms = rng.randint(500, options.heal_ms // 2), rng.randint(1_000, 2_000)
             torn = Fault(at_ms + 1, "commit torn", output, rng.randint(1, 14), 0)
             kind = rng.choice(("commit applied", "commit applied", "commit torn"))
-            return [Fault(at_ms, "away", output, 0, duration_ms), torn, Fault(at_ms + 2, kind, output, rng.randint(1, 14), 0)]
+            return [
+                Fault(at_ms, "away", output, 0, duration_ms),
+                torn,
+                Fault(at_ms + 2, kind, output, rng.randint(1, 14), 0),
+            ]
         case _:
             return []
 
@@ -231,7 +402,15 @@ def _silence(options: Options) -> list[Fault]:
     found = []
     for _ in range(rng.choice((1, 1, 2, 3))):
         at_ms = rng.randrange(options.heal_ms * 2 // 3)
-        found.append(Fault(at_ms, rng.choice(SOURCE_KINDS), rng.choice(options.sources), rng.randrange(24), rng.randint(1_000, 6_000)))
+        found.append(
+            Fault(
+                at_ms,
+                rng.choice(SOURCE_KINDS),
+                rng.choice(options.sources),
+                rng.randrange(24),
+                rng.randint(1_000, 6_000),
+            )
+        )
     return sorted(found)
 
 
@@ -246,11 +425,17 @@ def _targets(kind: str, options: Options, targets: Sequence[str]) -> Sequence[st
         return [target for target in targets if target.startswith("delivery/")]
     if kind in ("disk", "dead"):
         several = {stage.name for stage in options.stages if stage.replicas > 1}
-        return [target for target in targets if target.startswith("processing/") and target.split("/")[1].split(".")[0] in several]
+        return [
+            target
+            for target in targets
+            if target.startswith("processing/") and target.split("/")[1].split(".")[0] in several
+        ]
     if kind in REPLICA_KINDS:
         return [target for target in targets if target.startswith("processing/")]
     return targets
 
 
 def _possible(kind: str, options: Options, targets: Sequence[str]) -> bool:
-    return bool(_targets(kind, options, targets)) and (kind not in INDEX_KINDS or options.has_manager)
+    return bool(_targets(kind, options, targets)) and (
+        kind not in INDEX_KINDS or options.has_manager
+    )

@@ -1,4 +1,6 @@
-"""What happened in a run: a list of plain facts, and its hash. Two runs of one seed must have the same."""
+"""What happened in a run: a list of plain facts, and its hash. Two runs of one seed must have
+the same.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class Event(NamedTuple):
 
 
 class History:
-    """Events in their order. ``probes`` count what was reached: fault kinds, ways to recover, rows of tables."""
+    """Events in their order. ``probes`` count what was reached: fault kinds, ways to recover,
+    rows of tables.
+    """
 
     def __init__(self) -> None:
         self.events: list[Event] = []

@@ -1,4 +1,6 @@
-"""Records that nobody should have written, in a boundary log beside those of its writers. Every reader must reject them, and go on."""
+"""Records that nobody should have written, in a boundary log beside those of its writers.
+Every reader must reject them, and go on.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,20 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted
 
 AGAIN: Final = 24
-"""The ``choice`` that gives a record which is there already, once more. All below it are of 8 kinds, by their remainder."""
+"""The ``choice`` that gives a record which is there already, once more. All below it are of 8
+kinds, by their remainder.
+"""
 _AHEAD: Final = 3
-"""So many buckets after the last one a forged record says that it closes: who takes it loses rows."""
+"""So many buckets after the last one a forged record says that it closes: who takes it loses
+rows.
+"""
 _NOBODY: Final = BatchId("forged", 0)
 
 
 def forged(values: Mapping[int, bytes | None], choice: int) -> bytes | None:
-    """A record that looks like those of a log, ``values`` by offset, and must not count; None: there is nothing yet to look like."""
+    """A record that looks like those of a log, ``values`` by offset, and must not count;
+    None: there is nothing yet to look like.
+    """
     begun: dict[str, int] = {}
     newest: dict[tuple[str, BoundaryKind], BoundaryRecord] = {}
     for offset, value in values.items():
@@ -42,26 +50,52 @@ def forged(values: Mapping[int, bytes | None], choice: int) -> bytes | None:
     if choice % 8 == 4:  # of an older branch, if there is a newer one
         alike = [record for record in alike if record.kind is BoundaryKind.TENTATIVE] or alike
     record = alike[choice % len(alike)]
-    return _torn(list(values.values())[-1], choice) if choice % 8 in (0, 1) else boundary_records.encode(_forged(record, choice))[0]
+    return (
+        _torn(list(values.values())[-1], choice)
+        if choice % 8 in (0, 1)
+        else boundary_records.encode(_forged(record, choice))[0]
+    )
 
 
 def _torn(value: bytes | None, choice: int) -> bytes:
     """Bytes that are no record: the beginning of one, or one of an unknown schema."""
     value = value or b""
-    return value[: choice + 1] if choice % 8 == 0 else bytes([*value[:2], value[2] ^ 0xFF, *value[3:]]) if len(value) > 3 else b"?"
+    return (
+        value[: choice + 1]
+        if choice % 8 == 0
+        else bytes([*value[:2], value[2] ^ 0xFF, *value[3:]])
+        if len(value) > 3
+        else b"?"
+    )
 
 
 def _forged(record: BoundaryRecord, choice: int) -> BoundaryRecord:
     """``record`` again, as another one that closes more and has nothing in it."""
-    more = replace(record, id=BatchId("forged", 1 + choice), prev=_NOBODY, closed=record.closed + _AHEAD, parts=(), positions=())
+    more = replace(
+        record,
+        id=BatchId("forged", 1 + choice),
+        prev=_NOBODY,
+        closed=record.closed + _AHEAD,
+        parts=(),
+        positions=(),
+    )
     if choice % 8 == 2:
         return replace(more, replica="nobody")
     if choice % 8 == 3 and record.epoch > 0:
         return replace(
-            more, epoch=record.epoch - 1, prev=record.id, branch=None if record.branch is None else (record.epoch - 1, record.branch[1])
+            more,
+            epoch=record.epoch - 1,
+            prev=record.id,
+            branch=None if record.branch is None else (record.epoch - 1, record.branch[1]),
         )
     if record.kind is BoundaryKind.STABLE or record.branch is None:
-        return more if choice % 8 < 6 else replace(more, kind=BoundaryKind.TENTATIVE, branch=(record.epoch, 1_000_000), base=None)
+        return (
+            more
+            if choice % 8 < 6
+            else replace(
+                more, kind=BoundaryKind.TENTATIVE, branch=(record.epoch, 1_000_000), base=None
+            )
+        )
     epoch, counter = record.branch
     if choice % 8 == 4:
         return replace(more, branch=(epoch, counter - 1), base=None)  # of an older branch
@@ -72,4 +106,6 @@ def other_rows(block: bytes | None) -> bytes:
     """A block of as many rows with other numbers."""
     table = decode_block(block)
     column = table.schema.get_field_index("v")
-    return encode_block(table.set_column(column, table.schema.field(column), pc.add(table.column(column), 1)))
+    return encode_block(
+        table.set_column(column, table.schema.field(column), pc.add(table.column(column), 1))
+    )

@@ -1,4 +1,6 @@
-"""Waits that are cut short, and limits that are low, so that what follows from them happens within a run."""
+"""Waits that are cut short, and limits that are low, so that what follows from them happens
+within a run.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from simulation.moving import BEHIND_MS
 from simulation.options import Options
 
 READER_MS: Final = 60_000
-"""In place of the day after which a silent reader holds trimming back no more: longer than any fault, shorter than clocks may differ."""
+"""In place of the day after which a silent reader holds trimming back no more: longer than
+any fault, shorter than clocks may differ.
+"""
 
 
 @contextlib.contextmanager
@@ -34,7 +38,10 @@ def hurried(options: Options) -> Iterator[None]:
         (replica_machine, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),
         (replica_machine, "INPUT_PARTS_MAX", options.input_parts_max),
         (boundary_log, "CHAIN_RECORDS_MAX", options.chain_records_max),
-        *((module, "PARTS_PER_RECORD_MAX", options.record_parts_max) for module in (limits, record_pieces, ingestion)),
+        *(
+            (module, "PARTS_PER_RECORD_MAX", options.record_parts_max)
+            for module in (limits, record_pieces, ingestion)
+        ),
     ]
     before = [vars(module)[name] for module, name, _ in changed]
     for module, name, value in changed:

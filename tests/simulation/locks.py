@@ -1,4 +1,6 @@
-"""Locks and conditions between the threads of one simulated process. A real one would be held by a thread that sleeps without the baton."""
+"""Locks and conditions between the threads of one simulated process. A real one would be held
+by a thread that sleeps without the baton.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,14 @@ _LONG_MS: Final = 600_000
 
 
 class SimulatedCondition:
-    """``threading.Condition`` with its reentrant lock, as far as the services use it; also serves as ``threading.Lock``."""
+    """``threading.Condition`` with its reentrant lock, as far as the services use it; also
+    serves as ``threading.Lock``.
+    """
 
     def __init__(self, scheduler: Scheduler, name: str, *, is_turn: bool = False) -> None:
-        """``name`` must be its own: who waits for it watches this name. ``is_turn``: whoever has it may wait, for the broker or the disk."""
+        """``name`` must be its own: who waits for it watches this name. ``is_turn``: whoever
+        has it may wait, for the broker or the disk.
+        """
         self._scheduler, self._name, self._is_turn = scheduler, name, is_turn
         self._owner: Process | None = None
         self._depth = 0
@@ -47,7 +53,9 @@ class SimulatedCondition:
         """Give it up until notified, at most ``timeout`` seconds."""
         depth, self._depth = self._depth, 1
         self.release()
-        self._scheduler.wait(self._scheduler.now_ms + int(timeout * 1_000), [f"{self._name} notified"])
+        self._scheduler.wait(
+            self._scheduler.now_ms + int(timeout * 1_000), [f"{self._name} notified"]
+        )
         self.acquire()
         self._depth = depth
         return True

@@ -1,4 +1,6 @@
-"""A replica that is moved in a run: the operator, the two nodes, and what must never be seen of them."""
+"""A replica that is moved in a run: the operator, the two nodes, and what must never be seen
+of them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ BEHIND_MS: Final = 600
 """In place of ``MOVED_BEHIND_MS``: a run is short."""
 _SHARED_CHANCE: Final = 0.75
 _CHANGES_MAX: Final = 3
-"""Of its node, by one move: there; and, where one of both was late or was overtaken, back and there again."""
+"""Of its node, by one move: there; and, where one of both was late or was overtaken, back and
+there again.
+"""
 
 
 def replica_of(runs: Runs) -> SimulatedReplica | None:
@@ -54,14 +58,24 @@ class Moving:
         epochs: Mapping[tuple[str, str], int],
     ) -> None:
         """``closed``, ``epochs``: of each writer, as its log has them now."""
-        self._options, self._pipeline, self._network, self._unexpected = options, pipeline, network, unexpected
+        self._options, self._pipeline, self._network, self._unexpected = (
+            options,
+            pipeline,
+            network,
+            unexpected,
+        )
         self._closed, self._epochs = closed, epochs
         self.label = options.moved
         stage, _, replica = self.label.partition(".")
         self._writer = stage, replica
         self.old = pipeline.places().node_of(self.label)
-        self._keys = {self.old: f"processing/{self.label}", NEW_NODE: f"processing/{self.label}{ON_NEW}"}
-        if random.Random(f"{options.seed}/shared").random() < _SHARED_CHANCE:  # both nodes have one state directory
+        self._keys = {
+            self.old: f"processing/{self.label}",
+            NEW_NODE: f"processing/{self.label}{ON_NEW}",
+        }
+        if (
+            random.Random(f"{options.seed}/shared").random() < _SHARED_CHANCE
+        ):  # both nodes have one state directory
             machines[self._keys[NEW_NODE]] = machines[self._keys[self.old]]
         self._runs = {node: runs[key] for node, key in self._keys.items()}
         self._machines = machines
@@ -70,33 +84,72 @@ class Moving:
         self._moves = 0
 
     def move(self, fault: Fault) -> None:
-        """An operator moves the replica, or moves it back; of one in three commands the record is lost, of another its outcome is unknown."""
+        """An operator moves the replica, or moves it back; of one in three commands the
+        record is lost, of another its outcome is unknown.
+        """
         self._moves += 1
-        port = Port(self._network, Process(f"operator/{self.label}", self._moves), Link(self._options.latency_max_ms))
+        port = Port(
+            self._network,
+            Process(f"operator/{self.label}", self._moves),
+            Link(self._options.latency_max_ms),
+        )
         port.link.planned = [[], [("lost", 0)], [("applied", 0)]][fault.value // 2 % 3]
-        nodes.move(self._network, port, self._pipeline, self.label, self.old if fault.value % 2 else NEW_NODE)
+        nodes.move(
+            self._network,
+            port,
+            self._pipeline,
+            self.label,
+            self.old if fault.value % 2 else NEW_NODE,
+        )
 
     def begins(self, node: str, epoch: int) -> None:
-        """The replica has taken over on the node: where it runs elsewhere, only with something to go on from."""
+        """The replica has taken over on the node: where it runs elsewhere, only with
+        something to go on from.
+        """
         self._add(node, "begins", epoch)
         self._begun.append((node, epoch))
-        others = [replica for other, runs in self._runs.items() if other != node and (replica := replica_of(runs)) is not None]
+        others = [
+            replica
+            for other, runs in self._runs.items()
+            if other != node and (replica := replica_of(runs)) is not None
+        ]
         timelines = self._machines[self._keys[node]].timelines
         closed_ms = self._closed.get(self._writer, 0) * self._options.bucket_ms - workload.BASE_MS
-        if any(other.epoch >= 0 for other in others) and timelines[max(timelines)].start_batch < 0 and closed_ms > BEHIND_MS:
-            self._unexpected.append(f"moves: {node} begins {self.label} with nothing to go on from, while it runs elsewhere")
+        if (
+            any(other.epoch >= 0 for other in others)
+            and timelines[max(timelines)].start_batch < 0
+            and closed_ms > BEHIND_MS
+        ):
+            self._unexpected.append(
+                f"moves: {node} begins {self.label} with nothing to go on from, while it runs"
+                " elsewhere"
+            )
 
     def ends(self, node: str, epoch: int, error: Exception | None) -> None:
-        """The node lets the replica go, which had begun: another one has it, or it died of something."""
+        """The node lets the replica go, which had begun: another one has it, or it died of
+        something.
+        """
         self._add(node, "lets go", epoch, type(error).__name__)
-        if (error is None or isinstance(error, Fenced)) and self._epochs.get(self._writer, -1) <= epoch:
-            self._unexpected.append(f"moves: {node} let {self.label} go in epoch {epoch}, and no other node has begun")
+        if (error is None or isinstance(error, Fenced)) and self._epochs.get(
+            self._writer, -1
+        ) <= epoch:
+            self._unexpected.append(
+                f"moves: {node} let {self.label} go in epoch {epoch}, and no other node has begun"
+            )
 
     def is_over(self) -> bool:
-        """The replica runs where its place is, and nowhere else. Where the nodes share no directory it may stay where it is, in an older process, too."""
-        reader = PlacementReader(self._network.log, self._pipeline.topic_names.placement(), self._pipeline.places())
+        """The replica runs where its place is, and nowhere else. Where the nodes share no
+        directory it may stay where it is, in an older process, too.
+        """
+        reader = PlacementReader(
+            self._network.log, self._pipeline.topic_names.placement(), self._pipeline.places()
+        )
         reader.read_to_end()
-        running = [node for node, runs in self._runs.items() if (replica := replica_of(runs)) is not None and replica.epoch >= 0]
+        running = [
+            node
+            for node, runs in self._runs.items()
+            if (replica := replica_of(runs)) is not None and replica.epoch >= 0
+        ]
         shares = self._machines[self._keys[NEW_NODE]] is self._machines[self._keys[self.old]]
         return running == [reader.places.node_of(self.label)] if shares else len(running) <= 1
 
@@ -104,7 +157,10 @@ class Moving:
         """At the end of the run."""
         changes = sum(one[0] != other[0] for one, other in itertools.pairwise(self._begun))
         if changes > _CHANGES_MAX * self._moves:
-            self._unexpected.append(f"moves: {self._moves} moves, and the replica changed its node {changes} times: {self._begun}")
+            self._unexpected.append(
+                f"moves: {self._moves} moves, and the replica changed its node {changes} times:"
+                f" {self._begun}"
+            )
 
     def _add(self, node: str, what: str, *facts: str | int) -> None:
         self._network.history.add(self._network.scheduler.now_ms, node, what, self.label, *facts)

@@ -1,7 +1,9 @@
-"""The ports of one process: the in-memory log and index behind a network that is slow, cut, or does not say what it did.
+"""The ports of one process: the in-memory log and index behind a network that is slow, cut, or does
+not say what it did.
 
-Every call of a port gives up the baton before it has its effect, and once more before its answer arrives; so a process can be killed, paused
-or overtaken between any two effects, and between an effect and the knowledge of it.
+Every call of a port gives up the baton before it has its effect, and once more before its answer
+arrives; so a process can be killed, paused or overtaken between any two effects, and between an
+effect and the knowledge of it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from anabranch.adapters.memory.index import LocalIndex
-from anabranch.adapters.memory.log import LocalEventLog, LocalLogAdmin, LocalLogReader, LocalLogWriter, LocalTransactionalWriter
+from anabranch.adapters.memory.log import (
+    LocalEventLog,
+    LocalLogAdmin,
+    LocalLogReader,
+    LocalLogWriter,
+    LocalTransactionalWriter,
+)
 from anabranch.adapters.memory.partition import Fate, Record, Transaction, settle
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, Delivered, Headers, TopicPartition
@@ -26,7 +34,9 @@ from simulation.scheduler import Killed, Process, Scheduler
 REQUEST_TIMEOUT_MS: Final = 3_000
 DELIVERY_TIMEOUT_MS: Final = 4_000
 TRANSACTION_TIMEOUT_MS: Final = 5_000
-"""Shorter than in ``adapters.kafka.settings``: an outage must be able to outlast them, and to end within a run."""
+"""Shorter than in ``adapters.kafka.settings``: an outage must be able to outlast them, and to
+end within a run.
+"""
 
 
 Aim = Literal["any", "effect", "disk", "fork", "record"]
@@ -34,7 +44,9 @@ Aim = Literal["any", "effect", "disk", "fork", "record"]
 
 @dataclass
 class Link:
-    """One process's way to the log and the index. Faults are planned here; all times are virtual ms."""
+    """One process's way to the log and the index. Faults are planned here; all times are
+    virtual ms.
+    """
 
     latency_max_ms: int = 3
     cut_to_until_ms: int = 0
@@ -45,16 +57,21 @@ class Link:
     full_until_ms: int = 0
     """The disk takes nothing before."""
     planned: list[tuple[str, int]] = field(default_factory=list)
-    """(what becomes of the next write, its number): lost, late, applied, part, rejected; for a commit lost, applied, torn."""
+    """(what becomes of the next write, its number): lost, late, applied, part, rejected; for
+    a commit lost, applied, torn.
+    """
     strikes: list[Strike] = field(default_factory=list)
     """Deaths and pauses that wait for their place."""
     branch_failures: list[int] = field(default_factory=list)
-    """So many batches of branches will fail: before their blocks are written (even numbers), or after."""
+    """So many batches of branches will fail: before their blocks are written (even numbers),
+    or after.
+    """
 
 
 @dataclass
 class Strike:
-    """The process dies, or is paused, so many port calls from now, of those that count: all, those that change something outside, disk's.
+    """The process dies, or is paused, so many port calls from now, of those that count: all, those
+    that change something outside, disk's.
 
     ``fork``, ``record``: those of the disk, from the next fork, or the next record of a batch, on.
     """
@@ -69,15 +86,32 @@ class Strike:
 class Network:
     """What all processes share."""
 
-    def __init__(self, scheduler: Scheduler, log: LocalEventLog, index: LocalIndex, history: History, rng: random.Random) -> None:
-        self.scheduler, self.log, self.index, self.history, self.rng = scheduler, log, index, history, rng
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        log: LocalEventLog,
+        index: LocalIndex,
+        history: History,
+        rng: random.Random,
+    ) -> None:
+        self.scheduler, self.log, self.index, self.history, self.rng = (
+            scheduler,
+            log,
+            index,
+            history,
+            rng,
+        )
         self.visible_ms: dict[tuple[str, int, int], int] = {}
-        """When committed readers could see each record of a transaction, by (topic, partition, offset)."""
+        """When committed readers could see each record of a transaction, by (topic,
+        partition, offset).
+        """
         self.trimmed: dict[tuple[str, int, int], Record] = {}
         """What was deleted, by (topic, partition, offset): the checkers read it still."""
         self.spoilt: dict[tuple[str, int, int], bytes] = {}
         """What readers get in place of what stands there, by the same."""
-        self.appended: Callable[[TopicPartition, int, bytes | None], None] = lambda _at, _offset, _value: None
+        self.appended: Callable[[TopicPartition, int, bytes | None], None] = (
+            lambda _at, _offset, _value: None
+        )
         """Told of each record that came into the log."""
 
     def delete(self, offsets: Mapping[TopicPartition, int], admin: LocalLogAdmin) -> None:
@@ -85,7 +119,9 @@ class Network:
         for at, end in offsets.items():
             partition = self.log.partition(at)
             for offset in range(partition.start, min(end, partition.end)):
-                self.history.reached("boundary log trimmed" if at.topic.endswith(".boundaries") else "blocks trimmed")
+                self.history.reached(
+                    "boundary log trimmed" if at.topic.endswith(".boundaries") else "blocks trimmed"
+                )
                 self.trimmed[at.topic, at.partition, offset] = partition.at(offset)
         admin.delete_before(offsets)
 
@@ -93,7 +129,9 @@ class Network:
         """Readers get other numbers in the blocks that stand there, as many rows of them."""
         partition = self.log.partition(at)
         for offset in range(max(first, partition.start), end):
-            self.spoilt[at.topic, at.partition, offset] = hostile.other_rows(partition.at(offset).value)
+            self.spoilt[at.topic, at.partition, offset] = hostile.other_rows(
+                partition.at(offset).value
+            )
 
     def wake(self, topics: set[str]) -> None:
         """Readers of these topics have something to look at."""
@@ -127,7 +165,9 @@ class Port:
             raise Killed
 
     def step(self, place: Aim = "any") -> None:
-        """A port call, or the way back from it: time passes, others may run, planned deaths and pauses happen."""
+        """A port call, or the way back from it: time passes, others may run, planned deaths
+        and pauses happen.
+        """
         self.alive()
         link, scheduler = self.link, self.network.scheduler
         latency_ms = self.network.rng.randrange(link.latency_max_ms + 1)
@@ -163,8 +203,12 @@ class Port:
             raise Unavailable("no space left on the disk")
 
     def crash_point(self, name: str) -> None:
-        """The process is at a place that has a name: strikes that are aimed at it hit what it does on its disk next."""
-        place = {"processing.fork_decided": "fork", "processing.boundary_appended": "record"}.get(name)
+        """The process is at a place that has a name: strikes that are aimed at it hit what it
+        does on its disk next.
+        """
+        place = {"processing.fork_decided": "fork", "processing.boundary_appended": "record"}.get(
+            name
+        )
         for strike in self.link.strikes:
             strike.aim = "disk" if strike.aim == place else strike.aim
 
@@ -208,12 +252,16 @@ class Port:
         """
         begun_ms = self.now_ms
         there = self.request(REQUEST_TIMEOUT_MS, is_effect=False)
-        if not there or not self.answer(max(0, begun_ms + REQUEST_TIMEOUT_MS - self.now_ms), is_effect=False):
+        if not there or not self.answer(
+            max(0, begun_ms + REQUEST_TIMEOUT_MS - self.now_ms), is_effect=False
+        ):
             self.network.history.reached("question without answer")
             raise Unavailable(f"no answer: {what}")
 
     def next_fault(self, kinds: Mapping[str, str], topics: Iterable[str] = ()) -> tuple[str, int]:
-        """The next planned fault that can happen here, taken off the plan; ("", 0): none. Odd ones wait for a boundary record."""
+        """The next planned fault that can happen here, taken off the plan; ("", 0): none. Odd
+        ones wait for a boundary record.
+        """
         is_boundary = any(topic.endswith(".boundaries") for topic in topics)
         for number, (kind, value) in enumerate(self.link.planned):
             if kind in kinds and (is_boundary or kinds is _COMMIT_FAULTS or value % 2 == 0):
@@ -229,7 +277,9 @@ class SimulatedReader:
 
     def __init__(self, port: Port, *, committed: bool, headers: bool, timestamps: bool) -> None:
         self._port = port
-        self._reader: LocalLogReader = port.network.log.reader(committed=committed, headers=headers, timestamps=timestamps)
+        self._reader: LocalLogReader = port.network.log.reader(
+            committed=committed, headers=headers, timestamps=timestamps
+        )
         self._topics: frozenset[str] = frozenset()
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -260,11 +310,15 @@ class SimulatedReader:
         spoilt = self._port.network.spoilt
         for chunk in chunks if spoilt else ():
             for number, offset in enumerate(chunk.offsets):
-                chunk.values[number] = spoilt.get((chunk.at.topic, chunk.at.partition, offset), chunk.values[number])
+                chunk.values[number] = spoilt.get(
+                    (chunk.at.topic, chunk.at.partition, offset), chunk.values[number]
+                )
         return chunks
 
     def _some(self, chunks: list[Chunk]) -> list[Chunk]:
-        """Partitions answer on their own: at times only some of those that have something are in a fetch."""
+        """Partitions answer on their own: at times only some of those that have something are
+        in a fetch.
+        """
         rng = self._port.network.rng
         if len(chunks) < 2 or rng.random() >= _SOME_CHANCE:
             return chunks
@@ -286,7 +340,9 @@ class SimulatedReader:
         if not self._port.until(lambda: self._port.link.cut_to_until_ms, timeout_ms):
             raise Unavailable(f"no answer: offsets of {at}")
         answer = self._reader.offsets(at)
-        if not self._port.answer(max(0, begun_ms + timeout_ms - self._port.now_ms), is_effect=False):
+        if not self._port.answer(
+            max(0, begun_ms + timeout_ms - self._port.now_ms), is_effect=False
+        ):
             raise Unavailable(f"no answer: offsets of {at}")
         return answer
 
@@ -321,7 +377,13 @@ class SimulatedReader:
 
 _SOME_CHANCE: Final = 0.2
 _LATE_MS: Final = 25
-_WRITE_FAULTS: Final = {"lost": "write", "late": "write", "applied": "write", "part": "write", "rejected": "write"}
+_WRITE_FAULTS: Final = {
+    "lost": "write",
+    "late": "write",
+    "applied": "write",
+    "part": "write",
+    "rejected": "write",
+}
 _COMMIT_FAULTS: Final = {"lost": "commit", "applied": "commit", "torn": "commit"}
 
 
@@ -334,7 +396,12 @@ class SimulatedWriter:
         self._queued: list[tuple[TopicPartition, bytes | None]] = []
 
     def send(
-        self, at: TopicPartition, value: bytes | None, key: bytes | None = None, headers: Headers = (), timestamp_ms: int | None = None
+        self,
+        at: TopicPartition,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
     ) -> None:
         """See the port."""
         self._port.alive()
@@ -384,7 +451,9 @@ class SimulatedWriter:
 
     def _appended(self, delivered: Sequence[Delivered], values: Sequence[bytes | None]) -> None:
         for place, value in zip(delivered, values, strict=True):
-            self._port.note("append", place.at.topic, place.at.partition, place.offset, short(value))
+            self._port.note(
+                "append", place.at.topic, place.at.partition, place.offset, short(value)
+            )
             self._port.network.appended(place.at, place.offset, value)
         self._port.network.wake({place.at.topic for place in delivered})
 
@@ -398,13 +467,17 @@ class SimulatedWriter:
         self._queued = []
         keep = 0 if kind != "part" else 1 + value % max(1, len(sent))
         partition_of, port = self._port.network.log.partition, self._port
-        places = [Delivered(each.at, partition_of(each.at).append(each.record)) for each in sent[:keep]]
+        places = [
+            Delivered(each.at, partition_of(each.at).append(each.record)) for each in sent[:keep]
+        ]
         self._appended(places, values[:keep])
         if kind == "late":
 
             def arrive() -> None:
                 port.network.history.reached("late arrival")
-                late = [Delivered(each.at, partition_of(each.at).append(each.record)) for each in sent]
+                late = [
+                    Delivered(each.at, partition_of(each.at).append(each.record)) for each in sent
+                ]
                 self._appended(late, values)
 
             port.network.scheduler.at(port.now_ms + 1 + value * _LATE_MS, arrive)
@@ -417,26 +490,40 @@ class SimulatedWriter:
 
 
 class SimulatedTransactionalWriter(SimulatedWriter):
-    """``ports.TransactionalWriter``. A transaction that nobody ends is aborted by the broker after its time-out."""
+    """``ports.TransactionalWriter``. A transaction that nobody ends is aborted by the broker
+    after its time-out.
+    """
 
     def __init__(self, port: Port, transactional_id: str) -> None:
         self._id = transactional_id
         port.ask(f"take over {transactional_id}")
         port.effect()
-        self._local: LocalTransactionalWriter = port.network.log.transactional_writer(transactional_id)
+        self._local: LocalTransactionalWriter = port.network.log.transactional_writer(
+            transactional_id
+        )
         self._topics: set[str] = set()
-        port.network.wake(_all_topics(port.network.log))  # what an aborted transaction hid can be read
+        port.network.wake(
+            _all_topics(port.network.log)
+        )  # what an aborted transaction hid can be read
         super().__init__(port, self._local)
 
     def begin(self) -> None:
         """See the port."""
         self._port.alive()
         self._local.begin()
-        log, scheduler, epoch = self._port.network.log, self._port.network.scheduler, self._local._epoch
+        log, scheduler, epoch = (
+            self._port.network.log,
+            self._port.network.scheduler,
+            self._local._epoch,
+        )
         transaction = self._local._transaction
 
         def time_out() -> None:
-            if transaction is not None and log.open.get(self._id) is transaction and log.epochs[self._id] == epoch:
+            if (
+                transaction is not None
+                and log.open.get(self._id) is transaction
+                and log.epochs[self._id] == epoch
+            ):
                 self._port.network.history.reached(TRANSACTION_TIMED_OUT)
                 self._port.struck(TRANSACTION_TIMED_OUT)
                 settle(transaction, Fate.ABORTED)
@@ -447,7 +534,12 @@ class SimulatedTransactionalWriter(SimulatedWriter):
         scheduler.at(scheduler.now_ms + TRANSACTION_TIMEOUT_MS, time_out)
 
     def send_many(
-        self, topic: str, partitions: Sequence[int], values: Sequence[bytes], keys: Sequence[bytes | None], headers: Sequence[Headers]
+        self,
+        topic: str,
+        partitions: Sequence[int],
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        headers: Sequence[Headers],
     ) -> None:
         """See the port."""
         for partition, value, key, head in zip(partitions, values, keys, headers, strict=True):
@@ -492,7 +584,9 @@ class SimulatedTransactionalWriter(SimulatedWriter):
 
 
 def _tear(port: Port, transaction: Transaction, value: int) -> None:
-    """Some partitions of ``transaction`` will be committed, the others are aborted (what old brokers do at worst)."""
+    """Some partitions of ``transaction`` will be committed, the others are aborted (what old
+    brokers do at worst).
+    """
     partitions = transaction.partitions
     chosen = [partition for number, partition in enumerate(partitions) if value >> number & 1]
     if len(chosen) in (0, len(partitions)):
@@ -553,11 +647,19 @@ class SimulatedLog:
         self._port = port
 
     def reader(
-        self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False, ranges: bool = False
+        self,
+        *,
+        committed: bool = True,
+        headers: bool = True,
+        timestamps: bool = True,
+        follows: bool = False,
+        ranges: bool = False,
     ) -> SimulatedReader:
         """See the port."""
         self._port.alive()
-        return SimulatedReader(self._port, committed=committed, headers=headers, timestamps=timestamps)
+        return SimulatedReader(
+            self._port, committed=committed, headers=headers, timestamps=timestamps
+        )
 
     def writer(self) -> SimulatedWriter:
         """See the port."""

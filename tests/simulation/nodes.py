@@ -1,4 +1,6 @@
-"""A node that runs one replica of a stage, or has none: what it does about moves, as ``processing.node`` and ``processing.hosting`` do."""
+"""A node that runs one replica of a stage, or has none: what it does about moves, as
+``processing.node`` and ``processing.hosting`` do.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Watch(Protocol):
         """The replica has taken over on the node."""
 
     def ends(self, node: str, epoch: int, error: Exception | None) -> None:
-        """The node lets a replica go that had begun; ``error``: of what it ended, None: by the node's own will."""
+        """The node lets a replica go that had begun; ``error``: of what it ended, None: by
+        the node's own will.
+        """
 
 
 class SimulatedNode:
@@ -52,7 +56,13 @@ class SimulatedNode:
     ) -> None:
         """``make``: a new replica; ``excuse``: told what one died of that is started again."""
         self.status = ServiceStatus()
-        self._context, self._port, self._node, self._watch, self._rng = context, port, node, watch, rng
+        self._context, self._port, self._node, self._watch, self._rng = (
+            context,
+            port,
+            node,
+            watch,
+            rng,
+        )
         self._label, self._make, self._excuse = watch.label, make, excuse
         self._placement: PlacementReader | None = None
         self._next_ms = 0
@@ -63,9 +73,13 @@ class SimulatedNode:
     def start(self) -> None:
         """Read all moves."""
         pipeline = self._context.pipeline
-        self._placement = PlacementReader(self._context.log, pipeline.topic_names.placement(), pipeline.places())
+        self._placement = PlacementReader(
+            self._context.log, pipeline.topic_names.placement(), pipeline.places()
+        )
         self._placement.read_to_end()
-        self._is_kept = self._label in self._placement.places.moved_away(self._node) and self._goes_on()
+        self._is_kept = (
+            self._label in self._placement.places.moved_away(self._node) and self._goes_on()
+        )
 
     def step(self) -> None:
         """One round: start what has come, look after what is here."""
@@ -97,7 +111,10 @@ class SimulatedNode:
             self._placement.poll()
 
     def _is_here(self) -> bool:
-        return self._placement is not None and self._placement.places.node_of(self._label) == self._node
+        return (
+            self._placement is not None
+            and self._placement.places.node_of(self._label) == self._node
+        )
 
     def _has_left(self) -> bool:
         """Asked by a replica that stands by."""
@@ -114,11 +131,15 @@ class SimulatedNode:
     def _begin(self) -> None:
         assert self._placement is not None, "started"
         self.replica = self._make()
-        self._port.struck("its replica has just begun")  # a log may be trimmed before it has read its first record
+        self._port.struck(
+            "its replica has just begun"
+        )  # a log may be trimmed before it has read its first record
         try:
             warm_ms, has_place = self._rng.randrange(_WARM_MS), self._is_here()
             was_moved = self._placement.places.was_moved(self._label)
-            if was_moved and not self.replica.stand_by(warm_ms, has_place=has_place, leaves=self._has_left):
+            if was_moved and not self.replica.stand_by(
+                warm_ms, has_place=has_place, leaves=self._has_left
+            ):
                 self._let_go(None)
                 return
             self.replica.start()
@@ -135,7 +156,9 @@ class SimulatedNode:
         except AnabranchError:
             self._port.network.history.reached("logs not read at an end")
         is_fenced = isinstance(error, Fenced) and not isinstance(error, Outvoted)
-        match after_end(has_place=self._is_here(), is_fenced=is_fenced, runs_on=found, node=self._node):
+        match after_end(
+            has_place=self._is_here(), is_fenced=is_fenced, runs_on=found, node=self._node
+        ):
             case AfterEnd.END_NODE:
                 raise error
             case AfterEnd.GONE:
@@ -156,7 +179,9 @@ class SimulatedNode:
 
 
 def move(network: Network, port: Port, pipeline: Pipeline, label: str, node: str) -> None:
-    """Start an operator who moves a replica, and gives the command again where it is not known whether the move is written."""
+    """Start an operator who moves a replica, and gives the command again where it is not
+    known whether the move is written.
+    """
     command = Moving(SimulatedLog(port), pipeline, label, node, SimulatedClock(port, BASE_MS))
 
     def act() -> None:
@@ -164,7 +189,10 @@ def move(network: Network, port: Port, pipeline: Pipeline, label: str, node: str
             try:
                 command.do()
             except ConfigurationError as error:
-                network.history.reached("move rejected: " + ("under way" if "on its way" in str(error) else "it is there"))
+                network.history.reached(
+                    "move rejected: "
+                    + ("under way" if "on its way" in str(error) else "it is there")
+                )
                 return
             except AnabranchError:
                 network.history.reached("move given again")

@@ -17,17 +17,35 @@ from simulation.workload import BASE_MS
 
 
 def give_up(
-    network: Network, port: Port, pipeline: Pipeline, source: str, until_ms: int, token: int, gone: set[tuple[str, int]],
+    network: Network,
+    port: Port,
+    pipeline: Pipeline,
+    source: str,
+    until_ms: int,
+    token: int,
+    gone: set[tuple[str, int]],
     produce: Callable[[str, int], None],
-) -> None:  # fmt: skip
-    """Start an operator who gives up what ``source`` owes up to ``until_ms``; then its partitions in ``gone`` come back."""
-    command = GiveUp(SimulatedLog(port), pipeline, source, Times(0, until_ms), SimulatedClock(port, BASE_MS), SeededEntropy(token))
+) -> None:
+    """Start an operator who gives up what ``source`` owes up to ``until_ms``; then its
+    partitions in ``gone`` come back.
+    """
+    command = GiveUp(
+        SimulatedLog(port),
+        pipeline,
+        source,
+        Times(0, until_ms),
+        SimulatedClock(port, BASE_MS),
+        SeededEntropy(token),
+    )
 
     def act() -> None:
         while True:
             try:
                 command.do()
-            except (Fenced, DataMissing):  # a process of the source began, or its log was trimmed, meanwhile: again, as the command says
+            except (
+                Fenced,
+                DataMissing,
+            ):  # a process of the source began, or its log was trimmed, meanwhile: again, as the command says
                 continue
             break
         network.history.reached("source given up")
@@ -39,18 +57,30 @@ def give_up(
     network.scheduler.spawn(port.process, act, 0)
 
 
-def check_named(results: Iterable[Mapping[str, bytes]], entries: Iterable[LogEntry], options: Options) -> list[str]:
-    """Results, by their headers, name what was given up: while a stage has state from there on, else in these buckets alone; and nothing else.
+def check_named(
+    results: Iterable[Mapping[str, bytes]], entries: Iterable[LogEntry], options: Options
+) -> list[str]:
+    """Results, by their headers, name what was given up: while a stage has state from there on,
+    else in these buckets alone; and nothing else.
 
     ``entries``: of the boundary logs of all sources.
     """
-    ranges = [each for entry in entries if isinstance(entry, BoundaryRecord) for each in entry.given_up]
+    ranges = [
+        each for entry in entries if isinstance(entry, BoundaryRecord) for each in entry.given_up
+    ]
     is_stateful = any(stage.operator in ("sum", "both") for stage in options.stages)
     wrong = []
     for headers in results:
         bucket = int(headers["anabranch-id"].decode().partition(".")[0])
         named = set(headers.get("anabranch-missing", b"").decode().split(",")) - {""}
-        lacks = {each.source for each in ranges if each.first <= bucket and (is_stateful or bucket <= each.last)}
+        lacks = {
+            each.source
+            for each in ranges
+            if each.first <= bucket and (is_stateful or bucket <= each.last)
+        }
         if named != lacks:
-            wrong.append(f"a result of bucket {bucket} names {sorted(named)} as given up, it lacks {sorted(lacks)}")
+            wrong.append(
+                f"a result of bucket {bucket} names {sorted(named)} as given up, it lacks"
+                f" {sorted(lacks)}"
+            )
     return wrong

@@ -1,4 +1,6 @@
-"""What one seed tries: the pipeline and the machine that it runs on. Printed in full when a seed fails."""
+"""What one seed tries: the pipeline and the machine that it runs on. Printed in full when a
+seed fails.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,25 @@ from typing import Literal
 
 from anabranch.codec import record_schema
 from anabranch.codec.catalog import topic_settings
-from anabranch.pipeline.model import EventTime, IdleTimeout, LiveSink, Output, Pipeline, Sink, Source, Stage
+from anabranch.pipeline.model import (
+    EventTime,
+    IdleTimeout,
+    LiveSink,
+    Output,
+    Pipeline,
+    Sink,
+    Source,
+    Stage,
+)
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import LogAdmin
 from simulation import scenarios
 
 Operator = Literal["map", "sum", "both", "later", "far", "timed"]
-"""Each row; sums of windows; rows at once and their number per bucket; each row a bucket later; each row at the end of a long window; a timer per
-key that sets the next one. The second, the third and the last have state."""
+"""Each row; sums of windows; rows at once and their number per bucket; each row a bucket later;
+each row at the end of a long window; a timer per key that sets the next one. The second, the third
+and the last have state.
+"""
 
 Policy = Literal["process", "delay", "suspend"]
 
@@ -28,7 +41,8 @@ SCHEMA = record_schema.from_avro(
     {
         "type": "record",
         "name": "reading",
-        "fields": [{"name": "time", "type": ["null", "long"]}] + [{"name": name, "type": "long"} for name in ("id", "key", "v")],
+        "fields": [{"name": "time", "type": ["null", "long"]}]
+        + [{"name": name, "type": "long"} for name in ("id", "key", "v")],
     },
     "reading",
 )
@@ -74,9 +88,13 @@ class Options:
     heal_ms: int
     trim_every_ms: int
     snapshot_every: int
-    """SNAPSHOT_EVERY_RECORDS; in many seeds so few that boundary logs get a snapshot and are trimmed several times."""
+    """SNAPSHOT_EVERY_RECORDS; in many seeds so few that boundary logs get a snapshot and are
+    trimmed several times.
+    """
     seen_wait_ms: int
-    """How soon a boundary record that is not seen in the log is sent again; in many seeds much sooner than for real, so that it is there twice."""
+    """How soon a boundary record that is not seen in the log is sent again; in many seeds
+    much sooner than for real, so that it is there twice.
+    """
     scenario: str = ""
     """See ``scenarios``."""
     run_bytes_max: int | None = None
@@ -86,29 +104,43 @@ class Options:
     input_parts_max: int | None = None
     """Of what a stage holds of its inputs; None: as for real."""
     grown_ms: int | None = None
-    """Until then each source has a partition less; its producers find it before ingestion does, and send all that they had for it."""
+    """Until then each source has a partition less; its producers find it before ingestion
+    does, and send all that they had for it.
+    """
     chain_records_max: int | None = None
     """Of a writer's chain that a log state remembers; None: as for real."""
     record_parts_max: int | None = None
     """Of one boundary record; None: as for real."""
     output_bytes_max: int | None = None
-    """Of a record of the output topic; in some seeds so few that results with many digits are rejected. None: as for real."""
+    """Of a record of the output topic; in some seeds so few that results with many digits are
+    rejected. None: as for real.
+    """
     ahead: tuple[int, int] = (0, 0)
-    """One record of this bucket, counted from the beginning, is so many buckets in front of it; none is where the second is 0."""
+    """One record of this bucket, counted from the beginning, is so many buckets in front of
+    it; none is where the second is 0.
+    """
     quiet: tuple[int, int] = (0, 0)
-    """From the first of these buckets on, and before the second, there is no data; counted from the beginning."""
+    """From the first of these buckets on, and before the second, there is no data; counted
+    from the beginning.
+    """
     edge_percent: int = 0
     """Of the rows: so many have the first or the last time of their bucket."""
 
     source_idle_ms: int | None = None
     """A source that is silent as a whole for so long goes on by the time."""
     max_ahead_ms: int | None = None
-    """Records further in front of the clock are dead letters. More than any clock here is wrong by."""
+    """Records further in front of the clock are dead letters. More than any clock here is
+    wrong by.
+    """
 
     @property
     def moved(self) -> str:
         """The replica that is moved; empty: none is."""
-        return f"{self.stages[self.seed % len(self.stages)].name}.0" if self.scenario == "moved" else ""
+        return (
+            f"{self.stages[self.seed % len(self.stages)].name}.0"
+            if self.scenario == "moved"
+            else ""
+        )
 
     @property
     def last_stage(self) -> str:
@@ -128,15 +160,23 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
 
 
 def _idling(options: Options) -> Options:
-    """The same, in some seeds with a source that may be silent as a whole, or with records far in front of the clock."""
+    """The same, in some seeds with a source that may be silent as a whole, or with records
+    far in front of the clock.
+    """
     rng = random.Random(f"{options.seed}/idling")
     if rng.random() < 0.15:
         options = replace(options, source_idle_ms=rng.choice((600, 1_500)))
-    return replace(options, max_ahead_ms=400_000, hostile_percent=10) if rng.random() < 0.15 else options
+    return (
+        replace(options, max_ahead_ms=400_000, hostile_percent=10)
+        if rng.random() < 0.15
+        else options
+    )
 
 
 def _grown(options: Options) -> Options:
-    """The same, in some seeds with a partition that comes later. What it brings gets other times, and a source's own rows have a time beside event time."""
+    """The same, in some seeds with a partition that comes later. What it brings gets other
+    times, and a source's own rows have a time beside event time.
+    """
     rng = random.Random(f"{options.seed}/grown")
     if not options.stages or options.source_partitions == 1 or rng.random() >= 0.15:
         return options
@@ -160,8 +200,11 @@ def _draw(seed: int, *, stages_max: int) -> Options:
                 policy=rng.choice(("process", "process", "process", "delay", "suspend")),
             )
         )
-    # Where every bucket has a batch of its own it must be wider than a batch of branch and successor takes (``anabranch check`` says so).
-    bucket_ms = rng.choice((100, 200, 250) if all(stage.is_batch_safe for stage in stages) else (250, 300))
+    # Where every bucket has a batch of its own it must be wider than a batch of branch and
+    # successor takes (``anabranch check`` says so).
+    bucket_ms = rng.choice(
+        (100, 200, 250) if all(stage.is_batch_safe for stage in stages) else (250, 300)
+    )
     buckets = rng.randint(8, 24)
     return Options(
         seed=seed,
@@ -196,78 +239,181 @@ def _shaped(options: Options) -> Options:
     rng = random.Random(f"{options.seed}/shape")
     match options.scenario:
         case "chain":
-            stages = _chain(options, rng, rng.choice((2, 3, 3)), (1, 2, 3, 3), ("process", "process", "process", "delay", "suspend"))
-            options = replace(options, stages=stages, max_delay_ms=rng.choice((3_000, 4_000)), buckets=rng.randint(6, 12))
+            stages = _chain(
+                options,
+                rng,
+                rng.choice((2, 3, 3)),
+                (1, 2, 3, 3),
+                ("process", "process", "process", "delay", "suspend"),
+            )
+            options = replace(
+                options,
+                stages=stages,
+                max_delay_ms=rng.choice((3_000, 4_000)),
+                buckets=rng.randint(6, 12),
+            )
         case "blocks deleted":
-            options = replace(options, stages=_chain(options, rng, 1, (2, 3), ("process",)), buckets=rng.randint(12, 20))
+            options = replace(
+                options,
+                stages=_chain(options, rng, 1, (2, 3), ("process",)),
+                buckets=rng.randint(12, 20),
+            )
         case "recovery twice":
             stages = _chain(options, rng, 1, (1, 2), ("process",))
-            options = replace(options, stages=stages, is_live=False, output_partitions=3, run_bytes_max=100, rows_max=4)
+            options = replace(
+                options,
+                stages=stages,
+                is_live=False,
+                output_partitions=3,
+                run_bytes_max=100,
+                rows_max=4,
+            )
         case "stage down" | "moved":
             replicas: tuple[int, ...] = (2, 2, 3) if options.scenario == "stage down" else (1, 1, 2)
             stages = _chain(options, rng, rng.choice((1, 1, 2)), replicas, ("process",))
             options = replace(options, stages=stages, buckets=rng.randint(12, 20))
         case "ahead":
             stages = _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
-            options = replace(options, stages=stages, source_partitions=2, rows_max=4, idle_ms=None, max_delay_ms=1_600 + 600 * len(stages))
             options = replace(
-                options, ahead=(rng.randint(2, 8), rng.randint(16, 40)), buckets=rng.randint(20, 24), hostile_percent=0, late="dead_letter"
+                options,
+                stages=stages,
+                source_partitions=2,
+                rows_max=4,
+                idle_ms=None,
+                max_delay_ms=1_600 + 600 * len(stages),
+            )
+            options = replace(
+                options,
+                ahead=(rng.randint(2, 8), rng.randint(16, 40)),
+                buckets=rng.randint(20, 24),
+                hostile_percent=0,
+                late="dead_letter",
             )
         case "quiet gap":
             stages = tuple(
-                replace(stage, is_batch_safe=False) for stage in _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
+                replace(stage, is_batch_safe=False)
+                for stage in _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
             )
             if rng.random() < 0.5:
                 stages = (replace(stages[0], operator="timed"), *stages[1:])
             begin, buckets = rng.randint(2, 6), rng.randint(18, 24)
-            options = replace(options, stages=stages, buckets=buckets, quiet=(begin, begin + rng.randint(4, 11)), rows_max=4)
-            options = replace(options, snapshot_every=10_000)  # many records: a reader of few would be overtaken
+            options = replace(
+                options,
+                stages=stages,
+                buckets=buckets,
+                quiet=(begin, begin + rng.randint(4, 11)),
+                rows_max=4,
+            )
+            options = replace(
+                options, snapshot_every=10_000
+            )  # many records: a reader of few would be overtaken
         case "far rows":
             first, *others = _chain(options, rng, rng.choice((1, 2, 2)), (1, 1, 2), ("process",))
-            first = replace(first, operator="far") if rng.random() < 0.7 else replace(first, operator="both", is_batch_safe=True)
-            options = replace(options, stages=(first, *others), buckets=rng.randint(16, 24), rows_max=4)
-            options = replace(options, chain_records_max=rng.randint(3, 8), record_parts_max=rng.choice((None, 1, 2, 3)))
+            first = (
+                replace(first, operator="far")
+                if rng.random() < 0.7
+                else replace(first, operator="both", is_batch_safe=True)
+            )
+            options = replace(
+                options, stages=(first, *others), buckets=rng.randint(16, 24), rows_max=4
+            )
+            options = replace(
+                options,
+                chain_records_max=rng.randint(3, 8),
+                record_parts_max=rng.choice((None, 1, 2, 3)),
+            )
         case _:
             replicas = (1, 1, 2) if options.scenario == "second failure" else (1, 2)
             stages = _chain(options, rng, 1, replicas, ("process", "process", "delay"))
-            options = replace(options, stages=stages, is_live=True, max_delay_ms=1_600, buckets=rng.randint(20, 26), idle_ms=None)
-            options = replace(options, is_upsert=options.is_upsert and options.scenario != "never back")  # what is tentative stays so
+            options = replace(
+                options,
+                stages=stages,
+                is_live=True,
+                max_delay_ms=1_600,
+                buckets=rng.randint(20, 26),
+                idle_ms=None,
+            )
+            options = replace(
+                options, is_upsert=options.is_upsert and options.scenario != "never back"
+            )  # what is tentative stays so
             if len(options.sources) == 1:  # somebody must go on while another is silent
                 options = replace(options, source_partitions=2)
     if options.scenario == "branch fails" and rng.random() < 0.4:
         stages = tuple(replace(stage, operator="later") for stage in options.stages)
         options = replace(options, stages=stages, inherited_parts_max=0)
     room = random.Random(f"{options.seed}/room")
-    if options.scenario != "never back" and room.random() < 0.15:  # where it is never back, all of the others is to be shown
+    if (
+        options.scenario != "never back" and room.random() < 0.15
+    ):  # where it is never back, all of the others is to be shown
         options = replace(options, input_parts_max=room.randint(3, 12))
     bucket_ms = rng.choice((250, 300))
-    return replace(options, bucket_ms=bucket_ms, heal_ms=options.buckets * bucket_ms + rng.choice((1_500, 3_000)))
+    return replace(
+        options,
+        bucket_ms=bucket_ms,
+        heal_ms=options.buckets * bucket_ms + rng.choice((1_500, 3_000)),
+    )
 
 
 def _deep_join(options: Options) -> Options:
-    """The same for the scenario of this name. Its slow stages wait for what they miss; only the one that joins may go on without."""
+    """The same for the scenario of this name. Its slow stages wait for what they miss; only
+    the one that joins may go on without.
+    """
     rng = random.Random(f"{options.seed}/shape")
     batch_ms = rng.randint(300, 400)
-    hops = [StageOptions(f"s{number}", (f"s{number - 1}",), "map", 1, True, "suspend", batch_ms) for number in range(rng.choice((3, 4)))]
+    hops = [
+        StageOptions(f"s{number}", (f"s{number - 1}",), "map", 1, True, "suspend", batch_ms)
+        for number in range(rng.choice((3, 4)))
+    ]
     hops[0] = replace(hops[0], reads=options.sources)
     policy: Policy = rng.choice(("process", "process", "delay"))
     operator: Operator = rng.choice(("map", "sum", "both"))
-    join = StageOptions(f"s{len(hops)}", (*options.sources, hops[-1].name), operator, rng.choice((1, 2)), True, policy)
-    options = replace(options, stages=(*hops, join), is_live=True, idle_ms=None, hostile_percent=0, out_of_orderness_ms=0)
+    join = StageOptions(
+        f"s{len(hops)}",
+        (*options.sources, hops[-1].name),
+        operator,
+        rng.choice((1, 2)),
+        True,
+        policy,
+    )
+    options = replace(
+        options,
+        stages=(*hops, join),
+        is_live=True,
+        idle_ms=None,
+        hostile_percent=0,
+        out_of_orderness_ms=0,
+    )
     buckets, bucket_ms = rng.randint(24, 30), rng.choice((250, 300))
     return replace(
-        options, max_delay_ms=rng.choice((1_600, 2_000)), buckets=buckets, bucket_ms=bucket_ms, heal_ms=buckets * bucket_ms + 3_000
+        options,
+        max_delay_ms=rng.choice((1_600, 2_000)),
+        buckets=buckets,
+        bucket_ms=bucket_ms,
+        heal_ms=buckets * bucket_ms + 3_000,
     )
 
 
 def _chain(
-    options: Options, rng: random.Random, count: int, replicas: tuple[int, ...], policies: tuple[Policy, ...]
-) -> tuple[StageOptions, ...]:  # fmt: skip
+    options: Options,
+    rng: random.Random,
+    count: int,
+    replicas: tuple[int, ...],
+    policies: tuple[Policy, ...],
+) -> tuple[StageOptions, ...]:
     stages: list[StageOptions] = []
     for number in range(count):
         operator = _operator(options.seed, number, rng.choice(("map", "sum", "both")))
         reads = (stages[-1].name,) if stages else options.sources
-        stages.append(StageOptions(f"s{number}", reads, operator, rng.choice(replicas), rng.random() < 0.7, rng.choice(policies)))
+        stages.append(
+            StageOptions(
+                f"s{number}",
+                reads,
+                operator,
+                rng.choice(replicas),
+                rng.random() < 0.7,
+                rng.choice(policies),
+            )
+        )
     return tuple(stages)
 
 
@@ -279,28 +425,54 @@ def pipeline(options: Options) -> Pipeline:
     """The pipeline that a file with these options would give."""
     sources = {
         name: Source(
-            name=name, topics=[f"in.{name}"], record=SCHEMA, event_time=EventTime(field="time"), out_of_orderness_ms=options.out_of_orderness_ms,
-            idle_timeout=IdleTimeout(partition_ms=options.idle_ms, source_ms=options.source_idle_ms), max_ahead_ms=options.max_ahead_ms, late=options.late, dead_letter=f"in.{name}.rejected",
+            name=name,
+            topics=[f"in.{name}"],
+            record=SCHEMA,
+            event_time=EventTime(field="time"),
+            out_of_orderness_ms=options.out_of_orderness_ms,
+            idle_timeout=IdleTimeout(
+                partition_ms=options.idle_ms, source_ms=options.source_idle_ms
+            ),
+            max_ahead_ms=options.max_ahead_ms,
+            late=options.late,
+            dead_letter=f"in.{name}.rejected",
         )
         for name in options.sources
-    }  # fmt: skip
+    }
     stages = {
         stage.name: Stage(
-            name=stage.name, participant="north", reads=list(stage.reads), transform=["m:f"], replicas=stage.replicas,
+            name=stage.name,
+            participant="north",
+            reads=list(stage.reads),
+            transform=["m:f"],
+            replicas=stage.replicas,
             on_missing_input=stage.policy,
         )
         for stage in options.stages
-    }  # fmt: skip
+    }
     live = (
-        LiveSink(topic="out.live", key=["key"], partitions=options.output_partitions, upsert=options.is_upsert) if options.is_live else None
+        LiveSink(
+            topic="out.live",
+            key=["key"],
+            partitions=options.output_partitions,
+            upsert=options.is_upsert,
+        )
+        if options.is_live
+        else None
     )
     sink = Sink(topic="out", key=["key"], partitions=options.output_partitions)
     output = Output(name=OUTPUT, stage=options.last_stage, corrected=sink, live=live)
     return Pipeline(
-        name=NAME, path=Path("pipeline.yaml"), bucket_ms=options.bucket_ms, max_delay_ms=options.max_delay_ms,
-        partitions=options.partitions, sources=sources, stages=stages, outputs={OUTPUT: output},
+        name=NAME,
+        path=Path("pipeline.yaml"),
+        bucket_ms=options.bucket_ms,
+        max_delay_ms=options.max_delay_ms,
+        partitions=options.partitions,
+        sources=sources,
+        stages=stages,
+        outputs={OUTPUT: output},
         named_nodes={NEW_NODE: []} if options.scenario == "moved" else {},
-    )  # fmt: skip
+    )
 
 
 def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
@@ -312,11 +484,17 @@ def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
         *(topic_settings("control", topic) for topic in speakers(of)),
     ]
     specs += [
-        topic_settings("input", f"in.{source}", options.source_partitions - (options.grown_ms is not None)) for source in options.sources
+        topic_settings(
+            "input", f"in.{source}", options.source_partitions - (options.grown_ms is not None)
+        )
+        for source in options.sources
     ]
     for stream in of.streams():
         specs.append(topic_settings("boundaries", names.boundaries(stream)))
-        specs += [topic_settings("blocks", names.blocks(stream, r), of.partitions) for r in of.stream_writers(stream)]
+        specs += [
+            topic_settings("blocks", names.blocks(stream, r), of.partitions)
+            for r in of.stream_writers(stream)
+        ]
     if options.output_bytes_max is not None:
         config = {"max.message.bytes": str(options.output_bytes_max)}
         specs.append(topic_settings("output", "out", options.output_partitions, config=config))

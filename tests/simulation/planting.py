@@ -1,10 +1,13 @@
-"""Plants a bug in the running program: one function gets another text. Only what the simulation runs sees it, and only within the ``with``."""
+"""Plants a bug in the running program: one function gets another text. Only what the
+simulation runs sees it, and only within the ``with``.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -12,7 +15,15 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
-RESULTS: Final = ("ingestion", "streams", "tentative", "conservation", "corrected", "live", "upsert")
+RESULTS: Final = (
+    "ingestion",
+    "streams",
+    "tentative",
+    "conservation",
+    "corrected",
+    "live",
+    "upsert",
+)
 """Checkers of what comes out."""
 
 
@@ -22,7 +33,9 @@ class StaleMutantError(Exception):
 
 @dataclass(frozen=True)
 class Mutant:
-    """``old``, which stands once in the text of the function ``where`` (``module:Class.function``), becomes ``new``."""
+    """``old``, which stands once in the text of the function ``where``
+    (``module:Class.function``), becomes ``new``.
+    """
 
     name: str
     where: str
@@ -49,6 +62,14 @@ def _find(where: str) -> tuple[ModuleType, Any, str, Any]:
     return module, owner, name, vars(owner)[name]
 
 
+def _however_laid_out(code: str) -> re.Pattern[str]:
+    """Finds ``code`` wherever the formatter breaks its lines."""
+    tokens = re.findall(r"\w+|[^\w\s]", code)
+    return re.compile(
+        r"\s*".join((r",?\s*" if token in ")]}" else "") + re.escape(token) for token in tokens)
+    )
+
+
 def changed(mutant: Mutant) -> tuple[ModuleType, Any, str, Any, Any]:
     """(module, owner, name, original, changed function).
 
@@ -56,14 +77,23 @@ def changed(mutant: Mutant) -> tuple[ModuleType, Any, str, Any, Any]:
         StaleMutantError: the text to replace is not there, or not once.
     """
     module, owner, name, original = _find(mutant.where)
-    function: Any = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
+    function: Any = (
+        original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
+    )
     function = original.fget if isinstance(original, property) else function
     text = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
-    if text.count(mutant.old) != 1:
-        raise StaleMutantError(f"{mutant.name}: {mutant.old!r} stands {text.count(mutant.old)} times in {mutant.where}")
+    spoilt, times = _however_laid_out(mutant.old).subn(lambda _: mutant.new, text)
+    if times != 1:
+        raise StaleMutantError(
+            f"{mutant.name}: {mutant.old!r} stands {times} times in {mutant.where}"
+        )
     scope: dict[str, Any] = {}
     exec(
-        compile("from __future__ import annotations\n" + text.replace(mutant.old, mutant.new), f"<{mutant.name}>", "exec"),
+        compile(
+            "from __future__ import annotations\n" + spoilt,
+            f"<{mutant.name}>",
+            "exec",
+        ),
         vars(module),
         scope,
     )
@@ -72,7 +102,9 @@ def changed(mutant: Mutant) -> tuple[ModuleType, Any, str, Any, Any]:
 
 @contextlib.contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
-    """Within it, the bug is there; for a module's function in every module that imported it by name."""
+    """Within it, the bug is there; for a module's function in every module that imported it
+    by name.
+    """
     module, owner, name, original, replacement = changed(mutant)
     if owner is not module:
         setattr(owner, name, replacement)
@@ -84,7 +116,8 @@ def planted(mutant: Mutant) -> Iterator[None]:
     holders = [
         m
         for m in list(sys.modules.values())
-        if getattr(m, "__name__", "").startswith(("anabranch", "simulation", "experiments")) and vars(m).get(name) is original
+        if getattr(m, "__name__", "").startswith(("anabranch", "simulation", "experiments"))
+        and vars(m).get(name) is original
     ]
     for holder in holders:
         setattr(holder, name, replacement)

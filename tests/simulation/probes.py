@@ -1,4 +1,6 @@
-"""Places that good seeds reach: what was never reached was never tried. Rows of the tables are counted where they decide."""
+"""Places that good seeds reach: what was never reached was never tried. Rows of the tables
+are counted where they decide.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +46,19 @@ REPLICA_ROWS: Final = {
 }
 """The table of ``protocol.stage.replica``, row by row."""
 
-_STABLE_ROWS: Final = {ReplicaState.STABLE: 1, ReplicaState.UP_FAILURE: 4, ReplicaState.STABILIZATION: 5, ReplicaState.FAILURE: 11}
+_STABLE_ROWS: Final = {
+    ReplicaState.STABLE: 1,
+    ReplicaState.UP_FAILURE: 4,
+    ReplicaState.STABILIZATION: 5,
+    ReplicaState.FAILURE: 11,
+}
 """Where the stable query runs a bucket, by the state before."""
 
 ROWS: Final[tuple[str, ...]] = (
-    *(f"upstream selection row {row.number}" for row in (*upstream_selection.TABLE, upstream_selection.NOBODY)),
+    *(
+        f"upstream selection row {row.number}"
+        for row in (*upstream_selection.TABLE, upstream_selection.NOBODY)
+    ),
     *(f"live row {row.number}" for row in live_delivery.TABLE),
     *(f"gate {why.name}" for why in Why),
     *(f"log state {reason}" for reason in LOG_STATE_REASONS),
@@ -57,32 +67,100 @@ ROWS: Final[tuple[str, ...]] = (
 """Rows of transition tables: a few hundred seeds reach each of them."""
 
 UNREACHABLE: Final[dict[str, str]] = {
-    "log state recomputed": "the engine makes no range again: tests/spark/test_recomputing.py, tests/unit/processing/test_recomputing.py",
-    "log state malformed": "decoding rejects a branch of another epoch before a log state sees it: tests/unit/protocol/log/test_tentative.py",
-    "log state superseded": "no stage here is upgraded within a run: tests/unit/protocol/log/test_boundary_log.py",
-    "log state other_width": "nobody changes the width of a bucket within a run: tests/unit/protocol/log/test_boundary_log.py",
-    "log state pending": "takes more than PENDING_PARTS_MAX = 1 000 000 open parts: tests/unit/protocol/log/test_boundary_log.py",
-    "replica row 10: the branch waits for the stable query": "takes batches that cost more than real time: tests/unit/protocol/stage/test_pacing.py and test_replica.py",
-    "standby table": "no stage here has `ha: passive`: tests/unit/protocol/stage/test_standby.py, tests/spark/test_ha_modes.py",
-    "recompute table": "the engine makes no range again: tests/unit/protocol/control/test_recompute_requests.py, tests/spark/test_recomputing.py",
+    "log state recomputed": (
+        "the engine makes no range again: tests/spark/test_recomputing.py,"
+        " tests/unit/processing/test_recomputing.py"
+    ),
+    "log state malformed": (
+        "decoding rejects a branch of another epoch before a log state sees it:"
+        " tests/unit/protocol/log/test_tentative.py"
+    ),
+    "log state superseded": (
+        "no stage here is upgraded within a run: tests/unit/protocol/log/test_boundary_log.py"
+    ),
+    "log state other_width": (
+        "nobody changes the width of a bucket within a run:"
+        " tests/unit/protocol/log/test_boundary_log.py"
+    ),
+    "log state pending": (
+        "takes more than PENDING_PARTS_MAX = 1 000 000 open parts:"
+        " tests/unit/protocol/log/test_boundary_log.py"
+    ),
+    "replica row 10: the branch waits for the stable query": (
+        "takes batches that cost more than real time: tests/unit/protocol/stage/test_pacing.py and"
+        " test_replica.py"
+    ),
+    "standby table": (
+        "no stage here has `ha: passive`: tests/unit/protocol/stage/test_standby.py,"
+        " tests/spark/test_ha_modes.py"
+    ),
+    "recompute table": (
+        "the engine makes no range again: tests/unit/protocol/control/test_recompute_requests.py,"
+        " tests/spark/test_recomputing.py"
+    ),
 }
 """Rows that no seed can reach, and why; what tests them instead."""
 
 EXPECTED: Final[tuple[str, ...]] = (
-    *(f"fault {kind}" for kind in sorted({*faults.PROCESS_KINDS, *faults.WRITER_KINDS, *faults.DELIVERY_KINDS, *faults.REPLICA_KINDS, *faults.SOURCE_KINDS, *faults.INDEX_KINDS, *faults.AIMED_KINDS, *faults.WIDE_KINDS, *faults.SCENARIO_KINDS} - {"commit twice"})), "fault grown",
+    *(
+        f"fault {kind}"
+        for kind in sorted(
+            {
+                *faults.PROCESS_KINDS,
+                *faults.WRITER_KINDS,
+                *faults.DELIVERY_KINDS,
+                *faults.REPLICA_KINDS,
+                *faults.SOURCE_KINDS,
+                *faults.INDEX_KINDS,
+                *faults.AIMED_KINDS,
+                *faults.WIDE_KINDS,
+                *faults.SCENARIO_KINDS,
+            }
+            - {"commit twice"}
+        )
+    ),
+    "fault grown",
     *(f"write {kind}" for kind in ("lost", "late", "applied", "part", "rejected")),
     *(f"commit {kind}" for kind in ("lost", "applied", "torn")),
     *ROWS,
     *(f"scenario {name}" for name in scenarios.CHANCES),
     *(f"replica {state}" for state in ("stable", "up_failure", "stabilization", "failure")),
-    *("successor started", "branch dropped", "branch cannot begin", "tentative batch", "task run again", "logged batch run again"),
-    *("checkpoint tail lost", "checkpoint files out of order", "directory removed under a process", "blocks trimmed", "peer copied", "late arrival", "transaction torn", "its transaction timed out"),
-    *("snapshot written", "boundary log trimmed", "begun at a snapshot", "no room for more of an input"),
-    *("question without answer", "log outcome_unknown", "log live_delayed", "log index_unavailable", "log blocks_missing", "log failover_delayed"),
+    *(
+        "successor started",
+        "branch dropped",
+        "branch cannot begin",
+        "tentative batch",
+        "task run again",
+        "logged batch run again",
+    ),
+    *(
+        "checkpoint tail lost",
+        "checkpoint files out of order",
+        "directory removed under a process",
+        "blocks trimmed",
+        "peer copied",
+        "late arrival",
+        "transaction torn",
+        "its transaction timed out",
+    ),
+    *(
+        "snapshot written",
+        "boundary log trimmed",
+        "begun at a snapshot",
+        "no room for more of an input",
+    ),
+    *(
+        "question without answer",
+        "log outcome_unknown",
+        "log live_delayed",
+        "log index_unavailable",
+        "log blocks_missing",
+        "log failover_delayed",
+    ),
     *("live undo", "live rec_done", "live failure", "live shown again", "live bound judged"),
     *(f"end {service} Fenced" for service in ("ingestion", "processing", "delivery")),
     *(f"end {service} Unavailable" for service in ("ingestion", "processing")),
-)  # fmt: skip
+)
 
 """Whatever should be reached, in a few thousand seeds."""
 SEEDS_FOR_ROWS: Final = 300
@@ -91,7 +169,9 @@ SEEDS_FOR_ALL: Final = 3_000
 
 
 def unreached(reached: Mapping[str, int], seeds: int) -> list[str]:
-    """What ``seeds`` seeds, which reached ``reached``, should have reached and did not; fewer than ``SEEDS_FOR_ROWS`` need not."""
+    """What ``seeds`` seeds, which reached ``reached``, should have reached and did not; fewer
+    than ``SEEDS_FOR_ROWS`` need not.
+    """
     wanted = EXPECTED if seeds >= SEEDS_FOR_ALL else ROWS if seeds >= SEEDS_FOR_ROWS else ()
     return [name for name in wanted if not reached.get(name)]
 
@@ -102,7 +182,11 @@ def counted(history: History) -> Iterator[None]:
     tables: tuple[tuple[Any, str, Callable[[Any], str]], ...] = (
         (upstream_selection, "decide", lambda answer: f"upstream selection row {answer[0].number}"),
         (live_delivery, "decide", lambda answer: f"live row {answer.number}"),
-        (log_start.LogStart, "_adopt", lambda answer: "begun at a snapshot" if answer else "snapshot passed by"),
+        (
+            log_start.LogStart,
+            "_adopt",
+            lambda answer: "begun at a snapshot" if answer else "snapshot passed by",
+        ),
     )
     originals = [vars(owner)[name] for owner, name, _ in tables]
 
@@ -133,7 +217,9 @@ def _replicas_counted(history: History) -> Iterator[None]:
     def reached(row: int) -> None:
         history.reached(f"replica row {row}: {REPLICA_ROWS[row]}")
 
-    def counted_decide(self: Replica, query: str, position: QueryPosition, situation: Situation) -> Decision:
+    def counted_decide(
+        self: Replica, query: str, position: QueryPosition, situation: Situation
+    ) -> Decision:
         before, is_stable_query = self.state_at(situation.now_ms), query == self.stable_query
         if latest.get(self) is ReplicaState.STABLE and before is ReplicaState.FAILURE:
             reached(12)

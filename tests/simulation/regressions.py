@@ -1,4 +1,6 @@
-"""Runs that failed once, with what was wrong: the options and the faults themselves, so that they stay what they are when seeds draw differently."""
+"""Runs that failed once, with what was wrong: the options and the faults themselves, so that
+they stay what they are when seeds draw differently.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ _MOSTLY: Final = Options(
     source_idle_ms=None,
     max_ahead_ms=None,
 )
-"""What most of them have, every option said: a default that changes must not change a run. Each says what it has otherwise."""
+"""What most of them have, every option said: a default that changes must not change a run.
+Each says what it has otherwise.
+"""
 
 REGRESSIONS: Final = (
     Regression(
@@ -64,8 +68,22 @@ REGRESSIONS: Final = (
             seed=5,
             out_of_orderness_ms=50,
             stages=(
-                StageOptions(name="s0", reads=("a",), operator="both", replicas=2, is_batch_safe=False, policy="suspend"),
-                StageOptions(name="s1", reads=("s0",), operator="both", replicas=1, is_batch_safe=True, policy="process"),
+                StageOptions(
+                    name="s0",
+                    reads=("a",),
+                    operator="both",
+                    replicas=2,
+                    is_batch_safe=False,
+                    policy="suspend",
+                ),
+                StageOptions(
+                    name="s1",
+                    reads=("s0",),
+                    operator="both",
+                    replicas=1,
+                    is_batch_safe=True,
+                    policy="process",
+                ),
             ),
             is_live=False,
             heal_ms=5700,
@@ -76,7 +94,8 @@ REGRESSIONS: Final = (
         ],
     ),
     Regression(
-        "a stage without state moved its rows to a later bucket, and the tentative one named nothing as missing",
+        "a stage without state moved its rows to a later bucket, and the tentative one named"
+        " nothing as missing",
         replace(
             _MOSTLY,
             seed=433,
@@ -84,8 +103,22 @@ REGRESSIONS: Final = (
             bucket_ms=250,
             buckets=8,
             stages=(
-                StageOptions(name="s0", reads=("a", "b"), operator="both", replicas=1, is_batch_safe=True, policy="suspend"),
-                StageOptions(name="s1", reads=("s0",), operator="later", replicas=2, is_batch_safe=False, policy="process"),
+                StageOptions(
+                    name="s0",
+                    reads=("a", "b"),
+                    operator="both",
+                    replicas=1,
+                    is_batch_safe=True,
+                    policy="suspend",
+                ),
+                StageOptions(
+                    name="s1",
+                    reads=("s0",),
+                    operator="later",
+                    replicas=2,
+                    is_batch_safe=False,
+                    policy="process",
+                ),
             ),
             is_upsert=True,
             latency_max_ms=5,
@@ -121,7 +154,16 @@ REGRESSIONS: Final = (
             bucket_ms=200,
             max_delay_ms=2500,
             rows_max=1,
-            stages=(StageOptions(name="s0", reads=("a", "b"), operator="later", replicas=3, is_batch_safe=True, policy="process"),),
+            stages=(
+                StageOptions(
+                    name="s0",
+                    reads=("a", "b"),
+                    operator="later",
+                    replicas=3,
+                    is_batch_safe=True,
+                    policy="process",
+                ),
+            ),
             heal_ms=4300,
             snapshot_every=10,
             seen_wait_ms=100,
@@ -142,7 +184,16 @@ REGRESSIONS: Final = (
             buckets=15,
             rows_max=1,
             idle_ms=1500,
-            stages=(StageOptions(name="s0", reads=("a",), operator="map", replicas=2, is_batch_safe=True, policy="suspend"),),
+            stages=(
+                StageOptions(
+                    name="s0",
+                    reads=("a",),
+                    operator="map",
+                    replicas=2,
+                    is_batch_safe=True,
+                    policy="suspend",
+                ),
+            ),
             heal_ms=3000,
             trim_every_ms=300,
         ),
@@ -162,8 +213,22 @@ REGRESSIONS: Final = (
             late="reassign",
             idle_ms=1500,
             stages=(
-                StageOptions(name="s0", reads=("a", "b"), operator="sum", replicas=1, is_batch_safe=False, policy="delay"),
-                StageOptions(name="s1", reads=("s0",), operator="later", replicas=1, is_batch_safe=True, policy="process"),
+                StageOptions(
+                    name="s0",
+                    reads=("a", "b"),
+                    operator="sum",
+                    replicas=1,
+                    is_batch_safe=False,
+                    policy="delay",
+                ),
+                StageOptions(
+                    name="s1",
+                    reads=("s0",),
+                    operator="later",
+                    replicas=1,
+                    is_batch_safe=True,
+                    policy="process",
+                ),
             ),
             is_upsert=True,
             latency_max_ms=5,
@@ -191,7 +256,16 @@ REGRESSIONS: Final = (
             out_of_orderness_ms=50,
             late="reassign",
             idle_ms=1500,
-            stages=(StageOptions(name="s0", reads=("a",), operator="map", replicas=3, is_batch_safe=True, policy="process"),),
+            stages=(
+                StageOptions(
+                    name="s0",
+                    reads=("a",),
+                    operator="map",
+                    replicas=3,
+                    is_batch_safe=True,
+                    policy="process",
+                ),
+            ),
             has_manager=False,
             heal_ms=4600,
             trim_every_ms=300,

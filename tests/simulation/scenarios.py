@@ -1,4 +1,6 @@
-"""Situations that chance alone seldom makes, or never: some seeds are given to them. What of the table below is in a seed follows from its number."""
+"""Situations that chance alone seldom makes, or never: some seeds are given to them. What of
+the table below is in a seed follows from its number.
+"""
 
 from __future__ import annotations
 
@@ -24,22 +26,25 @@ CHANCES: Final[dict[str, int]] = {
 }
 """So many of 1 000 seeds are one of
 
-chain: two or three stages one after the other, with up to three replicas each, under the usual faults;
-second failure: one input comes back while another has fallen silent, so that corrections begin and come to a second hole;
-flapping: an input falls silent and comes back again and again, each time for longer than the wait;
-never back: an input that falls silent for good;
-stage down: all replicas of a stage die at the same time, and come back later;
-branch fails: what only a branch does kills it, or it cannot begin;
-blocks deleted: while delivery is away, blocks that it has not read are deleted, or hold other rows than their writer's record says, and a
-peer has them too; recovery twice: delivery's transaction is torn, and the outcome of the smaller one that repairs it is unknown;
-forged: while a branch runs, records of all kinds that nobody should have written, and one that comes twice;
-far rows: a stage whose rows belong to a bucket far ahead dies again and again, and only few records of its chain are
-remembered; in most of these seeds a record names few parts, so that one batch has several;
-quiet gap: all producers say nothing for a while, and stages that are not batch-safe come to the many empty buckets at once;
-ahead: a record of a producer whose clock is in front, and otherwise nothing wrong, or one silent partition;
-given up: as never back, until an operator gives up what the input owes; then it comes back after all, with all that it had;
-deep join: a stage joins a source with a stream that has gone through three or four slow stages, and mostly nothing is wrong;
-moved: a replica is moved to another node, perhaps back again, and either node dies, is paused, cut off or overtaken meanwhile."""
+chain: two or three stages one after the other, with up to three replicas each, under the usual
+faults; second failure: one input comes back while another has fallen silent, so that corrections
+begin and come to a second hole; flapping: an input falls silent and comes back again and again,
+each time for longer than the wait; never back: an input that falls silent for good; stage down: all
+replicas of a stage die at the same time, and come back later; branch fails: what only a branch does
+kills it, or it cannot begin; blocks deleted: while delivery is away, blocks that it has not read
+are deleted, or hold other rows than their writer's record says, and a peer has them too; recovery
+twice: delivery's transaction is torn, and the outcome of the smaller one that repairs it is
+unknown; forged: while a branch runs, records of all kinds that nobody should have written, and one
+that comes twice; far rows: a stage whose rows belong to a bucket far ahead dies again and again,
+and only few records of its chain are remembered; in most of these seeds a record names few parts,
+so that one batch has several; quiet gap: all producers say nothing for a while, and stages that are
+not batch-safe come to the many empty buckets at once; ahead: a record of a producer whose clock is
+in front, and otherwise nothing wrong, or one silent partition; given up: as never back, until an
+operator gives up what the input owes; then it comes back after all, with all that it had; deep
+join: a stage joins a source with a stream that has gone through three or four slow stages, and
+mostly nothing is wrong; moved: a replica is moved to another node, perhaps back again, and either
+node dies, is paused, cut off or overtaken meanwhile.
+"""
 
 
 def of(seed: int) -> str:

@@ -1,14 +1,19 @@
-"""Who runs when: processes as threads of which exactly one runs, and a clock that moves only when all of them wait.
+"""Who runs when: processes as threads of which exactly one runs, and a clock that moves only when
+all of them wait.
 
-Theory of operation. Each simulated process is a real thread, so the services' code runs as it is. A *baton* goes from thread to thread: who
-has it runs, all others sleep on a lock of their own. A process gives it up by ``wait``: until a time, or until something that it watches
-changes. The next to run is the one with the earliest time; ties are broken by chance, from the seed. Whoever gives up the baton looks for the
-next itself and hands it over directly: one switch of threads per step, none if it is its own turn again.
+Theory of operation. Each simulated process is a real thread, so the services' code runs as it is. A
+*baton* goes from thread to thread: who has it runs, all others sleep on a lock of their own. A
+process gives it up by ``wait``: until a time, or until something that it watches changes. The next
+to run is the one with the earliest time; ties are broken by chance, from the seed. Whoever gives up
+the baton looks for the next itself and hands it over directly: one switch of threads per step, none
+if it is its own turn again.
 
 Invariants:
     SC1 exactly one thread runs between two hand-overs.
-    SC2 the order of steps depends on the seed and on the steps alone: no real time, no set order, no hash of a string.
-    SC3 a killed process raises ``Killed`` from its next ``wait`` on, at once and for ever: nothing that it does afterwards has an effect.
+    SC2 the order of steps depends on the seed and on the steps alone: no real time, no set order,
+        no hash of a string.
+    SC3 a killed process raises ``Killed`` from its next ``wait`` on, at once and for ever: nothing
+        that it does afterwards has an effect.
 """
 
 from __future__ import annotations
@@ -24,7 +29,9 @@ _UNWIND_S = 30.0
 
 
 class Killed(BaseException):
-    """The process is dead: raised where it stands, so that nothing behind that point happens. Not an Exception: nobody may catch it."""
+    """The process is dead: raised where it stands, so that nothing behind that point happens.
+    Not an Exception: nobody may catch it.
+    """
 
 
 class RunawayError(Exception):
@@ -56,7 +63,9 @@ class Process:
 
 
 class Scheduler:
-    """Virtual time and the baton. The thread that makes it is the *world*: it has the baton first, and gets it back by ``run_until``."""
+    """Virtual time and the baton. The thread that makes it is the *world*: it has the baton
+    first, and gets it back by ``run_until``.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -79,10 +88,11 @@ class Scheduler:
         return self._running
 
     def spawn(self, process: Process, body: Callable[[], None], delay_ms: int = 0) -> None:
-        """Start ``process`` after ``delay_ms``. ``body`` runs in a thread of its own; what it raises but ``Killed`` ends the run.
+        """Start ``process`` after ``delay_ms``. ``body`` runs in a thread of its own; what it
+        raises but ``Killed`` ends the run.
 
-        It runs in any case: that its process was killed before is told by the first ``wait``, so that whoever looks after a process hears
-        of every death.
+        It runs in any case: that its process was killed before is told by the first ``wait``, so
+        that whoever looks after a process hears of every death.
         """
 
         def run() -> None:
@@ -157,7 +167,9 @@ class Scheduler:
             self._push(process, self.now_ms + delay_ms)
 
     def kill(self, process: Process) -> None:
-        """``process`` ends where it stands: by its next ``wait``, which is now if it is not the one that runs."""
+        """``process`` ends where it stands: by its next ``wait``, which is now if it is not
+        the one that runs.
+        """
         for thread in process.group:
             self._kill(thread)
 
@@ -233,7 +245,9 @@ class Scheduler:
                 continue
             self.steps += 1
             if self.steps > STEPS_MAX and self.failure is None:
-                self.failure = RunawayError(f"{STEPS_MAX} steps, virtual time {self.now_ms} ms, last {what.name}")
+                self.failure = RunawayError(
+                    f"{STEPS_MAX} steps, virtual time {self.now_ms} ms, last {what.name}"
+                )
                 return self._world
             return what
 

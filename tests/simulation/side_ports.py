@@ -38,7 +38,9 @@ class SimulatedIndex:
         self._port.step()
         self._index.rank(key, member, score)
 
-    def ranked(self, key: str, low: float, high: float, *, count_max: int = 1_000) -> list[tuple[str, float]]:
+    def ranked(
+        self, key: str, low: float, high: float, *, count_max: int = 1_000
+    ) -> list[tuple[str, float]]:
         """See the port."""
         self._port.step()
         return self._index.ranked(key, low, high, count_max=count_max)
@@ -53,7 +55,9 @@ class SimulatedIndex:
 
 
 class SimulatedClock:
-    """``ports.Clock`` of one process: its wall clock may be wrong, or run fast or slow; its monotonic clock is right."""
+    """``ports.Clock`` of one process: its wall clock may be wrong, or run fast or slow; its
+    monotonic clock is right.
+    """
 
     def __init__(self, port: Port, epoch_ms: int) -> None:
         self._port, self._epoch_ms = port, epoch_ms
@@ -68,7 +72,12 @@ class SimulatedClock:
     def now_ms(self) -> int:
         """Wall clock."""
         now_ms = self._port.now_ms
-        return self._epoch_ms + now_ms + self.offset_ms + (now_ms - self._drifts_from_ms) * self._drift_permille // 1_000
+        return (
+            self._epoch_ms
+            + now_ms
+            + self.offset_ms
+            + (now_ms - self._drifts_from_ms) * self._drift_permille // 1_000
+        )
 
     def monotonic_ms(self) -> int:
         """Virtual time."""

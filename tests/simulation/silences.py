@@ -1,4 +1,6 @@
-"""Which silences of inputs a run has, those of its faults and those of its data, and what they leave to be judged."""
+"""Which silences of inputs a run has, those of its faults and those of its data, and what
+they leave to be judged.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +17,52 @@ def only_silence(run: Run) -> bool:
 
 
 def is_ever_silent_for(run: Run, silence_ms: int) -> bool:
-    """Whether a partition of an input has no good record for so long, before the data ends, without any fault."""
+    """Whether a partition of an input has no good record for so long, before the data ends,
+    without any fault.
+    """
     return bool(silent_by_themselves(run, silence_ms))
 
 
 def silent_by_themselves(run: Run, silence_ms: int) -> set[str]:
-    """The sources of which a partition has no good record for so long, before the data ends, without any fault."""
-    spoken = {(source, partition): 0 for source in run.options.sources for partition in range(run.options.source_partitions)}
+    """The sources of which a partition has no good record for so long, before the data ends,
+    without any fault.
+    """
+    spoken = {
+        (source, partition): 0
+        for source in run.options.sources
+        for partition in range(run.options.source_partitions)
+    }
     found: set[str] = set()
     for each in run.sent:
         if each.at_ms - spoken.get((each.source, each.partition), 0) >= silence_ms:
             found.add(each.source)
         if each.row is not None:
             spoken[each.source, each.partition] = each.at_ms
-    return found | {source for (source, _), at_ms in spoken.items() if workload.data_end_ms(run.options) - at_ms >= silence_ms}
+    return found | {
+        source
+        for (source, _), at_ms in spoken.items()
+        if workload.data_end_ms(run.options) - at_ms >= silence_ms
+    }
 
 
 def speaks_in_time(run: Run) -> bool:
-    """No producer is silent by itself for so long that a stage would not wait for it: a bucket is whole some time after its last record."""
-    wait_ms = min((waits(run.pipeline, stage.name).first_ms for stage in run.options.stages), default=0)
-    return not is_ever_silent_for(run, wait_ms - run.options.bucket_ms - run.options.out_of_orderness_ms)
+    """No producer is silent by itself for so long that a stage would not wait for it: a
+    bucket is whole some time after its last record.
+    """
+    wait_ms = min(
+        (waits(run.pipeline, stage.name).first_ms for stage in run.options.stages), default=0
+    )
+    return not is_ever_silent_for(
+        run, wait_ms - run.options.bucket_ms - run.options.out_of_orderness_ms
+    )
 
 
 def leaves_time_to_hold(run: Run) -> bool:
-    """A later bucket may be held (``protocol.edge.live_hold``) for as long as a peer that is stable takes to make it."""
-    wait, chosen = waits(run.pipeline, run.options.last_stage), policy(run.pipeline, run.options.last_stage)
+    """A later bucket may be held (``protocol.edge.live_hold``) for as long as a peer that is
+    stable takes to make it.
+    """
+    wait, chosen = (
+        waits(run.pipeline, run.options.last_stage),
+        policy(run.pipeline, run.options.last_stage),
+    )
     return chosen is Policy.PROCESS and wait.first_ms - wait.next_ms >= HOP_MS

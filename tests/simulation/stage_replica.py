@@ -1,4 +1,5 @@
-"""One process of one replica in the simulation: the replica's real driver over the simulated engine (``simulation.engine``).
+"""One process of one replica in the simulation: the replica's real driver over the simulated engine
+(``simulation.engine``).
 
 It does what ``processing.stage_replica`` does, in threads of the scheduler.
 """
@@ -47,9 +48,13 @@ _SYNC_CHANCE: Final = 0.3
 
 
 class WatchedDriver:
-    """Notes when the stable query moves, and complains of a batch without rows that leaves complete buckets behind."""
+    """Notes when the stable query moves, and complains of a batch without rows that leaves
+    complete buckets behind.
+    """
 
-    def __init__(self, runner: ReplicaRunner, traits: PlanTraits, port: Port, context: ServiceContext) -> None:
+    def __init__(
+        self, runner: ReplicaRunner, traits: PlanTraits, port: Port, context: ServiceContext
+    ) -> None:
         self._runner, self._traits, self._port, self._context = runner, traits, port, context
         self._complete: dict[str, int] = {}
         """By query, the buckets that were complete before it was given the plan that it runs."""
@@ -64,12 +69,22 @@ class WatchedDriver:
             self._complete.setdefault(query, complete)
         return answer
 
-    def begin(self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition) -> BatchStart:
+    def begin(
+        self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
+    ) -> BatchStart:
         """See ``ports.QueryDriver``."""
         start = self._runner.begin(query, offsets, watermark_ms, before)
         complete = self._complete.pop(query, 0)
-        if start.before.bucket < start.after.bucket < complete and not self._traits.has_timers and not start.rows:
-            self._context.logger.error("a batch without rows leaves complete buckets behind", upto=start.after.bucket, complete=complete)
+        if (
+            start.before.bucket < start.after.bucket < complete
+            and not self._traits.has_timers
+            and not start.rows
+        ):
+            self._context.logger.error(
+                "a batch without rows leaves complete buckets behind",
+                upto=start.after.bucket,
+                complete=complete,
+            )
         if start.kind is BoundaryKind.STABLE and start.after.bucket > start.before.bucket:
             self.moved_ms = self._port.now_ms
         return start
@@ -93,7 +108,14 @@ class SimulatedReplica:
         node: str = "",
     ) -> None:
         self.status, self._node = ServiceStatus(), node
-        self._context, self._port, self._disk, self._stage, self._replica, self._rng = context, port, disk, stage, replica, rng
+        self._context, self._port, self._disk, self._stage, self._replica, self._rng = (
+            context,
+            port,
+            disk,
+            stage,
+            replica,
+            rng,
+        )
         self._pipeline, self._scheduler = context.pipeline, port.network.scheduler
         self._changed = SimulatedCondition(self._scheduler, f"{port.process.name} changed")
         self._inputs: dict[str, BoundaryReader] = {}
@@ -103,14 +125,25 @@ class SimulatedReplica:
         self._epoch_next_ms = 0
         self._closed = 0
         self._corrects = self.stands_by = False
-        self._prepared = SimulatedEngine(context, port, disk, {stage.name: stage}, rng).prepare(f"{stage.name}.{replica}", stage.name, {})
+        self._prepared = SimulatedEngine(context, port, disk, {stage.name: stage}, rng).prepare(
+            f"{stage.name}.{replica}", stage.name, {}
+        )
 
     def stand_by(self, warm_ms: int, *, has_place: bool, leaves: Callable[[], bool]) -> bool:
-        """As one that was moved: until it is to take over; False: ``leaves`` says that its place is elsewhere."""
+        """As one that was moved: until it is to take over; False: ``leaves`` says that its
+        place is elsewhere.
+        """
         context, reached = self._context, self._port.network.history.reached
         disk: Any = self._disk
         standby = Standby(
-            context.log, context.clock, self._pipeline, self._stage.name, self._replica, disk, context.entropy.token(), self._node
+            context.log,
+            context.clock,
+            self._pipeline,
+            self._stage.name,
+            self._replica,
+            disk,
+            context.entropy.token(),
+            self._node,
         )
         try:
             if standby.must_wait and not has_place:
@@ -133,34 +166,83 @@ class SimulatedReplica:
 
     def start(self) -> None:
         """Follow the inputs, take over."""
-        context, pipeline, stage, names = self._context, self._pipeline, self._stage, self._pipeline.topic_names
+        context, pipeline, stage, names = (
+            self._context,
+            self._pipeline,
+            self._stage,
+            self._pipeline.topic_names,
+        )
         own = pipeline.stream_writers(stage.name)
         lock: Any = self._changed
         for stream in stage.reads:
-            self._inputs[stream] = BoundaryReader(context.log, names.boundaries(stream), pipeline.stream_writers(stream), lock=lock)
+            self._inputs[stream] = BoundaryReader(
+                context.log, names.boundaries(stream), pipeline.stream_writers(stream), lock=lock
+            )
             self._thread(f"follow {stream}", lambda stream=stream: self._follow(stream))  # type: ignore[misc]
         boundary = BoundaryWriter(
-            context.log, names.boundaries(stage.name), own, self._replica, self._prepared.fingerprint, context.clock, context.entropy,
-            schema=schema_text(self._prepared.schema), node=self._node,
-        )  # fmt: skip
-        detector = FailureDetector.of_replicas({stream: pipeline.stream_writers(stream) for stream in (stage.name, *stage.reads)})
+            context.log,
+            names.boundaries(stage.name),
+            own,
+            self._replica,
+            self._prepared.fingerprint,
+            context.clock,
+            context.entropy,
+            schema=schema_text(self._prepared.schema),
+            node=self._node,
+        )
+        detector = FailureDetector.of_replicas(
+            {stream: pipeline.stream_writers(stream) for stream in (stage.name, *stage.reads)}
+        )
         self._gate = CorrectionGate(stage.name, self._replica, detector)
-        self._heartbeats = HeartbeatSender(context.log, names.control("processing", f"{stage.name}.{self._replica}"), context.clock)
-        self._control = ReplicaControl(ControlReader(context.log, speakers(pipeline)), context.clock, self._gate, detector, lock=lock)
+        self._heartbeats = HeartbeatSender(
+            context.log, names.control("processing", f"{stage.name}.{self._replica}"), context.clock
+        )
+        self._control = ReplicaControl(
+            ControlReader(context.log, speakers(pipeline)),
+            context.clock,
+            self._gate,
+            detector,
+            lock=lock,
+        )
         self._boundary = boundary
         self._lags = lags(pipeline, stage.name)
-        availability = Availability(stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name), self._lags)
+        availability = Availability(
+            stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name), self._lags
+        )
         runner = ReplicaRunner(
-            replica=self._replica, inputs=self._inputs, traits=self._prepared.traits, boundary=boundary, disk=self._disk, availability=availability,
-            width_ms=pipeline.bucket_ms, clock=context.clock, lock=lock,
-            recovery=Recovery(tuple(other for other in own if other != self._replica), self._missing_input, self._await_peer),
-            upstream=Upstream(self._control.choose, self._control.states, self._may_correct, self._control.peer_serves),
-            crash_point=self._crash_point, empty_every_ms=EMPTY_EVERY_MS, successor_after_ms=SUCCESSOR_AFTER_MS,
-        )  # fmt: skip
-        vars(runner)["log_lock"] = SimulatedCondition(self._scheduler, f"{self._port.process.name} log", is_turn=True)
+            replica=self._replica,
+            inputs=self._inputs,
+            traits=self._prepared.traits,
+            boundary=boundary,
+            disk=self._disk,
+            availability=availability,
+            width_ms=pipeline.bucket_ms,
+            clock=context.clock,
+            lock=lock,
+            recovery=Recovery(
+                tuple(other for other in own if other != self._replica),
+                self._missing_input,
+                self._await_peer,
+            ),
+            upstream=Upstream(
+                self._control.choose,
+                self._control.states,
+                self._may_correct,
+                self._control.peer_serves,
+            ),
+            crash_point=self._crash_point,
+            empty_every_ms=EMPTY_EVERY_MS,
+            successor_after_ms=SUCCESSOR_AFTER_MS,
+        )
+        vars(runner)["log_lock"] = SimulatedCondition(
+            self._scheduler, f"{self._port.process.name} log", is_turn=True
+        )
         stable_query = runner.fail_over()
         self._gate.epoch = boundary.epoch
-        self._runner, self._driver = runner, WatchedDriver(runner, self._prepared.traits, self._port, context)
+        self._runner, self._driver = (
+            runner,
+            WatchedDriver(runner, self._prepared.traits, self._port, context),
+        )
         self._start_query(stable_query)
 
     def _missing_input(self, after: int) -> str:
@@ -173,7 +255,13 @@ class SimulatedReplica:
                 if self._error is not None:
                     raise self._error
                 self._context.clock.sleep_ms(_POLL_MS)
-            bucket = missing_blocks(reader, lambda r, stream=stream: names.blocks(stream, r), follower.log_state, after, lock=self._changed)  # type: ignore[misc]
+            bucket = missing_blocks(
+                reader,
+                lambda r, stream=stream: names.blocks(stream, r),  # type: ignore[misc]
+                follower.log_state,
+                after,
+                lock=self._changed,
+            )
             if bucket is not None:
                 return f"the blocks of {stream} from bucket {bucket} on are deleted"
         return ""
@@ -206,7 +294,12 @@ class SimulatedReplica:
                 runner.sync()
         if self._heartbeats.send(self._heartbeat(runner)) and runner.state is ReplicaState.STABLE:
             position = runner._started().position(runner.stable_query)
-            self._port.note("says stable", self._stage.name, self._replica, position.bucket if position is not None else 0)
+            self._port.note(
+                "says stable",
+                self._stage.name,
+                self._replica,
+                position.bucket if position is not None else 0,
+            )
         context.clock.sleep_ms(_STEP_MS)
 
     def stop(self) -> None:
@@ -242,7 +335,12 @@ class SimulatedReplica:
             position = runner._started().position(runner.stable_query)
             self._port.note("forks", None if position is None else position.bucket)
             if runner.branch is not None:
-                self._port.note("forks again", self._stage.name, self._replica, self._port.now_ms - self._driver.moved_ms)
+                self._port.note(
+                    "forks again",
+                    self._stage.name,
+                    self._replica,
+                    self._port.now_ms - self._driver.moved_ms,
+                )
         self._port.crash_point(name)
 
     def _may_correct(self, wanted: bool) -> bool:
@@ -286,14 +384,24 @@ class SimulatedReplica:
             self._port.network.history.reached("depth measured")
         if runner.unread:
             self._port.network.history.reached("no room for more of an input")
-            self._port.struck("no room for more of an input")  # its log goes on, and is trimmed (protocol.log.log_snapshots)
+            self._port.struck(
+                "no room for more of an input"
+            )  # its log goes on, and is trimmed (protocol.log.log_snapshots)
         self._disk.said_synced(runner.stable_query, runner.synced_bucket)
         return Heartbeat(
-            service="processing", name=self._stage.name, replica=self._replica, epoch=self._boundary.epoch, state="running",
-            bucket=self._closed, written_ms=0, replica_state=runner.state.value, branch=runner.branch_number, checkpoint=runner.stable_query,
+            service="processing",
+            name=self._stage.name,
+            replica=self._replica,
+            epoch=self._boundary.epoch,
+            state="running",
+            bucket=self._closed,
+            written_ms=0,
+            replica_state=runner.state.value,
+            branch=runner.branch_number,
+            checkpoint=runner.stable_query,
             checkpoint_bucket=runner.synced_bucket,
             corrects=gate.corrects,
-        )  # fmt: skip
+        )
 
     def _carry_out(self, runner: ReplicaRunner) -> None:
         reached = self._port.network.history.reached
@@ -303,11 +411,16 @@ class SimulatedReplica:
                 self._start_query(order.timeline)
             elif isinstance(order, StopQuery):
                 reached("branch dropped")
-                self._thread(f"stop {order.timeline}", lambda timeline=order.timeline: self._stop_query(timeline))  # type: ignore[misc]
+                self._thread(
+                    f"stop {order.timeline}",
+                    lambda timeline=order.timeline: self._stop_query(timeline),  # type: ignore[misc]
+                )
 
     def _start_query(self, timeline: str) -> None:
         output = QueryOutput(self._replica, self._boundary.epoch)
-        self._running[timeline] = self._prepared.start(timeline, self._driver, output, timeline, self._batch_done)
+        self._running[timeline] = self._prepared.start(
+            timeline, self._driver, output, timeline, self._batch_done
+        )
 
     def _batch_done(self, done: BatchDone) -> None:
         if done.start.kind is BoundaryKind.STABLE:

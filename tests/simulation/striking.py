@@ -38,7 +38,9 @@ class Runs:
 class Start(Protocol):
     """Starts a run of a service."""
 
-    def __call__(self, key: str, delay_ms: int = 0, strikes: list[Strike] | tuple[Strike, ...] = ()) -> None:
+    def __call__(
+        self, key: str, delay_ms: int = 0, strikes: list[Strike] | tuple[Strike, ...] = ()
+    ) -> None:
         """``strikes``: what befalls it."""
 
 
@@ -46,9 +48,20 @@ class ProcessFaults:
     """Strikes processes, and the machines that they run on."""
 
     def __init__(
-        self, scheduler: Scheduler, history: History, runs: dict[str, Runs], machines: dict[str, Machine], start: Start, rng: random.Random
+        self,
+        scheduler: Scheduler,
+        history: History,
+        runs: dict[str, Runs],
+        machines: dict[str, Machine],
+        start: Start,
+        rng: random.Random,
     ) -> None:
-        self._scheduler, self._history, self._runs, self._machines = scheduler, history, runs, machines
+        self._scheduler, self._history, self._runs, self._machines = (
+            scheduler,
+            history,
+            runs,
+            machines,
+        )
         self._start, self._rng = start, rng
 
     def strike(self, fault: Fault, until_ms: int) -> None:
@@ -69,7 +82,11 @@ class ProcessFaults:
         elif fault.kind == "away":
             runs.away_until_ms = until_ms
             self._kill(runs)
-        elif alive is None and fault.kind.startswith("commit ") and runs.away_until_ms > self._scheduler.now_ms:
+        elif (
+            alive is None
+            and fault.kind.startswith("commit ")
+            and runs.away_until_ms > self._scheduler.now_ms
+        ):
             runs.link.planned.append((fault.kind.split(" ")[1], fault.value))
         elif alive is None:
             self._history.reached("fault missed: nobody was alive")
@@ -113,8 +130,16 @@ class ProcessFaults:
         elif fault.kind in ("race", "fork zombie", "fork crash"):
             self._aim(fault, link)
         else:
-            aims: tuple[Aim, ...] = ("any", "effect", "disk" if fault.target.startswith("processing/") else "effect")
-            strike = Strike(fault.value // 3 + 1, aims[fault.value % 3], None if fault.kind == "crash" else fault.duration_ms)
+            aims: tuple[Aim, ...] = (
+                "any",
+                "effect",
+                "disk" if fault.target.startswith("processing/") else "effect",
+            )
+            strike = Strike(
+                fault.value // 3 + 1,
+                aims[fault.value % 3],
+                None if fault.kind == "crash" else fault.duration_ms,
+            )
             if fault.kind == "zombie":
                 strike.struck = lambda: self._start(fault.target, delay_ms=fault.value)
             link.strikes.append(strike)
@@ -128,10 +153,12 @@ class ProcessFaults:
         self._scheduler.kill(process)
 
     def _aim(self, fault: Fault, link: Link) -> None:
-        """Strikes at the disk's calls of a failover or of a fork. Who is struck in a failover goes on when its replacement has begun.
+        """Strikes at the disk's calls of a failover or of a fork. Who is struck in a failover goes
+        on when its replacement has begun.
 
-        ``race``: a second process takes over, and is overtaken by a third. ``fork zombie``: the process forks, and is overtaken meanwhile by a
-        second one that is held up while it copies. ``fork crash``: it dies there.
+        ``race``: a second process takes over, and is overtaken by a third. ``fork zombie``: the
+        process forks, and is overtaken meanwhile by a second one that is held up while it copies.
+        ``fork crash``: it dies there.
         """
         value, pause_ms = fault.value, fault.duration_ms
         if fault.kind == "race":
@@ -141,7 +168,9 @@ class ProcessFaults:
         strike = Strike(1 + value % 8, "fork", None)
         if fault.kind == "fork zombie":
             strike = Strike(1 + value % 6, "fork", 10 + pause_ms % 120)
-            strike.struck = lambda: self._start(fault.target, strikes=[Strike(1 + value // 6, "disk", 50 + pause_ms)])
+            strike.struck = lambda: self._start(
+                fault.target, strikes=[Strike(1 + value // 6, "disk", 50 + pause_ms)]
+            )
         link.strikes.append(strike)
 
     def _lose(self, kind: str, key: str, runs: Runs) -> None:

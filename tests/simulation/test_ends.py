@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    DataMissing,
+    Fenced,
+    OutcomeUnknown,
+    Unavailable,
+)
 from simulation.ends import BEHIND_MS, LATE_MS, TRANSACTION_TIMED_OUT, WINDOW_MS, Life, cause
 
 TRANSACTION_MS = 5_000
-BLOCKS, LOG = DataMissing("p.s.blocks.0[0] has offsets 5 to 9, not 3"), DataMissing("p.s.boundaries[0] has offsets 5 to 9, not 3")
+BLOCKS, LOG = (
+    DataMissing("p.s.blocks.0[0] has offsets 5 to 9, not 3"),
+    DataMissing("p.s.boundaries[0] has offsets 5 to 9, not 3"),
+)
 
 
-def why(error: Exception, life: Life, *others: Life, now_ms: int = 20_000, behind_ms: int = BEHIND_MS + 1) -> str:
+def why(
+    error: Exception,
+    life: Life,
+    *others: Life,
+    now_ms: int = 20_000,
+    behind_ms: int = BEHIND_MS + 1,
+) -> str:
     return cause(error, life, others, now_ms, TRANSACTION_MS, behind_ms if error is LOG else None)
 
 
@@ -37,7 +52,12 @@ def test_what_lasts_is_not_forgotten_for_something_shorter() -> None:
 
 @pytest.mark.parametrize(
     ("other", "is_excused"),
-    [(Life(0), True), (Life(0, 10_000 - LATE_MS), True), (Life(0, 10_000 - LATE_MS - 1), False), (Life(15_000), True)],
+    [
+        (Life(0), True),
+        (Life(0, 10_000 - LATE_MS), True),
+        (Life(0, 10_000 - LATE_MS - 1), False),
+        (Life(15_000), True),
+    ],
 )
 def test_only_another_run_fences(other: Life, is_excused: bool) -> None:
     assert bool(why(Fenced("x"), Life(10_000), other)) == is_excused

@@ -1,4 +1,6 @@
-"""Seeds in every test run. More: ``make simulation SEEDS=3000 FIRST=1000``; a failing seed prints what is needed to see it again."""
+"""Seeds in every test run. More: ``make simulation SEEDS=3000 FIRST=1000``; a failing seed
+prints what is needed to see it again.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,22 @@ from simulation.scheduler import STEPS_MAX, Killed, Process, RunawayError, Sched
 SEEDS = 300
 SLICES = 6
 FURTHER = 1_200
-"""A place that the seeds did not reach is looked for in the scenarios of so many more: which ones they are hangs on the text of the services."""
+"""A place that the seeds did not reach is looked for in the scenarios of so many more: which
+ones they are hangs on the text of the services.
+"""
 FIRST = explore.first_seed()
 
 
 @pytest.mark.parametrize("piece", range(SLICES))
 def test_seeds(piece: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Whichever piece ends last says whether all together have reached what so many seeds must reach."""
+    """Whichever piece ends last says whether all together have reached what so many seeds
+    must reach.
+    """
     seeds = range(FIRST + piece * SEEDS // SLICES, FIRST + (piece + 1) * SEEDS // SLICES)
-    print(f"seeds {seeds.start} to {seeds.stop - 1}: make simulation FIRST={seeds.start} SEEDS={len(seeds)}")
+    print(
+        f"seeds {seeds.start} to {seeds.stop - 1}: make simulation FIRST={seeds.start}"
+        f" SEEDS={len(seeds)}"
+    )
     total = explore.explore(seeds)
     assert total.failed == [], f"again: make simulation SEED={total.failed[0]}"
     assert total.seeds == SEEDS // SLICES
@@ -46,7 +55,9 @@ def test_seeds(piece: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     pieces = list(shared.glob("*.reached"))
     if len(pieces) == SLICES:
         reached = sum((Counter(json.loads(path.read_text())) for path in pieces), Counter[str]())
-        more = (seed for seed in range(FIRST + SEEDS, FIRST + SEEDS + FURTHER) if scenarios.of(seed))
+        more = (
+            seed for seed in range(FIRST + SEEDS, FIRST + SEEDS + FURTHER) if scenarios.of(seed)
+        )
         while probes.unreached(reached, SEEDS) and (seed := next(more, None)) is not None:
             further = explore.explore([seed], twice_every=0)
             assert further.failed == [], f"again: make simulation SEED={seed}"
@@ -74,14 +85,20 @@ def test_what_is_not_reached_is_told_once_there_are_seeds_enough() -> None:
     assert probes.unreached({}, SEEDS) == list(probes.ROWS)
     assert probes.unreached(everything | {"live row 4": 0}, SEEDS) == ["live row 4"]
     assert probes.unreached(everything | {"fault twins": 0}, SEEDS) == []
-    assert probes.unreached(everything | {"fault twins": 0}, probes.SEEDS_FOR_ALL) == ["fault twins"]
+    assert probes.unreached(everything | {"fault twins": 0}, probes.SEEDS_FOR_ALL) == [
+        "fault twins"
+    ]
 
 
 def test_a_row_is_either_looked_for_or_said_to_be_out_of_reach() -> None:
-    """Those of the log state by what it can answer, those of a replica by the lines of the table in its text."""
+    """Those of the log state by what it can answer, those of a replica by the lines of the
+    table in its text.
+    """
     text = inspect.getsource(boundary_log)
     said = text[text.index("Accepted: epoch") : text.index("PENDING_PARTS_MAX).")]
-    reasons = set(re.findall(r"[a-z]+(?:_[a-z]+)*", said)) & {*re.findall(r'"([a-z_]+)"', text + inspect.getsource(tentative))}
+    reasons = set(re.findall(r"[a-z]+(?:_[a-z]+)*", said)) & {
+        *re.findall(r'"([a-z_]+)"', text + inspect.getsource(tentative))
+    }
     assert {f"log state {reason}" for reason in reasons} == {
         name for name in (*probes.ROWS, *probes.UNREACHABLE) if name.startswith("log state ")
     }
@@ -92,17 +109,33 @@ def test_a_row_is_either_looked_for_or_said_to_be_out_of_reach() -> None:
 
 @pytest.mark.parametrize("regression", REGRESSIONS, ids=lambda each: f"{each.options.seed}")
 def test_what_failed_once(regression: Regression) -> None:
-    assert explore.once(regression.options.seed, regression.faults, chosen=regression.options).wrong == []
+    assert (
+        explore.once(regression.options.seed, regression.faults, chosen=regression.options).wrong
+        == []
+    )
 
 
 def test_a_seed_gives_the_same_history_in_another_interpreter() -> None:
     """With another seed for hashes of strings, so that no order of a set may matter."""
     seeds = range(4_000, 4_006)
     here = [explore.once(seed).digest for seed in seeds]
-    code = f"from simulation.explore import once\nfor seed in {list(seeds)}: print(once(seed).digest)"
+    code = (
+        f"from simulation.explore import once\nfor seed in {list(seeds)}: print(once(seed).digest)"
+    )
     for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        there = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True, cwd=Path.cwd())
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": hash_seed,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        there = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=Path.cwd(),
+        )
         assert there.stdout.split() == here
 
 
@@ -114,9 +147,16 @@ def test_every_mutant_can_be_planted() -> None:
 
 
 CANARIES = (
-    "ack_is_enough", "closes_one_more", "skips_a_bucket", "undo_names_the_new", "waits_too_long", "delete_all_others", "dropped_at_a_hole",
-    "branch_directory_stays", "later_buckets_wait_again",
-)  # fmt: skip
+    "ack_is_enough",
+    "closes_one_more",
+    "skips_a_bucket",
+    "undo_names_the_new",
+    "waits_too_long",
+    "delete_all_others",
+    "dropped_at_a_hole",
+    "branch_directory_stays",
+    "later_buckets_wait_again",
+)
 
 
 @pytest.mark.parametrize("name", CANARIES)
@@ -147,7 +187,11 @@ def test_faults_are_shrunk_to_those_that_matter() -> None:
 def test_options_differ_between_seeds() -> None:
     drawn = [options.draw(seed) for seed in range(200)]
     assert {len(each.stages) for each in drawn} == {0, 1, 2, 3, 4, 5}
-    assert {stage.replicas for each in drawn if len(each.stages) == 3 for stage in each.stages} == {1, 2, 3}
+    assert {stage.replicas for each in drawn if len(each.stages) == 3 for stage in each.stages} == {
+        1,
+        2,
+        3,
+    }
     assert {each.scenario for each in drawn} - {""} <= scenarios.CHANCES.keys()
     assert {each.is_live for each in drawn} == {True, False}
     assert {stage.replicas for each in drawn for stage in each.stages} == {1, 2, 3}
@@ -156,7 +200,9 @@ def test_options_differ_between_seeds() -> None:
 # ---------------------------------------------------------------- the scheduler
 
 
-def scheduler_with(bodies: dict[str, Callable[[Scheduler], None]]) -> tuple[Scheduler, dict[str, Process]]:
+def scheduler_with(
+    bodies: dict[str, Callable[[Scheduler], None]],
+) -> tuple[Scheduler, dict[str, Process]]:
     scheduler = Scheduler(random.Random(1))
     processes = {name: Process(name, 0) for name in bodies}
     for name, body in bodies.items():
@@ -178,7 +224,14 @@ def test_time_moves_only_when_all_wait() -> None:
     scheduler, _ = scheduler_with({"slow": sleeper("slow", 50), "fast": sleeper("fast", 20)})
     scheduler.run_until(200)
     scheduler.close()
-    assert seen == [("fast", 20), ("fast", 40), ("slow", 50), ("fast", 60), ("slow", 100), ("slow", 150)]
+    assert seen == [
+        ("fast", 20),
+        ("fast", 40),
+        ("slow", 50),
+        ("fast", 60),
+        ("slow", 100),
+        ("slow", 150),
+    ]
 
 
 def test_a_killed_process_stays_dead() -> None:

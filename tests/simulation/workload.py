@@ -1,4 +1,6 @@
-"""The users' records of a seed, and the answer: computed from them in a few lines, without any code of the project."""
+"""The users' records of a seed, and the answer: computed from them in a few lines, without
+any code of the project.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Sent:
 
 
 HEARTBEAT_LAG_MS = 40
-"""A producer's heartbeat says a time that no record after it is behind, out-of-orderness apart: records are sent with this much jitter at most."""
+"""A producer's heartbeat says a time that no record after it is behind, out-of-orderness
+apart: records are sent with this much jitter at most.
+"""
 
 
 def first_bucket(options: Options) -> int:
@@ -56,7 +60,10 @@ def ends(options: Options, bucket: int) -> int:
     return (
         bucket
         + WINDOW_BUCKETS
-        + sum({"later": 1, "far": FAR_BUCKETS, "timed": TIMED_BUCKETS}.get(stage.operator, 0) for stage in options.stages)
+        + sum(
+            {"later": 1, "far": FAR_BUCKETS, "timed": TIMED_BUCKETS}.get(stage.operator, 0)
+            for stage in options.stages
+        )
     )
 
 
@@ -67,7 +74,10 @@ def data_end_ms(options: Options) -> int:
 
 def records(options: Options) -> list[Sent]:
     """What all producers send, by time."""
-    rng, edges = random.Random(f"{options.seed}/records"), random.Random(f"{options.seed}/edges of buckets")
+    rng, edges = (
+        random.Random(f"{options.seed}/records"),
+        random.Random(f"{options.seed}/edges of buckets"),
+    )
     width, first, number = options.bucket_ms, first_bucket(options), 0
     sent: list[Sent] = []
     is_ahead, ahead_ms = options.ahead[1] > 0, 0
@@ -82,15 +92,34 @@ def records(options: Options) -> list[Sent]:
                     event_time_ms = (bucket - 1) * width + rng.randint(1, width)
                     if options.edge_percent and edges.randrange(100) < options.edge_percent:
                         event_time_ms = (bucket - 1) * width + edges.choice((1, width))
-                    if (source, partition, bucket - first) == (options.sources[0], 0, options.ahead[0]) and is_ahead:
+                    if (source, partition, bucket - first) == (
+                        options.sources[0],
+                        0,
+                        options.ahead[0],
+                    ) and is_ahead:
                         is_ahead, ahead_ms = False, options.ahead[1] * width
-                    row: Row | None = (event_time_ms + ahead_ms, number, rng.randrange(3), rng.randrange(100))
+                    row: Row | None = (
+                        event_time_ms + ahead_ms,
+                        number,
+                        rng.randrange(3),
+                        rng.randrange(100),
+                    )
                     ahead_ms = 0
-                    mine.append((event_time_ms - BASE_MS + rng.randint(0, options.out_of_orderness_ms), row))
+                    mine.append(
+                        (event_time_ms - BASE_MS + rng.randint(0, options.out_of_orderness_ms), row)
+                    )
                     if rng.randrange(100) < options.hostile_percent:
                         mine.append((mine[-1][0], None))
             for due_ms, row in sorted(mine, key=lambda item: (item[0], item[1] or (0, 0, 0, 0))):
-                sent.append(Sent(due_ms + rng.randint(0, 20), source, partition, _value(row, due_ms, options, rng), row))
+                sent.append(
+                    Sent(
+                        due_ms + rng.randint(0, 20),
+                        source,
+                        partition,
+                        _value(row, due_ms, options, rng),
+                        row,
+                    )
+                )
     # Within a partition in the order of their times: a producer sends one after the other.
     return sorted(_in_order(sent), key=lambda each: each.at_ms)
 
@@ -109,7 +138,9 @@ def _value(row: Row | None, due_ms: int, options: Options, rng: random.Random) -
     if row is None and options.max_ahead_ms is not None and rng.random() < 0.5:
         row = BASE_MS + due_ms + AHEAD_MS, 0, 0, 0
     if row is None:
-        return rng.choice((b"{", b"", None, b'{"time": null, "id": 1, "key": 1, "v": 1}', b'{"id": "x"}'))
+        return rng.choice(
+            (b"{", b"", None, b'{"time": null, "id": 1, "key": 1, "v": 1}', b'{"id": "x"}')
+        )
     event_time_ms, ident, key, v = row
     return json.dumps({"time": event_time_ms, "id": ident, "key": key, "v": v}).encode()
 
@@ -127,7 +158,11 @@ def row_of(value: bytes | None) -> Row | None:
         event_time_ms, ident, key, v = (fields[name] for name in ("time", "id", "key", "v"))
     except (ValueError, KeyError):
         return None
-    return None if event_time_ms is None or event_time_ms >= BASE_MS + AHEAD_MS // 2 else (event_time_ms, ident, key, v)
+    return (
+        None
+        if event_time_ms is None or event_time_ms >= BASE_MS + AHEAD_MS // 2
+        else (event_time_ms, ident, key, v)
+    )
 
 
 def bucket_of(event_time_ms: int, width_ms: int) -> int:
@@ -174,7 +209,10 @@ def apply(operator: Operator, data: Buckets, width_ms: int) -> Buckets:
     if operator == "map":
         return {bucket: sorted(map(mapped, rows)) for bucket, rows in data.items()}
     if operator == "later":
-        return {bucket + 1: sorted(moved(row, width_ms) for row in rows) for bucket, rows in data.items()}
+        return {
+            bucket + 1: sorted(moved(row, width_ms) for row in rows)
+            for bucket, rows in data.items()
+        }
     found: defaultdict[int, list[Row]] = defaultdict(list)
     if operator == "far":
         for bucket, rows in data.items():
@@ -203,16 +241,26 @@ def _timed(data: Buckets, width_ms: int) -> Buckets:
         for row in data.get(bucket, ()):
             counts[row[2]] = counts.get(row[2], 0) + 1
         if counts:
-            found[bucket] = sorted(result_row(bucket, width_ms, key, count) for key, count in counts.items())
+            found[bucket] = sorted(
+                result_row(bucket, width_ms, key, count) for key, count in counts.items()
+            )
         counts = {key: count // 2 for key, count in counts.items() if count > 1}
     return found
 
 
-def answers(options: Options, sources: dict[str, Buckets], missing: Collection[str] = (), since: int = 0) -> dict[str, Buckets]:
-    """Every stream, from the streams of the sources. Those that are ``missing`` have nothing after bucket ``since``."""
+def answers(
+    options: Options, sources: dict[str, Buckets], missing: Collection[str] = (), since: int = 0
+) -> dict[str, Buckets]:
+    """Every stream, from the streams of the sources. Those that are ``missing`` have nothing
+    after bucket ``since``.
+    """
 
     def cut(name: str, data: Buckets) -> Buckets:
-        return {bucket: rows for bucket, rows in data.items() if bucket <= since} if name in missing else data
+        return (
+            {bucket: rows for bucket, rows in data.items() if bucket <= since}
+            if name in missing
+            else data
+        )
 
     streams = {name: cut(name, data) for name, data in sources.items()}
     for stage in options.stages:

@@ -1,4 +1,6 @@
-"""One run: the services of a pipeline on a simulated network, the faults of a seed, first with faults and then, healed, to the end."""
+"""One run: the services of a pipeline on a simulated network, the faults of a seed, first
+with faults and then, healed, to the end.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,13 @@ from anabranch.protocol.control.consistency import REJECTED
 from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import AnabranchError, Fenced, RemoteProtocolError
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, LogSnapshot, Part
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    EpochStarted,
+    LogSnapshot,
+    Part,
+)
 from anabranch.protocol.log.timeline import epoch_of
 from anabranch.runtime.metrics import ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
@@ -50,10 +58,24 @@ from simulation.side_ports import SimulatedClock, SimulatedIndex
 from simulation.stage_replica import SimulatedReplica
 from simulation.striking import ProcessFaults, Runs
 
-_OVERTAKING: Final = ("zombie", "double", "pause", "twins", "race", "fork zombie", "power", "cut", "cut_to", "cut_from", "slow")
+_OVERTAKING: Final = (
+    "zombie",
+    "double",
+    "pause",
+    "twins",
+    "race",
+    "fork zombie",
+    "power",
+    "cut",
+    "cut_to",
+    "cut_from",
+    "slow",
+)
 """Faults after which a process that was replaced may still write on the disk."""
 RECOVERY_MS: Final = 90_000
-"""Virtual time after healing in which everything must be done: several of the longest time-outs one after the other."""
+"""Virtual time after healing in which everything must be done: several of the longest
+time-outs one after the other.
+"""
 _LOOK_MS: Final = 200
 _SETTLE_MS: Final = 1_500
 """Virtual time after the end of the work, for what is still under way."""
@@ -138,7 +160,13 @@ class World:
         clock = WorldClock(self.scheduler)
         self.log = LocalEventLog(clock)
         self.index = LocalIndex(clock)
-        self.network = Network(self.scheduler, self.log, self.index, self.history, random.Random(f"{options.seed}/network"))
+        self.network = Network(
+            self.scheduler,
+            self.log,
+            self.index,
+            self.history,
+            random.Random(f"{options.seed}/network"),
+        )
         self.network.appended = self._appended
         create_topics(self.log.admin(), self.pipeline, options)
         self.sent = workload.records(options)
@@ -149,12 +177,23 @@ class World:
             runs.link.latency_max_ms = options.latency_max_ms
         self.machines = {key: Machine() for key in self.keys if key.startswith("processing/")}
         rng = random.Random(f"{options.seed}/world")
-        self._process_faults = ProcessFaults(self.scheduler, self.history, self.runs, self.machines, self.start, rng)
+        self._process_faults = ProcessFaults(
+            self.scheduler, self.history, self.runs, self.machines, self.start, rng
+        )
         self._closed: dict[tuple[str, str], int] = {}
         self._epochs: dict[tuple[str, str], int] = {}
         """Of each writer the newest epoch, whether its record is trimmed since or not."""
         self._moving = (
-            Moving(options, self.pipeline, self.network, self.runs, self.machines, self.unexpected, self._closed, self._epochs)
+            Moving(
+                options,
+                self.pipeline,
+                self.network,
+                self.runs,
+                self.machines,
+                self.unexpected,
+                self._closed,
+                self._epochs,
+            )
             if options.moved
             else None
         )
@@ -165,7 +204,11 @@ class World:
         self._queues: dict[tuple[str, int], list[workload.Sent]] = {}
         for source in options.sources:
             for partition in range(options.source_partitions):
-                mine = [each for each in self.sent if (each.source, each.partition) == (source, partition)]
+                mine = [
+                    each
+                    for each in self.sent
+                    if (each.source, each.partition) == (source, partition)
+                ]
                 self._queues[source, partition] = mine[::-1]
 
     # ---------------------------------------------------------------- the run
@@ -181,7 +224,10 @@ class World:
             for number, key in enumerate(self.keys):
                 self.start(key, delay_ms=number * 5)
             for each in self.sent:
-                scheduler.at(each.at_ms, lambda each=each: self._produce(each.source, each.partition))  # type: ignore[misc]
+                scheduler.at(
+                    each.at_ms,
+                    lambda each=each: self._produce(each.source, each.partition),  # type: ignore[misc]
+                )
             scheduler.at(workload.data_end_ms(options), self._beat)
             if options.grown_ms is not None:
                 scheduler.at(options.grown_ms, self._grow)
@@ -203,57 +249,104 @@ class World:
         finally:
             scheduler.close()
         return Run(
-            options=options, faults=self.faults, pipeline=self.pipeline, sent=self.sent, log=self.log, history=self.history,
-            visible_ms=self.network.visible_ms, trimmed=self.network.trimmed, unexpected=self.unexpected, is_complete=is_complete,
-            ended_ms=ended_ms, steps=scheduler.steps,
-        )  # fmt: skip
+            options=options,
+            faults=self.faults,
+            pipeline=self.pipeline,
+            sent=self.sent,
+            log=self.log,
+            history=self.history,
+            visible_ms=self.network.visible_ms,
+            trimmed=self.network.trimmed,
+            unexpected=self.unexpected,
+            is_complete=is_complete,
+            ended_ms=ended_ms,
+            steps=scheduler.steps,
+        )
 
     def _is_complete(self) -> bool:
-        """All input is closed by all writers, and the output has reached the end. Judged by records alone: the checkers look closer."""
+        """All input is closed by all writers, and the output has reached the end. Judged by
+        records alone: the checkers look closer.
+        """
         last = self._last
         if self._gone:
             return self.options.scenario != "given up" and self._is_all_shown()
         for stream in self.pipeline.streams():
             for writer in self.pipeline.stream_writers(stream):
                 runs = self.runs.get(f"processing/{stream}.{writer}")
-                if (runs is None or not runs.is_dead) and self._closed.get((stream, writer), 0) < last:
+                if (runs is None or not runs.is_dead) and self._closed.get(
+                    (stream, writer), 0
+                ) < last:
                     return False
         for runs in self.runs.values():
             replica = replica_of(runs)
-            if replica is not None and not runs.is_dead and not (replica.is_stable or replica.stands_by):
+            if (
+                replica is not None
+                and not runs.is_dead
+                and not (replica.is_stable or replica.stands_by)
+            ):
                 return False
         if self._moving is not None and not self._moving.is_over():
             return False
         service = self.runs["delivery/out"].service
-        if not isinstance(service, delivery.DeliveryService) or (service.status.last_bucket_ms or 0) < last * self.options.bucket_ms:
+        if (
+            not isinstance(service, delivery.DeliveryService)
+            or (service.status.last_bucket_ms or 0) < last * self.options.bucket_ms
+        ):
             return False
         if not self.options.is_live:
             return True
         machine = None if service._live is None else service._live._machine
-        return machine is not None and machine.progress.stable >= last and machine.progress.shown == 0
+        return (
+            machine is not None and machine.progress.stable >= last and machine.progress.shown == 0
+        )
 
     def _is_all_shown(self) -> bool:
-        """An input never comes back: every bucket of which the others have something was shown, tentatively (AV5: the others are not waited for)."""
-        others = [each.row[0] for each in self.sent if each.row is not None and (each.source, each.partition) not in self._gone]
-        last = max((workload.bucket_of(event_time_ms, self.options.bucket_ms) for event_time_ms in others), default=0)
+        """An input never comes back: every bucket of which the others have something was
+        shown, tentatively (AV5: the others are not waited for).
+        """
+        others = [
+            each.row[0]
+            for each in self.sent
+            if each.row is not None and (each.source, each.partition) not in self._gone
+        ]
+        last = max(
+            (workload.bucket_of(event_time_ms, self.options.bucket_ms) for event_time_ms in others),
+            default=0,
+        )
         service = self.runs["delivery/out"].service
         live = service._live if isinstance(service, delivery.DeliveryService) else None
-        return live is not None and live._machine is not None and live._machine.progress.shown >= last
+        return (
+            live is not None and live._machine is not None and live._machine.progress.shown >= last
+        )
 
     def _look_for_leaks(self) -> None:
-        """When nothing is left to be done, nothing is left over: neither directories of branches, nor of processes before, nor buckets in memory."""
+        """When nothing is left to be done, nothing is left over: neither directories of
+        branches, nor of processes before, nor buckets in memory.
+        """
         for key, runs in self.runs.items():
             service = replica_of(runs)
             if service is None or runs.is_dead:
                 continue
-            overtaken = bool(self.options.moved) or any(fault.target == key and fault.kind in _OVERTAKING for fault in self.faults)
-            extra = [name for name in self.machines[key].directories if name not in (service.stable_query, service.branch)]
+            overtaken = bool(self.options.moved) or any(
+                fault.target == key and fault.kind in _OVERTAKING for fault in self.faults
+            )
+            extra = [
+                name
+                for name in self.machines[key].directories
+                if name not in (service.stable_query, service.branch)
+            ]
             if overtaken:  # whoever was replaced may leave something behind, until the next start
                 extra = [name for name in extra if epoch_of(name) == epoch_of(service.stable_query)]
             if extra:
-                self.unexpected.append(f"leaks: {key}: in timeline {service.stable_query}, but there are directories {extra}")
+                self.unexpected.append(
+                    f"leaks: {key}: in timeline {service.stable_query}, but there are directories"
+                    f" {extra}"
+                )
             if service.buckets_held and not self._gone:
-                self.unexpected.append(f"leaks: {key}: {service.buckets_held} buckets are held in memory that all queries have read")
+                self.unexpected.append(
+                    f"leaks: {key}: {service.buckets_held} buckets are held in memory that all"
+                    " queries have read"
+                )
 
     def _appended(self, at: TopicPartition, offset: int, value: bytes | None) -> None:
         """Follow which epochs have begun, and how far writers say that they are."""
@@ -267,29 +360,48 @@ class World:
                 if isinstance(entry, EpochStarted):
                     self._epochs[stream, entry.replica] = offset
                 if isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE:
-                    self._closed[stream, entry.replica] = max(entry.closed, self._closed.get((stream, entry.replica), 0))
+                    self._closed[stream, entry.replica] = max(
+                        entry.closed, self._closed.get((stream, entry.replica), 0)
+                    )
                     if (
                         stream in self.options.sources and entry.parts
                     ):  # records with a new stamp are in later buckets than they were sent in
-                        self._last = max(self._last, workload.ends(self.options, max(part.bucket for part in entry.parts)))
+                        self._last = max(
+                            self._last,
+                            workload.ends(self.options, max(part.bucket for part in entry.parts)),
+                        )
 
     # ---------------------------------------------------------------- producers
 
     def _produce(self, source: str, partition: int) -> None:
         """The producers of a partition send what is due, unless they are cut off."""
         now_ms = self.scheduler.now_ms
-        if (source, partition) in self._gone or partition >= len(self.log.topics[f"in.{source}"][1]):
+        if (source, partition) in self._gone or partition >= len(
+            self.log.topics[f"in.{source}"][1]
+        ):
             return
         if self._silent.get((source, partition), 0) > now_ms:
             return
         queue, at = self._queues[source, partition], TopicPartition(f"in.{source}", partition)
         while queue and queue[-1].at_ms <= now_ms:
             each = queue.pop()
-            offset = self.log.partition(at).append(Record(each.value, None, (), workload.BASE_MS + now_ms))
-            self.history.add(now_ms, "producer", "append", at.topic, partition, offset, None if each.row is None else each.row[1])
+            offset = self.log.partition(at).append(
+                Record(each.value, None, (), workload.BASE_MS + now_ms)
+            )
+            self.history.add(
+                now_ms,
+                "producer",
+                "append",
+                at.topic,
+                partition,
+                offset,
+                None if each.row is None else each.row[1],
+            )
         if not queue and now_ms >= workload.data_end_ms(self.options):
             says_ms = workload.BASE_MS + now_ms - workload.HEARTBEAT_LAG_MS
-            self.log.partition(at).append(Record(b"", None, ((HEARTBEAT, b"%d" % says_ms),), workload.BASE_MS + now_ms))
+            self.log.partition(at).append(
+                Record(b"", None, ((HEARTBEAT, b"%d" % says_ms),), workload.BASE_MS + now_ms)
+            )
         self.network.wake({at.topic})
 
     def _grow(self) -> None:
@@ -312,15 +424,22 @@ class World:
     # ---------------------------------------------------------------- processes
 
     def start(self, key: str, delay_ms: int = 0, strikes: Sequence[Strike] = ()) -> None:
-        """A new run of a service. Older ones that are alive stay so. ``strikes``: what befalls it."""
+        """A new run of a service. Older ones that are alive stay so. ``strikes``: what
+        befalls it.
+        """
         runs = self.runs[key]
         if runs.is_dead:
             return
         process = Process(key, len(runs.lives))
         link = Link(
-            runs.link.latency_max_ms, runs.link.cut_to_until_ms, runs.link.cut_from_until_ms, runs.link.slow_until_ms,
-            runs.link.full_until_ms, runs.link.planned, list(strikes),
-        )  # fmt: skip
+            runs.link.latency_max_ms,
+            runs.link.cut_to_until_ms,
+            runs.link.cut_from_until_ms,
+            runs.link.slow_until_ms,
+            runs.link.full_until_ms,
+            runs.link.planned,
+            list(strikes),
+        )
         runs.link.planned = []
         port = Port(self.network, process, link)
         port.life = Life(self.scheduler.now_ms + delay_ms)
@@ -334,13 +453,17 @@ class World:
         self.scheduler.spawn(process, lambda: self._live(process, port, clock), delay_ms)
 
     def _waits_with_locks(self, process: Process) -> None:
-        """Followers, heartbeats and timers would stand still with it, for as long as a broker or a disk is slow. Told once of each process."""
+        """Followers, heartbeats and timers would stand still with it, for as long as a broker
+        or a disk is slow. Told once of each process.
+        """
         told = f"{process.name} waits while it holds {', '.join(sorted(process.locks))}"
         if told not in self.unexpected:
             self.unexpected.append(told)
 
     def _live(self, process: Process, port: Port, clock: SimulatedClock) -> None:
-        """The life of a run, and what its supervisor does about its end, also if it was killed before it began."""
+        """The life of a run, and what its supervisor does about its end, also if it was
+        killed before it began.
+        """
         self.history.add(self.scheduler.now_ms, process.name, "start")
         how = "killed"
         service: Service | None = None
@@ -364,25 +487,46 @@ class World:
             port.life.ended_ms = self.scheduler.now_ms
             self._ended(process, how)
 
-    def _excuse(self, error: Exception, process: Process, port: Port, service: Service | None) -> None:
+    def _excuse(
+        self, error: Exception, process: Process, port: Port, service: Service | None
+    ) -> None:
         """A process ended: of something that befell it, or wrongly."""
         now_ms = self.scheduler.now_ms
-        others = [life for key in same(process.key, self.options) for life in self.runs[key].lives if life is not port.life]
-        why = ends.cause(error, port.life, others, now_ms, TRANSACTION_TIMEOUT_MS, self._behind_ms(error))
+        others = [
+            life
+            for key in same(process.key, self.options)
+            for life in self.runs[key].lives
+            if life is not port.life
+        ]
+        why = ends.cause(
+            error, port.life, others, now_ms, TRANSACTION_TIMEOUT_MS, self._behind_ms(error)
+        )
         self.history.reached(f"end because of {why}")
         if not why:
-            self.unexpected.append(f"ends: {process.name} at {now_ms} ms: ends without a cause: {type(error).__name__}: {error}")
+            self.unexpected.append(
+                f"ends: {process.name} at {now_ms} ms: ends without a cause:"
+                f" {type(error).__name__}: {error}"
+            )
         elif isinstance(error, Fenced) and not self._is_replaced(process, service):
-            self.unexpected.append(f"ends: {process.name} at {now_ms} ms: fenced, though nobody took over: {error}")
+            self.unexpected.append(
+                f"ends: {process.name} at {now_ms} ms: fenced, though nobody took over: {error}"
+            )
 
     def _behind_ms(self, error: Exception) -> int | None:
-        """How long ago the record of a boundary log came that a process wanted and that is trimmed; None: it did not end of that."""
+        """How long ago the record of a boundary log came that a process wanted and that is
+        trimmed; None: it did not end of that.
+        """
         wanted = re.search(r"(\S+\.boundaries)\[0\] has offsets \d+ to \d+, not (\d+)", str(error))
         if wanted is None:
             return None
         place = (wanted[1], 0, int(wanted[2]))
         return next(
-            (self.scheduler.now_ms - each.at_ms for each in self.history.events if each.what == "append" and each.facts[:3] == place), 0
+            (
+                self.scheduler.now_ms - each.at_ms
+                for each in self.history.events
+                if each.what == "append" and each.facts[:3] == place
+            ),
+            0,
         )
 
     def _is_replaced(self, process: Process, service: Service | None) -> bool:
@@ -423,9 +567,17 @@ class World:
         service, name = process.key.split("/")
         token = hash_of(self.options.seed, process.name)
         settings = ServiceSettings.model_construct(
-            pipeline=Path("pipeline.yaml"), name=name, kafka="none:0", redis=None, state_dir=Path("state"), metrics_host="", metrics_port=0,
-            log_level="info", check_config=False, restarts=0,
-        )  # fmt: skip
+            pipeline=Path("pipeline.yaml"),
+            name=name,
+            kafka="none:0",
+            redis=None,
+            state_dir=Path("state"),
+            metrics_host="",
+            metrics_port=0,
+            log_level="info",
+            check_config=False,
+            restarts=0,
+        )
         registry = CollectorRegistry()
         context = ServiceContext(
             SimulatedLog(port),
@@ -444,16 +596,30 @@ class World:
             chosen = next(each for each in self.options.stages if each.name == stage)
             others = [f"{stage}.{r}" for r in range(chosen.replicas) if str(r) != replica]
             disk = SimulatedDisk(
-                self.machines[process.key], port.disk, self.history.reached, lambda what: self.unexpected.append(f"disk: {process.name}: {what}"),
-                lambda: {other.split(".")[1]: self.machines[f"processing/{other}"] for other in others}, port.struck,
+                self.machines[process.key],
+                port.disk,
+                self.history.reached,
+                lambda what: self.unexpected.append(f"disk: {process.name}: {what}"),
+                lambda: {
+                    other.split(".")[1]: self.machines[f"processing/{other}"] for other in others
+                },
+                port.struck,
                 port.disk_write,
-            )  # fmt: skip
+            )
             if self._moving is None or f"{stage}.{replica}" != self.options.moved:
                 return SimulatedReplica(context, port, disk, chosen, replica, random.Random(token))
             rng = random.Random(token)
             node = NEW_NODE if new else self._moving.old
             make = lambda: SimulatedReplica(context, port, disk, chosen, replica, rng, node)  # noqa: E731
-            made = SimulatedNode(context, port, node, self._moving, rng, make, lambda error: self._excuse(error, process, port, made))
+            made = SimulatedNode(
+                context,
+                port,
+                node,
+                self._moving,
+                rng,
+                make,
+                lambda error: self._excuse(error, process, port, made),
+            )
             return made
         return BUILDERS[service](settings, context)
 
@@ -493,7 +659,9 @@ class World:
         """Somebody writes into a boundary log."""
         at = TopicPartition(self.pipeline.topic_names.boundaries(stream), 0)
         partition = self.log.partition(at)
-        records = {offset: partition.at(offset).value for offset in range(partition.start, partition.end)}
+        records = {
+            offset: partition.at(offset).value for offset in range(partition.start, partition.end)
+        }
         value = hostile.forged(records, choice) if records else None
         if value is not None:
             partition.append(Record(value, None, (), workload.BASE_MS + self.scheduler.now_ms))
@@ -501,9 +669,13 @@ class World:
         self._forge_control(stream, choice)
 
     def _forge_control(self, stream: str, choice: int) -> None:
-        """A process says in its own control topic what only the manager, or another process, may say."""
+        """A process says in its own control topic what only the manager, or another process,
+        may say.
+        """
         now_ms = workload.BASE_MS + self.scheduler.now_ms
-        topics = [topic for topic, speaker in speakers(self.pipeline).items() if not speaker.is_manager]
+        topics = [
+            topic for topic, speaker in speakers(self.pipeline).items() if not speaker.is_manager
+        ]
         at = TopicPartition(topics[choice % len(topics)], 0)
         forged: list[ControlRecord] = [TrimPoint(stream, self._last, now_ms)]
         forged += [
@@ -511,24 +683,45 @@ class World:
             for writer in self.pipeline.stream_writers(stream)
         ]
         if "delivery" not in at.topic:
-            forged.append(Heartbeat("delivery", OUTPUT, "0", -1, "forged", self._last, now_ms, checkpoint_bucket=self._last))
+            forged.append(
+                Heartbeat(
+                    "delivery",
+                    OUTPUT,
+                    "0",
+                    -1,
+                    "forged",
+                    self._last,
+                    now_ms,
+                    checkpoint_bucket=self._last,
+                )
+            )
         for entry in forged:
-            self.log.partition(at).append(Record(control_records.encode(entry), control_records.key_of(entry), (), now_ms))
+            self.log.partition(at).append(
+                Record(control_records.encode(entry), control_records.key_of(entry), (), now_ms)
+            )
         self.network.wake({at.topic})
 
     def _lose_blocks(self, stream: str, choice: int, *, spoils: bool) -> None:
-        """Blocks of one writer are gone, or hold other rows, as far as another one has closed the same buckets."""
+        """Blocks of one writer are gone, or hold other rows, as far as another one has closed
+        the same buckets.
+        """
         names, writers = self.pipeline.topic_names, self.pipeline.stream_writers(stream)
         log = self.log.partition(TopicPartition(names.boundaries(stream), 0))
         log_state = LogState(writers)
         for offset in range(log.start, log.end):
             with contextlib.suppress(RemoteProtocolError):
-                log_state.apply(offset, boundary_records.decode(log.at(offset).value, log.at(offset).headers))
+                log_state.apply(
+                    offset, boundary_records.decode(log.at(offset).value, log.at(offset).headers)
+                )
         writer = writers[choice % len(writers)]
         held, needed = self._blocks_needed(log_state, writer, writers)
         if spoils:
             for part in held:
-                self.network.spoil(TopicPartition(names.blocks(stream, writer), part.partition), part.offset_first, part.offset_next)
+                self.network.spoil(
+                    TopicPartition(names.blocks(stream, writer), part.partition),
+                    part.offset_first,
+                    part.offset_next,
+                )
             return
         gone: dict[TopicPartition, int] = {}
         for part in held:
@@ -540,15 +733,23 @@ class World:
         self.network.delete({at: end for at, end in gone.items() if end > 0}, self.log.admin())
 
     @staticmethod
-    def _blocks_needed(log_state: LogState, writer: str, writers: Sequence[str]) -> tuple[list[Part], list[Part]]:
+    def _blocks_needed(
+        log_state: LogState, writer: str, writers: Sequence[str]
+    ) -> tuple[list[Part], list[Part]]:
         """(parts of closed buckets that another writer has too, all others that count)."""
         held: list[Part] = []
         needed = list(log_state.pending(writer))
         for bucket, of, parts in log_state.stable(1, log_state.upto):
-            others = [other for other in writers if other != writer and log_state.replica_bucket(other, bucket)]
+            others = [
+                other
+                for other in writers
+                if other != writer and log_state.replica_bucket(other, bucket)
+            ]
             mine = parts if of == writer else log_state.replica_bucket(writer, bucket) or ()
             (held if others else needed).extend(mine)
-        for bucket in log_state.tentative_filled(writer, log_state.upto + 1, log_state.tentative_upto(writer)):
+        for bucket in log_state.tentative_filled(
+            writer, log_state.upto + 1, log_state.tentative_upto(writer)
+        ):
             found = log_state.tentative(writer, bucket)
             needed += found.parts if found is not None else ()
         return held, needed
@@ -567,21 +768,37 @@ class World:
                 self._process_faults.calm(link)
                 self.scheduler.resume(process)
             self._process_faults.calm(runs.link)
-        for source in sorted({source for source, _ in self._gone if self.options.scenario == "given up"}):
-            self.scheduler.at(self.scheduler.now_ms + _SETTLE_MS, lambda source=source: self._operate(source))  # type: ignore[misc]
+        for source in sorted(
+            {source for source, _ in self._gone if self.options.scenario == "given up"}
+        ):
+            self.scheduler.at(
+                self.scheduler.now_ms + _SETTLE_MS,
+                lambda source=source: self._operate(source),  # type: ignore[misc]
+            )
 
     def _operate(self, source: str) -> None:
         """An operator gives up what ``source`` owes; then it comes back."""
-        port = Port(self.network, Process(f"operator/{source}", 0), Link(self.options.latency_max_ms))
+        port = Port(
+            self.network, Process(f"operator/{source}", 0), Link(self.options.latency_max_ms)
+        )
         self.runs[f"ingestion/{source}"].lives.append(port.life)  # who takes over
-        until_ms, token = self._last * self.options.bucket_ms, hash_of(self.options.seed, port.process.name)
-        operating.give_up(self.network, port, self.pipeline, source, until_ms, token, self._gone, self._produce)
+        until_ms, token = (
+            self._last * self.options.bucket_ms,
+            hash_of(self.options.seed, port.process.name),
+        )
+        operating.give_up(
+            self.network, port, self.pipeline, source, until_ms, token, self._gone, self._produce
+        )
 
 
 def keys(options: Options) -> list[str]:
     """The services of a run: ``service/name``."""
     found = [f"ingestion/{source}" for source in options.sources]
-    found += [f"processing/{stage.name}.{replica}" for stage in options.stages for replica in range(stage.replicas)]
+    found += [
+        f"processing/{stage.name}.{replica}"
+        for stage in options.stages
+        for replica in range(stage.replicas)
+    ]
     found += [f"processing/{options.moved}{ON_NEW}"] if options.moved else []
     found.append("delivery/out")
     if options.has_manager:

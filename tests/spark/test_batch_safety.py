@@ -1,7 +1,9 @@
-"""The batch-safe list on real Spark: one bucket per batch and many buckets in one batch give the same buckets.
+"""The batch-safe list on real Spark: one bucket per batch and many buckets in one batch give the
+same buckets.
 
-Replica 0 of each stage is fed bucket by bucket; replica 1 is started when all input is there and takes it in a few batches. What each wrote
-is compared bucket by bucket: digests and rows. So this is also the test that replicas agree.
+Replica 0 of each stage is fed bucket by bucket; replica 1 is started when all input is there and
+takes it in a few batches. What each wrote is compared bucket by bucket: digests and rows. So this
+is also the test that replicas agree.
 """
 
 from __future__ import annotations
@@ -192,13 +194,24 @@ def rows_of(stream: str) -> list[tuple[int, int, int]]:
     for bucket in range(11, 11 + BUCKETS):
         if bucket in QUIET:
             continue
-        rows += [((bucket - 1) * 100 + g.choice((1, 50, 99, 100, g.randint(1, 100))), g.randint(0, 3), g.randint(0, 30)) for _ in range(6)]
+        rows += [
+            (
+                (bucket - 1) * 100 + g.choice((1, 50, 99, 100, g.randint(1, 100))),
+                g.randint(0, 3),
+                g.randint(0, 30),
+            )
+            for _ in range(6)
+        ]
         rows += [(bucket * 100, 1, 7), (bucket * 100, 1, 7), ((bucket - 1) * 100 + 1, 2, 8)]
     return rows
 
 
-def count_windows(rows: list[tuple[int, int, int]], size: int, slide: int) -> Counter[tuple[int, int]]:
-    """(window end, key) -> rows, for windows that end within the closed buckets. Spark's windows include their start, not their end."""
+def count_windows(
+    rows: list[tuple[int, int, int]], size: int, slide: int
+) -> Counter[tuple[int, int]]:
+    """(window end, key) -> rows, for windows that end within the closed buckets. Spark's
+    windows include their start, not their end.
+    """
     found: Counter[tuple[int, int]] = Counter()
     for event_time, key, _ in rows:
         end = event_time // slide * slide + slide
@@ -220,7 +233,9 @@ def by_window(rows: list[tuple[int, int, int]], size: int) -> dict[int, list[tup
 
 
 def windowed(rows: list[tuple[int, int, int]], size: int) -> dict[tuple[int, int], list[int]]:
-    """(window end, key) -> values, of the windows of ``size`` that end within the closed buckets."""
+    """(window end, key) -> values, of the windows of ``size`` that end within the closed
+    buckets.
+    """
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
     for end, inside in by_window(rows, size).items():
         for _, key, value in inside:
@@ -232,7 +247,11 @@ def expect_stateless(rows: Rows) -> Counter[Any]:
     found = Counter((s, k, v, "b", 0) for s, k, v in rows["b"])
     for s, k, v in rows["a"]:
         if v % 3:
-            found.update((s, k, e, what, much) for e in (k, v) for what, much in (("twice", 2 * v), ("more", v + 1), ("square", v * v)))
+            found.update(
+                (s, k, e, what, much)
+                for e in (k, v)
+                for what, much in (("twice", 2 * v), ("more", v + 1), ("square", v * v))
+            )
     return found
 
 
@@ -242,15 +261,31 @@ def expect_window(rows: Rows) -> Counter[Any]:
         price, members = Decimal(sum(values)) * Decimal("0.37"), sorted(set(values))
         mean_price = (price / len(values)).quantize(Decimal("1e-8"), ROUND_HALF_UP)
         found[
-            end, key, len(values), sum(values), min(values), max(values), len(members), str(members), sum(values) / len(values),
-            f"{price:.4f}", f"{mean_price:.8f}", max(values) < 28, max(values) > 28, reduce(and_, values), reduce(or_, values),
-            reduce(xor, values), sum(v > 10 for v in values),
-        ] += 1  # fmt: skip
+            end,
+            key,
+            len(values),
+            sum(values),
+            min(values),
+            max(values),
+            len(members),
+            str(members),
+            sum(values) / len(values),
+            f"{price:.4f}",
+            f"{mean_price:.8f}",
+            max(values) < 28,
+            max(values) > 28,
+            reduce(and_, values),
+            reduce(or_, values),
+            reduce(xor, values),
+            sum(v > 10 for v in values),
+        ] += 1
     return found
 
 
 def expect_sliding(rows: Rows) -> Counter[Any]:
-    found: Counter[Any] = Counter({(end, key, -1, n): 1 for (end, key), n in count_windows(rows["a"], 400, 200).items()})
+    found: Counter[Any] = Counter(
+        {(end, key, -1, n): 1 for (end, key), n in count_windows(rows["a"], 400, 200).items()}
+    )
     groups: Counter[Any] = Counter()
     for (end, key), values in windowed(rows["a"], 300).items():
         for value in values:
@@ -270,15 +305,27 @@ def expect_deduplicate(rows: Rows) -> Counter[Any]:
 
 
 def expect_join(rows: Rows) -> Counter[Any]:
-    found = Counter((max(s, t), "both", k, v, w) for s, k, v in rows["a"] for t, j, w in rows["b"] if j == k and abs(s - t) <= 200)
+    found = Counter(
+        (max(s, t), "both", k, v, w)
+        for s, k, v in rows["a"]
+        for t, j, w in rows["b"]
+        if j == k and abs(s - t) <= 200
+    )
     of_file = ["nought", "one"]
-    found.update((s, f"key {k}{of_file[k]}!", k, v, w) for s, k, v in rows["a"] if k in {0, 1} and v % 3 in {0, 1} for w in (10, 20))
+    found.update(
+        (s, f"key {k}{of_file[k]}!", k, v, w)
+        for s, k, v in rows["a"]
+        if k in {0, 1} and v % 3 in {0, 1}
+        for w in (10, 20)
+    )
     return found
 
 
 def expect_pending(rows: Rows) -> Counter[Any]:
     windows = count_windows([(s, 0, v) for s, _, v in rows["a"]], 200, 200)
-    return Counter((s, k) for s, k, _ in rows["a"]) + Counter((end, n) for (end, _), n in windows.items())
+    return Counter((s, k) for s, k, _ in rows["a"]) + Counter(
+        (end, n) for (end, _), n in windows.items()
+    )
 
 
 def expect_sessions(rows: Rows) -> Counter[Any]:
@@ -300,8 +347,23 @@ CASES: dict[str, tuple[list[str], list[str], Callable[[Rows], Counter[Any]]]] = 
     "window": (
         ["a"],
         [
-            "event_time", "key", "n", "total", "low", "high", "distinct", "members", "mean", "price", "mean_price", "all_below", "any_above",
-            "all_bits", "any_bits", "odd_bits", "above",
+            "event_time",
+            "key",
+            "n",
+            "total",
+            "low",
+            "high",
+            "distinct",
+            "members",
+            "mean",
+            "price",
+            "mean_price",
+            "all_below",
+            "any_above",
+            "all_bits",
+            "any_bits",
+            "odd_bits",
+            "above",
         ],
         expect_window,
     ),
@@ -311,12 +373,14 @@ CASES: dict[str, tuple[list[str], list[str], Callable[[Rows], Counter[Any]]]] = 
     "join": (["a", "b"], ["event_time", "name", "key", "value", "v"], expect_join),
     "pending": (["a"], ["event_time", "key"], expect_pending),
     "sessions": (["a"], ["event_time", "key", "events", "total"], expect_sessions),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What two replicas made of the same rows, one of them bucket by bucket, the other when all was there."""
+    """What two replicas made of the same rows, one of them bucket by bucket, the other when
+    all was there.
+    """
 
     rows: Rows
     found: dict[str, dict[int, list[dict[str, Any]]]]
@@ -347,7 +411,11 @@ def run_both(reads: list[str], kafka: str, pipeline: Pipeline, folder: Path) -> 
         batches["1"] = stage.batches_upto(END)
     found = {replica: output.replica_rows(replica, 1, END) for replica in "01"}
     digests = {
-        r: {b: sum(p.digest for p in output.reader.log_state.replica_bucket(r, b) or ()) % 2**64 for b in range(1, END + 1)} for r in "01"
+        r: {
+            b: sum(p.digest for p in output.reader.log_state.replica_bucket(r, b) or ()) % 2**64
+            for b in range(1, END + 1)
+        }
+        for r in "01"
     }
     output.close()
     for feed in feeds.values():
@@ -357,17 +425,27 @@ def run_both(reads: list[str], kafka: str, pipeline: Pipeline, folder: Path) -> 
 
 
 def pipeline_of(function: str, reads: list[str], kafka: str, prefix: str, folder: Path) -> Pipeline:
-    stages = f"s:\n  reads: [{', '.join(reads)}]\n  participant: north\n  transform: MODULE:{function}\n  replicas: 2\n"
+    stages = (
+        f"s:\n  reads: [{', '.join(reads)}]\n  participant: north\n  transform: MODULE:{function}\n"
+        "  replicas: 2\n"
+    )
     pipeline = write_pipeline(folder, prefix, FUNCTIONS, sources=reads, stages=stages)
     create_topics(kafka, pipeline)
     return pipeline
 
 
-@pytest.mark.parametrize("function", [pytest.param(name, marks=() if name == "window" else pytest.mark.nightly) for name in CASES])
+@pytest.mark.parametrize(
+    "function",
+    [pytest.param(name, marks=() if name == "window" else pytest.mark.nightly) for name in CASES],
+)
 @pytest.mark.timeout(300)
-def test_one_bucket_per_batch_and_many_in_one_give_the_same(function: str, kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+def test_one_bucket_per_batch_and_many_in_one_give_the_same(
+    function: str, kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
     reads, columns, expect = CASES[function]
-    ran = run_both(reads, kafka, pipeline_of(function, reads, kafka, topic_prefix, tmp_path), tmp_path)
+    ran = run_both(
+        reads, kafka, pipeline_of(function, reads, kafka, topic_prefix, tmp_path), tmp_path
+    )
     assert ran.is_batch_safe, ran.why
     assert ran.batches["0"] >= BUCKETS, "one bucket per batch"
     assert ran.batches["1"] <= 3, "all in one batch, and what a warm-up needs"
@@ -375,19 +453,32 @@ def test_one_bucket_per_batch_and_many_in_one_give_the_same(function: str, kafka
     assert ran.digests["0"] == ran.digests["1"]
     for bucket, made in ran.found["0"].items():
         assert all((bucket - 1) * 100 < row["event_time"] <= bucket * 100 for row in made)
-    given = Counter(tuple(row[c] for c in columns) for bucket_rows in ran.found["0"].values() for row in bucket_rows)
+    given = Counter(
+        tuple(row[c] for c in columns)
+        for bucket_rows in ran.found["0"].values()
+        for row in bucket_rows
+    )
     assert given == expect(ran.rows)
 
 
 @pytest.mark.timeout(300)
-def test_sums_of_floats_are_the_same_at_two_replicas_and_raise_no_alarm(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    """Their last digits depend on the order of addition: so a batch has one bucket, at both, and its rows are in order."""
+def test_sums_of_floats_are_the_same_at_two_replicas_and_raise_no_alarm(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Their last digits depend on the order of addition: so a batch has one bucket, at both,
+    and its rows are in order.
+    """
     pipeline = pipeline_of("sum_of_floats", ["a"], kafka, topic_prefix, tmp_path)
     ran = run_both(["a"], kafka, pipeline, tmp_path)
     values = [row["sum"] for bucket in ran.found["0"].values() for row in bucket]
-    exact = [float(sum(Fraction(v, 7) for _, _, v in rows)) for rows in by_window(ran.rows["a"], 300).values()]
+    exact = [
+        float(sum(Fraction(v, 7) for _, _, v in rows))
+        for rows in by_window(ran.rows["a"], 300).values()
+    ]
     assert sorted(values) == pytest.approx(sorted(exact), rel=1e-12)
-    assert any(value != right for value, right in zip(sorted(values), sorted(exact), strict=True)), "sums that are exact show nothing"
+    assert any(
+        value != right for value, right in zip(sorted(values), sorted(exact), strict=True)
+    ), "sums that are exact show nothing"
     assert not ran.is_batch_safe
     assert ran.batches["0"] >= BUCKETS > ran.batches["1"] >= FILLED
     assert ran.digests["0"] == ran.digests["1"]
@@ -395,12 +486,18 @@ def test_sums_of_floats_are_the_same_at_two_replicas_and_raise_no_alarm(kafka: s
     admin = log.admin()
     admin.create([topic_settings("alarms", pipeline.topic_names.alarms())])
     admin.close()
-    made = outputs.context(log, pipeline, SystemClock(), SystemEntropy(), "consistency_manager", pipeline.name)
+    made = outputs.context(
+        log, pipeline, SystemClock(), SystemEntropy(), "consistency_manager", pipeline.name
+    )
     manager = build(made.settings, made)
     manager.start()
     try:
         compared = {"a": 0, "s": len(ran.found["0"])}
-        wait_until(outputs.after_step(manager, lambda: manager.status.detail["compared"] == compared), 30, f"{compared} are compared")
+        wait_until(
+            outputs.after_step(manager, lambda: manager.status.detail["compared"] == compared),
+            30,
+            f"{compared} are compared",
+        )
         manager.step()
     finally:
         manager.stop()
@@ -409,30 +506,58 @@ def test_sums_of_floats_are_the_same_at_two_replicas_and_raise_no_alarm(kafka: s
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
-def test_without_timers_empty_buckets_in_the_same_batch_change_nothing(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    ran = run_both(["a", "b"], kafka, pipeline_of("by_bucket", ["a", "b"], kafka, topic_prefix, tmp_path), tmp_path)
+def test_without_timers_empty_buckets_in_the_same_batch_change_nothing(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    ran = run_both(
+        ["a", "b"],
+        kafka,
+        pipeline_of("by_bucket", ["a", "b"], kafka, topic_prefix, tmp_path),
+        tmp_path,
+    )
     assert not ran.is_batch_safe
     assert ran.batches["0"] >= BUCKETS > ran.batches["1"] >= FILLED
     assert ran.found["0"] == ran.found["1"]
     assert ran.digests["0"] == ran.digests["1"]
-    given = Counter((row["name"], row["event_time"], row["key"], row["x"]) for rows in ran.found["0"].values() for row in rows)
+    given = Counter(
+        (row["name"], row["event_time"], row["key"], row["x"])
+        for rows in ran.found["0"].values()
+        for row in rows
+    )
     outer: Counter[Any] = Counter()
     for event_time, key, _ in ran.rows["a"]:
-        values = [v for t, k, v in ran.rows["b"] if k == key and event_time <= t <= event_time + 200]
-        outer.update(("outer", event_time + 400, key, float(value)) for value in values or [-1] if event_time + 400 <= END_MS)
+        values = [
+            v for t, k, v in ran.rows["b"] if k == key and event_time <= t <= event_time + 200
+        ]
+        outer.update(
+            ("outer", event_time + 400, key, float(value))
+            for value in values or [-1]
+            if event_time + 400 <= END_MS
+        )
     assert Counter({row: n for row, n in given.items() if row[0] == "outer"}) == outer
-    firsts = {key: min(row for row in ran.rows["a"] if row[1] == key) for key in {row[1] for row in ran.rows["a"]}}
+    firsts = {
+        key: min(row for row in ran.rows["a"] if row[1] == key)
+        for key in {row[1] for row in ran.rows["a"]}
+    }
     assert Counter({row: n for row, n in given.items() if row[0] == "first"}) == Counter(
         ("first", event_time, key, float(value)) for event_time, key, value in firsts.values()
     )
-    assert sum(n for row, n in given.items() if row[0] == "sum") == len(by_window(ran.rows["a"], 300))
+    assert sum(n for row, n in given.items() if row[0] == "sum") == len(
+        by_window(ran.rows["a"], 300)
+    )
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
-def test_a_time_out_of_a_pandas_function_is_over_by_its_own_watermark(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    """It must not lie before the end of its bucket, which is the watermark while the function runs; it fires in the batch that passes it."""
-    ran = run_both(["a"], kafka, pipeline_of("timeouts", ["a"], kafka, topic_prefix, tmp_path), tmp_path)
+def test_a_time_out_of_a_pandas_function_is_over_by_its_own_watermark(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """It must not lie before the end of its bucket, which is the watermark while the function
+    runs; it fires in the batch that passes it.
+    """
+    ran = run_both(
+        ["a"], kafka, pipeline_of("timeouts", ["a"], kafka, topic_prefix, tmp_path), tmp_path
+    )
     assert min(ran.batches.values()) >= BUCKETS, "every bucket has its batch"
     assert ran.found["0"] == ran.found["1"]
     assert ran.digests["0"] == ran.digests["1"]
@@ -448,20 +573,39 @@ def test_a_time_out_of_a_pandas_function_is_over_by_its_own_watermark(kafka: str
                 expected[last + 200, key, seen] += last + 200 <= END_MS
                 seen = 0
     assert +expected, "a test of nothing"
-    given = Counter((row["event_time"], row["key"], row["events"]) for rows in ran.found["0"].values() for row in rows)
+    given = Counter(
+        (row["event_time"], row["key"], row["events"])
+        for rows in ran.found["0"].values()
+        for row in rows
+    )
     assert given == +expected
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
-def test_right_and_full_outer_joins_take_one_bucket_per_batch(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+def test_right_and_full_outer_joins_take_one_bucket_per_batch(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
     """A row's time may be over while it is joined, where buckets after it are in the same batch."""
-    ran = run_both(["a", "b"], kafka, pipeline_of("outers", ["a", "b"], kafka, topic_prefix, tmp_path), tmp_path)
+    ran = run_both(
+        ["a", "b"],
+        kafka,
+        pipeline_of("outers", ["a", "b"], kafka, topic_prefix, tmp_path),
+        tmp_path,
+    )
     assert min(ran.batches.values()) >= BUCKETS, "every bucket has its batch"
     assert ran.found["0"] == ran.found["1"]
     assert ran.digests["0"] == ran.digests["1"]
-    given = Counter((row["name"], row["event_time"], row["value"], row["v"]) for rows in ran.found["0"].values() for row in rows)
-    pairs, lonely_a, lonely_b = Counter[Any](), Counter[Any](ran.rows["a"]), Counter[Any](ran.rows["b"])
+    given = Counter(
+        (row["name"], row["event_time"], row["value"], row["v"])
+        for rows in ran.found["0"].values()
+        for row in rows
+    )
+    pairs, lonely_a, lonely_b = (
+        Counter[Any](),
+        Counter[Any](ran.rows["a"]),
+        Counter[Any](ran.rows["b"]),
+    )
     for left in ran.rows["a"]:
         for right in ran.rows["b"]:
             if left[1] == right[1] and left[0] <= right[0] <= left[0] + 200:
@@ -479,20 +623,31 @@ def test_right_and_full_outer_joins_take_one_bucket_per_batch(kafka: str, topic_
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
-def test_where_time_that_passes_counts_every_bucket_has_its_batch(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    """A key is forgotten when its bucket's time has passed, which is before the rows of the next bucket, however many are there."""
-    ran = run_both(["a"], kafka, pipeline_of("within", ["a"], kafka, topic_prefix, tmp_path), tmp_path)
+def test_where_time_that_passes_counts_every_bucket_has_its_batch(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """A key is forgotten when its bucket's time has passed, which is before the rows of the
+    next bucket, however many are there.
+    """
+    ran = run_both(
+        ["a"], kafka, pipeline_of("within", ["a"], kafka, topic_prefix, tmp_path), tmp_path
+    )
     assert min(ran.batches.values()) >= BUCKETS
     assert ran.found["0"] == ran.found["1"]
     firsts: dict[tuple[int, int], int] = {}
     for event_time, key, _ in sorted(ran.rows["a"]):
         firsts.setdefault((-(-event_time // 100), key), event_time)
     expected = sorted((event_time, key) for (_, key), event_time in firsts.items())
-    assert sorted((row["event_time"], row["key"]) for rows in ran.found["0"].values() for row in rows) == expected
+    assert (
+        sorted((row["event_time"], row["key"]) for rows in ran.found["0"].values() for row in rows)
+        == expected
+    )
 
 
 @pytest.fixture
-def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[PlanFacts, PlanTraits]]:
+def judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, tuple[PlanFacts, PlanTraits]]:
     """What Spark says that the functions consist of, and what is made of that. Nothing runs."""
     read: list[PlanFacts] = []
 
@@ -501,11 +656,24 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[P
         return read[-1]
 
     monkeypatch.setattr(query, "read_facts", note)
-    reads = {**{name: case[0] for name, case in CASES.items()}, **{name: ["a"] for name in REJECTED}}
-    stages = [f"{n}:\n  reads: [{', '.join(r)}]\n  participant: north\n  transform: MODULE:{n}\n" for n, r in reads.items()]
-    pipeline = write_pipeline(tmp_path, "judged", FUNCTIONS, sources=["a", "b"], stages="".join(stages))
+    reads = {
+        **{name: case[0] for name, case in CASES.items()},
+        **{name: ["a"] for name in REJECTED},
+    }
+    stages = [
+        f"{n}:\n  reads: [{', '.join(r)}]\n  participant: north\n  transform: MODULE:{n}\n"
+        for n, r in reads.items()
+    ]
+    pipeline = write_pipeline(
+        tmp_path, "judged", FUNCTIONS, sources=["a", "b"], stages="".join(stages)
+    )
     session = start_session(
-        "judged", master="local[1]", memory="512m", state_partitions=1, import_roots=[str(tmp_path)], scratch=Scratch(tmp_path / "scratch")
+        "judged",
+        master="local[1]",
+        memory="512m",
+        state_partitions=1,
+        import_roots=[str(tmp_path)],
+        scratch=Scratch(tmp_path / "scratch"),
     )
     try:
         made = {}
@@ -518,13 +686,25 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[P
         session.stop()
 
 
-def test_every_entry_of_the_list_has_a_case_and_what_is_not_safe_is_rejected(judged: dict[str, tuple[PlanFacts, PlanTraits]]) -> None:
+def test_every_entry_of_the_list_has_a_case_and_what_is_not_safe_is_rejected(
+    judged: dict[str, tuple[PlanFacts, PlanTraits]],
+) -> None:
     tried = [judged[name] for name in CASES]
     assert [traits.reasons for _, traits in tried] == [()] * len(CASES)
     operators, aggregates, joins = (
-        set().union(*(getattr(facts, kind) for facts, _ in tried)) for kind in ("operators", "aggregates", "join_types")
+        set().union(*(getattr(facts, kind) for facts, _ in tried))
+        for kind in ("operators", "aggregates", "join_types")
     )
-    assert sorted((plans.STATELESS_OPERATORS - plans.WHOLE_BATCH_OPERATORS | plans.STATEFUL_SAFE_OPERATORS) - operators) == []
+    assert (
+        sorted(
+            (
+                plans.STATELESS_OPERATORS - plans.WHOLE_BATCH_OPERATORS
+                | plans.STATEFUL_SAFE_OPERATORS
+            )
+            - operators
+        )
+        == []
+    )
     assert sorted(plans.ORDER_FREE_AGGREGATES - aggregates) == []
     assert sorted(plans.SAFE_JOINS - joins) == []
     for name, says in REJECTED.items():

@@ -1,4 +1,6 @@
-"""Branch and successor on real Spark: a stage goes on without an input, tentatively, and corrects itself when the input is back."""
+"""Branch and successor on real Spark: a stage goes on without an input, tentatively, and
+corrects itself when the input is back.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,10 @@ def rows_b(bucket: int) -> Rows:
 
 
 def expect_both(upto: int) -> dict[int, Counter[tuple[Any, ...]]]:
-    return {b: Counter((key, value, event_time) for event_time, key, value in rows_a(b) + rows_b(b)) for b in range(1, upto + 1)}
+    return {
+        b: Counter((key, value, event_time) for event_time, key, value in rows_a(b) + rows_b(b))
+        for b in range(1, upto + 1)
+    }
 
 
 def expect_windowed(upto: int) -> dict[int, Counter[tuple[Any, ...]]]:
@@ -110,8 +115,11 @@ def expect_totals(upto: int) -> dict[int, Counter[tuple[Any, ...]]]:
 
 
 EXPECT: dict[str, Callable[[int], dict[int, Counter[tuple[Any, ...]]]]] = {
-    "both": expect_both, "windowed": expect_windowed, "joined": expect_joined, "totals": expect_totals,
-}  # fmt: skip
+    "both": expect_both,
+    "windowed": expect_windowed,
+    "joined": expect_joined,
+    "totals": expect_totals,
+}
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,9 @@ class Watcher:
 
 
 def longest_delay_ms(watcher: Watcher, feed: LiveFeed, first: int) -> tuple[int, int]:
-    """(longest, its bucket) of the times from a bucket's due time to the first record, of any kind, that closes it, from ``first`` on."""
+    """(longest, its bucket) of the times from a bucket's due time to the first record, of any
+    kind, that closes it, from ``first`` on.
+    """
     longest, where, closed = 0, 0, first - 1
     for seen in watcher.seen:
         for bucket in range(closed + 1, seen.record.closed + 1):
@@ -155,17 +165,36 @@ def longest_delay_ms(watcher: Watcher, feed: LiveFeed, first: int) -> tuple[int,
 class Bench:
     """One stage over two live sources, what it writes, and the answer."""
 
-    def __init__(self, kafka: str, folder: Path, function: str, *, replicas: int = 1, chain: bool = False) -> None:
+    def __init__(
+        self, kafka: str, folder: Path, function: str, *, replicas: int = 1, chain: bool = False
+    ) -> None:
         self.function, self.kafka, self.state = function, kafka, folder / "state"
-        stages = f"merged:\n  participant: north\n  reads: [a, b]\n  transform: MODULE:{function}\n  replicas: {replicas}\n"
+        stages = (
+            f"merged:\n  participant: north\n  reads: [a, b]\n  transform: MODULE:{function}\n "
+            f" replicas: {replicas}\n"
+        )
         if chain:
             first = "first:\n  participant: north\n  reads: [a, b]\n  transform: MODULE:both\n"
-            stages = f"{first}merged:\n  participant: south\n  reads: [first]\n  transform: MODULE:counted\n"
+            stages = (
+                f"{first}merged:\n  participant: south\n  reads: [first]\n  transform:"
+                " MODULE:counted\n"
+            )
         name = f"branch_{function}_{uuid.uuid4().hex[:8]}"
-        self.pipeline = write_pipeline(folder, name, FUNCTIONS, sources=("a", "b"), live=True, max_delay_ms=MAX_DELAY_MS, stages=stages)
+        self.pipeline = write_pipeline(
+            folder,
+            name,
+            FUNCTIONS,
+            sources=("a", "b"),
+            live=True,
+            max_delay_ms=MAX_DELAY_MS,
+            stages=stages,
+        )
         create_topics(kafka, self.pipeline)
         self._feeds = [Feed(kafka, self.pipeline, source) for source in ("a", "b")]
-        self.a, self.b = LiveFeed(self._feeds[0], rows_a, PERIOD_MS), LiveFeed(self._feeds[1], rows_b, PERIOD_MS)
+        self.a, self.b = (
+            LiveFeed(self._feeds[0], rows_a, PERIOD_MS),
+            LiveFeed(self._feeds[1], rows_b, PERIOD_MS),
+        )
         self.output = Output(kafka, self.pipeline, "merged")
         self.watcher = Watcher(self.output)
         self._alive: list[Callable[[], None]] = []
@@ -211,7 +240,9 @@ class Bench:
 
     def directories(self) -> list[str]:
         """The checkpoint directories of replica 0."""
-        return sorted(path.name for path in (self.state / "processing" / "merged.0" / "checkpoints").iterdir())
+        return sorted(
+            path.name for path in (self.state / "processing" / "merged.0" / "checkpoints").iterdir()
+        )
 
     def check(self) -> None:
         """Every stable bucket is the oracle's."""
@@ -219,7 +250,10 @@ class Bench:
         expected = EXPECT[self.function](last)
         found = self.output.buckets(1, last)
         for bucket in range(1, last + 1):
-            rows = Counter((*(v for k, v in row.items() if k != "event_time"), row["event_time"]) for row in found.get(bucket, []))
+            rows = Counter(
+                (*(v for k, v in row.items() if k != "event_time"), row["event_time"])
+                for row in found.get(bucket, [])
+            )
             assert rows == expected.get(bucket, Counter()), f"bucket {bucket}"
 
 
@@ -231,7 +265,9 @@ def in_process(bench: Bench, stage: RunningStage) -> ReplicaRunner:
             raise stage.error
 
     bench.watch(alive)
-    bench.until(lambda: stage.service.status.state in ("running", "waiting"), 90, "the stage to be ready")
+    bench.until(
+        lambda: stage.service.status.state in ("running", "waiting"), 90, "the stage to be ready"
+    )
     runner = stage.service._runner
     assert runner is not None
     return runner
@@ -242,9 +278,15 @@ def state_of(runner: ReplicaRunner) -> ReplicaState:
 
 
 @pytest.mark.parametrize(
-    "function", ["windowed", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("both", "joined", "totals"))]
+    "function",
+    [
+        "windowed",
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("both", "joined", "totals")),
+    ],
 )
-def test_a_stage_goes_on_without_an_input_and_corrects_itself(kafka: str, tmp_path: Path, function: str) -> None:
+def test_a_stage_goes_on_without_an_input_and_corrects_itself(
+    kafka: str, tmp_path: Path, function: str
+) -> None:
     with Bench(kafka, tmp_path, function) as bench:
         with RunningStage(bench.pipeline, "merged.0", kafka, bench.state) as stage:
             runner = in_process(bench, stage)
@@ -252,23 +294,40 @@ def test_a_stage_goes_on_without_an_input_and_corrects_itself(kafka: str, tmp_pa
             assert bench.watcher.tentative() == [], "nothing is missing"
             bench.b.cut()
             cut_at = bench.b.sent
-            bench.until(lambda: bench.log_state.tentative_upto("0") >= cut_at + 40, 90, "tentative buckets")
+            bench.until(
+                lambda: bench.log_state.tentative_upto("0") >= cut_at + 40, 90, "tentative buckets"
+            )
             assert state_of(runner) is ReplicaState.UP_FAILURE
             assert bench.log_state.upto <= cut_at
-            assert all(seen.record.missing == ("b",) for seen in bench.watcher.tentative() if seen.record.closed > cut_at + 1)
+            assert all(
+                seen.record.missing == ("b",)
+                for seen in bench.watcher.tentative()
+                if seen.record.closed > cut_at + 1
+            )
             bench.b.heal()
             healed_at = bench.b.bucket
-            bench.until(lambda: bench.log_state.upto > healed_at and runner.branch is None, 90, "the corrections")
-            bench.until(lambda: bench.log_state.upto > healed_at + 20, 90, "twenty more stable buckets")
+            bench.until(
+                lambda: bench.log_state.upto > healed_at and runner.branch is None,
+                90,
+                "the corrections",
+            )
+            bench.until(
+                lambda: bench.log_state.upto > healed_at + 20, 90, "twenty more stable buckets"
+            )
             assert state_of(runner) is ReplicaState.STABLE
-            assert len({seen.record.branch for seen in bench.watcher.tentative()}) == 1, "one failure, one branch"
+            assert len({seen.record.branch for seen in bench.watcher.tentative()}) == 1, (
+                "one failure, one branch"
+            )
             longest, where = longest_delay_ms(bench.watcher, bench.a, cut_at - 5)
             bench.until(
-                lambda: bench.directories() == [runner.stable_query], 90, "the branch's directory is gone"
+                lambda: bench.directories() == [runner.stable_query],
+                90,
+                "the branch's directory is gone",
             )  # Spark may write there once more
         bench.check()
         print(
-            f"{function}: longest delay of a new result {longest} ms at bucket {where}, {len(bench.watcher.tentative())} tentative records"
+            f"{function}: longest delay of a new result {longest} ms at bucket {where},"
+            f" {len(bench.watcher.tentative())} tentative records"
         )
 
 
@@ -288,32 +347,61 @@ def test_a_failure_shorter_than_the_wait_leaves_no_trace(kafka: str, tmp_path: P
 
 
 @pytest.mark.nightly
-def test_a_second_failure_while_correcting_makes_the_successor_the_next_branch(kafka: str, tmp_path: Path) -> None:
+def test_a_second_failure_while_correcting_makes_the_successor_the_next_branch(
+    kafka: str, tmp_path: Path
+) -> None:
     with Bench(kafka, tmp_path, "windowed") as bench:
         with RunningStage(bench.pipeline, "merged.0", kafka, bench.state) as stage:
             runner = in_process(bench, stage)
             bench.begin()
             bench.b.cut()
             cut_at = bench.b.sent
-            bench.until(lambda: bench.log_state.tentative_upto("0") >= cut_at + 15, 90, "tentative buckets without b")
+            bench.until(
+                lambda: bench.log_state.tentative_upto("0") >= cut_at + 15,
+                90,
+                "tentative buckets without b",
+            )
             bench.a.cut()
             bench.b.heal()
-            bench.until(lambda: bench.log_state.branch("0") == (runner.epoch, 2), 120, "the second branch")
+            bench.until(
+                lambda: bench.log_state.branch("0") == (runner.epoch, 2), 120, "the second branch"
+            )
             second = bench.log_state.tentative_upto("0")
-            bench.until(lambda: bench.log_state.tentative_upto("0") > second + 10, 90, "tentative buckets without a")
-            assert bench.watcher.tentative()[-1].record.missing == ("a",), "what b had missed is corrected in the second branch's state"
+            bench.until(
+                lambda: bench.log_state.tentative_upto("0") > second + 10,
+                90,
+                "tentative buckets without a",
+            )
+            assert bench.watcher.tentative()[-1].record.missing == ("a",), (
+                "what b had missed is corrected in the second branch's state"
+            )
             bench.a.heal()
             healed_at = bench.a.bucket
-            bench.until(lambda: bench.log_state.upto > healed_at and runner.branch is None, 120, "the corrections")
-            bench.until(lambda: bench.directories() == [runner.stable_query], 30, "both branches' directories are gone")
+            bench.until(
+                lambda: bench.log_state.upto > healed_at and runner.branch is None,
+                120,
+                "the corrections",
+            )
+            bench.until(
+                lambda: bench.directories() == [runner.stable_query],
+                30,
+                "both branches' directories are gone",
+            )
         bench.check()
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("crash_point", ["processing.fork_decided", "processing.fork_written", "processing.tentative_appended:3"])
-def test_killed_while_it_branches_a_replica_goes_on_from_its_stable_timeline(kafka: str, tmp_path: Path, crash_point: str) -> None:
+@pytest.mark.parametrize(
+    "crash_point",
+    ["processing.fork_decided", "processing.fork_written", "processing.tentative_appended:3"],
+)
+def test_killed_while_it_branches_a_replica_goes_on_from_its_stable_timeline(
+    kafka: str, tmp_path: Path, crash_point: str
+) -> None:
     with Bench(kafka, tmp_path, "windowed") as bench:
-        with StageProcess(bench.pipeline, "merged.0", kafka, bench.state, crash_point=crash_point) as first:
+        with StageProcess(
+            bench.pipeline, "merged.0", kafka, bench.state, crash_point=crash_point
+        ) as first:
             bench.watch(first.check)
             bench.begin()
             bench.b.cut()
@@ -322,7 +410,11 @@ def test_killed_while_it_branches_a_replica_goes_on_from_its_stable_timeline(kaf
         bench.watch()
         with StageProcess(bench.pipeline, "merged.0", kafka, bench.state) as second:
             bench.watch(second.check)
-            bench.until(lambda: bench.log_state.tentative_upto("0") >= cut_at + 20, 120, "tentative buckets of the second process")
+            bench.until(
+                lambda: bench.log_state.tentative_upto("0") >= cut_at + 20,
+                120,
+                "tentative buckets of the second process",
+            )
             bench.b.heal()
             healed_at = bench.b.bucket
             bench.until(lambda: bench.log_state.upto > healed_at + 10, 120, "the corrections")
@@ -330,7 +422,9 @@ def test_killed_while_it_branches_a_replica_goes_on_from_its_stable_timeline(kaf
 
 
 @pytest.mark.nightly
-def test_two_replicas_agree_after_a_failure_and_mask_the_death_of_one(kafka: str, tmp_path: Path) -> None:
+def test_two_replicas_agree_after_a_failure_and_mask_the_death_of_one(
+    kafka: str, tmp_path: Path
+) -> None:
     with Bench(kafka, tmp_path, "windowed", replicas=2) as bench:
         with (
             StageProcess(bench.pipeline, "merged.0", kafka, bench.state) as one,
@@ -338,10 +432,16 @@ def test_two_replicas_agree_after_a_failure_and_mask_the_death_of_one(kafka: str
         ):
             bench.watch(one.check)
             bench.begin()
-            bench.until(lambda: bench.log_state.closed("1") >= bench.a.bucket - 30, 90, "the second replica")
+            bench.until(
+                lambda: bench.log_state.closed("1") >= bench.a.bucket - 30, 90, "the second replica"
+            )
             bench.b.cut()
             cut_at = bench.b.sent
-            bench.until(lambda: min(bench.log_state.tentative_upto(r) for r in "01") >= cut_at + 15, 120, "tentative buckets of both")
+            bench.until(
+                lambda: min(bench.log_state.tentative_upto(r) for r in "01") >= cut_at + 15,
+                120,
+                "tentative buckets of both",
+            )
             two.kill()
             bench.b.heal()
             healed_at = bench.b.bucket
@@ -349,10 +449,20 @@ def test_two_replicas_agree_after_a_failure_and_mask_the_death_of_one(kafka: str
             tentative = len(bench.watcher.tentative())
             with StageProcess(bench.pipeline, "merged.1", kafka, bench.state) as again:
                 bench.watch(again.check)
-                bench.until(lambda: bench.log_state.closed("1") > healed_at + 20, 120, "the restarted replica")
-                bench.until(lambda: bench.log_state.upto > healed_at + 30, 120, "more stable buckets")
-            assert len(bench.watcher.tentative()) == tentative, "the death and the restart of a replica leave no trace"
-            rows = [bench.output.replica_rows(replica, healed_at, healed_at + 20) for replica in "01"]
+                bench.until(
+                    lambda: bench.log_state.closed("1") > healed_at + 20,
+                    120,
+                    "the restarted replica",
+                )
+                bench.until(
+                    lambda: bench.log_state.upto > healed_at + 30, 120, "more stable buckets"
+                )
+            assert len(bench.watcher.tentative()) == tentative, (
+                "the death and the restart of a replica leave no trace"
+            )
+            rows = [
+                bench.output.replica_rows(replica, healed_at, healed_at + 20) for replica in "01"
+            ]
             assert rows[0] == rows[1]
         bench.check()
 
@@ -368,9 +478,17 @@ def test_a_chain_waits_once_and_corrects_itself(kafka: str, tmp_path: Path) -> N
             bench.begin()
             bench.b.cut()
             cut_at = bench.b.sent
-            bench.until(lambda: bench.log_state.tentative_upto("0") >= cut_at + 40, 120, "tentative buckets at the end of the chain")
-            late = [seen.record for seen in bench.watcher.tentative() if seen.record.closed > cut_at + 1]
-            assert {record.missing for record in late} == {("b",)}, "the source that is missing, not the stage before"
+            bench.until(
+                lambda: bench.log_state.tentative_upto("0") >= cut_at + 40,
+                120,
+                "tentative buckets at the end of the chain",
+            )
+            late = [
+                seen.record for seen in bench.watcher.tentative() if seen.record.closed > cut_at + 1
+            ]
+            assert {record.missing for record in late} == {("b",)}, (
+                "the source that is missing, not the stage before"
+            )
             bench.b.heal()
             healed_at = bench.b.bucket
             bench.until(lambda: bench.log_state.upto > healed_at + 20, 120, "the corrections")

@@ -10,15 +10,30 @@ from anabranch.adapters.spark import bare_files, class_archive
 
 
 def test_java_takes_sparks_classes_from_the_archive(tmp_path: Path) -> None:
-    """Java says nothing where it does not like an archive, it goes on without: so look where the classes come from."""
+    """Java says nothing where it does not like an archive, it goes on without: so look where
+    the classes come from.
+    """
     bare_files.fetch()
     class_archive.make()
     assert not class_archive.make()
     home, options = class_archive.home_and_options(tmp_path)
     assert home == class_archive.place().home
     # By Spark's own script, which makes the class path that the archive must have been made for.
-    java = {"JDK_JAVA_OPTIONS": f"{options} -Xlog:class+load:file={tmp_path}/classes.%p.log", "SPARK_HOME": str(home)}
-    command = [str(home / "bin" / "spark-submit"), "--driver-class-path", str(bare_files.jar()), "--version"]
-    subprocess.run(command, capture_output=True, check=True, timeout=120, env={**os.environ, **java})
-    archived = [log.read_text().count("source: shared objects file (top)") for log in tmp_path.glob("classes.*.log")]
+    java = {
+        "JDK_JAVA_OPTIONS": f"{options} -Xlog:class+load:file={tmp_path}/classes.%p.log",
+        "SPARK_HOME": str(home),
+    }
+    command = [
+        str(home / "bin" / "spark-submit"),
+        "--driver-class-path",
+        str(bare_files.jar()),
+        "--version",
+    ]
+    subprocess.run(
+        command, capture_output=True, check=True, timeout=120, env={**os.environ, **java}
+    )
+    archived = [
+        log.read_text().count("source: shared objects file (top)")
+        for log in tmp_path.glob("classes.*.log")
+    ]
     assert max(archived) > 1_000  # the other Java is a small one of the script

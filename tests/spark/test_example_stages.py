@@ -49,11 +49,17 @@ def reports() -> pl.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def inputs(spark: SparkSession, reports: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One DataFrame per expressway, as a stage gets them: int columns and event time as a timestamp."""
+def inputs(
+    spark: SparkSession, reports: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """One DataFrame per expressway, as a stage gets them: int columns and event time as a
+    timestamp.
+    """
     path: Path = tmp_path_factory.mktemp("reports") / "reports.parquet"
     reports.with_columns(pl.col(name).cast(pl.Int32) for name in COLUMNS[1:]).write_parquet(path)
-    frame = spark.read.parquet(str(path)).withColumn("event_time", F.timestamp_millis("time")).cache()
+    frame = (
+        spark.read.parquet(str(path)).withColumn("event_time", F.timestamp_millis("time")).cache()
+    )
     return {f"reports_{number}": frame.where(f"xway = {number}") for number in range(3)}
 
 
@@ -70,17 +76,30 @@ def test_tolls_are_those_of_the_oracle(inputs: dict[str, Any], reports: pl.DataF
     assert rows_of(found, expected.columns) == sorted(expected.rows())
 
 
-def test_statistics_have_the_time_of_the_windows_end(inputs: dict[str, Any], reports: pl.DataFrame) -> None:
+def test_statistics_have_the_time_of_the_windows_end(
+    inputs: dict[str, Any], reports: pl.DataFrame
+) -> None:
     expected = oracle.segment_statistics(reports, WINDOW_MS)
     found = stages.segment_statistics(window="10 seconds", **inputs)
-    assert found.columns == ["xway", "dir", "seg", "window_end_ms", "average_speed", "vehicles", "reports", "event_time"]
+    assert found.columns == [
+        "xway",
+        "dir",
+        "seg",
+        "window_end_ms",
+        "average_speed",
+        "vehicles",
+        "reports",
+        "event_time",
+    ]
     assert rows_of(found, expected.columns) == sorted(expected.rows())
     assert found.where("unix_millis(event_time) != window_end_ms").count() == 0
     assert isinstance(found.first()["event_time"], datetime)
 
 
 def test_notices_are_those_of_the_oracle(inputs: dict[str, Any], reports: pl.DataFrame) -> None:
-    expected = oracle.toll_notices(reports, oracle.tolls(oracle.segment_statistics(reports, WINDOW_MS), 20, 40), WINDOW_MS)
+    expected = oracle.toll_notices(
+        reports, oracle.tolls(oracle.segment_statistics(reports, WINDOW_MS), 20, 40), WINDOW_MS
+    )
     assert expected.filter(pl.col("time").is_in(list(EDGES))).height == len(EDGES)
     tolls = stages.segment_tolls(window="10 seconds", free_vehicles=20, free_speed=40, **inputs)
     found = stages.toll_notices(segment_tolls=tolls, window="10 seconds", **inputs)
@@ -90,8 +109,12 @@ def test_notices_are_those_of_the_oracle(inputs: dict[str, Any], reports: pl.Dat
 
 
 def test_slow_reports_are_those_of_polars(inputs: dict[str, Any], reports: pl.DataFrame) -> None:
-    kept = reports.filter((pl.col("xway") == 0) & pl.col("lane").is_between(1, 3) & (pl.col("speed") < 40))
-    expected = kept.select("time", "vehicle", "xway", "dir", "seg", metres_per_hour=pl.col("speed") * 1609)
+    kept = reports.filter(
+        (pl.col("xway") == 0) & pl.col("lane").is_between(1, 3) & (pl.col("speed") < 40)
+    )
+    expected = kept.select(
+        "time", "vehicle", "xway", "dir", "seg", metres_per_hour=pl.col("speed") * 1609
+    )
     found = stateless.slow_reports(inputs["reports_0"], below_mph=40)
     assert rows_of(found, expected.columns) == sorted(expected.rows())
     assert "event_time" in found.columns
@@ -99,7 +122,9 @@ def test_slow_reports_are_those_of_polars(inputs: dict[str, Any], reports: pl.Da
 
 def test_segment_speeds_are_those_of_polars(inputs: dict[str, Any], reports: pl.DataFrame) -> None:
     columns = ["xway", "dir", "seg", "window_end_ms", "reports", "average_speed"]
-    expected = oracle.segment_statistics(reports.filter(pl.col("xway") == 0), WINDOW_MS).select(columns)
+    expected = oracle.segment_statistics(reports.filter(pl.col("xway") == 0), WINDOW_MS).select(
+        columns
+    )
     found = windowed.segment_speeds(inputs["reports_0"], window="10 seconds")
     assert rows_of(found, columns) == sorted(expected.rows())
     assert "event_time" in found.columns

@@ -27,7 +27,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path) -> Iterator[SampleRun]:
     roots = [root for file in WITH_CASES for root in import_roots(load(file).stages.values(), file)]
     session = start_session(
-        "examples", master="local[1]", memory="512m", state_partitions=1, import_roots=roots, scratch=Scratch(folder / "scratch")
+        "examples",
+        master="local[1]",
+        memory="512m",
+        state_partitions=1,
+        import_roots=roots,
+        scratch=Scratch(folder / "scratch"),
     )
     try:
         yield SampleRun(session, folder / "rows")
@@ -37,8 +42,12 @@ def run(folder: Path) -> Iterator[SampleRun]:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("file", WITH_CASES, ids=lambda file: file.parent.name)
-def test_an_example_gives_what_stands_beside_it(file: Path, run: SampleRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(__import__("sys").modules, "stages", raising=False)  # each example has a module of that name
+def test_an_example_gives_what_stands_beside_it(
+    file: Path, run: SampleRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(
+        __import__("sys").modules, "stages", raising=False
+    )  # each example has a module of that name
     monkeypatch.syspath_prepend(str(file.parent))
     pipeline = load(file)
     for case in cases_in(pipeline, file.parent / "tests", []):

@@ -1,4 +1,6 @@
-"""What each mode of ``ha`` promises (docs/concepts.md), with real Spark and a real broker: no loss, nothing twice, or a gap that is said."""
+"""What each mode of ``ha`` promises (docs/concepts.md), with real Spark and a real broker: no
+loss, nothing twice, or a gap that is said.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def both(a):
 
 
 def rows_of(bucket: int) -> list[tuple[int, int, int]]:
-    return [] if bucket % 5 == 0 else [(bucket * W - late, 0, 1_000 + bucket) for late in (0, 99, 50)]
+    return (
+        [] if bucket % 5 == 0 else [(bucket * W - late, 0, 1_000 + bucket) for late in (0, 99, 50)]
+    )
 
 
 def expected(first: int, last: int) -> Counter[Any]:
@@ -47,14 +51,25 @@ def expected(first: int, last: int) -> Counter[Any]:
     rows = [row for bucket in range(FIRST, last + 1) for row in rows_of(bucket)]
     made: Counter[Any] = Counter((event_time, value) for event_time, _, value in rows)
     made += Counter(dict.fromkeys(Counter(s // 200 * 200 + 200 for s, _, _ in rows).items(), 1))
-    return Counter({(event_time, n): count for (event_time, n), count in made.items() if (first - 1) * W < event_time <= last * W})
+    return Counter(
+        {
+            (event_time, n): count
+            for (event_time, n), count in made.items()
+            if (first - 1) * W < event_time <= last * W
+        }
+    )
 
 
 class Run:
     """One pipeline: its input, and the outputs of its stages."""
 
     def __init__(self, kafka: str, pipeline: Pipeline, state: Path) -> None:
-        self.kafka, self.pipeline, self.state, self.log = kafka, pipeline, state, KafkaEventLog(kafka)
+        self.kafka, self.pipeline, self.state, self.log = (
+            kafka,
+            pipeline,
+            state,
+            KafkaEventLog(kafka),
+        )
         create_topics(kafka, pipeline)
         self.feed = Feed(kafka, pipeline, "a")
         self.outputs = {stage: Output(kafka, pipeline, stage) for stage in pipeline.stages}
@@ -94,20 +109,32 @@ class Run:
     def entries(self, stage: str) -> list[Any]:
         """The stage's boundary log."""
         chunks = everything(self.log, self.pipeline.topic_names.boundaries(stage))
-        return [boundary_records.decode(value, headers) for c in chunks for value, headers in zip(c.values, c.headers, strict=True)]
+        return [
+            boundary_records.decode(value, headers)
+            for c in chunks
+            for value, headers in zip(c.values, c.headers, strict=True)
+        ]
 
     def copied(self, name: str, epochs: int) -> None:
         """Wait until the standby has a checkpoint of the newest epoch."""
-        offsets = [i for i, entry in enumerate(self.entries("s")) if isinstance(entry, EpochStarted)]
+        offsets = [
+            i for i, entry in enumerate(self.entries("s")) if isinstance(entry, EpochStarted)
+        ]
         assert len(offsets) == epochs
         folder = self.state / "processing" / name / "timelines"
         wait_until(lambda: any(folder.glob(f"{offsets[-1]:012d}-*.json")), 60, f"a copy at {name}")
 
 
-def test_a_standby_takes_over_and_the_old_primary_is_fenced(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    """Twice: first the primary is paused past every time-out, and wakes; then the new one dies with its disk."""
+def test_a_standby_takes_over_and_the_old_primary_is_fenced(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Twice: first the primary is paused past every time-out, and wakes; then the new one
+    dies with its disk.
+    """
     stages = "s:\n  reads: [a]\n  ha: passive\n  replicas: 2\n  transform: MODULE:both\n"
-    run = Run(kafka, write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=stages), tmp_path / "state")
+    run = Run(
+        kafka, write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=stages), tmp_path / "state"
+    )
     run.give(FIRST, 14)
     with run.start("s.0") as zero:
         wait_until(lambda: run.entries("s"), 60, "the first epoch")
@@ -132,22 +159,31 @@ def test_a_standby_takes_over_and_the_old_primary_is_fenced(kafka: str, topic_pr
                 run.give(27, 31)
                 run.closed("s", 31, again)
     assert run.made("s", FIRST, 31) == expected(FIRST, 31)
-    epochs = [offset for offset, entry in enumerate(run.entries("s")) if isinstance(entry, EpochStarted)]
+    epochs = [
+        offset for offset, entry in enumerate(run.entries("s")) if isinstance(entry, EpochStarted)
+    ]
     beats = [beat for beat in said(run.log, run.pipeline) if isinstance(beat, Heartbeat)]
-    starting = {beat.epoch for beat in beats if (beat.service, beat.state) == ("processing", "starting")}
+    starting = {
+        beat.epoch for beat in beats if (beat.service, beat.state) == ("processing", "starting")
+    }
     assert set(epochs) <= starting, "each primary was heard before its query ran"
     assert sum(isinstance(entry, EpochStarted) for entry in run.entries("s")) == 3
     records = [entry for entry in run.entries("s") if isinstance(entry, BoundaryRecord)]
-    assert all(record.base is None and not record.missing and record.replica == "0" for record in records)
+    assert all(
+        record.base is None and not record.missing and record.replica == "0" for record in records
+    )
     run.close()
 
 
 def test_loss_of_the_only_disk(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    """Upstream backup goes on from the input that its horizon needs, and sees that this was enough; amnesia closes a gap, and says so."""
+    """Upstream backup goes on from the input that its horizon needs, and sees that this was
+    enough; amnesia closes a gap, and says so.
+    """
 
     def pipeline(state_horizon_ms: int) -> Pipeline:
         stages = "".join(
-            f"{name}:\n  reads: [a]\n  ha: {mode}\n  state_horizon: {state_horizon_ms}ms\n  transform: MODULE:both\n"
+            f"{name}:\n  reads: [a]\n  ha: {mode}\n  state_horizon: {state_horizon_ms}ms\n "
+            " transform: MODULE:both\n"
             for name, mode in (("m", "amnesia"), ("u", "upstream_backup"))
         )
         return write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=stages)
@@ -160,10 +196,13 @@ def test_loss_of_the_only_disk(kafka: str, topic_prefix: str, tmp_path: Path) ->
     run.lose_disk("u.0")
     run.lose_disk("m.0")
     run.give(29, 36)
-    # Two horizons of two buckets each before bucket 28: blocks up to bucket 24 are deleted, and 25 has none.
+    # Two horizons of two buckets each before bucket 28: blocks up to bucket 24 are deleted, and 25
+    # has none.
     ((_, _, kept),) = run.feed.boundary.log_state.stable(25, 26)
     admin, blocks = run.log.admin(), run.pipeline.topic_names.blocks("a", "0")
-    admin.delete_before({TopicPartition(blocks, part.partition): part.offset_first for part in kept})
+    admin.delete_before(
+        {TopicPartition(blocks, part.partition): part.offset_first for part in kept}
+    )
     admin.close()
     with run.start("u.0") as upstream, run.start("m.0") as amnesia:
         run.closed("u", 36, upstream)
@@ -172,7 +211,9 @@ def test_loss_of_the_only_disk(kafka: str, topic_prefix: str, tmp_path: Path) ->
         run.closed("u", 46, upstream)
         run.closed("m", 46, amnesia)
     assert run.made("u", FIRST, 46) == expected(FIRST, 46)
-    gap = [entry for entry in run.entries("m") if isinstance(entry, BoundaryRecord) and entry.missing]
+    gap = [
+        entry for entry in run.entries("m") if isinstance(entry, BoundaryRecord) and entry.missing
+    ]
     assert gap[0].prev is None
     assert (gap[0].closed, gap[-1].closed) == (36, 38)
     assert run.made("m", FIRST, 28) == expected(FIRST, 28)
@@ -182,7 +223,11 @@ def test_loss_of_the_only_disk(kafka: str, topic_prefix: str, tmp_path: Path) ->
     run.lose_disk("u.0")
     run.pipeline = pipeline(100)
     with run.start("u.0") as upstream:
-        wait_until(lambda: "give the stage a longer state_horizon" in upstream.log(), 120, "the replica says why it cannot start")
+        wait_until(
+            lambda: "give the stage a longer state_horizon" in upstream.log(),
+            120,
+            "the replica says why it cannot start",
+        )
         upstream.check()
     assert run.outputs["u"].reader.log_state.upto == 46
     run.close()

@@ -1,4 +1,6 @@
-"""Whatever listens for a session - Java's ports, this process', the workers' - answers nobody who has no secret."""
+"""Whatever listens for a session - Java's ports, this process', the workers' - answers nobody
+who has no secret.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,14 @@ def as_they_are(session: SparkSession) -> Any:
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with a query that uses all kinds of processes: planner, workers, callbacks."""
     scratch = Scratch(tmp_path_factory.mktemp("scratch"))
-    session = start_session("listeners", master="local[1]", memory="512m", state_partitions=1, import_roots=[], scratch=scratch)
+    session = start_session(
+        "listeners",
+        master="local[1]",
+        memory="512m",
+        state_partitions=1,
+        import_roots=[],
+        scratch=scratch,
+    )
     session.dataSource.register(TrainingSource)
     done: list[int] = []
     write = as_they_are(session)
@@ -48,12 +57,21 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         write(frame)
         done.append(number)
 
-    query = session.readStream.format(TrainingSource.name()).load().writeStream.foreachBatch(batch).start()
+    query = (
+        session.readStream.format(TrainingSource.name())
+        .load()
+        .writeStream.foreachBatch(batch)
+        .start()
+    )
     wait_until(lambda: len(done) > 2 or query.exception() is not None, 120, "batches")
     assert query.exception() is None
     yield session
     count = len(done)
-    wait_until(lambda: len(done) > count + 2 or query.exception() is not None, 60, "batches after all that was tried")
+    wait_until(
+        lambda: len(done) > count + 2 or query.exception() is not None,
+        60,
+        "batches after all that was tried",
+    )
     assert query.exception() is None
     query.stop()
     session.stop()
@@ -74,8 +92,16 @@ def inodes_of(pids: Iterable[int]) -> set[str]:
 def ports_of(pids: Iterable[int]) -> set[int]:
     """At which the processes listen."""
     inodes = inodes_of(pids)
-    lines = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
-    return {int(line[1].rpartition(":")[2], 16) for line in lines if line[3] == LISTENS and line[9] in inodes}
+    lines = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    return {
+        int(line[1].rpartition(":")[2], 16)
+        for line in lines
+        if line[3] == LISTENS and line[9] in inodes
+    }
 
 
 def java_of(session: SparkSession) -> int:
@@ -109,8 +135,12 @@ def rpc_questions(session: SparkSession) -> dict[str, bytes]:
     """What Spark answers to anyone when nobody needs a secret, for both of Java's services."""
     java: Any = session._jvm
     names = session.sparkContext._gateway.new_array(java.java.lang.String, 0)
-    local_dirs = java.org.apache.spark.network.shuffle.protocol.GetLocalDirsForExecutors(session.sparkContext.applicationId, names)
-    verifier = java.org.apache.spark.util.Utils.classForName("org.apache.spark.rpc.netty.RpcEndpointVerifier$CheckExistence", True, False)
+    local_dirs = java.org.apache.spark.network.shuffle.protocol.GetLocalDirsForExecutors(
+        session.sparkContext.applicationId, names
+    )
+    verifier = java.org.apache.spark.util.Utils.classForName(
+        "org.apache.spark.rpc.netty.RpcEndpointVerifier$CheckExistence", True, False
+    )
     arguments = session.sparkContext._gateway.new_array(java.java.lang.Object, 1)
     arguments[0] = "HeartbeatReceiver"
     stream = java.java.io.ByteArrayOutputStream()
@@ -118,8 +148,19 @@ def rpc_questions(session: SparkSession) -> dict[str, bytes]:
     out.writeObject(verifier.getConstructors()[0].newInstance(arguments))
     out.flush()
     host, name = b"127.0.0.1", b"endpoint-verifier"
-    to = b"\0" + b"\1" + struct.pack(">H", len(host)) + host + struct.pack(">I", 1) + struct.pack(">H", len(name)) + name
-    return {"blocks": request(bytes(local_dirs.toByteBuffer().array())), "endpoints": request(to + bytes(stream.toByteArray()))}
+    to = (
+        b"\0"
+        b"\1"
+        + struct.pack(">H", len(host))
+        + host
+        + struct.pack(">I", 1)
+        + struct.pack(">H", len(name))
+        + name
+    )
+    return {
+        "blocks": request(bytes(local_dirs.toByteBuffer().array())),
+        "endpoints": request(to + bytes(stream.toByteArray())),
+    }
 
 
 def test_the_services_of_spark_answer_nobody(session: SparkSession) -> None:
@@ -137,7 +178,11 @@ def test_the_services_of_spark_answer_nobody(session: SparkSession) -> None:
 def test_java_takes_no_command_of_python_without_the_token(session: SparkSession) -> None:
     """The command asks for the version of Java, which Py4J answers with ``!ys17...``."""
     command = b"c\nz:java.lang.System\ngetProperty\nsjava.version\ne\n"
-    assert [said for port in ports_of([java_of(session)]) if (said := answer(port, command)).startswith(b"!y")] == []
+    assert [
+        said
+        for port in ports_of([java_of(session)])
+        if (said := answer(port, command)).startswith(b"!y")
+    ] == []
 
 
 def test_this_process_takes_calls_of_its_java_only(session: SparkSession) -> None:
@@ -148,7 +193,9 @@ def test_this_process_takes_calls_of_its_java_only(session: SparkSession) -> Non
 
 
 def is_private(folder: Path) -> bool:
-    """Whether only this user gets into the folder. A socket of an earlier session of this process may be in another one."""
+    """Whether only this user gets into the folder. A socket of an earlier session of this
+    process may be in another one.
+    """
     found = folder.stat()
     return stat.S_IMODE(found.st_mode) == stat.S_IRWXU and found.st_uid == os.getuid()
 
@@ -159,8 +206,14 @@ def test_workers_have_sockets_in_a_private_folder_only(session: SparkSession) ->
     assert ports_of(workers) == set()
     inodes = inodes_of([*workers, java_of(session), os.getpid()])
     lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
-    paths = [Path(line[7]) for line in lines if line[3] == LISTENS_UNIX and line[6] in inodes and len(line) > 7]
+    paths = [
+        Path(line[7])
+        for line in lines
+        if line[3] == LISTENS_UNIX and line[6] in inodes and len(line) > 7
+    ]
     folder = Path(session.conf.get("spark.python.unix.domain.socket.dir") or "")
     assert folder in {path.parent for path in paths}
-    open_to_others = {path for path in paths if path.parent.exists() and not is_private(path.parent)}
+    open_to_others = {
+        path for path in paths if path.parent.exists() and not is_private(path.parent)
+    }
     assert open_to_others == set()

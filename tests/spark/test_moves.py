@@ -1,4 +1,6 @@
-"""A replica moves from one node to another while it works, with real Spark and a real broker; and either node is killed in the middle."""
+"""A replica moves from one node to another while it works, with real Spark and a real broker;
+and either node is killed in the middle.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ windows:
 
 def rows_of(bucket: int) -> list[tuple[int, int, int]]:
     return [
-        (event_time, event_time % 3, event_time % 17 - 3) for event_time in range((bucket - 1) * WIDTH_MS + 1, bucket * WIDTH_MS + 1, 7)
+        (event_time, event_time % 3, event_time % 17 - 3)
+        for event_time in range((bucket - 1) * WIDTH_MS + 1, bucket * WIDTH_MS + 1, 7)
     ]
 
 
@@ -65,11 +68,18 @@ def expected(last: int) -> Counter[tuple[int, int]]:
 
 
 class Load(threading.Thread):
-    """A bucket every ``every_s``, until told to stop; and when each bucket of the output was seen to be closed."""
+    """A bucket every ``every_s``, until told to stop; and when each bucket of the output was
+    seen to be closed.
+    """
 
     def __init__(self, feed: Feed, output: Output, every_s: float = 0.25) -> None:
         super().__init__(daemon=True)
-        self._feed, self._output, self._every_s, self._ending = feed, output, every_s, threading.Event()
+        self._feed, self._output, self._every_s, self._ending = (
+            feed,
+            output,
+            every_s,
+            threading.Event(),
+        )
         self.given = FIRST - 1
         self.closed: list[tuple[float, int]] = []
         self.error: Exception | None = None
@@ -106,7 +116,9 @@ class Load(threading.Thread):
 
 
 class World:
-    """A pipeline of two stages on one node, and two empty nodes beside it, of which one is never started."""
+    """A pipeline of two stages on one node, and two empty nodes beside it, of which one is
+    never started.
+    """
 
     def __init__(self, kafka: str, name: str, folder: Path) -> None:
         made = write_pipeline(folder, name, FUNCTIONS, stages=STAGES, apart=False)
@@ -115,7 +127,10 @@ class World:
         assert self.pipeline.nodes() == {NEW: [], THIRD: [], OLD: ["clean.0", MOVED]}
         create_topics(kafka, self.pipeline)
         self.kafka, self.state = kafka, folder / "state"
-        self.feed, self.output = Feed(kafka, self.pipeline, "a"), Output(kafka, self.pipeline, "windows")
+        self.feed, self.output = (
+            Feed(kafka, self.pipeline, "a"),
+            Output(kafka, self.pipeline, "windows"),
+        )
         self.load = Load(self.feed, self.output)
 
     def __enter__(self) -> Self:
@@ -137,13 +152,19 @@ class World:
         """What the node says of each of its replicas, as ``anabranch status`` shows it."""
         port = probe.metrics_port(self.state, "processing", name, node.process.pid)
         answer = probe.status(port) if port is not None else None
-        return {} if answer is None else {f"{each['stage']}.{each['replica']}": each for each in answer["detail"]["stages"]}
+        return (
+            {}
+            if answer is None
+            else {f"{each['stage']}.{each['replica']}": each for each in answer["detail"]["stages"]}
+        )
 
     def runs(self, name: str, node: StageProcess, *labels: str) -> None:
         def there() -> bool:
             node.check()
             found = self.replicas(name, node)
-            return sorted(found) == sorted(labels) and all(each["state"] in ("running", "waiting") for each in found.values())
+            return sorted(found) == sorted(labels) and all(
+                each["state"] in ("running", "waiting") for each in found.values()
+            )
 
         wait_until(there, 300, f"{name} runs {labels}", every_s=0.1)
 
@@ -176,7 +197,10 @@ def test_a_replica_moves_under_load_and_stays_where_it_is_after_a_restart(world:
             world.move("north.7")
         wait_until(lambda: world.load.closed[-1][0] > time.monotonic() - 1, 30, "it goes on")
         assert world.load.gap_s(begun) < cold_s / 2, "nobody waits for Spark to start"
-        print(f"longest time without a new bucket {world.load.gap_s(begun):.2f} s, a start {cold_s:.2f} s")
+        print(
+            f"longest time without a new bucket {world.load.gap_s(begun):.2f} s, a start"
+            f" {cold_s:.2f} s"
+        )
     with world.start(OLD) as old, world.start(NEW) as new:
         world.runs(OLD, old, "clean.0")
         world.runs(NEW, new, MOVED)
@@ -188,7 +212,10 @@ def test_a_replica_moves_under_load_and_stays_where_it_is_after_a_restart(world:
     "point",
     [
         "processing.standby_due",
-        *(pytest.param(point, marks=pytest.mark.nightly) for point in ("processing.checkpoint_copied", "processing.timeline_written")),
+        *(
+            pytest.param(point, marks=pytest.mark.nightly)
+            for point in ("processing.checkpoint_copied", "processing.timeline_written")
+        ),
     ],
 )
 def test_the_new_node_is_killed_in_the_middle(world: World, point: str) -> None:
@@ -212,7 +239,9 @@ def test_the_new_node_is_killed_in_the_middle(world: World, point: str) -> None:
 
 @pytest.mark.nightly
 def test_the_old_node_is_killed_in_the_middle(world: World) -> None:
-    """It does not come back: who has its place takes over, and when the old node is there again it leaves it alone."""
+    """It does not come back: who has its place takes over, and when the old node is there
+    again it leaves it alone.
+    """
     with world.start(OLD) as old, world.start(NEW) as new:
         world.load.start()
         world.runs(OLD, old, "clean.0", MOVED)

@@ -1,4 +1,6 @@
-"""From an empty folder to a first result, as a person does it: the commands only, on a broker and a Spark of their own."""
+"""From an empty folder to a first result, as a person does it: the commands only, on a broker
+and a Spark of their own.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,19 @@ class Shell:
             "ANABRANCH_KAFKA",
             "PYTHONPATH",
         )  # Spark, where it was started in this process, put the folders of other pipelines there
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(left_out)
+        }
         command = [sys.executable, "-m", "anabranch.cli", *words]
         done = subprocess.run(
-            command, cwd=self.folder, input=stdin, capture_output=True, text=True, timeout=_COMMAND_S, check=False, env=environment
+            command,
+            cwd=self.folder,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_S,
+            check=False,
+            env=environment,
         )
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout if code == 0 else done.stdout + done.stderr
@@ -41,13 +52,18 @@ def anabranch(tmp_path: Path) -> Shell:
 
 
 def expected(folder: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (folder / "tests/sample/hottest.expected.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in (folder / "tests/sample/hottest.expected.jsonl").read_text().splitlines()
+    ]
 
 
 @pytest.mark.integration
 @pytest.mark.nightly
 @pytest.mark.timeout(480)
-def test_the_stage_of_a_new_pipeline_passes_its_test_and_a_wrong_one_does_not(anabranch: Shell) -> None:
+def test_the_stage_of_a_new_pipeline_passes_its_test_and_a_wrong_one_does_not(
+    anabranch: Shell,
+) -> None:
     assert anabranch("test") == "sample: hottest: 6 rows, as expected\n"
     stages = anabranch.folder / "stages.py"
     text = stages.read_text()
@@ -56,7 +72,9 @@ def test_the_stage_of_a_new_pipeline_passes_its_test_and_a_wrong_one_does_not(an
     assert said[0] == "sample: hottest: 6 rows, 3 rows are missing (-), 3 are not expected (+)"
     assert '  - {"celsius": 23.25, "sensor": "roof", "until": "10:00:10"}' in said
     assert '  + {"celsius": 21.5, "sensor": "roof", "until": "10:00:10"}' in said
-    stages.write_text(text.replace('F.max("celsius")', 'F.udf(lambda c: 1 / 0, "double")(F.max("celsius"))'))
+    stages.write_text(
+        text.replace('F.max("celsius")', 'F.udf(lambda c: 1 / 0, "double")(F.max("celsius"))')
+    )
     raised = anabranch("test", code=1)
     assert "stage hottest, function stages:hottest: " in raised
     assert "ZeroDivisionError" in raised
@@ -79,7 +97,9 @@ def test_a_query_gives_what_the_function_gives_and_is_judged_as_it(anabranch: Sh
     assert "stage hottest: stateful; " in said
     assert "gives sensor string, until string, celsius double" in said
     file.write_text(file.read_text().replace("window.end AS event_time", "window.end AS ended"))
-    assert "error: stage hottest: sql: the result has no column event_time" in anabranch("check", code=2)
+    assert "error: stage hottest: sql: the result has no column event_time" in anabranch(
+        "check", code=2
+    )
 
 
 @pytest.mark.integration
@@ -88,20 +108,35 @@ def test_from_an_empty_folder_to_results(anabranch: Shell) -> None:
     said = anabranch("up", "--detach")
     assert "\nready  kafka 127.0.0.1:" in said
     try:
-        assert anabranch("produce", "readings", "tests/sample/readings.jsonl") == "sent 10 records to topic readings\n"
+        assert (
+            anabranch("produce", "readings", "tests/sample/readings.jsonl")
+            == "sent 10 records to topic readings\n"
+        )
         bad = "tests/sample/hottest.expected.jsonl"
         assert f"{bad}:1: not a record reading: " in anabranch("produce", "readings", bad, code=2)
-        rows = [json.loads(line) for line in anabranch("tail", "hottest", "--from-beginning", "--count", "6").splitlines()]
+        rows = [
+            json.loads(line)
+            for line in anabranch(
+                "tail", "hottest", "--from-beginning", "--count", "6"
+            ).splitlines()
+        ]
         assert sorted(rows, key=json.dumps) == sorted(expected(anabranch.folder), key=json.dumps)
         assert json.loads(anabranch("status", "--json"))
         assert "is running (pid " in anabranch("restart", "ingestion/readings")
         line = '{"at":0,"sensor":"cellar","celsius":9.5}\n'
-        assert anabranch("produce", "readings", "-", "--now", stdin=line) == "sent 1 records to topic readings\n"
-        last = json.loads(anabranch("tail", "hottest", "--from-beginning", "--count", "7").splitlines()[-1])
+        assert (
+            anabranch("produce", "readings", "-", "--now", stdin=line)
+            == "sent 1 records to topic readings\n"
+        )
+        last = json.loads(
+            anabranch("tail", "hottest", "--from-beginning", "--count", "7").splitlines()[-1]
+        )
         assert (last["sensor"], last["celsius"]) == ("cellar", 9.5)
         assert "processing/local.0 | " in anabranch("logs", "processing")
         assert "runs" in anabranch("reset", "--yes", code=2)
     finally:
         anabranch("down")
     assert "embedded broker" in anabranch("reset", "--yes")
-    assert sorted(path.name for path in (anabranch.folder / ".anabranch").iterdir()) == ["supervisor.lock"]
+    assert sorted(path.name for path in (anabranch.folder / ".anabranch").iterdir()) == [
+        "supervisor.lock"
+    ]

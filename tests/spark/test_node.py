@@ -74,7 +74,10 @@ hog:
   reads: [a]
   transform: MODULE:hog
 """
-ROWS = [(event_time, event_time % 3, event_time % 17 - 3) for event_time in range(1_001, END * WIDTH_MS, 7)]
+ROWS = [
+    (event_time, event_time % 3, event_time % 17 - 3)
+    for event_time in range(1_001, END * WIDTH_MS, 7)
+]
 
 
 def stages_of(node: StageProcess, state: Path) -> dict[str, dict[str, Any]]:
@@ -100,12 +103,17 @@ def expected(end: int) -> Counter[tuple[int, int]]:
     return Counter({(stop, n): 1 for stop, n in kept.items() if stop <= end * WIDTH_MS})
 
 
-def test_stages_of_a_node_share_a_spark_and_fail_alone(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+def test_stages_of_a_node_share_a_spark_and_fail_alone(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
     pipeline = pipeline_of(tmp_path, topic_prefix, STAGES + FAILING)
     assert list(pipeline.nodes()) == [NODE]
     create_topics(kafka, pipeline)
     state = tmp_path / "state"
-    with closing(Feed(kafka, pipeline, "a")) as feed, closing(Output(kafka, pipeline, "windows")) as output:
+    with (
+        closing(Feed(kafka, pipeline, "a")) as feed,
+        closing(Output(kafka, pipeline, "windows")) as output,
+    ):
         with StageProcess(pipeline, NODE, kafka, state) as node:
             give(feed, 11, END)
 
@@ -119,7 +127,10 @@ def test_stages_of_a_node_share_a_spark_and_fail_alone(kafka: str, topic_prefix:
             def failed() -> dict[str, dict[str, Any]]:
                 node.check()
                 found = stages_of(node, state)
-                there = all("planted" in str(found.get(stage, {}).get("error")) for stage in ("odd", "unplanned"))
+                there = all(
+                    "planted" in str(found.get(stage, {}).get("error"))
+                    for stage in ("odd", "unplanned")
+                )
                 return found if there else {}
 
             found = wait_until(failed, 90, "both failures are told", every_s=0.2)
@@ -134,17 +145,26 @@ def test_stages_of_a_node_share_a_spark_and_fail_alone(kafka: str, topic_prefix:
             assert len(javas) == 1
         rows = [row for rows in output.buckets(11, END).values() for row in rows]
         assert Counter((row["event_time"], row["n"]) for row in rows) == expected(END)
-    said = [json.loads(line) for line in node.log().splitlines() if line.startswith("{") and "replica_ended" in line]
+    said = [
+        json.loads(line)
+        for line in node.log().splitlines()
+        if line.startswith("{") and "replica_ended" in line
+    ]
     assert {entry["replica"].split(".")[0] for entry in said} <= {"odd", "unplanned"}
 
 
-def test_the_older_of_two_nodes_of_one_name_ends(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+def test_the_older_of_two_nodes_of_one_name_ends(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
     """The older one was started before there were topics: it waits for them."""
     pipeline = pipeline_of(tmp_path, topic_prefix, STAGES)
     with StageProcess(pipeline, NODE, kafka, tmp_path / "older") as older:
         wait_until(lambda: "spark_started" in older.log(), 60, "Spark has started")
         create_topics(kafka, pipeline)
-        with closing(Feed(kafka, pipeline, "a")) as feed, closing(Output(kafka, pipeline, "windows")) as output:
+        with (
+            closing(Feed(kafka, pipeline, "a")) as feed,
+            closing(Output(kafka, pipeline, "windows")) as output,
+        ):
             give(feed, 11, 14)
             output.wait_closed(14, deadline_s=120)
             with StageProcess(pipeline, NODE, kafka, tmp_path / "newer"):
@@ -164,12 +184,18 @@ def test_a_node_that_is_not_there(kafka: str, topic_prefix: str, tmp_path: Path)
 
 def error_of(node: StageProcess) -> str:
     """What the node says that it ended of."""
-    (error,) = [json.loads(line)["error"] for line in node.all_of_its_log().splitlines() if '"event": "stopped"' in line]
+    (error,) = [
+        json.loads(line)["error"]
+        for line in node.all_of_its_log().splitlines()
+        if '"event": "stopped"' in line
+    ]
     return str(error)
 
 
 @pytest.mark.nightly
-def test_a_stage_that_takes_all_memory_is_named_the_second_time(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+def test_a_stage_that_takes_all_memory_is_named_the_second_time(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
     """It ends the node's Java, and with it the node, which whoever started it starts again."""
     pipeline = pipeline_of(tmp_path, topic_prefix, STAGES + GREEDY)
     create_topics(kafka, pipeline)

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.integration
 @pytest.fixture(scope="module")
 def rows() -> Iterator[DataFrame]:
     """A stream with the columns timestamp and value."""
-    session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    session = (
+        SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    )
     yield session.readStream.format("rate").load()
     session.stop()
 
@@ -45,9 +47,13 @@ def drawn(value: int) -> int:
         ("current_timestamp()", "CurrentTimestamp"),
     ],
 )
-def test_expressions_whose_result_is_not_fixed_cannot_run(rows: DataFrame, expression: str, name: str) -> None:
+def test_expressions_whose_result_is_not_fixed_cannot_run(
+    rows: DataFrame, expression: str, name: str
+) -> None:
     found = traits(rows.selectExpr("value", f"{expression} AS x", "timestamp"))
-    assert found.errors == (f"{name} gives another result at every replica and after every restart",)
+    assert found.errors == (
+        f"{name} gives another result at every replica and after every restart",
+    )
 
 
 def test_nor_can_functions_that_say_so_of_themselves(rows: DataFrame) -> None:
@@ -57,15 +63,22 @@ def test_nor_can_functions_that_say_so_of_themselves(rows: DataFrame) -> None:
     assert found.errors == ("drawn gives another result at every replica and after every restart",)
 
 
-@pytest.mark.parametrize("aggregate", ["size(collect_set(value))", "sort_array(collect_set(value))", "count(*)", "sum(value)"])
+@pytest.mark.parametrize(
+    "aggregate",
+    ["size(collect_set(value))", "sort_array(collect_set(value))", "count(*)", "sum(value)"],
+)
 def test_aggregates_that_are_on_the_list_can(rows: DataFrame, aggregate: str) -> None:
     """Spark says of some of them that their result is not fixed, since the order of rows is not."""
-    grouped = rows.withWatermark("timestamp", "0 seconds").groupBy(functions.window("timestamp", "1 second"))
+    grouped = rows.withWatermark("timestamp", "0 seconds").groupBy(
+        functions.window("timestamp", "1 second")
+    )
     found = traits(grouped.agg(functions.expr(aggregate).alias("x")))
     assert (found.errors, found.is_batch_safe) == ((), True)
 
 
 def test_one_that_is_not_runs_bucket_by_bucket(rows: DataFrame) -> None:
-    grouped = rows.withWatermark("timestamp", "0 seconds").groupBy(functions.window("timestamp", "1 second"))
+    grouped = rows.withWatermark("timestamp", "0 seconds").groupBy(
+        functions.window("timestamp", "1 second")
+    )
     found = traits(grouped.agg(functions.first("value").alias("x")))
     assert (found.errors, found.is_batch_safe) == ((), False)

@@ -1,4 +1,6 @@
-"""Blocks are deleted that a reader still needs, with a real broker and real Spark: it asks, the stages before it recompute them."""
+"""Blocks are deleted that a reader still needs, with a real broker and real Spark: it asks,
+the stages before it recompute them.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,11 @@ def up(event_time: int, width: int) -> int:
 
 def expected(upto: int, begun: int) -> Counter[Any]:
     """Of the buckets up to ``upto`` of ``both``: (event time, n)."""
-    given = [(event_time, value) for bucket in range(begun, upto + 1) for event_time, _, value in fed(bucket)]
+    given = [
+        (event_time, value)
+        for bucket in range(begun, upto + 1)
+        for event_time, _, value in fed(bucket)
+    ]
     counts = Counter(up(event_time, 300) for event_time, _ in given)
     sums: Counter[int] = Counter()
     for event_time, n in [*given, *counts.items()]:
@@ -75,7 +81,9 @@ def expected(upto: int, begun: int) -> Counter[Any]:
 
 
 class Asked:
-    """The pipeline: a source that the test feeds, two stages that run all the time, and one after them that the test starts and ends."""
+    """The pipeline: a source that the test feeds, two stages that run all the time, and one
+    after them that the test starts and ends.
+    """
 
     def __init__(self, kafka: str, pipeline: Pipeline) -> None:
         self.log, self.pipeline = KafkaEventLog(kafka), pipeline
@@ -101,7 +109,10 @@ class Asked:
     def delete(self, stream: str) -> None:
         """All blocks of a stream that are there now."""
         admin, reader = self.log.admin(), self.log.reader()
-        places = [TopicPartition(self.pipeline.topic_names.blocks(stream, "0"), p) for p in range(self.pipeline.partitions)]
+        places = [
+            TopicPartition(self.pipeline.topic_names.blocks(stream, "0"), p)
+            for p in range(self.pipeline.partitions)
+        ]
         admin.delete_before({at: reader.offsets(at)[1] for at in places})
         admin.close()
         reader.close()
@@ -125,17 +136,24 @@ def said(process: StageProcess, text: str) -> Callable[[], bool]:
 
 
 def test_blocks_that_are_gone_are_made_again(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    """A lost disk: from the beginning. A checkpoint that is behind: of a stateful stage from a checkpoint of its own. Else it waits."""
+    """A lost disk: from the beginning. A checkpoint that is behind: of a stateful stage from
+    a checkpoint of its own. Else it waits.
+    """
     pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=STAGES)
     create_topics(kafka, pipeline)
     world, state = Asked(kafka, pipeline), tmp_path / "state"
-    with StageProcess(pipeline, "rows.0", kafka, state) as rows, StageProcess(pipeline, "counts.0", kafka, state) as counts:
+    with (
+        StageProcess(pipeline, "rows.0", kafka, state) as rows,
+        StageProcess(pipeline, "counts.0", kafka, state) as counts,
+    ):
         world.give(11, 20)
         with StageProcess(pipeline, "both.0", kafka, state / "first") as both:
             world.closed("both", 20, both)
         world.delete("rows")
         world.delete("counts")
-        with StageProcess(pipeline, "both.0", kafka, state / "second") as both:  # without what the first had on its disk
+        with StageProcess(
+            pipeline, "both.0", kafka, state / "second"
+        ) as both:  # without what the first had on its disk
             world.give(21, 24)
             world.closed("both", 24, both)
             assert "recomputed" in rows.log(), "the stateless stage made its rows again"
@@ -152,9 +170,15 @@ def test_blocks_that_are_gone_are_made_again(kafka: str, topic_prefix: str, tmp_
                 world.closed(stage, upto, process)
 
         more()
-        with StageProcess(pipeline, "both.0", kafka, state / "second", crash_point="processing.batch_logged:2") as both:
+        with StageProcess(
+            pipeline, "both.0", kafka, state / "second", crash_point="processing.batch_logged:2"
+        ) as both:
             for _ in range(2):  # however much it takes with its first batch, there is a second
-                wait_until(lambda: both.process.poll() is not None or world.has_closed("both", upto), 120, "a batch, or the crash")
+                wait_until(
+                    lambda: both.process.poll() is not None or world.has_closed("both", upto),
+                    120,
+                    "a batch, or the crash",
+                )
                 more()
             both.wait(120)  # now a plan is in Spark's log that names blocks which will be gone
         world.delete("rows")

@@ -1,4 +1,6 @@
-"""A stage whose disk is lost or damaged, with real Spark: it goes on from a peer's checkpoint, or from an older batch."""
+"""A stage whose disk is lost or damaged, with real Spark: it goes on from a peer's
+checkpoint, or from an older batch.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def both(a):
 
 
 def rows_of(bucket: int) -> list[tuple[int, int, int]]:
-    return [] if bucket % 5 == 0 else [(bucket * W - late, 0, 1_000 + bucket) for late in (0, 99, 50)]
+    return (
+        [] if bucket % 5 == 0 else [(bucket * W - late, 0, 1_000 + bucket) for late in (0, 99, 50)]
+    )
 
 
 def expected(first: int, last: int, begun: int) -> Counter[Any]:
@@ -41,15 +45,27 @@ def expected(first: int, last: int, begun: int) -> Counter[Any]:
     rows = [row for bucket in range(begun, last + 1) for row in rows_of(bucket)]
     made: Counter[Any] = Counter((event_time, value) for event_time, _, value in rows)
     made += Counter(dict.fromkeys(Counter(s // 200 * 200 + 200 for s, _, _ in rows).items(), 1))
-    return Counter({(event_time, n): count for (event_time, n), count in made.items() if (first - 1) * W < event_time <= last * W})
+    return Counter(
+        {
+            (event_time, n): count
+            for (event_time, n), count in made.items()
+            if (first - 1) * W < event_time <= last * W
+        }
+    )
 
 
 def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    """Replica 1 starts where the beginning of the input is deleted: from replica 0's checkpoint. Then its newest files are cut short."""
+    """Replica 1 starts where the beginning of the input is deleted: from replica 0's
+    checkpoint. Then its newest files are cut short.
+    """
     stages = "s:\n  reads: [a]\n  participant: north\n  replicas: 2\n  transform: MODULE:both\n"
     pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=stages, replicas=2)
     create_topics(kafka, pipeline)
-    feed, output, state = Feed(kafka, pipeline, "a"), Output(kafka, pipeline, "s"), tmp_path / "state"
+    feed, output, state = (
+        Feed(kafka, pipeline, "a"),
+        Output(kafka, pipeline, "s"),
+        tmp_path / "state",
+    )
     log = KafkaEventLog(kafka)
 
     def give(first: int, last: int) -> None:
@@ -81,12 +97,20 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
         closed("0", 24, zero)
     blocks = TopicPartition(pipeline.topic_names.blocks("a", "0"), 0)
     admin, reader = log.admin(), log.reader()
-    admin.delete_before({TopicPartition(blocks.topic, p): reader.offsets(TopicPartition(blocks.topic, p))[1] // 2 for p in (0, 1)})
+    admin.delete_before(
+        {
+            TopicPartition(blocks.topic, p): reader.offsets(TopicPartition(blocks.topic, p))[1] // 2
+            for p in (0, 1)
+        }
+    )
     admin.close()
     reader.close()
 
     with StageProcess(pipeline, "s.1", kafka, state) as one:
-        for first, last in ((25, 28), (29, 33)):  # batches of its own, of which two are damaged below
+        for first, last in (
+            (25, 28),
+            (29, 33),
+        ):  # batches of its own, of which two are damaged below
             give(first, last)
             closed("1", last, one)
             wait_until(lambda: committed(last), 60, f"bucket {last} is committed")  # noqa: B023 - asked before the next
@@ -95,7 +119,11 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
         for chunk in everything(log, pipeline.topic_names.boundaries("s"))
         for value, headers in zip(chunk.values, chunk.headers, strict=True)
     ]
-    bases = [e.base for e in entries if isinstance(e, BoundaryRecord) and e.replica == "1" and e.base is not None]
+    bases = [
+        e.base
+        for e in entries
+        if isinstance(e, BoundaryRecord) and e.replica == "1" and e.base is not None
+    ]
     assert len(bases) == 1
     assert bases[0] is not None
     assert 20 <= bases[0] <= 24
@@ -113,6 +141,8 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
         closed("1", 41, one)
     assert made("1", 34, 41) == expected(34, 41, 11)
     found = output.buckets(11, 41)
-    assert Counter((row["event_time"], row["n"]) for rows in found.values() for row in rows) == expected(11, 41, 11)
+    assert Counter(
+        (row["event_time"], row["n"]) for rows in found.values() for row in rows
+    ) == expected(11, 41, 11)
     feed.close()
     output.close()

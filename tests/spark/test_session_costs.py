@@ -1,4 +1,6 @@
-"""What a session does to keep a small batch cheap takes effect, and leaves damage to a checkpoint to be found."""
+"""What a session does to keep a small batch cheap takes effect, and leaves damage to a
+checkpoint to be found.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,39 @@ IMPORTED_MIN = 10_000
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     bare_files.fetch()
     scratch = Scratch(tmp_path_factory.mktemp("scratch"))
-    session = start_session("costs", master="local[1]", memory="512m", state_partitions=1, import_roots=[], scratch=scratch)
+    session = start_session(
+        "costs",
+        master="local[1]",
+        memory="512m",
+        state_partitions=1,
+        import_roots=[],
+        scratch=scratch,
+    )
     yield session
     session.stop()
 
 
 def run_windows(session: SparkSession, checkpoint: Path) -> None:
     rows = session.readStream.format("rate").option("rowsPerSecond", 20).load()
-    counts = rows.withWatermark("timestamp", "0 seconds").groupBy(F.window("timestamp", "1 second")).count()
-    query = counts.writeStream.format("noop").outputMode("append").option("checkpointLocation", str(checkpoint)).start()
+    counts = (
+        rows.withWatermark("timestamp", "0 seconds")
+        .groupBy(F.window("timestamp", "1 second"))
+        .count()
+    )
+    query = (
+        counts.writeStream.format("noop")
+        .outputMode("append")
+        .option("checkpointLocation", str(checkpoint))
+        .start()
+    )
     try:
-        wait_until(lambda: len(numbered(checkpoint / "commits")) >= BATCHES or query.exception() is not None, 120, "batches")
+        wait_until(
+            lambda: (
+                len(numbered(checkpoint / "commits")) >= BATCHES or query.exception() is not None
+            ),
+            120,
+            "batches",
+        )
         assert query.exception() is None
     finally:
         query.stop()
@@ -55,10 +79,15 @@ def commands_while(session: SparkSession, run: Any, folder: Path) -> list[str]:
     recording.stop()
     file = java.java.io.File(str(folder / "recording.jfr")).toPath()
     recording.dump(file)
-    return [event.getString("command") for event in java.jdk.jfr.consumer.RecordingFile.readAllEvents(file)]
+    return [
+        event.getString("command")
+        for event in java.jdk.jfr.consumer.RecordingFile.readAllEvents(file)
+    ]
 
 
-def test_no_command_is_forked_for_a_file_of_a_checkpoint(session: SparkSession, tmp_path: Path) -> None:
+def test_no_command_is_forked_for_a_file_of_a_checkpoint(
+    session: SparkSession, tmp_path: Path
+) -> None:
     started = commands_while(session, lambda: run_windows(session, tmp_path / "c"), tmp_path)
     assert [command for command in started if command.startswith("chmod")] == []
 
@@ -66,7 +95,12 @@ def test_no_command_is_forked_for_a_file_of_a_checkpoint(session: SparkSession, 
 def test_each_file_of_a_checkpoint_has_its_sums(session: SparkSession, tmp_path: Path) -> None:
     """By which ``checkpoint_files`` finds damage after a loss of power."""
     run_windows(session, tmp_path)
-    made = [path for kind in ("offsets/*", "commits/*", "state/**/*.changelog") for path in tmp_path.glob(kind) if path.name[0] != "."]
+    made = [
+        path
+        for kind in ("offsets/*", "commits/*", "state/**/*.changelog")
+        for path in tmp_path.glob(kind)
+        if path.name[0] != "."
+    ]
     assert len(made) >= 3 * BATCHES - 1
     assert [path for path in made if not (path.parent / f".{path.name}.crc").exists()] == []
     assert list(tmp_path.glob("**/*[!.]*.changelog.crc.crc")) == [], "Spark's own are not written"

@@ -1,4 +1,6 @@
-"""A stage killed at the worst moments: its stream is what it would have been, pending parts included."""
+"""A stage killed at the worst moments: its stream is what it would have been, pending parts
+included.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ def pending(a):
     return windows.unionByName(a.select(F.col("value").alias("n"), "event_time"))
 '''
 
-ROWS: list[Row] = [(bucket * W - late, 0, 1_000 + bucket) for bucket in range(FIRST, LONG + 1) if bucket % 5 for late in (0, 99, 50)]
+ROWS: list[Row] = [
+    (bucket * W - late, 0, 1_000 + bucket)
+    for bucket in range(FIRST, LONG + 1)
+    if bucket % 5
+    for late in (0, 99, 50)
+]
 
 
 class Bench:
@@ -92,7 +99,9 @@ class Bench:
 def test_killed_twice_at_a_point_of_a_batch(
     point: str, kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second kill is in the batch that is run again. A batch per bucket and no pause: parts of the batch before are pending."""
+    """The second kill is in the batch that is run again. A batch per bucket and no pause:
+    parts of the batch before are pending.
+    """
     monkeypatch.setenv("ANABRANCH_SPARK_BATCH_ROWS_MAX", "1")
     with Bench(kafka, topic_prefix, tmp_path) as bench:
         bench.give(range(FIRST, END))
@@ -123,7 +132,9 @@ def test_killed_after_spark_has_committed(kafka: str, topic_prefix: str, tmp_pat
 
 
 @pytest.mark.nightly
-def test_of_two_processes_of_one_replica_with_work_to_do_one_goes_on(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+def test_of_two_processes_of_one_replica_with_work_to_do_one_goes_on(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
     """The newer one takes over between two batches of the older one, or in the middle of one."""
     with Bench(kafka, topic_prefix, tmp_path) as bench, bench.stage() as older:
         bench.give([FIRST])
@@ -145,12 +156,18 @@ def test_of_two_processes_of_one_replica_with_work_to_do_one_goes_on(kafka: str,
 
 
 @pytest.mark.nightly
-def test_of_two_idle_processes_of_one_replica_the_older_ends(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+def test_of_two_idle_processes_of_one_replica_the_older_ends(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
     with Bench(kafka, topic_prefix, tmp_path) as bench, bench.stage() as older:
         bench.give(range(FIRST, 16))
         bench.wait_closed(15, older)
         with bench.stage() as newer:
-            wait_until(lambda: older.process.poll() is not None, 120, "the end of the older process, which has nothing to do")
+            wait_until(
+                lambda: older.process.poll() is not None,
+                120,
+                "the end of the older process, which has nothing to do",
+            )
             assert older.process.returncode == ExitCode.FENCED, older.log()
             bench.give(range(16, END + 1))
             bench.wait_closed(END, newer)

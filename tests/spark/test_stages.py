@@ -1,4 +1,6 @@
-"""Traps of running a stage on Spark, each on real Spark: bounds, several inputs, chains, and functions that misbehave."""
+"""Traps of running a stage on Spark, each on real Spark: bounds, several inputs, chains, and
+functions that misbehave.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +144,9 @@ def wrong_batches(a):
 
 def one_stage(folder: Path, name: str, function: str, sources: Iterable[str] = ("a",)) -> Pipeline:
     reads = list(sources)
-    stages = f"s:\n  reads: [{', '.join(reads)}]\n  participant: north\n  transform: MODULE:{function}\n"
+    stages = (
+        f"s:\n  reads: [{', '.join(reads)}]\n  participant: north\n  transform: MODULE:{function}\n"
+    )
     return write_pipeline(folder, name, FUNCTIONS, sources=reads, stages=stages)
 
 
@@ -169,16 +173,24 @@ def made(output: Output, last: int, *columns: str) -> Counter[Any]:
     found = output.buckets(1, last)
     for bucket, rows in found.items():
         assert all((bucket - 1) * W < row["event_time"] <= bucket * W for row in rows)
-    return Counter((row["event_time"], *(row[c] for c in columns)) for rows in found.values() for row in rows)
+    return Counter(
+        (row["event_time"], *(row[c] for c in columns)) for rows in found.values() for row in rows
+    )
 
 
 def windows(rows: Iterable[Row], size: int, end: int) -> Counter[tuple[int, int]]:
-    """(window end, key) -> rows, of windows that end by ``end``; a window includes its start and not its end."""
-    return Counter((s // size * size + size, k) for s, k, _ in rows if s // size * size + size <= end)
+    """(window end, key) -> rows, of windows that end by ``end``; a window includes its start
+    and not its end.
+    """
+    return Counter(
+        (s // size * size + size, k) for s, k, _ in rows if s // size * size + size <= end
+    )
 
 
 def gaps(rows: Iterable[Row], end: int) -> Counter[tuple[int, str, int, int]]:
-    """What ``Gaps`` gives, row by row in order of time; a row at the very time of a timer comes before it."""
+    """What ``Gaps`` gives, row by row in order of time; a row at the very time of a timer
+    comes before it.
+    """
     found: Counter[tuple[int, str, int, int]] = Counter()
     by_key: dict[int, list[int]] = defaultdict(list)
     for event_time, key, _ in rows:
@@ -194,21 +206,47 @@ def gaps(rows: Iterable[Row], end: int) -> Counter[tuple[int, str, int, int]]:
     return found
 
 
-def test_rows_on_bounds_and_a_condition_that_no_row_of_a_batch_meets(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    """Also: empty batches, a condition that no row of a batch meets, and what is not closed stays away."""
+def test_rows_on_bounds_and_a_condition_that_no_row_of_a_batch_meets(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Also: empty batches, a condition that no row of a batch meets, and what is not closed
+    stays away.
+    """
     pipeline = one_stage(tmp_path, topic_prefix, "bounds")
-    rows: list[Row] = [(1100, 1, 1), (1100, 1, 1), (1101, 1, 2), (1200, 1, 3), (1200, 2, 4), (1001, 2, 5)]
+    rows: list[Row] = [
+        (1100, 1, 1),
+        (1100, 1, 1),
+        (1101, 1, 2),
+        (1200, 1, 3),
+        (1200, 2, 4),
+        (1001, 2, 5),
+    ]
     rows += [(1300, 1, -1), (1250, 2, -1)]  # a bucket that is dropped whole
-    rows += [(1600, 1, 6), (1600, 1, 6), (1501, 2, 7), (1700, 1, 8), (1701, 1, 9), (1800, 2, 10), (1800, 2, 10)]
+    rows += [
+        (1600, 1, 6),
+        (1600, 1, 6),
+        (1501, 2, 7),
+        (1700, 1, 8),
+        (1701, 1, 9),
+        (1800, 2, 10),
+        (1800, 2, 10),
+    ]
     kept = [r for r in rows if r[2] > 0]
     end = 20
-    with fed(kafka, pipeline) as (feeds, output), RunningStage(pipeline, "s.0", kafka, tmp_path / "state") as stage:
+    with (
+        fed(kafka, pipeline) as (feeds, output),
+        RunningStage(pipeline, "s.0", kafka, tmp_path / "state") as stage,
+    ):
         for bucket in range(11, end + 1):
             feed_bucket(feeds["a"], rows, bucket)
             output.wait_closed(bucket, stage)
         assert stage.service.status.detail["batch_safe"], stage.service.status.detail["why"]
-        expected = Counter((s, "row", k, v) for s, k, v in kept) + Counter((s, "distinct", k, v) for s, k, v in set(kept))
-        expected += Counter((e, "window", k, n) for (e, k), n in windows(kept, 200, end * W).items())
+        expected = Counter((s, "row", k, v) for s, k, v in kept) + Counter(
+            (s, "distinct", k, v) for s, k, v in set(kept)
+        )
+        expected += Counter(
+            (e, "window", k, n) for (e, k), n in windows(kept, 200, end * W).items()
+        )
         assert made(output, end, "kind", "key", "n") == expected + gaps(kept, end * W)
 
 
@@ -222,10 +260,16 @@ def test_three_inputs_advance_together_for_hundreds_of_batches(
     g = random.Random(seed)
     pipeline = one_stage(tmp_path, topic_prefix, "three", "abc")
     end = 170
-    rows = {name: [(g.randint(1, end * W), 0, g.randint(0, 9)) for _ in range(3 * end)] for name in "abc"}
+    rows = {
+        name: [(g.randint(1, end * W), 0, g.randint(0, 9)) for _ in range(3 * end)]
+        for name in "abc"
+    }
     rows["a"] += [(bucket * W, 0, 1) for bucket in range(1, end + 1)]  # so that no bucket is empty
     fed_upto = dict.fromkeys("abc", 0)
-    with fed(kafka, pipeline) as (feeds, output), RunningStage(pipeline, "s.0", kafka, tmp_path / "state") as stage:
+    with (
+        fed(kafka, pipeline) as (feeds, output),
+        RunningStage(pipeline, "s.0", kafka, tmp_path / "state") as stage,
+    ):
         while min(fed_upto.values()) < end:
             name = g.choice([n for n in "abc" if fed_upto[n] < end])
             for _ in range(g.randint(1, 6)):
@@ -245,7 +289,9 @@ def test_three_inputs_advance_together_for_hundreds_of_batches(
 
 
 def test_a_stage_that_reads_a_stage(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    """Stateful after stateful, in processes of their own; the second is started first and waits for the first's columns."""
+    """Stateful after stateful, in processes of their own; the second is started first and
+    waits for the first's columns.
+    """
     stages = """
     first:
       reads: [a]
@@ -264,7 +310,10 @@ def test_a_stage_that_reads_a_stage(kafka: str, topic_prefix: str, tmp_path: Pat
         for bucket in range(1, end + 1)
         for _ in "1234"
     ]
-    with fed(kafka, pipeline) as (feeds, output), StageProcess(pipeline, "second.0", kafka, tmp_path / "state") as second:
+    with (
+        fed(kafka, pipeline) as (feeds, output),
+        StageProcess(pipeline, "second.0", kafka, tmp_path / "state") as second,
+    ):
         with StageProcess(pipeline, "first.0", kafka, tmp_path / "state") as first:
             for bucket in range(1, end + 1):
                 feed_bucket(feeds["a"], rows, bucket)
@@ -279,10 +328,14 @@ def test_a_stage_that_reads_a_stage(kafka: str, topic_prefix: str, tmp_path: Pat
             if window <= end * W:
                 expected[window, key] += n
                 made_of[window, key] += 1
-        assert made(output, end, "key", "n", "windows") == Counter((w, k, n, made_of[w, k]) for (w, k), n in expected.items())
+        assert made(output, end, "key", "n", "windows") == Counter(
+            (w, k, n, made_of[w, k]) for (w, k), n in expected.items()
+        )
 
 
-def wait_closed(output: Output, bucket: int, *processes: StageProcess, deadline_s: float = 180) -> None:
+def wait_closed(
+    output: Output, bucket: int, *processes: StageProcess, deadline_s: float = 180
+) -> None:
     def closed() -> bool:
         for process in processes:
             process.check()
@@ -292,12 +345,21 @@ def wait_closed(output: Output, bucket: int, *processes: StageProcess, deadline_
     wait_until(closed, deadline_s, f"bucket {bucket}")
 
 
-def test_what_is_not_batch_safe_runs_one_bucket_per_batch_in_canonical_order(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+def test_what_is_not_batch_safe_runs_one_bucket_per_batch_in_canonical_order(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
     pipeline = one_stage(tmp_path, topic_prefix, "first_value")
-    rows: list[Row] = [(bucket * W - late, 1, (bucket * 7 + late) % 10) for bucket in range(11, 17) for late in (0, 40, 99, 3)]
+    rows: list[Row] = [
+        (bucket * W - late, 1, (bucket * 7 + late) % 10)
+        for bucket in range(11, 17)
+        for late in (0, 40, 99, 3)
+    ]
     rows += [(1599, 1, 4), (1501, 1, 9), (1501, 1, 2)]
     end = 18
-    with fed(kafka, pipeline) as (feeds, output), RunningStage(pipeline, "s.0", kafka, tmp_path / "state") as stage:
+    with (
+        fed(kafka, pipeline) as (feeds, output),
+        RunningStage(pipeline, "s.0", kafka, tmp_path / "state") as stage,
+    ):
         feeds["a"].append(readings(rows), end)
         output.wait_closed(end, stage)
         assert stage.batches_upto(end) >= 6, "six buckets with rows"
@@ -307,28 +369,39 @@ def test_what_is_not_batch_safe_runs_one_bucket_per_batch_in_canonical_order(kaf
         firsts: dict[int, Row] = {}
         for row in sorted(rows, key=lambda r: (-(-r[0] // W), r[0], r[1], r[2])):
             firsts.setdefault(row[0] // 300 * 300 + 300, row)
-        assert made(output, end, "key", "first") == Counter((w, r[1], r[2]) for w, r in firsts.items() if w <= end * W)
+        assert made(output, end, "key", "first") == Counter(
+            (w, r[1], r[2]) for w, r in firsts.items() if w <= end * W
+        )
 
 
 def test_rows_written_by_the_driver_and_by_tasks_make_one_bucket(
     kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bucket's rows of two batches, of which the tasks wrote one: the two ways give tables of one schema."""
+    """A bucket's rows of two batches, of which the tasks wrote one: the two ways give tables
+    of one schema.
+    """
     monkeypatch.setattr(spark_sink, "DRIVER_ROWS_MAX", 40)
     pipeline = one_stage(tmp_path, topic_prefix, "mixed")
     small: list[Row] = [(1050, 0, 0), (1100, 0, 0)]
     large: list[Row] = [(1150 + i % 50, 0, 0) for i in range(60)]
     end = 16
-    with fed(kafka, pipeline) as (feeds, output), RunningStage(pipeline, "s.0", kafka, tmp_path / "state") as stage:
+    with (
+        fed(kafka, pipeline) as (feeds, output),
+        RunningStage(pipeline, "s.0", kafka, tmp_path / "state") as stage,
+    ):
         for rows, upto in ((small, 11), (large, 12), ([(1201, 0, 0)], 13), ([], 14), ([], end)):
             feeds["a"].append(readings(rows) if rows else None, upto)
             output.wait_closed(upto, stage)
         every = [*small, *large, (1201, 0, 0)]
-        expected = Counter((s, 1) for s, _, _ in every) + Counter((e, n) for (e, _), n in windows(every, 200, end * W).items())
+        expected = Counter((s, 1) for s, _, _ in every) + Counter(
+            (e, n) for (e, _), n in windows(every, 200, end * W).items()
+        )
         assert made(output, end, "n") == expected
 
 
-def test_functions_that_cannot_run_are_rejected_before_they_do(topic_prefix: str, tmp_path: Path) -> None:
+def test_functions_that_cannot_run_are_rejected_before_they_do(
+    topic_prefix: str, tmp_path: Path
+) -> None:
     session = start_session(
         "rejected",
         master="local[1]",
@@ -338,48 +411,93 @@ def test_functions_that_cannot_run_are_rejected_before_they_do(topic_prefix: str
         scratch=Scratch(tmp_path / "scratch"),
     )
     cases = {
-        "raises": ["KeyError", "speed"], "nothing": ["NoneType", "DataFrame"], "no_event_time": ["no column event_time"],
-        "number_event_time": ["bigint", "timestamp"], "twice": ["more than one column key"],
-        "random_numbers": ["Rand"], "not_streaming": ["not made from"],
-    }  # fmt: skip
+        "raises": ["KeyError", "speed"],
+        "nothing": ["NoneType", "DataFrame"],
+        "no_event_time": ["no column event_time"],
+        "number_event_time": ["bigint", "timestamp"],
+        "twice": ["more than one column key"],
+        "random_numbers": ["Rand"],
+        "not_streaming": ["not made from"],
+    }
     try:
         for function, words in cases.items():
-            pipeline = one_stage(tmp_path / function, f"{topic_prefix}{function}".replace("_", ""), function)
+            pipeline = one_stage(
+                tmp_path / function, f"{topic_prefix}{function}".replace("_", ""), function
+            )
             with pytest.raises(StageFunctionError) as raised:
-                build_query(session, pipeline, "s", {"a": source_schema(pipeline, "a")}, kafka="", socket="")
+                build_query(
+                    session, pipeline, "s", {"a": source_schema(pipeline, "a")}, kafka="", socket=""
+                )
             text = str(raised.value)
             assert all(word in text for word in [f":{function}", *words]), text
         pipeline = one_stage(tmp_path / "unused", f"{topic_prefix}unused", "unused", "ab")
         with pytest.raises(StageFunctionError, match="b"):
-            build_query(session, pipeline, "s", {n: source_schema(pipeline, n) for n in "ab"}, kafka="", socket="")
+            build_query(
+                session,
+                pipeline,
+                "s",
+                {n: source_schema(pipeline, n) for n in "ab"},
+                kafka="",
+                socket="",
+            )
         pipeline = one_stage(tmp_path / "ok", f"{topic_prefix}ok", "ok")
-        query = build_query(session, pipeline, "s", {"a": source_schema(pipeline, "a")}, kafka="", socket="")
+        query = build_query(
+            session, pipeline, "s", {"a": source_schema(pipeline, "a")}, kafka="", socket=""
+        )
         assert query.schema == pa.schema([("key", pa.int64()), ("event_time", pa.int64())])
         assert (query.traits.is_batch_safe, query.traits.is_stateful) == (True, False)
     finally:
         session.stop()
 
 
-def test_inputs_have_only_the_columns_that_the_query_reads(topic_prefix: str, tmp_path: Path) -> None:
-    """... unless the function would then make another query, or none, as ``three``, which names a column of which nothing comes."""
+def test_inputs_have_only_the_columns_that_the_query_reads(
+    topic_prefix: str, tmp_path: Path
+) -> None:
+    """... unless the function would then make another query, or none, as ``three``, which
+    names a column of which nothing comes.
+    """
     session = start_session(
-        "narrow", master="local[1]", memory="512m", state_partitions=1, import_roots=[str(tmp_path)], scratch=Scratch(tmp_path / "scratch")
+        "narrow",
+        master="local[1]",
+        memory="512m",
+        state_partitions=1,
+        import_roots=[str(tmp_path)],
+        scratch=Scratch(tmp_path / "scratch"),
     )
     every = ["key", "value", "note", "level", "time"]
     cases = {
-        "ok": ["key"], "counts": ["key"], "first_value": ["key", "value"], "bounds": every, "everything": every,
-        "without_value": ["key", "note", "level", "time"], "looks_at_columns": every, "wants_a_column": every, "three": every,
-    }  # fmt: skip
+        "ok": ["key"],
+        "counts": ["key"],
+        "first_value": ["key", "value"],
+        "bounds": every,
+        "everything": every,
+        "without_value": ["key", "note", "level", "time"],
+        "looks_at_columns": every,
+        "wants_a_column": every,
+        "three": every,
+    }
     try:
         for function, columns in cases.items():
             sources = "abc" if function == "three" else "a"
-            pipeline = one_stage(tmp_path / function, f"{topic_prefix}{function}".replace("_", ""), function, sources)
-            query = build_query(session, pipeline, "s", {n: source_schema(pipeline, n) for n in sources}, kafka="", socket="")
+            pipeline = one_stage(
+                tmp_path / function, f"{topic_prefix}{function}".replace("_", ""), function, sources
+            )
+            query = build_query(
+                session,
+                pipeline,
+                "s",
+                {n: source_schema(pipeline, n) for n in sources},
+                kafka="",
+                socket="",
+            )
             leaves = query.frame("timeline")._jdf.queryExecution().analyzed().collectLeaves()
             outputs = [leaves.apply(i).output() for i in range(leaves.size())]
             found = [[output.apply(j).name() for j in range(output.size())] for output in outputs]
-            # transformWithState has one more leaf, without any column, for the initial state that it has not got
-            assert [names for names in found if names] == [[*columns, "event_time"]] * found.count([*columns, "event_time"]), function
+            # transformWithState has one more leaf, without any column, for the initial state that
+            # it has not got
+            assert [names for names in found if names] == [[*columns, "event_time"]] * found.count(
+                [*columns, "event_time"]
+            ), function
             assert [*columns, "event_time"] in found, function
     finally:
         session.stop()
@@ -388,9 +506,16 @@ def test_inputs_have_only_the_columns_that_the_query_reads(topic_prefix: str, tm
 def test_a_query_that_is_stopped_within_a_batch_is_no_error(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Spark cancels the batch's job, and gets back words in which it finds that it did so itself: neither Java nor Python logs an error."""
+    """Spark cancels the batch's job, and gets back words in which it finds that it did so
+    itself: neither Java nor Python logs an error.
+    """
     session = start_session(
-        "stopped", master="local[1]", memory="512m", state_partitions=1, import_roots=[str(tmp_path)], scratch=Scratch(tmp_path / "scratch")
+        "stopped",
+        master="local[1]",
+        memory="512m",
+        state_partitions=1,
+        import_roots=[str(tmp_path)],
+        scratch=Scratch(tmp_path / "scratch"),
     )
 
     def slow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -411,7 +536,9 @@ def test_a_query_that_is_stopped_within_a_batch_is_no_error(
         query = session.readStream.format("rate").load().writeStream.foreachBatch(sink).start()
         wait_until(jobs.getActiveJobsIds, 60, "its job runs")
         query.stop()
-        assert any(word in str(sink.failure) for word in spark_sink._STOPPED), "which one depends on where the batch was"
+        assert any(word in str(sink.failure) for word in spark_sink._STOPPED), (
+            "which one depends on where the batch was"
+        )
         assert query.exception() is None
     finally:
         session.stop()
@@ -424,19 +551,32 @@ def test_a_query_that_is_stopped_within_a_batch_is_no_error(
     ("function", "driver_rows", "words"),
     [
         ("udf_raises", 100, ["ValueError", "thirteen"]),
-        pytest.param("too_old", 100, ["bucket 10", "closed", "event_time"], marks=pytest.mark.nightly),
+        pytest.param(
+            "too_old", 100, ["bucket 10", "closed", "event_time"], marks=pytest.mark.nightly
+        ),
         ("too_old", 0, ["bucket 10", "closed", "event_time"]),
         pytest.param("without_event_time", 0, ["no event_time"], marks=pytest.mark.nightly),
         pytest.param("wrong_batches", 100, ["IndexOutOfBounds"], marks=pytest.mark.nightly),
     ],
 )
 def test_a_function_that_fails_while_it_runs(
-    function: str, driver_rows: int, words: list[str], kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    function: str,
+    driver_rows: int,
+    words: list[str],
+    kafka: str,
+    topic_prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The error names function, bucket and cause; nothing of the batch is closed. ``driver_rows`` 0: its tasks write."""
+    """The error names function, bucket and cause; nothing of the batch is closed.
+    ``driver_rows`` 0: its tasks write.
+    """
     monkeypatch.setattr(spark_sink, "DRIVER_ROWS_MAX", driver_rows)
     pipeline = one_stage(tmp_path, topic_prefix, function)
-    with fed(kafka, pipeline) as (feeds, output), RunningStage(pipeline, "s.0", kafka, tmp_path / "state") as stage:
+    with (
+        fed(kafka, pipeline) as (feeds, output),
+        RunningStage(pipeline, "s.0", kafka, tmp_path / "state") as stage,
+    ):
         feeds["a"].append(readings([(1050, 1, 0)]), 11)
         output.wait_closed(11, stage)
         feeds["a"].append(readings([(1150, 1, 150 if function == "too_old" else 13)]), 12)

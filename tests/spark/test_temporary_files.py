@@ -1,4 +1,6 @@
-"""What a stage, its Java and its workers write beside its state does not pile up, however its processes end."""
+"""What a stage, its Java and its workers write beside its state does not pile up, however its
+processes end.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ STAGES = "s:\n  reads: [a]\n  participant: north\n  transform: MODULE:windows\n"
 def test_a_stage_that_is_killed_leaves_nothing_for_long(
     kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``outside`` stands for the system's folder of temporary files, which other programs use meanwhile."""
+    """``outside`` stands for the system's folder of temporary files, which other programs use
+    meanwhile.
+    """
     outside, state = tmp_path / "outside", tmp_path / "state"
     outside.mkdir()
     monkeypatch.setenv("TMPDIR", str(outside))

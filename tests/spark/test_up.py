@@ -1,4 +1,6 @@
-"""``anabranch up`` as a person uses it: its command line, the topics and an ordinary client; a real broker, Redis and Spark of its own."""
+"""``anabranch up`` as a person uses it: its command line, the topics and an ordinary client;
+a real broker, Redis and Spark of its own.
+"""
 
 from __future__ import annotations
 
@@ -96,9 +98,12 @@ class Up:
         self._begin = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command("up", "-f", str(file), "--state-dir", str(state_dir)), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                command("up", "-f", str(file), "--state-dir", str(state_dir)),
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self._readers: list[TopicReader] = []
         self.totals: list[tuple[str, tuple[int, int, int]]] = []
         self.shaky: list[tuple[str, tuple[int, int]]] = []
@@ -123,7 +128,9 @@ class Up:
         wait_until(said, 400, "the ready line", every_s=0.1)
         kafka = next(str(row["address"]) for row in self.status() if row["service"] == "kafka")
         self._producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
-        self._partitions = len(self._producer.list_topics("readings", timeout=20).topics["readings"].partitions)
+        self._partitions = len(
+            self._producer.list_topics("readings", timeout=20).topics["readings"].partitions
+        )
 
         def total(value: dict[str, Any]) -> tuple[int, int, int]:
             return value["end"], value["key"], value["total"]
@@ -134,18 +141,32 @@ class Up:
         self._read(kafka, "totals", self.totals, total)
         self._read(kafka, "shaky", self.shaky, share)
 
-    def _read(self, kafka: str, topic: str, found: list[tuple[str, Any]], row: Callable[[dict[str, Any]], Any]) -> None:
+    def _read(
+        self,
+        kafka: str,
+        topic: str,
+        found: list[tuple[str, Any]],
+        row: Callable[[dict[str, Any]], Any],
+    ) -> None:
         reader = TopicReader(
-            kafka, topic, lambda message: found.append((header(message, "anabranch-id"), row(json.loads(message.value() or b""))))
+            kafka,
+            topic,
+            lambda message: found.append(
+                (header(message, "anabranch-id"), row(json.loads(message.value() or b"")))
+            ),
         )
         reader.start()
         self._readers.append(reader)
 
     def produce(self, readings: list[Reading], closed_ms: int | None = None) -> None:
-        """Records to all partitions in turn; then each partition says that it has no more up to ``closed_ms``."""
+        """Records to all partitions in turn; then each partition says that it has no more up
+        to ``closed_ms``.
+        """
         for number, (time, key, value) in enumerate(readings):
             record = {"key": key, "value": value, "note": None, "level": 0.5, "time": T + time}
-            self._producer.produce("readings", json.dumps(record), partition=number % self._partitions)
+            self._producer.produce(
+                "readings", json.dumps(record), partition=number % self._partitions
+            )
         for partition in range(self._partitions if closed_ms is not None else 0):
             says = [("anabranch-heartbeat", str(T + (closed_ms or 0) + 1))]
             self._producer.produce("readings", None, partition=partition, headers=says)
@@ -154,7 +175,11 @@ class Up:
     def await_results(self, totals: Counter[Any], shaky: Counter[Any]) -> None:
         """Until as many are there; they are these, each once."""
         wanted = (totals.total(), shaky.total())
-        wait_until(lambda: len(self.totals) >= wanted[0] and len(self.shaky) >= wanted[1], 200, f"{wanted} results")
+        wait_until(
+            lambda: len(self.totals) >= wanted[0] and len(self.shaky) >= wanted[1],
+            200,
+            f"{wanted} results",
+        )
         for found, expected in ((self.totals, totals), (self.shaky, shaky)):
             assert Counter(row for _, row in found) == expected
             assert len({ident for ident, _ in found}) == len(found)
@@ -167,7 +192,9 @@ class Up:
         return rows
 
     def stop(self) -> None:
-        """Ctrl-C, which a terminal sends to the whole group: all ends in time, and nothing is left."""
+        """Ctrl-C, which a terminal sends to the whole group: all ends in time, and nothing is
+        left.
+        """
         begun_ms = self._clock.monotonic_ms()
         os.killpg(self._process.pid, signal.SIGINT)
         code = self._process.wait(4 * STOP_MS / 1_000)
@@ -189,8 +216,14 @@ def file(tmp_path: Path) -> Iterator[Path]:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_up_goes_on_where_it_was_stopped_and_a_function_that_raises_stops_its_stage_alone(file: Path, tmp_path: Path) -> None:
-    first, open_at_the_end, second = readings_of(0, 4_000), readings_of(4_000, 5_500), readings_of(5_500, 7_000)
+def test_up_goes_on_where_it_was_stopped_and_a_function_that_raises_stops_its_stage_alone(
+    file: Path, tmp_path: Path
+) -> None:
+    first, open_at_the_end, second = (
+        readings_of(0, 4_000),
+        readings_of(4_000, 5_500),
+        readings_of(5_500, 7_000),
+    )
     with Up(file, tmp_path / "state") as up:
         up.ready()
         up.produce(first, 4_000)
@@ -207,12 +240,27 @@ def test_up_goes_on_where_it_was_stopped_and_a_function_that_raises_stops_its_st
         up.produce(third, 8_000)
 
         def failed() -> str:
-            """Its restart is tried again and again: what the command line shows, asked more often."""
-            stages = [stage for row in rows_of(tmp_path / "state") or [] for stage in stages_of(row)]
-            return next((str(stage["error"]) for stage in stages if (stage["stage"], stage["state"]) == ("shaky", "failed")), "")
+            """Its restart is tried again and again: what the command line shows, asked more
+            often.
+            """
+            stages = [
+                stage for row in rows_of(tmp_path / "state") or [] for stage in stages_of(row)
+            ]
+            return next(
+                (
+                    str(stage["error"])
+                    for stage in stages
+                    if (stage["stage"], stage["state"]) == ("shaky", "failed")
+                ),
+                "",
+            )
 
         wait_until(failed, 200, "the stage is shown as failed")
-        error = wait_until(lambda: next(row["error"] for row in up.status() if row["name"] == NODE), 200, "why, by `status`")
+        error = wait_until(
+            lambda: next(row["error"] for row in up.status() if row["name"] == NODE),
+            200,
+            "why, by `status`",
+        )
         assert error.startswith("shaky.0: "), error
         assert "function functions:shaky" in error, error
         assert "ZeroDivisionError" in error, error
@@ -223,7 +271,9 @@ def test_up_goes_on_where_it_was_stopped_and_a_function_that_raises_stops_its_st
         up.produce(fourth, 9_000)
         up.await_results(expect_totals(readings + third + fourth, 9_000), expect_shaky(readings))
         (node,) = (row for row in up.status() if row["name"] == NODE)
-        assert [stage["state"] for stage in node["detail"]["stages"] if stage["stage"] != "shaky"] in (["running"], ["waiting"])
+        assert [
+            stage["state"] for stage in node["detail"]["stages"] if stage["stage"] != "shaky"
+        ] in (["running"], ["waiting"])
         others = {row["name"]: row["state"] for row in up.status() if row["name"] != NODE}
         assert not set(others.values()) & {"failed", "starting", "restarting"}, others
         up.stop()

@@ -1,4 +1,6 @@
-"""A replica with Spark is paused (SIGSTOP), replaced on another disk, and wakes: nothing that it then writes is accepted by anybody."""
+"""A replica with Spark is paused (SIGSTOP), replaced on another disk, and wakes: nothing that
+it then writes is accepted by anybody.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def same(a):
 
 
 def test_a_replica_with_spark(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    """Stopped with its queries warm; its replacement, on another disk, makes the buckets that it would have made next."""
+    """Stopped with its queries warm; its replacement, on another disk, makes the buckets that
+    it would have made next.
+    """
     stages = "s:\n  reads: [a]\n  participant: north\n  transform: MODULE:same\n"
     pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=stages)
     create_topics(kafka, pipeline)
@@ -57,7 +61,11 @@ def test_a_replica_with_spark(kafka: str, topic_prefix: str, tmp_path: Path) -> 
             assert output.reader.counts["accepted"] == accepted
             give(13)
             closed(newer, 13)
-    found = Counter((row["event_time"], row["value"]) for rows in output.buckets(11, 13).values() for row in rows)
+    found = Counter(
+        (row["event_time"], row["value"])
+        for rows in output.buckets(11, 13).values()
+        for row in rows
+    )
     assert found == made
     feed.close()
     output.close()

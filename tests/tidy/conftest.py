@@ -20,7 +20,11 @@ def root() -> Path:
 def files() -> list[Path]:
     """Every file that is tracked, or would be: relative to the checkout."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.split("\0")
     return sorted({Path(name) for name in listed if name and (ROOT / name).is_file()})
 

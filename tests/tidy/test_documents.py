@@ -16,19 +16,37 @@ README_BYTES_MAX = 8_000
 
 
 def anchors(text: str) -> set[str]:
-    """What a link may name behind ``#``: the headings of a Markdown text, as the hosts of repositories write them."""
-    headings = re.findall(r"^#{1,6} +(.+?) *$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    """What a link may name behind ``#``: the headings of a Markdown text, as the hosts of
+    repositories write them.
+    """
+    headings = re.findall(
+        r"^#{1,6} +(.+?) *$",
+        re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL),
+        re.MULTILINE,
+    )
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def broken_links(path: Path, text: str) -> list[str]:
-    """Relative links of a Markdown file that lead nowhere: no such file, or no such heading in it."""
+    """Relative links of a Markdown file that lead nowhere: no such file, or no such heading
+    in it.
+    """
     found = []
-    for target in (each for each in LINK.findall(text) if not each.startswith(("http:", "https:", "mailto:"))):
+    for target in (
+        each for each in LINK.findall(text) if not each.startswith(("http:", "https:", "mailto:"))
+    ):
         name, _, anchor = target.partition("#")
         file = path.parent / name if name else path
-        there = text if not name else file.read_text() if file.suffix == ".md" and file.exists() else None
-        if (name and not file.exists()) or (anchor and there is not None and anchor not in anchors(there)):
+        there = (
+            text
+            if not name
+            else file.read_text()
+            if file.suffix == ".md" and file.exists()
+            else None
+        )
+        if (name and not file.exists()) or (
+            anchor and there is not None and anchor not in anchors(there)
+        ):
             found.append(f"{path}: {target}")
     return found
 
@@ -51,18 +69,34 @@ def targets(makefile: str) -> dict[str, str]:
 
 
 def test_links_lead_somewhere(root: Path, files: list[Path]) -> None:
-    assert [line for path in files if path.suffix == ".md" for line in broken_links(root / path, (root / path).read_text())] == []
+    assert [
+        line
+        for path in files
+        if path.suffix == ".md"
+        for line in broken_links(root / path, (root / path).read_text())
+    ] == []
 
 
 def test_each_page_that_a_text_names_is_there(root: Path, files: list[Path]) -> None:
     """Docstrings, messages of commands, comments: what is not a link in Markdown."""
     written = {"docs/evidence.md"}  # by `make nightly`
     sources = [
-        path for path in files if path.suffix in (".py", ".yaml", ".yml", ".avsc", ".toml") or path.name in ("Makefile", "Dockerfile")
+        path
+        for path in files
+        if path.suffix in (".py", ".yaml", ".yml", ".avsc", ".toml")
+        or path.name in ("Makefile", "Dockerfile")
     ]
-    named = [(path, page) for path in sources for page in re.findall(r"\bdocs/[\w/]+\.md\b", (root / path).read_text())]
+    named = [
+        (path, page)
+        for path in sources
+        for page in re.findall(r"\bdocs/[\w/]+\.md\b", (root / path).read_text())
+    ]
     assert len(named) > 10
-    assert [f"{path}: {page}" for path, page in named if page not in written and not (root / page).exists()] == []
+    assert [
+        f"{path}: {page}"
+        for path, page in named
+        if page not in written and not (root / page).exists()
+    ] == []
 
 
 def test_the_readme_is_short(root: Path) -> None:
@@ -76,7 +110,9 @@ def test_the_changelog_has_a_place_for_the_next_change(root: Path) -> None:
 
 
 def test_requirements_are_locked_by_hash_and_name_no_registry(root: Path) -> None:
-    runtime, development = (pins((root / name).read_text()) for name in ("requirements.txt", "requirements-dev.txt"))
+    runtime, development = (
+        pins((root / name).read_text()) for name in ("requirements.txt", "requirements-dev.txt")
+    )
     assert runtime
     assert [name for name, hashes in {**runtime, **development}.items() if not hashes] == []
     assert sorted(set(runtime) - set(development)) == [], "the services run with what was tested"
@@ -86,7 +122,10 @@ def test_requirements_are_locked_by_hash_and_name_no_registry(root: Path) -> Non
 
 def test_each_dependency_is_locked(root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text())
-    wanted = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["run"]]
+    wanted = [
+        *project["project"]["dependencies"],
+        *project["project"]["optional-dependencies"]["run"],
+    ]
     names = [re.split(r"[\[<>=;~! ]", each)[0] for each in wanted]
     locked = {re.split(r"[\[=]", each)[0] for each in pins((root / "requirements.txt").read_text())}
     assert sorted({name.replace(".", "-").lower() for name in names} - locked) == []
@@ -96,12 +135,21 @@ def test_each_command_says_what_it_does_and_has_what_it_runs(root: Path) -> None
     makefile = (root / "Makefile").read_text()
     phony = set(re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE))
     assert phony - set(targets(makefile)) == {"java", "openssl"}, "checks that others call"
-    scripts = re.findall(r"\$\(BIN\)/python ([\w/]+\.py)", makefile) + re.findall(r"\$\(PYTEST\) (tests/\w+(?: tests/\w+)*)", makefile)
+    scripts = re.findall(r"\$\(BIN\)/python ([\w/]+\.py)", makefile) + re.findall(
+        r"\$\(PYTEST\) (tests/\w+(?: tests/\w+)*)", makefile
+    )
     scripts += [
-        f"{module.replace('.', '/')}.py" for module in re.findall(r"\$\(BIN\)/python -m ((?:deploy|examples|benchmarks)\.[\w.]+)", makefile)
+        f"{module.replace('.', '/')}.py"
+        for module in re.findall(
+            r"\$\(BIN\)/python -m ((?:deploy|examples|benchmarks)\.[\w.]+)", makefile
+        )
     ]
     parts = [root / part for script in scripts for part in script.split()]
-    assert [part for part in parts if not part.exists() and not (part.with_suffix("") / "__main__.py").exists()] == []
+    assert [
+        part
+        for part in parts
+        if not part.exists() and not (part.with_suffix("") / "__main__.py").exists()
+    ] == []
 
 
 def test_ci_runs_the_commands_of_the_makefile(root: Path) -> None:
@@ -112,7 +160,11 @@ def test_ci_runs_the_commands_of_the_makefile(root: Path) -> None:
 
 
 def test_every_test_folder_is_run(root: Path, files: list[Path]) -> None:
-    folders = {path.parts[1] for path in files if path.parts[0] == "tests" and path.name.startswith("test_")}
+    folders = {
+        path.parts[1]
+        for path in files
+        if path.parts[0] == "tests" and path.name.startswith("test_")
+    }
     assert folders - set(re.findall(r"tests/(\w+)", (root / "Makefile").read_text())) == set()
 
 
@@ -120,17 +172,33 @@ def test_each_folder_of_make_test_has_a_budget_and_together_they_keep_its_time(r
     makefile = (root / "Makefile").read_text()
     steps = re.search(r"^test: ([^#]*)", makefile, re.MULTILINE)
     assert steps is not None
-    recipes = [re.search(rf"^{step}:.*\n((?:\t.*\n)*)", makefile, re.MULTILINE) for step in steps[1].split()]
-    run = {folder for recipe in recipes if recipe is not None for folder in re.findall(r"tests/(\w+)", recipe[1])}
+    recipes = [
+        re.search(rf"^{step}:.*\n((?:\t.*\n)*)", makefile, re.MULTILINE)
+        for step in steps[1].split()
+    ]
+    run = {
+        folder
+        for recipe in recipes
+        if recipe is not None
+        for folder in re.findall(r"tests/(\w+)", recipe[1])
+    }
     assert run == set(BUDGET_S)
     assert sum(BUDGET_S.values()) + STEPS_S <= TEST_S
 
 
 def test_images_are_pinned(root: Path) -> None:
     texts = [(root / name).read_text() for name in ("docker-compose.yml", "Dockerfile")]
-    images = [image for text in texts for image in re.findall(r"^\s*(?:image:|FROM) +(\S+)", text, re.MULTILINE)]
+    images = [
+        image
+        for text in texts
+        for image in re.findall(r"^\s*(?:image:|FROM) +(\S+)", text, re.MULTILINE)
+    ]
     assert images
-    assert [image for image in images if not re.search(r":\$?\{?[\w.-]*\d", image) and not image.startswith("anabranch")] == []
+    assert [
+        image
+        for image in images
+        if not re.search(r":\$?\{?[\w.-]*\d", image) and not image.startswith("anabranch")
+    ] == []
 
 
 def test_decisions_are_numbered_without_gaps(root: Path) -> None:
@@ -142,12 +210,26 @@ def test_decisions_are_numbered_without_gaps(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[x](nowhere.md)", "see [x](../nowhere/y.py#part)", "[x](#part)", "[x](b.md#part)", "```\n# Part\n```\n[x](#part)"]
+    "text",
+    [
+        "[x](nowhere.md)",
+        "see [x](../nowhere/y.py#part)",
+        "[x](#part)",
+        "[x](b.md#part)",
+        "```\n# Part\n```\n[x](#part)",
+    ],
 )
 def test_a_broken_link_is_found(tmp_path: Path, text: str) -> None:
     (tmp_path / "b.md").write_text("# A `part` of it, and another\n")
     assert len(broken_links(tmp_path / "a.md", text)) == 1
-    assert broken_links(tmp_path / "a.md", "[x](https://kafka.apache.org) [y](#part) [z](b.md#a-part-of-it-and-another)\n## Part\n") == []
+    assert (
+        broken_links(
+            tmp_path / "a.md",
+            "[x](https://kafka.apache.org) [y](#part) [z](b.md#a-part-of-it-and-another)\n##"
+            " Part\n",
+        )
+        == []
+    )
 
 
 def test_an_unhashed_requirement_is_found() -> None:

@@ -1,7 +1,8 @@
-"""Imports go one way, and the pure layers stay pure: read from the syntax trees, with nothing but the standard library.
+"""Imports go one way, and the pure layers stay pure: read from the syntax trees, with nothing but
+the standard library.
 
-The import-linter contracts say the same about imports; this one also finds imports inside functions and the banned calls, needs no import
-to succeed, and each rule is shown to find what it forbids.
+The import-linter contracts say the same about imports; this one also finds imports inside functions
+and the banned calls, needs no import to succeed, and each rule is shown to find what it forbids.
 """
 
 from __future__ import annotations
@@ -32,22 +33,58 @@ RANKS = {
 APART = (frozenset(SERVICES), frozenset({"client", "up"}), frozenset({"client", "drills"}))
 STARTS_SERVICES = ("cli", "operating", "up", "drills")
 DRIVES_RUNTIME = "anabranch.adapters.spark."
-"""Spark calls our reader and writer inside its tasks, so this adapter alone stands above the runtime."""
+"""Spark calls our reader and writer inside its tasks, so this adapter alone stands above the
+runtime.
+"""
 
 FOR_USERS = ("stateful",)
 """What users' functions import; no layer of the services."""
 
 PURE = ("protocol", "codec")
-ADAPTED = ("confluent_kafka", "cryptography", "redis", "pyspark", "py4j", "time", "random", "secrets")
-"""Imported by adapters alone. The layers on top (client, up, drills, operating, cli) run on the user's side and are free."""
+ADAPTED = (
+    "confluent_kafka",
+    "cryptography",
+    "redis",
+    "pyspark",
+    "py4j",
+    "time",
+    "random",
+    "secrets",
+)
+"""Imported by adapters alone. The layers on top (client, up, drills, operating, cli) run on
+the user's side and are free.
+"""
 
 APPLICATIONS = {("processing", "pyspark")}
-"""A stage is a Spark application: its query is made of data frames. What Spark calls back is in the adapter."""
+"""A stage is a Spark application: its query is made of data frames. What Spark calls back is
+in the adapter.
+"""
 
 IMPURE_STANDARD = {
-    "asyncio", "concurrent", "datetime", "http", "io", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "select", "signal",
-    "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time", "urllib", "uuid",
-}  # fmt: skip
+    "asyncio",
+    "concurrent",
+    "datetime",
+    "http",
+    "io",
+    "logging",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "select",
+    "signal",
+    "socket",
+    "sqlite3",
+    "ssl",
+    "subprocess",
+    "sys",
+    "tempfile",
+    "threading",
+    "time",
+    "urllib",
+    "uuid",
+}
 IMPURE_CALLS = (
     "time.",
     "random.",
@@ -83,18 +120,27 @@ def wrong_directions(module: str, source: str) -> list[str]:
     wrong = []
     for line, imported in imports_of(source):
         other = layer_of(imported)
-        if not imported.startswith("anabranch.") or other == layer or layer not in RANKS or other not in RANKS:
+        if (
+            not imported.startswith("anabranch.")
+            or other == layer
+            or layer not in RANKS
+            or other not in RANKS
+        ):
             continue
         peers = any(layer in group and other in group for group in APART)
         starts = layer in STARTS_SERVICES and other in SERVICES
-        drives = layer == "adapters" and other == "runtime" and not module.startswith(DRIVES_RUNTIME)
+        drives = (
+            layer == "adapters" and other == "runtime" and not module.startswith(DRIVES_RUNTIME)
+        )
         if RANKS[other] > RANKS[layer] or peers or starts or drives:
             wrong.append(f"{module}:{line}: {layer} imports {imported}")
     return wrong
 
 
 def foreign_imports(module: str, source: str) -> list[str]:
-    """Libraries where they do not belong: any in protocol; those of the outside world elsewhere than in adapters."""
+    """Libraries where they do not belong: any in protocol; those of the outside world
+    elsewhere than in adapters.
+    """
     layer = layer_of(module)
     wrong = []
     for line, imported in imports_of(source):
@@ -119,22 +165,38 @@ def impure_calls(module: str, source: str) -> list[str]:
             name = dotted(node)
             if name.startswith(IMPURE_CALLS):
                 wrong.append(f"{module}:{node.lineno}: {name}")
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {*IMPURE_NAMES, "uuid4"}:
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in {*IMPURE_NAMES, "uuid4"}
+        ):
             wrong.append(f"{module}:{node.lineno}: {node.func.id}()")
     return wrong
 
 
 def prints(module: str, source: str) -> list[str]:
-    calls = (node for node in nodes(source) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
-    return [f"{module}:{node.lineno}: print()" for node in calls if isinstance(node.func, ast.Name) and node.func.id == "print"]
+    calls = (
+        node
+        for node in nodes(source)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    )
+    return [
+        f"{module}:{node.lineno}: print()"
+        for node in calls
+        if isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
 
 
 def test_imports_go_one_way(modules: dict[str, str]) -> None:
-    assert [line for name, source in modules.items() for line in wrong_directions(name, source)] == []
+    assert [
+        line for name, source in modules.items() for line in wrong_directions(name, source)
+    ] == []
 
 
 def test_libraries_stay_where_they_belong(modules: dict[str, str]) -> None:
-    assert [line for name, source in modules.items() for line in foreign_imports(name, source)] == []
+    assert [
+        line for name, source in modules.items() for line in foreign_imports(name, source)
+    ] == []
 
 
 def test_pure_layers_have_no_clock_no_chance_no_input_or_output(modules: dict[str, str]) -> None:
@@ -143,7 +205,9 @@ def test_pure_layers_have_no_clock_no_chance_no_input_or_output(modules: dict[st
 
 
 def test_services_log_and_do_not_print(modules: dict[str, str]) -> None:
-    quiet = {name: source for name, source in modules.items() if layer_of(name) not in {"cli", "local"}}
+    quiet = {
+        name: source for name, source in modules.items() if layer_of(name) not in {"cli", "local"}
+    }
     assert [line for name, source in quiet.items() for line in prints(name, source)] == []
 
 
@@ -157,7 +221,9 @@ def test_a_service_package_is_imported_by_nothing_but_itself(modules: dict[str, 
         f"{name}:{line}: {imported}"
         for name, source in modules.items()
         for line, imported in imports_of(source)
-        if layer_of(imported) in SERVICES and imported.startswith("anabranch.") and layer_of(name) != layer_of(imported)
+        if layer_of(imported) in SERVICES
+        and imported.startswith("anabranch.")
+        and layer_of(name) != layer_of(imported)
     ]
     assert wrong == []
 
@@ -193,7 +259,15 @@ def test_a_library_out_of_place_is_found(module: str, source: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["time.monotonic()", "datetime.now()", "random.random()", "uuid4()", "uuid.uuid4()", "os.environ['X']", "print(1)"],
+    [
+        "time.monotonic()",
+        "datetime.now()",
+        "random.random()",
+        "uuid4()",
+        "uuid.uuid4()",
+        "os.environ['X']",
+        "print(1)",
+    ],
 )
 def test_an_impure_call_is_found(source: str) -> None:
     assert impure_calls("anabranch.protocol.x", source)

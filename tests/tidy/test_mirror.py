@@ -1,4 +1,6 @@
-"""Each module of the pure layers has a unit-test file of its own, each module is used, and each limit is in force."""
+"""Each module of the pure layers has a unit-test file of its own, each module is used, and
+each limit is in force.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,20 @@ ENTRY_POINTS = {"anabranch", "anabranch.cli", "anabranch.client", "anabranch.sta
 SHIPPED = "anabranch.adapters.memory."
 """The ports in memory: for the tests of services, and of whoever writes one."""
 
-AWAITED = {f"anabranch.protocol.federation.{name}" for name in ("agent", "ledger", "content_contracts", "plan_switching")} | {
-    "anabranch.adapters.signing"
-}
-"""Rules of a service that is not there yet: the market's simulation runs them. Once a service does, the name goes."""
+AWAITED = {
+    f"anabranch.protocol.federation.{name}"
+    for name in ("agent", "ledger", "content_contracts", "plan_switching")
+} | {"anabranch.adapters.signing"}
+"""Rules of a service that is not there yet: the market's simulation runs them. Once a service
+does, the name goes.
+"""
 
 STARTS_SPARK = {
-    "anabranch.adapters.spark.session.start_session", "harness.stage_processes", "harness.stages.RunningStage", "pyspark.sql.SparkSession",
-}  # fmt: skip
+    "anabranch.adapters.spark.session.start_session",
+    "harness.stage_processes",
+    "harness.stages.RunningStage",
+    "pyspark.sql.SparkSession",
+}
 
 
 def mirror(module: str) -> Path:
@@ -54,7 +62,9 @@ def limits_of(source: str) -> dict[str, bool]:
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             found[node.target.id] = (
-                isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str)
+                isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+                and isinstance(after.value.value, str)
             )
     return found
 
@@ -63,22 +73,39 @@ def test_each_pure_module_has_its_own_test_file(root: Path, modules: dict[str, s
     pure = [
         name
         for name, source in modules.items()
-        if name.startswith(("anabranch.protocol.", "anabranch.codec.")) and len(ast.parse(source).body) > 1
+        if name.startswith(("anabranch.protocol.", "anabranch.codec."))
+        and len(ast.parse(source).body) > 1
     ]
-    missing = [str(mirror(name)) for name in pure if name.split(".")[-1] not in DECLARATIONS and not (root / mirror(name)).is_file()]
+    missing = [
+        str(mirror(name))
+        for name in pure
+        if name.split(".")[-1] not in DECLARATIONS and not (root / mirror(name)).is_file()
+    ]
     assert missing == []
 
 
 def test_each_unit_test_file_has_its_module(files: list[Path], modules: dict[str, str]) -> None:
-    """A renamed module takes its tests along. A large module may have several: ``test_edge.py``, ``test_edge_guards.py``."""
+    """A renamed module takes its tests along. A large module may have several:
+    ``test_edge.py``, ``test_edge_guards.py``.
+    """
     stems = tuple(str(mirror(name).with_suffix("")) for name in modules if "." in name)
     layers = {name.split(".")[1] for name in modules if name.count(".") > 1}
-    mirrors = [path for path in files if path.parts[:2] == ("tests", "unit") and len(path.parts) > 3 and path.parts[2] in layers]
-    assert [str(path) for path in mirrors if path.name.startswith("test_") and not str(path).startswith(stems)] == []
+    mirrors = [
+        path
+        for path in files
+        if path.parts[:2] == ("tests", "unit") and len(path.parts) > 3 and path.parts[2] in layers
+    ]
+    assert [
+        str(path)
+        for path in mirrors
+        if path.name.startswith("test_") and not str(path).startswith(stems)
+    ] == []
 
 
 def test_each_module_is_used(modules: dict[str, str]) -> None:
-    """By another module, or started as a service or by name; tests and examples do not count for the services' own layers."""
+    """By another module, or started as a service or by name; tests and examples do not count
+    for the services' own layers.
+    """
     used: set[str] = set()
     for name, source in modules.items():
         used |= {imported for imported in imported_modules(source) if imported != name}
@@ -86,7 +113,10 @@ def test_each_module_is_used(modules: dict[str, str]) -> None:
     dead = [
         name
         for name, source in modules.items()
-        if name not in used | ENTRY_POINTS | AWAITED and not name.startswith(SHIPPED) and not name.endswith("__main__") and names_in(source)
+        if name not in used | ENTRY_POINTS | AWAITED
+        and not name.startswith(SHIPPED)
+        and not name.endswith("__main__")
+        and names_in(source)
     ]
     assert dead == []
     assert sorted(AWAITED & used) == []
@@ -98,7 +128,11 @@ def starts_spark(source: str) -> bool:
 
 def test_what_starts_spark_is_where_nothing_runs_beside_it(root: Path, files: list[Path]) -> None:
     """Beside other tests it would be slow, and make them slow."""
-    beside = [path for path in files if path.suffix == ".py" and path.parts[:2] in {("tests", "integration"), ("tests", "unit")}]
+    beside = [
+        path
+        for path in files
+        if path.suffix == ".py" and path.parts[:2] in {("tests", "integration"), ("tests", "unit")}
+    ]
     assert [str(path) for path in beside if starts_spark((root / path).read_text())] == []
 
 
@@ -111,10 +145,19 @@ def test_a_start_of_spark_is_found() -> None:
 def test_each_limit_is_in_force_and_says_why(modules: dict[str, str]) -> None:
     limits = limits_of(modules["anabranch.protocol.limits"])
     assert len(limits) > 10
-    used = set().union(*(names_in(source) for name, source in modules.items() if name != "anabranch.protocol.limits"))
+    used = set().union(
+        *(
+            names_in(source)
+            for name, source in modules.items()
+            if name != "anabranch.protocol.limits"
+        )
+    )
     inside = names_in(modules["anabranch.protocol.limits"]) & {"MIB", "KIB"}
     assert sorted(set(limits) - used - inside) == []
-    assert sorted(name for name, says_why in limits.items() if not says_why and name not in inside) == []
+    assert (
+        sorted(name for name, says_why in limits.items() if not says_why and name not in inside)
+        == []
+    )
 
 
 def test_an_unused_or_silent_limit_is_found() -> None:

@@ -1,4 +1,6 @@
-"""What no file may hold: paths of one machine, addresses of registries, unfinished work, tests that sleep, skips without need."""
+"""What no file may hold: paths of one machine, addresses of registries, unfinished work,
+tests that sleep, skips without need.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,14 @@ import pytest
 from harness.syntax import dotted, nodes
 
 # Written in pieces, so that this file does not hold what it forbids.
-MACHINE_PATH = re.compile(r"(?<![\w.$~}/])/(?:wor" + r"k|roo" + r"t|hom" + r"e|User" + r"s)/[A-Za-z]")
+MACHINE_PATH = re.compile(
+    r"(?<![\w.$~}/])/(?:wor" + r"k|roo" + r"t|hom" + r"e|User" + r"s)/[A-Za-z]"
+)
 REGISTRY = re.compile(
-    r"https?://[^\s\"'<>]*(?:pypi" + r"\.org|pythonhosted\.org|maven" + r"\.org|npmjs\.(?:org|com)|/(?:simple|mav" + r"en2)(?:/|\b))"
+    r"https?://[^\s\"'<>]*(?:pypi"
+    r"\.org|pythonhosted\.org|maven"
+    r"\.org|npmjs\.(?:org|com)|/(?:simple|mav"
+    r"en2)(?:/|\b))"
 )
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|NotImplemented" + r"Error)\b")
 ELSEWHERE = re.compile(r"\bspe" + r"cs/\w|\bDES" + r"IGN \d")
@@ -29,7 +36,11 @@ LICENSES = {"LICENSE"}
 
 
 def texts(root: Path, files: list[Path]) -> dict[Path, str]:
-    return {path: (root / path).read_text() for path in files if path.suffix not in BINARY and path.name not in LICENSES}
+    return {
+        path: (root / path).read_text()
+        for path in files
+        if path.suffix not in BINARY and path.name not in LICENSES
+    }
 
 
 def hits(pattern: re.Pattern[str], text: str) -> list[int]:
@@ -44,8 +55,20 @@ def sleeps(source: str) -> list[int]:
 
 def skips(source: str) -> list[int]:
     """Where a test may be left out: ``pytest.skip``, ``skipif``, ``importorskip``, ``xfail``."""
-    names = {"pytest.skip", "pytest.importorskip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail"}
-    return sorted({node.lineno for node in nodes(source) if isinstance(node, ast.Attribute) and dotted(node) in names})
+    names = {
+        "pytest.skip",
+        "pytest.importorskip",
+        "pytest.mark.skip",
+        "pytest.mark.skipif",
+        "pytest.mark.xfail",
+    }
+    return sorted(
+        {
+            node.lineno
+            for node in nodes(source)
+            if isinstance(node, ast.Attribute) and dotted(node) in names
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,28 +77,47 @@ def skips(source: str) -> list[int]:
     ids=["machine path", "registry", "unfinished", "conflict", "elsewhere"],
 )
 def test_no_file_holds(pattern: re.Pattern[str], root: Path, files: list[Path]) -> None:
-    found = [f"{path}:{line}" for path, text in texts(root, files).items() for line in hits(pattern, text)]
+    found = [
+        f"{path}:{line}"
+        for path, text in texts(root, files).items()
+        for line in hits(pattern, text)
+    ]
     assert found == []
 
 
 def test_no_more_places_have_a_format_of_their_own(root: Path, files: list[Path]) -> None:
-    found = {path: count for path, text in texts(root, files).items() if path.suffix == ".py" and (count := len(hits(OWN_FORMAT, text)))}
+    found = {
+        path: count
+        for path, text in texts(root, files).items()
+        if path.suffix == ".py" and (count := len(hits(OWN_FORMAT, text)))
+    }
     assert sum(found.values()) <= OWN_FORMAT_MAX, sorted(found.items(), key=lambda each: -each[1])
 
 
 def test_tests_wait_for_conditions_and_do_not_sleep(root: Path, files: list[Path]) -> None:
     """Only the one waiting loop may sleep."""
-    tests = [path for path in files if path.suffix == ".py" and path.parts[0] == "tests" and path != Path("tests/harness/waiting.py")]
+    tests = [
+        path
+        for path in files
+        if path.suffix == ".py"
+        and path.parts[0] == "tests"
+        and path != Path("tests/harness/waiting.py")
+    ]
     assert [f"{path}:{line}" for path in tests for line in sleeps((root / path).read_text())] == []
 
 
 def test_only_a_missing_docker_engine_skips_a_test(root: Path, files: list[Path]) -> None:
     """A missing broker, Redis or Java is a failure: a test that was left out proves nothing."""
-    tests = [path for path in files if path.suffix == ".py" and path.parts[0] == "tests" and path.parts[1] != "tidy"]
+    tests = [
+        path
+        for path in files
+        if path.suffix == ".py" and path.parts[0] == "tests" and path.parts[1] != "tidy"
+    ]
     allowed = [
         path
         for path in tests
-        if skips((root / path).read_text()) and not re.search(r"mark\.docker|docker engine", (root / path).read_text())
+        if skips((root / path).read_text())
+        and not re.search(r"mark\.docker|docker engine", (root / path).read_text())
     ]
     assert [str(path) for path in allowed] == []
 
@@ -104,9 +146,20 @@ def test_a_forbidden_text_is_found(pattern: re.Pattern[str], text: str) -> None:
     assert hits(pattern, f"first line\n{text}\n") == [2]
 
 
-@pytest.mark.parametrize("text", ["~/.cache/anabranch", "$HOME/.cache", "/tmp/x", "a/home/b", "https://kafka.apache.org/documentation"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "~/.cache/anabranch",
+        "$HOME/.cache",
+        "/tmp/x",
+        "a/home/b",
+        "https://kafka.apache.org/documentation",
+    ],
+)
 def test_an_ordinary_text_is_not(text: str) -> None:
-    assert not any(hits(pattern, text) for pattern in (MACHINE_PATH, REGISTRY, UNFINISHED, CONFLICT, ELSEWHERE))
+    assert not any(
+        hits(pattern, text) for pattern in (MACHINE_PATH, REGISTRY, UNFINISHED, CONFLICT, ELSEWHERE)
+    )
 
 
 def test_a_sleep_and_a_skip_are_found() -> None:

@@ -1,4 +1,6 @@
-"""Words of this project alone are not used where stream processing has a word. The left column of a pattern's line is what was said once."""
+"""Words of this project alone are not used where stream processing has a word. The left
+column of a pattern's line is what was said once.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,24 @@ WORDS: Final = {
     "max_ahead": r"(?m)^\s*ahead: (?:\d|unlimited)",
     "late: reassign": r"(?i)restamp",
     "on_missing_input": r"when_late",
-    "state_horizon": r"(?m)^\s*reach: |(?<![a-z])reach_(?:ms|buckets)|REACH_MS|protocol\.reach\b|\bBlockReach\b",
+    "state_horizon": (
+        r"(?m)^\s*reach: |(?<![a-z])reach_(?:ms|buckets)|REACH_MS|protocol\.reach\b|\bBlockReach\b"
+    ),
     "stable, not final": r"(?i)\bfinal (?:result|record|answer|bucket|row)s?\b|\.final\b(?!\()",
-    "record or row, not tuple": r"TupleId|(?<![a-z])tuple_ids?\b|(?:stable|tentative)_tuples|\b(?:stable|tentative) tuples? (?:of|that)",
-    "log state, not fold": r"(?<![A-Za-z])[Ff]old(?:s|ed|ing|ings)?(?![a-z])|StreamFold|(?<![A-Z])FOLD(?![A-Z])",
-    "log snapshot, not summary": r"(?<![a-z])(?<!pytest's )(?<!terminal_)summar(?:y|ies)\b|(?<![A-Z])SUMMARY|Summary\b",
+    "record or row, not tuple": (
+        r"TupleId|(?<![a-z])tuple_ids?\b|(?:stable|tentative)_tuples|\b(?:stable|tentative) tuples?"
+        r" (?:of|that)"
+    ),
+    "log state, not fold": (
+        r"(?<![A-Za-z])[Ff]old(?:s|ed|ing|ings)?(?![a-z])|StreamFold|(?<![A-Z])FOLD(?![A-Z])"
+    ),
+    "log snapshot, not summary": (
+        r"(?<![a-z])(?<!pytest's )(?<!terminal_)summar(?:y|ies)\b|(?<![A-Z])SUMMARY|Summary\b"
+    ),
     "timeline, not lineage": r"(?i)lineage",
-    "stable query, not main": r"\bis_main\b|_main_batch|\*main\*|\b[Mm]ain's\b|runner\.main\b|replica\.main\b",
+    "stable query, not main": (
+        r"\bis_main\b|_main_batch|\*main\*|\b[Mm]ain's\b|runner\.main\b|replica\.main\b"
+    ),
     "planner": r"protocol[./:]serialization|\btest_serialization\b",
     "upstream_selection": r"protocol[./:]switching\b|\btest_switching\b",
     "failure_detector": r"protocol[./:]presence\b|\bPresence\b",
@@ -54,7 +67,10 @@ def found(word: str, path: str, text: str) -> list[str]:
     """Where ``text``, the file at ``path``, has the old word for ``word``."""
     if path in OWN or path.startswith(ALLOWED.get(word, ("\0",))):
         return []
-    return [f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {match[0].strip()!r}" for match in re.finditer(WORDS[word], text)]
+    return [
+        f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {match[0].strip()!r}"
+        for match in re.finditer(WORDS[word], text)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +80,11 @@ def texts(root: Path, files: list[Path]) -> dict[str, str]:
 
 @pytest.mark.parametrize("word", WORDS)
 def test_the_words_of_the_field_are_used(word: str, texts: dict[str, str]) -> None:
-    assert [line for path, text in texts.items() for line in [*found(word, path, text), *found(word, path, path)]] == []
+    assert [
+        line
+        for path, text in texts.items()
+        for line in [*found(word, path, text), *found(word, path, path)]
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Transcripts: a command, ``----``, what followed. With ``ANABRANCH_WRITE_TRANSCRIPTS=1`` they are written anew, to be reviewed as a diff."""
+"""Transcripts: a command, ``----``, what followed. With ``ANABRANCH_WRITE_TRANSCRIPTS=1``
+they are written anew, to be reviewed as a diff.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,10 @@ def replay(path: Path, play: Play) -> str:
     for block in path.read_text().strip().split("\n\n"):
         commands, divider, _ = block.partition("\n----")
         if divider:
-            block = "\n".join([commands, "----", *play([c for c in commands.splitlines() if not c.startswith("#")])])  # noqa: PLW2901
-        blocks.append(block)
+            answers = play([c for c in commands.splitlines() if not c.startswith("#")])
+            blocks.append("\n".join([commands, "----", *answers]))
+        else:
+            blocks.append(block)
     return "\n\n".join(blocks) + "\n"
 
 

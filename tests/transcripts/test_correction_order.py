@@ -55,16 +55,26 @@ class Theatre:
         for name, why in self._stage.why().items():
             said = Why.OWN_TURN if why is Why.GOES_ON else why
             if self._shown.get(name, Why.NOTHING_WANTED) is not said:
-                lines.append(f"{at}  {name}: {'open' if name in self._stage.open() else 'closed'}, {said.name.lower().replace('_', ' ')}")
+                lines.append(
+                    f"{at}  {name}: {'open' if name in self._stage.open() else 'closed'},"
+                    f" {said.name.lower().replace('_', ' ')}"
+                )
             self._shown[name] = said
         return lines
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
-def test_transcript(path: Path, transcript: Callable[[Path, Callable[[list[str]], list[str]]], None]) -> None:
+def test_transcript(
+    path: Path, transcript: Callable[[Path, Callable[[list[str]], list[str]]], None]
+) -> None:
     transcript(path, Theatre().play)
 
 
 def test_every_row_of_the_gates_table_is_reached() -> None:
-    reached = {word for path in FILES for word in Why if f", {word.name.lower().replace('_', ' ')}" in path.read_text()}
+    reached = {
+        word
+        for path in FILES
+        for word in Why
+        if f", {word.name.lower().replace('_', ' ')}" in path.read_text()
+    }
     assert reached == set(Why) - {Why.GOES_ON}, "which goes on in silence"

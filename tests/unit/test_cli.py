@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,9 @@ DRILLS = ["kill", "pause", "resume", "cut", "heal"]
 _FILE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
 
 
-def _run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str, str]:
+def _run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
+) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["anabranch", *arguments])
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as caught:
@@ -63,7 +66,7 @@ def _run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *a
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]  # noqa: ANN201
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda *arguments: _run(capsys, monkeypatch, *arguments)
 
 
@@ -76,8 +79,10 @@ def client_log() -> Iterator[None]:
     logger.setLevel(before)
 
 
-@pytest.mark.parametrize("command", [*([name] for name in COMMANDS), *(["drill", name] for name in DRILLS)])
-def test_every_command_has_help(run, command: list[str]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+@pytest.mark.parametrize(
+    "command", [*([name] for name in COMMANDS), *(["drill", name] for name in DRILLS)]
+)
+def test_every_command_has_help(run: Any, command: list[str]) -> None:
     code, out, _ = run(*command, "--help")
     assert code == 0
     assert "Usage" in out
@@ -85,13 +90,20 @@ def test_every_command_has_help(run, command: list[str]) -> None:  # type: ignor
 
 
 @pytest.mark.parametrize(
-    "arguments", [["uppp"], ["up", "p.yaml"], ["check", "--what"], ["topics", "-f", str(_FILE), "--replication", "0"], ["cut", "a/b"]]
+    "arguments",
+    [
+        ["uppp"],
+        ["up", "p.yaml"],
+        ["check", "--what"],
+        ["topics", "-f", str(_FILE), "--replication", "0"],
+        ["cut", "a/b"],
+    ],
 )
-def test_wrong_usage_is_2(run, arguments: list[str]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_wrong_usage_is_2(run: Any, arguments: list[str]) -> None:
     assert run(*arguments)[0] == 2
 
 
-def test_check_names_every_mistake_with_its_line(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_check_names_every_mistake_with_its_line(run: Any, tmp_path: Path) -> None:
     bad = tmp_path / "pipeline.yaml"
     bad.write_text("pipeline: p\nbucket: 250ms\nnonsense: 1\nsources: {}\n")
     code, out, err = run("check", "-f", str(bad), "--no-plan")
@@ -101,16 +113,19 @@ def test_check_names_every_mistake_with_its_line(run, tmp_path: Path) -> None:  
     assert run("check", "-f", str(tmp_path / "missing.yaml"))[0] == 2
 
 
-def test_check_of_a_good_file(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_check_of_a_good_file(run: Any) -> None:
     code, out, _ = run("check", "-f", str(_FILE), "--no-plan")
     assert code == 0
     assert "pipeline toll-road: 3 sources, 2 stages, 1 outputs" in out
 
 
-def test_topics_as_text_and_json(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_topics_as_text_and_json(run: Any) -> None:
     code, out, _ = run("topics", "-f", str(_FILE))
     assert code == 0
-    assert any(line.startswith("toll-road.tolls.boundaries ") and " 1  " in line for line in out.splitlines())
+    assert any(
+        line.startswith("toll-road.tolls.boundaries ") and " 1  " in line
+        for line in out.splitlines()
+    )
     _, out, _ = run("topics", "-f", str(_FILE), "--json")
     found = {topic["name"]: topic for topic in json.loads(out)}
     assert found["reports.0"]["owner"] == "input"
@@ -118,13 +133,17 @@ def test_topics_as_text_and_json(run) -> None:  # type: ignore[no-untyped-def]  
     assert run("topics", "-f", str(_FILE), "--create")[0] == 2
 
 
-def test_options_that_do_not_go_together(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_options_that_do_not_go_together(run: Any) -> None:
     code, _, err = run("up", "-f", str(_FILE), "--kafka", "b:1", "--kafka-port", "9092")
     assert code == 2
     assert "--kafka-port" in err
 
 
-def test_the_variable_of_the_address_counts_where_no_option_is_given(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_the_variable_of_the_address_counts_where_no_option_is_given(
+    run: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from anabranch.up import deployment as up
     from anabranch.up import topics
 
@@ -154,12 +173,14 @@ def test_the_variable_of_the_address_counts_where_no_option_is_given(run, tmp_pa
 
 
 @pytest.mark.parametrize("command", ["up", "topics", "tail", "doctor"])
-def test_every_command_with_an_address_takes_it_from_the_environment(run, command: str) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_every_command_with_an_address_takes_it_from_the_environment(
+    run: Any, command: str
+) -> None:
     assert "ANABRANCH_KAFKA" in run(command, "--help")[1]
 
 
-def test_a_broker_that_is_away_is_told_by_its_address_and_nothing_else(  # type: ignore[no-untyped-def]
-    run,  # noqa: ANN001
+def test_a_broker_that_is_away_is_told_by_its_address_and_nothing_else(
+    run: Any,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -168,12 +189,15 @@ def test_a_broker_that_is_away_is_told_by_its_address_and_nothing_else(  # type:
     address = f"127.0.0.1:{free_port()}"
     code, out, err = run("tail", "tolls", "-f", str(_FILE), "--kafka", address)
     assert (code, out) == (1, "")
-    assert err.startswith(f"Unavailable: no Kafka broker answers at {address} within 1.5 s: check the address and that it runs; with TLS ")
+    assert err.startswith(
+        f"Unavailable: no Kafka broker answers at {address} within 1.5 s: check the address and"
+        " that it runs; with TLS "
+    )
     assert len(err.splitlines()) == 1
     assert caplog.messages == [], "the client's own log is not shown"
 
 
-def test_where_nothing_runs(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_where_nothing_runs(run: Any, tmp_path: Path) -> None:
     at = ("--state-dir", str(tmp_path))
     code, out, _ = run("status", "--json", *at)
     assert (code, json.loads(out)) == (1, [])
@@ -183,21 +207,37 @@ def test_where_nothing_runs(run, tmp_path: Path) -> None:  # type: ignore[no-unt
     code, out, _ = run("down", *at)
     assert code == 0
     assert "nothing runs" in out
-    for arguments in (("tail", "tolls"), *(("drill", command, "ingestion/reports_0") for command in DRILLS)):
+    for arguments in (
+        ("tail", "tolls"),
+        *(("drill", command, "ingestion/reports_0") for command in DRILLS),
+    ):
         code, _, err = run(*arguments, *at)
         assert code == 2
-        assert err.startswith(f"nothing runs in {tmp_path}: name the deployment with -f FILE or --state-dir DIR, or start it with `anabr")
+        assert err.startswith(
+            f"nothing runs in {tmp_path}: name the deployment with -f FILE or --state-dir DIR, or"
+            " start it with `anabr"
+        )
 
 
-def test_the_directory_that_was_looked_at_is_named_in_full(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_the_directory_that_was_looked_at_is_named_in_full(
+    run: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(tmp_path)
     for command, place in (("status", 2), ("down", 1)):
         assert run(command)[place].startswith(f"nothing runs in {tmp_path / '.anabranch'}: ")
         for file in (["--file", "elsewhere/pipeline.yaml"], ["-f", "elsewhere/pipeline.yaml"]):
-            assert run(command, *file)[place].startswith(f"nothing runs in {tmp_path / 'elsewhere' / '.anabranch'}: ")
+            assert run(command, *file)[place].startswith(
+                f"nothing runs in {tmp_path / 'elsewhere' / '.anabranch'}: "
+            )
 
 
-def test_status_shows_servers_errors_and_what_is_waited_for(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_status_shows_servers_errors_and_what_is_waited_for(
+    run: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = (
         ProcessRow("kafka", "kafka", 11, None, 0, "running", None, "127.0.0.1:29092"),
         ProcessRow("ingestion", "reports_0", 12, 8001, 0, "running"),
@@ -223,12 +263,38 @@ def test_status_shows_servers_errors_and_what_is_waited_for(run, tmp_path: Path,
         code, out, _ = run("status", "--json", "--state-dir", str(tmp_path))
         assert code == 0
         kafka, ingestion, stage, delivery = json.loads(out)
-        assert (kafka["service"], kafka["pid"], kafka["address"], kafka["state"]) == ("kafka", 11, "127.0.0.1:29092", "running")
-        assert (ingestion["state"], ingestion["lag_ms"], ingestion["waiting_for"]) == ("waiting", 1_250, "reports.0 partition 1")
-        assert (stage["state"], stage["restarts"], stage["error"], stage["pid"]) == ("failed", 3, "f raised [boom]\nmore", None)
+        assert (kafka["service"], kafka["pid"], kafka["address"], kafka["state"]) == (
+            "kafka",
+            11,
+            "127.0.0.1:29092",
+            "running",
+        )
+        assert (ingestion["state"], ingestion["lag_ms"], ingestion["waiting_for"]) == (
+            "waiting",
+            1_250,
+            "reports.0 partition 1",
+        )
+        assert (stage["state"], stage["restarts"], stage["error"], stage["pid"]) == (
+            "failed",
+            3,
+            "f raised [boom]\nmore",
+            None,
+        )
         assert ingestion["detail"] == {"live": "running", "live_failure": True}
         assert (delivery["state"], delivery["detail"], stage["detail"]) == ("silent", {}, {})
-        wanted = {"service", "name", "pid", "state", "last_bucket_ms", "lag_ms", "metrics_port", "restarts", "error", "address", "detail"}
+        wanted = {
+            "service",
+            "name",
+            "pid",
+            "state",
+            "last_bucket_ms",
+            "lag_ms",
+            "metrics_port",
+            "restarts",
+            "error",
+            "address",
+            "detail",
+        }
         assert all(wanted <= set(row) for row in (kafka, ingestion, stage, delivery))
         _, out, _ = run("status", "--state-dir", str(tmp_path))
         assert "live topic tentative; waits for reports.0 partition 1" in out
@@ -240,11 +306,12 @@ def test_status_shows_servers_errors_and_what_is_waited_for(run, tmp_path: Path,
         lock.release()
 
 
-def test_down_ends_the_supervisor_and_waits_for_its_end(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_down_ends_the_supervisor_and_waits_for_its_end(run: Any, tmp_path: Path) -> None:
     program = (
-        "import signal, sys, threading; from pathlib import Path; from anabranch.up.state_file import Lock\n"
-        "stop = threading.Event(); signal.signal(signal.SIGTERM, lambda *_: stop.set())\n"
-        "lock = Lock(Path(sys.argv[1])); lock.acquire(); stop.wait(60); (Path(sys.argv[1]) / 'ended').touch(); lock.release()"
+        "import signal, sys, threading; from pathlib import Path; from anabranch.up.state_file"
+        " import Lock\nstop = threading.Event(); signal.signal(signal.SIGTERM, lambda *_:"
+        " stop.set())\nlock = Lock(Path(sys.argv[1])); lock.acquire(); stop.wait(60);"
+        " (Path(sys.argv[1]) / 'ended').touch(); lock.release()"
     )
     supervisor = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
     wait_until(lambda: Lock(tmp_path).holder() == supervisor.pid, 20, "it has the lock")
@@ -254,7 +321,7 @@ def test_down_ends_the_supervisor_and_waits_for_its_end(run, tmp_path: Path) -> 
     assert supervisor.wait(10) == 0
 
 
-def test_doctor_ends_with_1_when_anything_is_bad(run, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_doctor_ends_with_1_when_anything_is_bad(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     checks = [doctor.Check("Java", True, "17"), doctor.Check("Memory", False, "1 MiB", "buy more")]
     monkeypatch.setattr(doctor, "examine", lambda *_: checks)
     code, out, _ = run("doctor")
@@ -278,25 +345,44 @@ def test_first_signal_stops_second_stops_now() -> None:
     assert threading.active_count() >= 1
 
 
-def test_version(run) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_version(run: Any) -> None:
     code, out, _ = run("version")
     assert code == 0
     assert out.strip()
     assert run("--version") == (0, out, "")
 
 
-def test_without_a_file_it_is_that_of_the_folder(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_without_a_file_it_is_that_of_the_folder(
+    run: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(tmp_path)
-    for command in (["check", "--no-plan"], ["topics"], ["acls"], ["up"], ["graph"], ["compose"], ["reset"], ["test"]):
+    for command in (
+        ["check", "--no-plan"],
+        ["topics"],
+        ["acls"],
+        ["up"],
+        ["graph"],
+        ["compose"],
+        ["reset"],
+        ["test"],
+    ):
         code, out, err = run(*command)
         assert (code, out) == (2, "")
-        assert err == f"there is no pipeline.yaml in {tmp_path}: go to its folder, or name the file with -f FILE\n"
+        assert (
+            err
+            == f"there is no pipeline.yaml in {tmp_path}: go to its folder, or name the file with"
+            " -f FILE\n"
+        )
     monkeypatch.chdir(_FILE.parent)
     assert run("check", "--no-plan")[1].startswith("pipeline.yaml: pipeline toll-road: 3 sources")
 
 
 def test_a_command_on_a_deployment_takes_its_file_and_broker_from_it(tmp_path: Path) -> None:
-    state_file.write(tmp_path, Deployment(1, "/some/where.yaml", "127.0.0.1:29092", None, False, ()))
+    state_file.write(
+        tmp_path, Deployment(1, "/some/where.yaml", "127.0.0.1:29092", None, False, ())
+    )
     assert file_and_broker(None, tmp_path, None) == (Path("/some/where.yaml"), "127.0.0.1:29092")
     assert file_and_broker(Path("p.yaml"), tmp_path, "k:1") == (Path("p.yaml"), "k:1")
     assert file_and_broker(Path("p.yaml"), tmp_path / "other", "k:1") == (Path("p.yaml"), "k:1")
@@ -308,14 +394,35 @@ def test_a_command_on_a_deployment_takes_its_file_and_broker_from_it(tmp_path: P
     ("arguments", "why"),
     [
         (["init", "."], "is not an empty folder"),
-        (["init", "new", "--name", "Big Name"], "--name: pipeline name 'Big Name': use lower case letters"),
-        (["produce", "readings"], "give a file of JSON lines, or - for standard input, or --generate"),
+        (
+            ["init", "new", "--name", "Big Name"],
+            "--name: pipeline name 'Big Name': use lower case letters",
+        ),
+        (
+            ["produce", "readings"],
+            "give a file of JSON lines, or - for standard input, or --generate",
+        ),
         (["produce", "readings", "x.jsonl", "--generate"], "one of them"),
-        (["produce", "readings", "x.jsonl", "--count", "3"], "--count and --every are for --generate"),
-        (["produce", "nothing", "--generate", "--kafka", "k:1"], "no source 'nothing'; there are: reports_0"),
-        (["produce", "reports_0", "--generate", "--every", "often", "--kafka", "k:1"], "--every often: "),
-        (["produce", "reports_0", "missing.jsonl", "--kafka", "k:1"], "missing.jsonl: cannot be read: No such file"),
-        (["produce", "reports_0", "bad.jsonl", "--kafka", "k:1"], "bad.jsonl:2: not a record position_report: "),
+        (
+            ["produce", "readings", "x.jsonl", "--count", "3"],
+            "--count and --every are for --generate",
+        ),
+        (
+            ["produce", "nothing", "--generate", "--kafka", "k:1"],
+            "no source 'nothing'; there are: reports_0",
+        ),
+        (
+            ["produce", "reports_0", "--generate", "--every", "often", "--kafka", "k:1"],
+            "--every often: ",
+        ),
+        (
+            ["produce", "reports_0", "missing.jsonl", "--kafka", "k:1"],
+            "missing.jsonl: cannot be read: No such file",
+        ),
+        (
+            ["produce", "reports_0", "bad.jsonl", "--kafka", "k:1"],
+            "bad.jsonl:2: not a record position_report: ",
+        ),
         (["produce", "reports_0", "--generate"], "nothing runs in "),
         (["restart", "ingestion/reports_0"], "nothing runs in "),
         (["logs"], "there are no logs in "),
@@ -324,8 +431,8 @@ def test_a_command_on_a_deployment_takes_its_file_and_broker_from_it(tmp_path: P
         (["graph", "--svg", "no/such/folder.svg"], "cannot be written: No such file"),
     ],
 )
-def test_bad_input_is_one_message_and_2(  # type: ignore[no-untyped-def]
-    run,  # noqa: ANN001
+def test_bad_input_is_one_message_and_2(
+    run: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
@@ -343,23 +450,34 @@ def test_bad_input_is_one_message_and_2(  # type: ignore[no-untyped-def]
     assert (tmp_path / "there.yml").read_text() == "mine"
 
 
-def test_init_makes_a_name_of_the_folders(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_init_makes_a_name_of_the_folders(run: Any, tmp_path: Path) -> None:
     code, out, _ = run("init", str(tmp_path / "7 Sensors!"))
     assert code == 0
     assert "next: cd " in out
     assert "pipeline: p-7-sensors\n" in (tmp_path / "7 Sensors!" / "pipeline.yaml").read_text()
 
 
-def test_compose_says_where_the_pipeline_lies_as_seen_from_its_file(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_compose_says_where_the_pipeline_lies_as_seen_from_its_file(
+    run: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run("init", str(tmp_path / "sensors"))
     monkeypatch.chdir(tmp_path)
     assert run("compose", "-f", "sensors/pipeline.yaml")[:2] == (0, "wrote docker-compose.yml\n")
-    assert '"${ANABRANCH_PIPELINE_DIR:-./sensors}:/pipeline:ro"' in (tmp_path / "docker-compose.yml").read_text()
+    assert (
+        '"${ANABRANCH_PIPELINE_DIR:-./sensors}:/pipeline:ro"'
+        in (tmp_path / "docker-compose.yml").read_text()
+    )
     monkeypatch.chdir(tmp_path / "sensors")
     assert '"${ANABRANCH_PIPELINE_DIR:-.}:/pipeline:ro"' in run("compose", "-o", "-")[1]
 
 
-def test_reset_asks_and_a_no_deletes_nothing(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_reset_asks_and_a_no_deletes_nothing(
+    run: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (tmp_path / "kafka").mkdir()
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert run("reset", "-f", str(_FILE), "--state-dir", str(tmp_path))[0] == 1
@@ -367,11 +485,16 @@ def test_reset_asks_and_a_no_deletes_nothing(run, tmp_path: Path, monkeypatch: p
     code, out, _ = run("reset", "-f", str(_FILE), "--state-dir", str(tmp_path), "--yes")
     assert (code, (tmp_path / "kafka").exists()) == (0, False)
     assert "with all its topics, inputs too" in out
-    assert run("reset", "-f", str(_FILE), "--state-dir", str(tmp_path), "--yes")[1] == "there is nothing to forget\n"
+    assert (
+        run("reset", "-f", str(_FILE), "--state-dir", str(tmp_path), "--yes")[1]
+        == "there is nothing to forget\n"
+    )
 
 
-def test_a_pipeline_is_drawn(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    assert run("graph", "-f", str(_FILE))[1].startswith("pipeline toll-road\nsource reports_0  topic reports.0")
+def test_a_pipeline_is_drawn(run: Any, tmp_path: Path) -> None:
+    assert run("graph", "-f", str(_FILE))[1].startswith(
+        "pipeline toll-road\nsource reports_0  topic reports.0"
+    )
     assert run("graph", "-f", str(_FILE), "--svg", "-")[1].startswith("<svg ")
     run("graph", "-f", str(_FILE), "--svg", str(tmp_path / "p.svg"))
     assert (tmp_path / "p.svg").read_text().endswith("</svg>\n")
@@ -379,5 +502,10 @@ def test_a_pipeline_is_drawn(run, tmp_path: Path) -> None:  # type: ignore[no-un
 
 def test_up_in_the_background_gets_the_same_options() -> None:
     again = up_command._again(Path("p.yaml"), Path("s"), "k:1", None, ["ingestion"], 0, 3, True)
-    assert " ".join(again) == "--file p.yaml --state-dir s --kafka k:1 --replication 3 --only ingestion --drills"
-    assert up_command._again(Path("p.yaml"), Path("s"), None, None, None, 9092, None, False)[4:] == ["--kafka-port", "9092"]
+    assert (
+        " ".join(again)
+        == "--file p.yaml --state-dir s --kafka k:1 --replication 3 --only ingestion --drills"
+    )
+    assert up_command._again(Path("p.yaml"), Path("s"), None, None, None, 9092, None, False)[
+        4:
+    ] == ["--kafka-port", "9092"]

@@ -1,4 +1,6 @@
-"""docker-compose.yml runs the toll road whole, and keeps apart and together what must be. With an engine: `make compose-test`."""
+"""docker-compose.yml runs the toll road whole, and keeps apart and together what must be.
+With an engine: `make compose-test`.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,19 @@ def _service(container: dict[str, Any]) -> str | None:
     return str(words[2]).removeprefix("anabranch.") if words[:2] == ["python", "-m"] else None
 
 
-PROCESSES = {(_service(found), found["environment"]["ANABRANCH_NAME"]): name for name, found in CONTAINERS.items() if _service(found)}
+PROCESSES = {
+    (_service(found), found["environment"]["ANABRANCH_NAME"]): name
+    for name, found in CONTAINERS.items()
+    if _service(found)
+}
 
 
 def _state_volume(container: str) -> str:
-    (volume,) = [str(each).partition(":")[0] for each in CONTAINERS[container]["volumes"] if str(each).endswith(":/var/lib/anabranch")]
+    (volume,) = [
+        str(each).partition(":")[0]
+        for each in CONTAINERS[container]["volumes"]
+        if str(each).endswith(":/var/lib/anabranch")
+    ]
     return volume
 
 
@@ -38,13 +48,21 @@ def test_each_process_of_the_pipeline_has_a_container() -> None:
 
 
 def test_nodes_of_a_participant_share_a_volume_and_nobody_else_does() -> None:
-    """A replica that has lost its checkpoint copies that of a peer, which must be below the same state directory."""
+    """A replica that has lost its checkpoint copies that of a peer, which must be below the
+    same state directory.
+    """
     whose = {
-        (service, name.rpartition(".")[0] if service == "processing" else name): _state_volume(container)
+        (service, name.rpartition(".")[0] if service == "processing" else name): _state_volume(
+            container
+        )
         for (service, name), container in PROCESSES.items()
     }
     assert len(set(whose.values())) == len(whose)
-    assert all(volume == f"nodes-{owner.replace('_', '-')}-state" for (service, owner), volume in whose.items() if service == "processing")
+    assert all(
+        volume == f"nodes-{owner.replace('_', '-')}-state"
+        for (service, owner), volume in whose.items()
+        if service == "processing"
+    )
     assert set(FILE["volumes"]) == {*whose.values(), "kafka-data"}
 
 
@@ -56,8 +74,13 @@ def test_what_ends_is_started_again_unless_somebody_stopped_it(container: str) -
 def test_only_the_manager_knows_redis_and_waits_for_it() -> None:
     for (service, _), container in PROCESSES.items():
         is_manager = service == "consistency_manager"
-        assert ("redis" in CONTAINERS[container]["depends_on"], "ANABRANCH_REDIS" in CONTAINERS[container]["environment"]) == (
+        assert (
+            "redis" in CONTAINERS[container]["depends_on"],
+            "ANABRANCH_REDIS" in CONTAINERS[container]["environment"],
+        ) == (
             is_manager,
             is_manager,
         )
-        assert CONTAINERS[container]["depends_on"]["topics"] == {"condition": "service_completed_successfully"}
+        assert CONTAINERS[container]["depends_on"]["topics"] == {
+            "condition": "service_completed_successfully"
+        }

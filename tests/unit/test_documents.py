@@ -24,18 +24,24 @@ SERVICES = ("ingestion", "processing", "delivery", "consistency_manager")
 
 
 def code_blocks(text: str) -> Iterator[tuple[int, str]]:
-    """(line number, line) of what a Markdown text shows as code: between fences, or indented below an empty line."""
+    """(line number, line) of what a Markdown text shows as code: between fences, or indented
+    below an empty line.
+    """
     fenced, before = False, ""
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("```"):
             fenced = not fenced
-        elif fenced or (line.startswith("    ") and (not before.strip() or before.startswith("    "))):
+        elif fenced or (
+            line.startswith("    ") and (not before.strip() or before.startswith("    "))
+        ):
             yield number, line.strip()
         before = line
 
 
 def commands(line: str) -> list[list[str]]:
-    """The simple commands of a line as a person would type it: without prompt and comment, cut at ``;``, ``|``, ``>`` and ``&&``."""
+    """The simple commands of a line as a person would type it: without prompt and comment,
+    cut at ``;``, ``|``, ``>`` and ``&&``.
+    """
     lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     found: list[list[str]] = [[]]
@@ -51,10 +57,16 @@ def commands(line: str) -> list[list[str]]:
 
 
 def mistake(words: list[str]) -> str | None:
-    """Why the command's own parser does not take it; None: it does, or it is none of ours. Nothing is run."""
+    """Why the command's own parser does not take it; None: it does, or it is none of ours.
+    Nothing is run.
+    """
     if words[0] == "anabranch":
         return _parsed(words[1:])
-    service = re.fullmatch(r"anabranch\.(\w+)", words[2]) if words[:2] == ["python", "-m"] and len(words) > 2 else None
+    service = (
+        re.fullmatch(r"anabranch\.(\w+)", words[2])
+        if words[:2] == ["python", "-m"] and len(words) > 2
+        else None
+    )
     if service is None or service[1] not in SERVICES:
         return None
     try:
@@ -71,7 +83,9 @@ def _parsed(arguments: list[str]) -> str | None:
     try:
         while isinstance(command, typer.core.TyperGroup):
             context = command.make_context(name, rest, parent=context)
-            name, found, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+            name, found, rest = command.resolve_command(
+                context, [*context._protected_args, *context.args]
+            )
             assert found is not None
             command = found
         command.make_context(name, rest, parent=context)
@@ -83,7 +97,9 @@ def _parsed(arguments: list[str]) -> str | None:
 
 
 def mistakes(text: str) -> list[str]:
-    found = ((number, mistake(words)) for number, line in code_blocks(text) for words in commands(line))
+    found = (
+        (number, mistake(words)) for number, line in code_blocks(text) for words in commands(line)
+    )
     return [f"{number}: {why}" for number, why in found if why]
 
 
@@ -113,7 +129,9 @@ def test_every_command_that_help_shows_is_one() -> None:
     group = typer.main.get_command(cli.app)
     assert isinstance(group, typer.core.TyperGroup)
     shown = [line.strip() for text in helps(group) for line in text.splitlines()]
-    examples = [words for line in shown if line.startswith("anabranch ") for words in commands(line)]
+    examples = [
+        words for line in shown if line.startswith("anabranch ") for words in commands(line)
+    ]
     assert len(examples) > 20
     assert [why for words in examples if (why := mistake(words))] == []
 
@@ -134,15 +152,25 @@ def test_a_command_that_is_none_is_found(line: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    "line", ["anabranch --version", "$ anabranch up -f p.yaml --drills   # it's so", "anabranch --help >x", "don't anabranch"]
+    "line",
+    [
+        "anabranch --version",
+        "$ anabranch up -f p.yaml --drills   # it's so",
+        "anabranch --help >x",
+        "don't anabranch",
+    ],
 )
 def test_an_ordinary_line_is_not(line: str) -> None:
     assert mistakes(f"```\n{line}\n```\n") == []
 
 
 def files_of(text: str) -> dict[str, str]:
-    """Name -> content, where a paragraph that begins with a file's name in back quotes stands before a block of code."""
-    return dict(re.findall(r"^`([\w.]+)`,[^\n]*:\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    """Name -> content, where a paragraph that begins with a file's name in back quotes stands
+    before a block of code.
+    """
+    return dict(
+        re.findall(r"^`([\w.]+)`,[^\n]*:\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    )
 
 
 def test_the_pipeline_of_the_readme_is_one(tmp_path: Path) -> None:
@@ -151,7 +179,11 @@ def test_the_pipeline_of_the_readme_is_one(tmp_path: Path) -> None:
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     pipeline = load(tmp_path / "pipeline.yaml")
-    assert [name for service, name in pipeline.processes() if service != "consistency_manager"] == ["readings", "local.0", "hottest"]
+    assert [name for service, name in pipeline.processes() if service != "consistency_manager"] == [
+        "readings",
+        "local.0",
+        "hottest",
+    ]
 
 
 def tables(text: str) -> list[dict[str, list[str]]]:
@@ -180,7 +212,10 @@ PIPELINE_TABLES: dict[str, tuple[tuple[str, ...], type[pydantic.BaseModel]]] = {
 
 def keys_of(fields: type[pydantic.BaseModel]) -> set[str]:
     """What the fields of a model are called in the file."""
-    own = {name.removesuffix("_ms").removeprefix("named_") for name in fields.model_fields} - {"path", "name"}
+    own = {name.removesuffix("_ms").removeprefix("named_") for name in fields.model_fields} - {
+        "path",
+        "name",
+    }
     return own | {"pipeline"} if fields is model.Pipeline else own
 
 
@@ -195,7 +230,9 @@ def test_the_documented_defaults_are_those_of_a_file_that_leaves_all_out(tmp_pat
     for name, content in files_of((ROOT / "README.md").read_text()).items():
         (tmp_path / name).write_text(content)
     with_live = (tmp_path / "pipeline.yaml").read_text() + "    live: {topic: hottest.live}\n"
-    (tmp_path / "pipeline.yaml").write_text(re.sub(r"^ *idle_timeout: .*\n", "", with_live, flags=re.MULTILINE))
+    (tmp_path / "pipeline.yaml").write_text(
+        re.sub(r"^ *idle_timeout: .*\n", "", with_live, flags=re.MULTILINE)
+    )
     pipeline = load(tmp_path / "pipeline.yaml")
     live = pipeline.outputs["hottest"].live
     values = [
@@ -206,23 +243,35 @@ def test_the_documented_defaults_are_those_of_a_file_that_leaves_all_out(tmp_pat
         pipeline.outputs["hottest"],
         live,
     ]
-    for rows, value in zip(tables((ROOT / "docs" / "pipeline.md").read_text()), values, strict=True):
+    for rows, value in zip(
+        tables((ROOT / "docs" / "pipeline.md").read_text()), values, strict=True
+    ):
         for key, (_, default, _) in rows.items():
             actual = getattr(value, key, getattr(value, f"{key}_ms", None))
             if (written := re.fullmatch(r"`(\w+)`", default)) is not None:
-                text = format_ms(actual) if hasattr(value, f"{key}_ms") and actual is not None else str(actual).lower()
+                text = (
+                    format_ms(actual)
+                    if hasattr(value, f"{key}_ms") and actual is not None
+                    else str(actual).lower()
+                )
                 assert written[1] == ("never" if actual is None else text), key
 
 
 def test_every_setting_of_a_stages_spark_is_documented_with_its_default() -> None:
-    (rows,) = [table for table in tables((ROOT / "docs" / "speed.md").read_text()) if "PACE_MS" in table]
+    (rows,) = [
+        table for table in tables((ROOT / "docs" / "speed.md").read_text()) if "PACE_MS" in table
+    ]
     assert set(rows) == {name.upper() for name in SparkSettings.model_fields}
     for name, field in SparkSettings.model_fields.items():
-        assert rows[name.upper()][0].replace(" ", "").strip("`").startswith(str(field.default)), name
+        assert rows[name.upper()][0].replace(" ", "").strip("`").startswith(str(field.default)), (
+            name
+        )
 
 
 def metrics_of(source: str) -> dict[str, tuple[str, ...]]:
-    """Exported name -> labels of the metrics that a module registers. A name may be put together in a function of its own: ``f"a_{name}"``."""
+    """Exported name -> labels of the metrics that a module registers. A name may be put
+    together in a function of its own: ``f"a_{name}"``.
+    """
     tree = ast.parse(source)
     if "prometheus_client" not in source:
         return {}
@@ -233,7 +282,11 @@ def metrics_of(source: str) -> dict[str, tuple[str, ...]]:
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Name) and target.id == "_LABELS"
     }
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
     found = {}
     for call in calls:
         kind = call.func.id if isinstance(call.func, ast.Name) else ""
@@ -249,7 +302,11 @@ def _names(name: ast.expr, calls: list[ast.Call]) -> list[str]:
         return [str(name.value)]
     assert isinstance(name, ast.JoinedStr)
     start = str(ast.literal_eval(name.values[0]))
-    ends = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "counter"]
+    ends = [
+        call.args[0]
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id == "counter"
+    ]
     return [start + str(ast.literal_eval(end)) for end in ends]
 
 
@@ -269,7 +326,13 @@ def test_every_metric_is_documented_with_its_labels_and_no_other() -> None:
 
 
 def test_a_metric_that_a_document_names_is_one() -> None:
-    known = {name for path in (ROOT / "services").rglob("*.py") for name in metrics_of(path.read_text())}
-    named = {(path.name, name) for path in documents() for name in re.findall(r"`(anabranch_[a-z_]+)`", path.read_text())}
+    known = {
+        name for path in (ROOT / "services").rglob("*.py") for name in metrics_of(path.read_text())
+    }
+    named = {
+        (path.name, name)
+        for path in documents()
+        for name in re.findall(r"`(anabranch_[a-z_]+)`", path.read_text())
+    }
     assert named
     assert [(path, name) for path, name in sorted(named) if name not in known] == []

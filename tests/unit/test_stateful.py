@@ -1,4 +1,6 @@
-"""``anabranch.stateful``: what can be said about it without Spark. On Spark: tests/spark/test_batch_safety.py."""
+"""``anabranch.stateful``: what can be said about it without Spark. On Spark:
+tests/spark/test_batch_safety.py.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,16 @@ def test_the_example_runs() -> None:
     found = names(example())
     processor, timers = found["Sessions"](), stateful.Timers(None)
     state, made = processor.row(("ann",), Row(user="ann", event_time=START), None, timers)
-    state, more = processor.row(("ann",), Row(user="ann", event_time=START + timedelta(minutes=1)), state, timers)
+    state, more = processor.row(
+        ("ann",), Row(user="ann", event_time=START + timedelta(minutes=1)), state, timers
+    )
     assert [*made, *more] == []
     assert timers.at_ms == stateful._utc_ms(START + timedelta(minutes=6))
     state, made = processor.timer(("ann",), START + timedelta(minutes=6), state, timers)
     assert state is None
-    assert made == [Row(user="ann", started=START, events=2, event_time=START + timedelta(minutes=6))]
+    assert made == [
+        Row(user="ann", started=START, events=2, event_time=START + timedelta(minutes=6))
+    ]
 
 
 def test_the_example_gives_the_columns_that_it_says(monkeypatch: pytest.MonkeyPatch) -> None:

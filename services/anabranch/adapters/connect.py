@@ -1,4 +1,6 @@
-"""The one place where a service gets its real ports; given to ``runtime.service.main`` by each service's ``__main__``."""
+"""The one place where a service gets its real ports; given to ``runtime.service.main`` by
+each service's ``__main__``.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,22 @@ if TYPE_CHECKING:
 
 
 def connect(kafka: str, redis: str | None) -> tuple[EventLog, Index | None, Clock, Entropy]:
-    """Kafka at ``kafka`` (bootstrap address), the index at ``redis`` (URL; None: without), the system's clock and randomness.
+    """Kafka at ``kafka`` (bootstrap address), the index at ``redis`` (URL; None: without), the
+    system's clock and randomness.
 
     Nothing is contacted yet: the first call on a port is.
     """
-    return KafkaEventLog(kafka), None if redis is None else _index(redis), SystemClock(), SystemEntropy()
+    return (
+        KafkaEventLog(kafka),
+        None if redis is None else _index(redis),
+        SystemClock(),
+        SystemEntropy(),
+    )
 
 
 def _index(url: str) -> Index:
-    from anabranch.adapters.redis.index import RedisIndex  # a tenth of a second that only the manager has a use for
+    from anabranch.adapters.redis.index import (
+        RedisIndex,
+    )  # a tenth of a second that only the manager has a use for
 
     return RedisIndex(url)

@@ -1,6 +1,7 @@
 """Secrets by environment or file, and errors that never repeat them.
 
-A secret given by a file is read each time that it is needed, so a new one counts from the next connection on, without a restart.
+A secret given by a file is read each time that it is needed, so a new one counts from the next
+connection on, without a restart.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def from_environment(kind: type[S]) -> S:
 
 
 def secret_of(value: SecretStr | None, file: Path | None, variable: str) -> str | None:
-    """The secret that ``variable`` or the file named by ``variable``_FILE holds; None: neither is given. A line end after it is not part of it.
+    """The secret that ``variable`` or the file named by ``variable``_FILE holds; None: neither is
+    given. A line end after it is not part of it.
 
     Raises:
         ConfigurationError: both are given, the file cannot be read, or the secret is empty.
@@ -57,12 +59,15 @@ def secret_of(value: SecretStr | None, file: Path | None, variable: str) -> str 
     else:
         return None
     if not secret:
-        raise ConfigurationError(f"{variable if file is None else f'{variable}_FILE'}: the secret is empty")
+        raise ConfigurationError(
+            f"{variable if file is None else f'{variable}_FILE'}: the secret is empty"
+        )
     return secret
 
 
 def readable_files(files: Mapping[str, Path | None]) -> None:
-    """Check that the files (by their variable) can be read, so that a mistake is reported by name and not by a library.
+    """Check that the files (by their variable) can be read, so that a mistake is reported by name
+    and not by a library.
 
     Raises:
         ConfigurationError: one cannot.
@@ -73,11 +78,14 @@ def readable_files(files: Mapping[str, Path | None]) -> None:
         try:
             path.open("rb").close()
         except OSError as error:
-            raise ConfigurationError(f"{variable}: {path} cannot be read: {error.strerror}") from None
+            raise ConfigurationError(
+                f"{variable}: {path} cannot be read: {error.strerror}"
+            ) from None
 
 
 def kept_secret(path: Path, variable: str) -> None:
-    """Check that a secret's file is its owner's alone. Of one that is another's, such as a mounted secret, only that not everybody may write it.
+    """Check that a secret's file is its owner's alone. Of one that is another's, such as a mounted
+    secret, only that not everybody may write it.
 
     Raises:
         ConfigurationError: it is not; the text says how to mend it.
@@ -88,7 +96,10 @@ def kept_secret(path: Path, variable: str) -> None:
         raise ConfigurationError(f"{variable}: {path} cannot be read: {error.strerror}") from None
     loose = _OTHERS if found.st_uid == os.geteuid() else stat.S_IWOTH
     if stat.S_ISREG(found.st_mode) and found.st_mode & loose:
-        raise ConfigurationError(f"{variable}: {path} is open to others (mode {found.st_mode & 0o777:03o}): chmod 600 {path}")
+        raise ConfigurationError(
+            f"{variable}: {path} is open to others (mode {found.st_mode & 0o777:03o}): chmod 600"
+            f" {path}"
+        )
 
 
 def _content(path: Path, variable: str) -> str:
@@ -99,7 +110,9 @@ def _content(path: Path, variable: str) -> str:
     except OSError as error:
         raise ConfigurationError(f"{variable}: {path} cannot be read: {error.strerror}") from None
     if len(content) > _SECRET_BYTES_MAX:
-        raise ConfigurationError(f"{variable}: {path} is larger than {_SECRET_BYTES_MAX} bytes: it cannot be a secret")
+        raise ConfigurationError(
+            f"{variable}: {path} is larger than {_SECRET_BYTES_MAX} bytes: it cannot be a secret"
+        )
     try:
         return content.decode().rstrip("\r\n")
     except UnicodeDecodeError:

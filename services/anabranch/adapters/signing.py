@@ -1,7 +1,8 @@
 """Ed25519 keys: what a participant signs with, and what it checks the others' signatures by.
 
-A participant has several keys over time, each with an id. It publishes the public ones, and revokes those that it has lost. A signature by a key that is
-not published, or revoked, counts for nothing, whenever it was made: whoever has the key could have made it.
+A participant has several keys over time, each with an id. It publishes the public ones, and revokes
+those that it has lost. A signature by a key that is not published, or revoked, counts for nothing,
+whenever it was made: whoever has the key could have made it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ KEY_BYTES = 32
 
 
 class SigningKey:
-    """One private key of a participant. It shows itself nowhere: neither in ``repr`` nor in an error."""
+    """One private key of a participant. It shows itself nowhere: neither in ``repr`` nor in
+    an error.
+    """
 
     def __init__(self, participant: str, key_id: str, secret: bytes) -> None:
         """A key from its 32 bytes.
@@ -27,7 +30,9 @@ class SigningKey:
             ConfigurationError: they are not 32.
         """
         if len(secret) != KEY_BYTES:
-            raise ConfigurationError(f"signing key {key_id} of {participant}: {len(secret)} bytes, not {KEY_BYTES}")
+            raise ConfigurationError(
+                f"signing key {key_id} of {participant}: {len(secret)} bytes, not {KEY_BYTES}"
+            )
         self.participant, self.key_id = participant, key_id
         self._private = Ed25519PrivateKey.from_private_bytes(secret)
 
@@ -51,11 +56,15 @@ class SigningKey:
 
     def sign(self, statement: Statement) -> Signature:
         """The participant's signature of a statement."""
-        return Signature(self.participant, self.key_id, bytes(self._private.sign(signed_bytes(statement))))
+        return Signature(
+            self.participant, self.key_id, bytes(self._private.sign(signed_bytes(statement)))
+        )
 
 
 class KeyRing:
-    """The public keys of all participants. Not thread-safe. Its ``verify`` is what the rules ask."""
+    """The public keys of all participants. Not thread-safe. Its ``verify`` is what the rules
+    ask.
+    """
 
     def __init__(self) -> None:
         self._keys: dict[tuple[str, str], Ed25519PublicKey] = {}
@@ -63,9 +72,15 @@ class KeyRing:
         self._revoked: set[tuple[str, str]] = set()
 
     def publish(self, participant: str, key_id: str, public: bytes) -> bool:
-        """Takes up a key; whether it counts. An id has one key for ever: another one under it, or one that was revoked, does not."""
+        """Takes up a key; whether it counts. An id has one key for ever: another one under
+        it, or one that was revoked, does not.
+        """
         name = (participant, key_id)
-        if name in self._revoked or len(public) != KEY_BYTES or self._bytes.get(name, public) != public:
+        if (
+            name in self._revoked
+            or len(public) != KEY_BYTES
+            or self._bytes.get(name, public) != public
+        ):
             return False
         self._keys[name], self._bytes[name] = Ed25519PublicKey.from_public_bytes(public), public
         return True

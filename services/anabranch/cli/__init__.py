@@ -1,4 +1,6 @@
-"""The command ``anabranch``: one module per command. Exit codes: 0 ok, 2 wrong usage or a wrong file, 1 anything else."""
+"""The command ``anabranch``: one module per command. Exit codes: 0 ok, 2 wrong usage or a
+wrong file, 1 anything else.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +58,13 @@ _KAFKA_LOGGER: Final = "anabranch.adapters.kafka"
 
 app = typer.Typer(
     name="anabranch",
-    help="Fault-tolerant stream processing on Kafka, Redis and Spark: results that are right, each exactly once.\n\n"
-    "Commands act on `pipeline.yaml` in the current folder; `-f FILE` names another.\n\n"
-    "A first pipeline:  anabranch init sensors  ·  cd sensors  ·  anabranch test  ·  anabranch up -d  ·  anabranch produce readings tests/sample/readings.jsonl  ·  anabranch tail hottest --from-beginning",
+    help=(
+        "Fault-tolerant stream processing on Kafka, Redis and Spark: results that are right, each"
+        " exactly once.\n\nCommands act on `pipeline.yaml` in the current folder; `-f FILE` names"
+        " another.\n\nA first pipeline:  anabranch init sensors  ·  cd sensors  ·  anabranch test "
+        " ·  anabranch up -d  ·  anabranch produce readings tests/sample/readings.jsonl  · "
+        " anabranch tail hottest --from-beginning"
+    ),
     no_args_is_help=True,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -69,7 +75,8 @@ app = typer.Typer(
 def main() -> None:
     """Entry point: turns this project's errors into one message and an exit code."""
     console = Console(stderr=True, soft_wrap=True)
-    # The client tells every attempt to reach a broker, several a second; what a person needs is in the error that a command ends with.
+    # The client tells every attempt to reach a broker, several a second; what a person needs is in
+    # the error that a command ends with.
     logging.getLogger(_KAFKA_LOGGER).setLevel(logging.CRITICAL + 1)
     try:
         app()
@@ -79,7 +86,12 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _RUN:
             raise
-        console.print("this command needs what runs pipelines: pip install 'anabranch[run]'", style="red", highlight=False, markup=False)
+        console.print(
+            "this command needs what runs pipelines: pip install 'anabranch[run]'",
+            style="red",
+            highlight=False,
+            markup=False,
+        )
         sys.exit(2)
     except AnabranchError as error:
         console.print(f"{type(error).__name__}: {escape(str(error))}", style="red", highlight=False)
@@ -89,7 +101,13 @@ def main() -> None:
 @app.callback()
 def _anabranch(
     _version: Annotated[
-        bool, typer.Option("--version", callback=version.print_version, is_eager=True, help="Print the version and end.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=version.print_version,
+            is_eager=True,
+            help="Print the version and end.",
+        ),
     ] = False,
 ) -> None:
     pass
@@ -99,10 +117,21 @@ _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
     "Write": (init.init, check.check, trial.trial, graph.graph),
     "Run": (up.up, down.down, restart.restart, produce.produce, tail.tail),
     "Look": (status.status, logs.logs, topics.topics, doctor.doctor),
-    "Operate": (compose.compose, reset.reset, give_up.give_up, move.move, move.remove, acls.acls, classes.classes, version.version),
+    "Operate": (
+        compose.compose,
+        reset.reset,
+        give_up.give_up,
+        move.move,
+        move.remove,
+        acls.acls,
+        classes.classes,
+        version.version,
+    ),
 }
 _NAMES: Final[dict[Callable[..., None], str]] = {trial.trial: "test"}
-"""Of commands whose function cannot be called as they are: a runner of tests would take it for one."""
+"""Of commands whose function cannot be called as they are: a runner of tests would take it
+for one.
+"""
 
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

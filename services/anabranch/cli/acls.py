@@ -1,4 +1,6 @@
-"""The command ``anabranch acls``: the rights of every principal, as a table, as JSON, or as the commands that set them."""
+"""The command ``anabranch acls``: the rights of every principal, as a table, as JSON, or as
+the commands that set them.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,31 @@ from anabranch.protocol.errors import ConfigurationError
 
 Prefix = Annotated[
     str | None,
-    typer.Option("--principal-prefix", metavar="TEXT", help="Before each principal's name (default: the pipeline's name and a dot)."),
+    typer.Option(
+        "--principal-prefix",
+        metavar="TEXT",
+        help="Before each principal's name (default: the pipeline's name and a dot).",
+    ),
 ]
 ByParticipant = Annotated[
-    bool, typer.Option("--by-participant", help="One principal for all stages of a participant, instead of one for each replica.")
+    bool,
+    typer.Option(
+        "--by-participant",
+        help="One principal for all stages of a participant, instead of one for each replica.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="A JSON list of objects, one per right.")]
 AsRedis = Annotated[
-    bool, typer.Option("--redis", help="The user of Redis instead, as a line for its ACL file; a password has to be added.")
+    bool,
+    typer.Option(
+        "--redis",
+        help="The user of Redis instead, as a line for its ACL file; a password has to be added.",
+    ),
 ]
-AsCommands = Annotated[bool, typer.Option("--commands", help="Shell commands for kafka-acls.sh, which comes with Kafka.")]
+AsCommands = Annotated[
+    bool,
+    typer.Option("--commands", help="Shell commands for kafka-acls.sh, which comes with Kafka."),
+]
 
 _BROKER_PREFIX: Final = "User:"
 
@@ -40,21 +57,33 @@ def acls(
     as_commands: AsCommands = False,
     as_redis: AsRedis = False,
 ) -> None:
-    """List the rights (ACLs) on Kafka that each process, user and operator of a pipeline needs, and no more.
+    """List the rights (ACLs) on Kafka that each process, user and operator of a pipeline needs, and
+    no more.
 
-    A principal is a SCRAM user or the name in a certificate. Who is who, and how to set it all up: docs/security.md.
+    A principal is a SCRAM user or the name in a certificate. Who is who, and how to set it all up:
+    docs/security.md.
 
         anabranch acls
 
-        anabranch acls --commands >acls.sh; BROKERS=broker-1:9093 ADMIN_CONFIG=admin.properties sh acls.sh
+        anabranch acls --commands >acls.sh; BROKERS=broker-1:9093 ADMIN_CONFIG=admin.properties sh
+        acls.sh
     """
     if as_json + as_commands + as_redis > 1:
         raise ConfigurationError("--json, --commands, --redis: give one of them")
-    if prefix is not None and not all(character.isalnum() or character in "._-" for character in prefix):
-        raise ConfigurationError(f"--principal-prefix {prefix!r}: use letters, digits, '.', '_' and '-'")
+    if prefix is not None and not all(
+        character.isalnum() or character in "._-" for character in prefix
+    ):
+        raise ConfigurationError(
+            f"--principal-prefix {prefix!r}: use letters, digits, '.', '_' and '-'"
+        )
     pipeline = load(pipeline_file(file))
     if as_redis:
-        typer.echo(redis_user(pipeline.name, f"{f'{pipeline.name}.' if prefix is None else prefix}consistency_manager"))
+        typer.echo(
+            redis_user(
+                pipeline.name,
+                f"{f'{pipeline.name}.' if prefix is None else prefix}consistency_manager",
+            )
+        )
         return
     found = rights(pipeline, prefix=prefix, by_participant=by_participant)
     if as_json:
@@ -65,11 +94,16 @@ def acls(
 
 
 def redis_user(pipeline: str, user: str) -> str:
-    """The one user of Redis, for the consistency manager: its own keys, and the commands that the index is made of.
+    """The one user of Redis, for the consistency manager: its own keys, and the commands that the
+    index is made of.
 
-    SCAN shows the names of all keys on a server, so a server that others share tells it theirs, never what is in them.
+    SCAN shows the names of all keys on a server, so a server that others share tells it theirs,
+    never what is in them.
     """
-    return f"user {user} on resetkeys ~anabranch:{pipeline}:* resetchannels -@all {' '.join(_REDIS_COMMANDS)}"
+    return (
+        f"user {user} on resetkeys ~anabranch:{pipeline}:* resetchannels -@all"
+        f" {' '.join(_REDIS_COMMANDS)}"
+    )
 
 
 _REDIS_COMMANDS: Final = (
@@ -97,24 +131,43 @@ def table(found: list[Right]) -> Iterator[str]:
         yield principal
         for (resource, name, prefixed, why), same in groupby(own, key=_place):
             operations = " ".join(right.operation.value for right in same)
-            yield f"  {resource.value:<16}  {name + ('*' if prefixed else ''):<{width + 1}}  {operations:<22}  {why}"
+            yield (
+                f"  {resource.value:<16}  {name + ('*' if prefixed else ''):<{width + 1}} "
+                f" {operations:<22}  {why}"
+            )
 
 
 def commands(found: list[Right]) -> Iterator[str]:
     """For a shell: one call of kafka-acls.sh per principal and resource."""
-    yield "# Set BROKERS (host:port,...) and ADMIN_CONFIG (client settings of a super user); kafka-acls.sh must be on the path."
+    yield (
+        "# Set BROKERS (host:port,...) and ADMIN_CONFIG (client settings of a super user);"
+        " kafka-acls.sh must be on the path."
+    )
     yield "set -eu"
     for (principal, (resource, name, prefixed, _)), same in groupby(
         _by_principal(found), key=lambda right: (right.principal, _place(right))
     ):
-        words = ["--add", "--allow-principal", f"{_BROKER_PREFIX}{principal}", f"--{_OPTIONS[resource]}", name]
+        words = [
+            "--add",
+            "--allow-principal",
+            f"{_BROKER_PREFIX}{principal}",
+            f"--{_OPTIONS[resource]}",
+            name,
+        ]
         words += ["--resource-pattern-type", "prefixed" if prefixed else "literal"]
         for right in same:
             words += ["--operation", right.operation.value]
-        yield f'kafka-acls.sh --bootstrap-server "$BROKERS" --command-config "$ADMIN_CONFIG" {shlex.join(words)}'
+        yield (
+            'kafka-acls.sh --bootstrap-server "$BROKERS" --command-config "$ADMIN_CONFIG"'
+            f" {shlex.join(words)}"
+        )
 
 
-_OPTIONS: Final = {Resource.TOPIC: "topic", Resource.GROUP: "group", Resource.TRANSACTIONAL_ID: "transactional-id"}
+_OPTIONS: Final = {
+    Resource.TOPIC: "topic",
+    Resource.GROUP: "group",
+    Resource.TRANSACTIONAL_ID: "transactional-id",
+}
 
 
 def _place(right: Right) -> tuple[Resource, str, bool, str]:
@@ -122,7 +175,14 @@ def _place(right: Right) -> tuple[Resource, str, bool, str]:
 
 
 def _by_principal(found: list[Right]) -> list[Right]:
-    """All rights of a principal, and of these all on one thing, together; else in the order in which they came."""
+    """All rights of a principal, and of these all on one thing, together; else in the order
+    in which they came.
+    """
     principals = {right.principal: place for place, right in reversed(list(enumerate(found)))}
-    places = {(right.principal, _place(right)): place for place, right in reversed(list(enumerate(found)))}
-    return sorted(found, key=lambda right: (principals[right.principal], places[right.principal, _place(right)]))
+    places = {
+        (right.principal, _place(right)): place for place, right in reversed(list(enumerate(found)))
+    }
+    return sorted(
+        found,
+        key=lambda right: (principals[right.principal], places[right.principal, _place(right)]),
+    )

@@ -14,7 +14,11 @@ from anabranch.cli.options import File, need_spark, pipeline_file
 def check(
     file: File = None,
     no_plan: Annotated[
-        bool, typer.Option("--no-plan", help="Check the file only; do not start Spark to look at the stages' plans.")
+        bool,
+        typer.Option(
+            "--no-plan",
+            help="Check the file only; do not start Spark to look at the stages' plans.",
+        ),
     ] = False,
 ) -> None:
     """Look for mistakes in a pipeline file and in the functions that it names, without running it.
@@ -30,12 +34,16 @@ def check(
     named = pipeline_file(file)
     pipeline = load(named)
     typer.echo(
-        f"{named}: pipeline {pipeline.name}: {len(pipeline.sources)} sources, {len(pipeline.stages)} stages, {len(pipeline.outputs)} outputs"
+        f"{named}: pipeline {pipeline.name}: {len(pipeline.sources)} sources,"
+        f" {len(pipeline.stages)} stages, {len(pipeline.outputs)} outputs"
     )
     if no_plan:
         return
     need_spark()
-    # In a process of its own: it starts Spark and imports the user's code, and what starts services does not import them.
-    done = subprocess.run([sys.executable, "-m", "anabranch.processing.check", str(named)], check=False)
+    # In a process of its own: it starts Spark and imports the user's code, and what starts services
+    # does not import them.
+    done = subprocess.run(
+        [sys.executable, "-m", "anabranch.processing.check", str(named)], check=False
+    )
     if done.returncode != 0:
         raise typer.Exit(2 if done.returncode == 2 else 1)

@@ -8,9 +8,11 @@ from anabranch.protocol.errors import ConfigurationError
 
 
 def classes() -> None:
-    """Keep Spark's and Kafka's classes as Java has loaded them, once per machine and version: nodes then start with half of the processor time.
+    """Keep Spark's and Kafka's classes as Java has loaded them, once per machine and version: nodes
+    then start with half of the processor time.
 
-    It also downloads a small jar with which Spark writes checkpoints without a forked command for each file.
+    It also downloads a small jar with which Spark writes checkpoints without a forked command for
+    each file.
 
     anabranch classes
     """
@@ -24,4 +26,6 @@ def classes() -> None:
     made = class_archive.make()
     typer.echo(f"{'made' if made else 'there already:'} {class_archive.place().archive}")
     made = kafka_classes.make()
-    typer.echo("made that of the embedded broker" if made else "there already: that of the embedded broker")
+    typer.echo(
+        "made that of the embedded broker" if made else "there already: that of the embedded broker"
+    )

@@ -1,4 +1,6 @@
-"""Names that a shell offers for arguments. Where the file or the deployment cannot be read it offers none: a shell is no place for errors."""
+"""Names that a shell offers for arguments. Where the file or the deployment cannot be read it
+offers none: a shell is no place for errors.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,21 @@ if TYPE_CHECKING:
 def sources(context: typer.Context, incomplete: str) -> list[str]:
     """Of the pipeline file."""
     pipeline = _pipeline(context)
-    return [] if pipeline is None else [name for name in pipeline.sources if name.startswith(incomplete)]
+    return (
+        []
+        if pipeline is None
+        else [name for name in pipeline.sources if name.startswith(incomplete)]
+    )
 
 
 def outputs(context: typer.Context, incomplete: str) -> list[str]:
     """Of the pipeline file."""
     pipeline = _pipeline(context)
-    return [] if pipeline is None else [name for name in pipeline.outputs if name.startswith(incomplete)]
+    return (
+        []
+        if pipeline is None
+        else [name for name in pipeline.outputs if name.startswith(incomplete)]
+    )
 
 
 def processes(context: typer.Context, incomplete: str) -> list[str]:

@@ -17,15 +17,34 @@ _OUTPUT: Final = Path("docker-compose.yml")
 def compose(
     file: File = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="PATH", help="Where to write it, which is no file yet; `-`: standard output.")
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="Where to write it, which is no file yet; `-`: standard output.",
+        ),
     ] = _OUTPUT,
-    image: Annotated[str | None, typer.Option(metavar="NAME", help="Of the services' containers (default: anabranch:VERSION).")] = None,
-    build: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Have Compose build the image there, from this project's Dockerfile.")
+    image: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Of the services' containers (default: anabranch:VERSION)."
+        ),
     ] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the Compose project (default: the pipeline's).")] = None,
+    build: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Have Compose build the image there, from this project's Dockerfile.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of the Compose project (default: the pipeline's)."),
+    ] = None,
 ) -> None:
-    """Write a Docker Compose file for a pipeline: a broker, Redis, and one container for each process.
+    """Write a Docker Compose file for a pipeline: a broker, Redis, and one container for each
+    process.
 
     anabranch compose && docker compose up --detach --wait
 
@@ -40,7 +59,11 @@ def compose(
     folder = named.resolve().parent
     shown = f"./{folder.relative_to(place)}" if folder.is_relative_to(place) else str(folder)
     written = text(
-        load(named), folder=shown if shown != "./." else ".", image=image or f"anabranch:{version_text()}", build=build, name=name
+        load(named),
+        folder=shown if shown != "./." else ".",
+        image=image or f"anabranch:{version_text()}",
+        build=build,
+        name=name,
     )
     if str(output) == "-":
         typer.echo(written, nl=False)
@@ -49,7 +72,9 @@ def compose(
         with output.open("x", encoding="utf-8") as target:
             target.write(written)
     except FileExistsError as error:
-        raise ConfigurationError(f"{output} is there already: remove it, or name another with -o PATH") from error
+        raise ConfigurationError(
+            f"{output} is there already: remove it, or name another with -o PATH"
+        ) from error
     except OSError as error:
         raise ConfigurationError(f"{output}: cannot be written: {error.strerror}") from error
     typer.echo(f"wrote {output}")

@@ -15,11 +15,16 @@ from anabranch.up import state_file
 def doctor(
     kafka: Annotated[
         str | None,
-        typer.Option(metavar="ADDR", envvar=KAFKA_VARIABLE, help="Check this broker too: version and clock (writes one record)."),
+        typer.Option(
+            metavar="ADDR",
+            envvar=KAFKA_VARIABLE,
+            help="Check this broker too: version and clock (writes one record).",
+        ),
     ] = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Check what this machine needs, and say what to do about what is missing. Exit code 1 if anything is bad.
+    """Check what this machine needs, and say what to do about what is missing. Exit code 1 if
+    anything is bad.
 
     anabranch doctor
 

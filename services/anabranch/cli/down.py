@@ -33,7 +33,11 @@ def down(file: File = None, state_dir: StateDir = None) -> None:
     deadline_ms = clock.monotonic_ms() + _WAIT_MS
     while lock.holder() == holder:
         if clock.monotonic_ms() >= deadline_ms:
-            typer.echo(f"process {holder} has not stopped within {_WAIT_MS // 1_000} s; end it with: kill -9 {holder}", err=True)
+            typer.echo(
+                f"process {holder} has not stopped within {_WAIT_MS // 1_000} s; end it with: kill"
+                f" -9 {holder}",
+                err=True,
+            )
             raise typer.Exit(1)
         clock.sleep_ms(50)
     typer.echo("stopped")

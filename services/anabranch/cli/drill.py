@@ -17,25 +17,37 @@ from anabranch.pipeline.durations import parse_ms
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
 from anabranch.up import state_file
 
-app = typer.Typer(help="Break a running deployment on purpose: crashes, hangs, lost networks.", no_args_is_help=True)
+app = typer.Typer(
+    help="Break a running deployment on purpose: crashes, hangs, lost networks.",
+    no_args_is_help=True,
+)
 
 Names = Annotated[
     list[str],
     typer.Argument(
-        metavar="SERVICE/NAME...", help="As `anabranch status` shows them, e.g. `ingestion/reports_2`.", autocompletion=processes
+        metavar="SERVICE/NAME...",
+        help="As `anabranch status` shows them, e.g. `ingestion/reports_2`.",
+        autocompletion=processes,
     ),
 ]
 Duration = Annotated[
-    str | None, typer.Option("--for", metavar="TIME", help="Undo it after this time, e.g. `20s`; the command waits. Ctrl-C undoes it too.")
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="TIME",
+        help="Undo it after this time, e.g. `20s`; the command waits. Ctrl-C undoes it too.",
+    ),
 ]
 
 
 @app.command()
 def kill(names: Names, file: File = None, state_dir: StateDir = None) -> None:
-    """Kill processes with SIGKILL, with all below them (a node's Java and Python workers), as a crash would.
+    """Kill processes with SIGKILL, with all below them (a node's Java and Python workers), as a
+    crash would.
 
-    The supervisor starts them again after half a second, later when it happens often. What to see: `anabranch status` counts a restart,
-    the output topics get each result once all the same; with a second replica of a stage nothing is even late.
+    The supervisor starts them again after half a second, later when it happens often. What to see:
+    `anabranch status` counts a restart, the output topics get each result once all the same; with a
+    second replica of a stage nothing is even late.
 
         anabranch drill kill processing/local.0
 
@@ -47,11 +59,15 @@ def kill(names: Names, file: File = None, state_dir: StateDir = None) -> None:
 
 
 @app.command()
-def pause(names: Names, file: File = None, state_dir: StateDir = None, duration: Duration = None) -> None:
-    """Stop processes with SIGSTOP, with all below them: they are there and do nothing, as on a machine that hangs.
+def pause(
+    names: Names, file: File = None, state_dir: StateDir = None, duration: Duration = None
+) -> None:
+    """Stop processes with SIGSTOP, with all below them: they are there and do nothing, as on a
+    machine that hangs.
 
-    The nastier sister of `kill`: nobody restarts it, and after `resume` it goes on with what it believed before - for a stage or a delivery
-    that was replaced meanwhile, to find out that it no longer counts. What to see: `status` shows it as `paused`.
+    The nastier sister of `kill`: nobody restarts it, and after `resume` it goes on with what it
+    believed before - for a stage or a delivery that was replaced meanwhile, to find out that it no
+    longer counts. What to see: `status` shows it as `paused`.
 
         anabranch drill pause processing/local.0 --for 20s
 
@@ -76,7 +92,9 @@ def resume(names: Names, file: File = None, state_dir: StateDir = None) -> None:
     anabranch drill resume processing/local.0
     """
     drill = _drill(state_dir, file, names)
-    _each(names, lambda name: typer.echo(f"resumed {name}: processes {_listed(drill.resume(name))}"))
+    _each(
+        names, lambda name: typer.echo(f"resumed {name}: processes {_listed(drill.resume(name))}")
+    )
 
 
 @app.command()
@@ -86,24 +104,40 @@ def cut(
     state_dir: StateDir = None,
     direction: Annotated[
         Direction,
-        typer.Option(help="`to`: its requests do not reach Kafka; `from`: they do, but Kafka's answers do not come back."),
+        typer.Option(
+            help=(
+                "`to`: its requests do not reach Kafka; `from`: they do, but Kafka's answers do not"
+                " come back."
+            )
+        ),
     ] = Direction.BOTH,
     delay: Annotated[
-        str | None, typer.Option(metavar="TIME", help="No cut but a slow link: everything passes, each way so much later, e.g. `100ms`.")
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="No cut but a slow link: everything passes, each way so much later, e.g. `100ms`.",
+        ),
     ] = None,
     reset: Annotated[
-        bool, typer.Option("--reset", help="Close its connections and refuse new ones, instead of letting bytes vanish.")
+        bool,
+        typer.Option(
+            "--reset",
+            help="Close its connections and refuse new ones, instead of letting bytes vanish.",
+        ),
     ] = False,
     duration: Duration = None,
 ) -> None:
-    """Cut services off from Kafka, as a lost network does: no byte passes, no connection is closed. Needs `anabranch up --drills`.
+    """Cut services off from Kafka, as a lost network does: no byte passes, no connection is closed.
+    Needs `anabranch up --drills`.
 
-    Cut a source off and watch the outputs. For `max_delay` nothing is seen; then the live topic goes on with tentative results, made without
-    that source. After `heal`: one undo, the corrections, and the corrected topic is as if nothing had happened.
+    Cut a source off and watch the outputs. For `max_delay` nothing is seen; then the live topic
+    goes on with tentative results, made without that source. After `heal`: one undo, the
+    corrections, and the corrected topic is as if nothing had happened.
 
         anabranch drill cut ingestion/reports_2 --for 20s
 
-        anabranch drill cut ingestion/reports_2; anabranch tail tolls --live; anabranch drill heal ingestion/reports_2
+        anabranch drill cut ingestion/reports_2; anabranch tail tolls --live; anabranch drill heal
+        ingestion/reports_2
 
         anabranch drill cut delivery/tolls --direction from      # what it writes arrives, but it never hears of it
 
@@ -111,7 +145,9 @@ def cut(
     """
     drill = _drill(state_dir, file, names)
     if delay is not None and reset:
-        raise ConfigurationError("--delay and --reset exclude each other: a link is slow, or it is closed")
+        raise ConfigurationError(
+            "--delay and --reset exclude each other: a link is slow, or it is closed"
+        )
     wanted = Cut(direction, reset, 0 if delay is None else _milliseconds("--delay", delay))
 
     def undo(name: str) -> None:
@@ -128,12 +164,18 @@ def cut(
 @app.command()
 def heal(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[SERVICE/NAME...]", help="Without any: all that are cut.", autocompletion=processes)
+        list[str] | None,
+        typer.Argument(
+            metavar="[SERVICE/NAME...]",
+            help="Without any: all that are cut.",
+            autocompletion=processes,
+        ),
     ] = None,
     file: File = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Let the traffic of services pass again that `cut` held back; what was held goes on where it stood.
+    """Let the traffic of services pass again that `cut` held back; what was held goes on where it
+    stood.
 
     anabranch drill heal ingestion/reports_2
 

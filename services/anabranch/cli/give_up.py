@@ -9,14 +9,27 @@ import typer
 from anabranch.cli.completion import sources
 from anabranch.cli.options import DeploymentFile, Kafka, StateDir, file_and_broker
 
-Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Name of a source in the pipeline file.", autocompletion=sources)]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE", help="Name of a source in the pipeline file.", autocompletion=sources
+    ),
+]
 From = Annotated[
     str,
     typer.Option(
-        "--from", metavar="TIME", help="Nothing before this time is given up: rejected where the source is not complete up to there."
+        "--from",
+        metavar="TIME",
+        help=(
+            "Nothing before this time is given up: rejected where the source is not complete up to"
+            " there."
+        ),
     ),
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Give up what lies up to here (default: now).")]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Give up what lies up to here (default: now)."),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -29,22 +42,27 @@ def give_up(
     state_dir: StateDir = None,
     kafka: Kafka = None,
 ) -> None:
-    """Let results go on without a source that never returns: close its buckets as known to be missing.
+    """Let results go on without a source that never returns: close its buckets as known to be
+    missing.
 
-    A source that falls silent holds back every stable result, for good or bad: the live topic goes on without it, the corrected one waits.
-    If what it owes will never come, say so. Its buckets from the place where it stands up to now are closed with what was read of
-    them; the stages then correct, and what lacks the source names it in the header `anabranch-missing`. This cannot be taken back:
-    what comes of these buckets later is late (a dead letter, or reassigned). The source may come back at any time and goes on after them;
-    while it stays away results wait again, until the next such command. For a source that is gone for ever, change the stages that read it.
+    A source that falls silent holds back every stable result, for good or bad: the live topic goes
+    on without it, the corrected one waits. If what it owes will never come, say so. Its buckets
+    from the place where it stands up to now are closed with what was read of them; the stages then
+    correct, and what lacks the source names it in the header `anabranch-missing`. This cannot be
+    taken back: what comes of these buckets later is late (a dead letter, or reassigned). The source
+    may come back at any time and goes on after them; while it stays away results wait again, until
+    the next such command. For a source that is gone for ever, change the stages that read it.
 
-    TIME is ISO 8601 (UTC where it names no zone), or ms since 1970. Running ingestion of the source restarts once, by itself.
-    Exit codes: 0 given up, 1 not confirmed or no broker, 2 wrong usage, or nothing to give up.
+    TIME is ISO 8601 (UTC where it names no zone), or ms since 1970. Running ingestion of the source
+    restarts once, by itself. Exit codes: 0 given up, 1 not confirmed or no broker, 2 wrong usage,
+    or nothing to give up.
 
         anabranch status                                             # last bucket of ingestion/reports: where it stands
 
         anabranch give-up reports --from 2026-05-01T14:00:00Z
 
-        anabranch give-up reports --from 2026-05-01T14:00:00Z --until 2026-05-01T16:30:00Z --yes -f p.yaml --kafka broker-1:9092
+        anabranch give-up reports --from 2026-05-01T14:00:00Z --until 2026-05-01T16:30:00Z --yes -f
+        p.yaml --kafka broker-1:9092
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock

@@ -14,7 +14,10 @@ from anabranch.protocol.errors import ConfigurationError
 def graph(
     file: File = None,
     svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="PATH", help="Write a picture to this file; `-`: to standard output.")
+        Path | None,
+        typer.Option(
+            "--svg", metavar="PATH", help="Write a picture to this file; `-`: to standard output."
+        ),
     ] = None,
 ) -> None:
     """Draw a pipeline: what is made from what.

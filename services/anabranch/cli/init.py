@@ -13,8 +13,12 @@ from anabranch.protocol.identifiers import checked_name
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder, or an empty one.")],
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the pipeline (default: the folder's).")] = None,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A new folder, or an empty one.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the pipeline (default: the folder's).")
+    ] = None,
 ) -> None:
     """Write a pipeline that runs: its file, a schema, a stage, sample data and a test.
 

@@ -17,14 +17,27 @@ def logs(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME...]", help="SERVICE/NAME or SERVICE, as `anabranch status` shows them; none: all.", autocompletion=processes
+            metavar="[NAME...]",
+            help="SERVICE/NAME or SERVICE, as `anabranch status` shows them; none: all.",
+            autocompletion=processes,
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last lines of each.")] = 20,
-    as_written: Annotated[bool, typer.Option("--json", help="Lines as they were written, without names.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+    ] = False,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, help="The last lines of each.")
+    ] = 20,
+    as_written: Annotated[
+        bool, typer.Option("--json", help="Lines as they were written, without names.")
+    ] = False,
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="FILE", help="The pipeline file (default: `pipeline.yaml` here); -f follows.")
+        Path | None,
+        typer.Option(
+            "--file",
+            metavar="FILE",
+            help="The pipeline file (default: `pipeline.yaml` here); -f follows.",
+        ),
     ] = None,
     state_dir: StateDir = None,
 ) -> None:

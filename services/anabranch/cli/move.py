@@ -9,23 +9,43 @@ import typer
 from anabranch.cli.options import DeploymentFile, Kafka, StateDir, file_and_broker
 from anabranch.protocol.errors import AnabranchError
 
-Replica = Annotated[str, typer.Argument(metavar="STAGE.REPLICA", help="As `anabranch status` shows it beneath its node.")]
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Where it is to run: a node of the same participant.")]
+Replica = Annotated[
+    str,
+    typer.Argument(
+        metavar="STAGE.REPLICA", help="As `anabranch status` shows it beneath its node."
+    ),
+]
+NodeName = Annotated[
+    str, typer.Argument(metavar="NODE", help="Where it is to run: a node of the same participant.")
+]
 Wait = Annotated[
-    int, typer.Option("--wait", metavar="SECONDS", min=0, help="So long the command waits until the replica runs there; 0: not at all.")
+    int,
+    typer.Option(
+        "--wait",
+        metavar="SECONDS",
+        min=0,
+        help="So long the command waits until the replica runs there; 0: not at all.",
+    ),
 ]
 
 
 def move(
-    replica: Replica, node: NodeName, wait: Wait = 120, file: DeploymentFile = None, state_dir: StateDir = None, kafka: Kafka = None
+    replica: Replica,
+    node: NodeName,
+    wait: Wait = 120,
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
 ) -> None:
     """Move a replica of a stage to another node, while everything runs.
 
-    The new node starts it beside the one that runs, warm. When it can go on from where that one is, it takes over, and the old one ends. Results
-    are the same as without. If the new node dies before that, or cannot reach a checkpoint, the old one goes on; a move back to the old node
+    The new node starts it beside the one that runs, warm. When it can go on from where that one is,
+    it takes over, and the old one ends. Results are the same as without. If the new node dies
+    before that, or cannot reach a checkpoint, the old one goes on; a move back to the old node
     takes the move back. The place is kept when everything is started again.
 
-    Exit codes: 0 it runs there (with `--wait 0`: the move is written), 1 not within `--wait`, or no broker, 2 it cannot be moved there.
+    Exit codes: 0 it runs there (with `--wait 0`: the move is written), 1 not within `--wait`, or no
+    broker, 2 it cannot be moved there.
 
         anabranch status                                             # which replicas are on which node
 
@@ -43,20 +63,29 @@ def move(
     command.do()
     left = command.runs_on
     if left not in ("", node):
-        typer.echo(f"{replica}: from node {left} to node {node}; {left} goes on with it until {node} has taken over")
+        typer.echo(
+            f"{replica}: from node {left} to node {node}; {left} goes on with it until {node} has"
+            " taken over"
+        )
     if wait and not command.is_done(wait * 1_000):
         back = f"; `anabranch move {replica} {left}` takes it back" if left else ""
         raise AnabranchError(
-            f"{replica} does not run on {node} after {wait} s: what {node} waits for is in `anabranch status`. The move stays written{back}"
+            f"{replica} does not run on {node} after {wait} s: what {node} waits for is in"
+            f" `anabranch status`. The move stays written{back}"
         )
-    typer.echo(f"{replica}: runs on node {node}" if wait else f"{replica}: is to run on node {node}")
+    typer.echo(
+        f"{replica}: runs on node {node}" if wait else f"{replica}: is to run on node {node}"
+    )
 
 
-def remove(replica: Replica, file: DeploymentFile = None, state_dir: StateDir = None, kafka: Kafka = None) -> None:
+def remove(
+    replica: Replica, file: DeploymentFile = None, state_dir: StateDir = None, kafka: Kafka = None
+) -> None:
     """Take a replica of a stage away, while everything runs; others of the stage go on.
 
-    It ends on its node, and is not started again until `anabranch move STAGE.REPLICA NODE` adds it to a node: there it goes on from its own
-    checkpoint, or from a peer's. What it would read is kept for it for a day.
+    It ends on its node, and is not started again until `anabranch move STAGE.REPLICA NODE` adds it
+    to a node: there it goes on from its own checkpoint, or from a peer's. What it would read is
+    kept for it for a day.
 
     Exit codes: 0 it is removed, 1 no broker, 2 there is none, or it is the last one of its stage.
 

@@ -1,4 +1,6 @@
-"""Options that several commands take, and what they mean: which pipeline file, which deployment, which broker."""
+"""Options that several commands take, and what they mean: which pipeline file, which
+deployment, which broker.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +18,51 @@ DEFAULT_FILE: Final = "pipeline.yaml"
 KAFKA_VARIABLE: Final = "ANABRANCH_KAFKA"
 
 File = Annotated[
-    Path | None, typer.Option("--file", "-f", metavar="FILE", help=f"The pipeline file (default: `{DEFAULT_FILE}` in the current folder).")
+    Path | None,
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        help=f"The pipeline file (default: `{DEFAULT_FILE}` in the current folder).",
+    ),
 ]
 DeploymentFile = Annotated[
     Path | None,
     typer.Option(
-        "--file", "-f", metavar="FILE", help=f"The pipeline file (default: that of --state-dir, or `{DEFAULT_FILE}` in the current folder)."
+        "--file",
+        "-f",
+        metavar="FILE",
+        help=(
+            f"The pipeline file (default: that of --state-dir, or `{DEFAULT_FILE}` in the current"
+            " folder)."
+        ),
     ),
 ]
 StateDir = Annotated[
     Path | None,
-    typer.Option("--state-dir", metavar="DIR", help="Where its state is kept (default: `.anabranch` next to the pipeline file)."),
+    typer.Option(
+        "--state-dir",
+        metavar="DIR",
+        help="Where its state is kept (default: `.anabranch` next to the pipeline file).",
+    ),
 ]
 Kafka = Annotated[
     str | None,
-    typer.Option(metavar="ADDR", envvar=KAFKA_VARIABLE, help="The broker, HOST:PORT (default: that of the running deployment)."),
+    typer.Option(
+        metavar="ADDR",
+        envvar=KAFKA_VARIABLE,
+        help="The broker, HOST:PORT (default: that of the running deployment).",
+    ),
 ]
 Replication = Annotated[
     int | None,
     typer.Option(
         min=1,
         max=7,
-        help="Copies of each topic that is created (default: the cluster's own default; 1 on the embedded broker). "
-        "Use 3 where nothing may be lost.",
+        help=(
+            "Copies of each topic that is created (default: the cluster's own default; 1 on the"
+            " embedded broker). Use 3 where nothing may be lost."
+        ),
     ),
 ]
 
@@ -52,7 +76,10 @@ def pipeline_file(file: Path | None) -> Path:
     if file is not None:
         return file
     if not Path(DEFAULT_FILE).exists():
-        raise ConfigurationError(f"there is no {DEFAULT_FILE} in {Path.cwd()}: go to its folder, or name the file with -f FILE")
+        raise ConfigurationError(
+            f"there is no {DEFAULT_FILE} in {Path.cwd()}: go to its folder, or name the file with"
+            " -f FILE"
+        )
     return Path(DEFAULT_FILE)
 
 
@@ -71,8 +98,11 @@ def deployment_of(file: Path | None, state_dir: Path | None) -> Deployment | Non
     return state_file.read(state_file.directory_of(state_dir, file))
 
 
-def file_and_broker(file: Path | None, state_dir: Path | None, kafka: str | None) -> tuple[Path, str]:
-    """The pipeline file and the address of the broker that a command on a deployment means; what is not given is that of the deployment.
+def file_and_broker(
+    file: Path | None, state_dir: Path | None, kafka: str | None
+) -> tuple[Path, str]:
+    """The pipeline file and the address of the broker that a command on a deployment means; what is
+    not given is that of the deployment.
 
     Raises:
         ConfigurationError: nothing runs there that would tell what is not given.
@@ -82,6 +112,13 @@ def file_and_broker(file: Path | None, state_dir: Path | None, kafka: str | None
         stated = state_file.nothing_runs(state_file.directory_of(state_dir, file))
         raise ConfigurationError(f"{stated}; for one that runs elsewhere give --kafka")
     address = kafka if kafka is not None or known is None else known.kafka
-    # With a state directory and no file the deployment itself tells its file, wherever the command is given.
-    named = file if file is not None else Path(known.pipeline) if known is not None else pipeline_file(None)
+    # With a state directory and no file the deployment itself tells its file, wherever the command
+    # is given.
+    named = (
+        file
+        if file is not None
+        else Path(known.pipeline)
+        if known is not None
+        else pipeline_file(None)
+    )
     return named, address or ""

@@ -25,29 +25,58 @@ _AT_ONCE: Final = 1_000
 
 
 def produce(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Name of a source in the pipeline file.", autocompletion=sources)],
-    rows: Annotated[str | None, typer.Argument(metavar="[ROWS]", help="A file of JSON lines; `-`: standard input.")] = None,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="Name of a source in the pipeline file.", autocompletion=sources
+        ),
+    ],
+    rows: Annotated[
+        str | None,
+        typer.Argument(metavar="[ROWS]", help="A file of JSON lines; `-`: standard input."),
+    ] = None,
     generate: Annotated[
-        bool, typer.Option("--generate", help="Make rows up from the schema, with the present as their event time.")
+        bool,
+        typer.Option(
+            "--generate", help="Make rows up from the schema, with the present as their event time."
+        ),
     ] = False,
     count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help=f"Make so many (default: {_GENERATED}; with --every: no end).")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help=f"Make so many (default: {_GENERATED}; with --every: no end)."
+        ),
     ] = None,
     every: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Make one after the other with this time between, e.g. `200ms`.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Make one after the other with this time between, e.g. `200ms`."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed makes the same rows.")] = 0,
-    now: Annotated[bool, typer.Option("--now", help="Move the event times so that the newest is the present.")] = False,
-    key: Annotated[str | None, typer.Option(metavar="FIELD", help="The record's key, which chooses the partition (default: none).")] = None,
-    topic: Annotated[str | None, typer.Option(metavar="NAME", help="Which topic of the source (default: its first).")] = None,
+    now: Annotated[
+        bool, typer.Option("--now", help="Move the event times so that the newest is the present.")
+    ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD", help="The record's key, which chooses the partition (default: none)."
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Which topic of the source (default: its first)."),
+    ] = None,
     file: DeploymentFile = None,
     state_dir: StateDir = None,
     kafka: Kafka = None,
 ) -> None:
-    """Send records to a source: JSON lines from a file or from standard input, or made up from the schema.
+    """Send records to a source: JSON lines from a file or from standard input, or made up from the
+    schema.
 
-    Each line is checked against the source's schema first: of a file with a mistake nothing is sent, of standard input nothing from the
-    mistake on. A source in Avro gets Avro. To send the same lines twice gives the pipeline two records each.
+    Each line is checked against the source's schema first: of a file with a mistake nothing is
+    sent, of standard input nothing from the mistake on. A source in Avro gets Avro. To send the
+    same lines twice gives the pipeline two records each.
 
         anabranch produce readings tests/sample/readings.jsonl
 
@@ -61,7 +90,9 @@ def produce(
     from anabranch.pipeline.file import load
 
     if generate == (rows is not None):
-        raise ConfigurationError("give a file of JSON lines, or - for standard input, or --generate; one of them")
+        raise ConfigurationError(
+            "give a file of JSON lines, or - for standard input, or --generate; one of them"
+        )
     if (count is not None or every is not None) and not generate:
         raise ConfigurationError("--count and --every are for --generate")
     named, address = file_and_broker(file, state_dir, kafka)
@@ -78,7 +109,14 @@ def produce(
     try:
         with stop_events() as (stopping, _):
             if generate:
-                sent = _made(target, lines, seed, count or (None if every else _GENERATED), pause_ms, stopping)
+                sent = _made(
+                    target,
+                    lines,
+                    seed,
+                    count or (None if every else _GENERATED),
+                    pause_ms,
+                    stopping,
+                )
             elif rows == _STDIN:
                 sent = _from_stdin(target, lines, now)
             else:
@@ -98,8 +136,12 @@ def _checked(path: Path, lines: Lines, now: bool) -> int:
         with path.open("rb") as file:
             for first, some in read_lines(file):
                 if wrong := lines.mistake(some):
-                    raise ConfigurationError(f"{path}:{first + wrong[0]}: {wrong[1]}; nothing was sent")
-                newest = max(filter(None, (newest, lines.newest(some))), default=None) if now else None
+                    raise ConfigurationError(
+                        f"{path}:{first + wrong[0]}: {wrong[1]}; nothing was sent"
+                    )
+                newest = (
+                    max(filter(None, (newest, lines.newest(some))), default=None) if now else None
+                )
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
     return 0 if newest is None else lines.now(SystemClock().now_ms()) - newest
@@ -121,13 +163,25 @@ def _from_stdin(target: Target, lines: Lines, now: bool) -> int:
         wrong = lines.mistake(some)
         good = some if wrong is None else some[: wrong[0]]
         newest = lines.newest(good) if now and good else None
-        sent += target.send(lines.records(good, 0 if newest is None else lines.now(clock.now_ms()) - newest))
+        sent += target.send(
+            lines.records(good, 0 if newest is None else lines.now(clock.now_ms()) - newest)
+        )
         if wrong is not None:
-            raise ConfigurationError(f"standard input:{first + wrong[0]}: {wrong[1]}; the {sent} records before it were sent")
+            raise ConfigurationError(
+                f"standard input:{first + wrong[0]}: {wrong[1]}; the {sent} records before it were"
+                " sent"
+            )
     return sent
 
 
-def _made(target: Target, lines: Lines, seed: int, count: int | None, pause_ms: int, stopping: threading.Event) -> int:
+def _made(
+    target: Target,
+    lines: Lines,
+    seed: int,
+    count: int | None,
+    pause_ms: int,
+    stopping: threading.Event,
+) -> int:
     from anabranch.adapters.system.clock import SystemClock
     from anabranch.operating.made_rows import rows
 

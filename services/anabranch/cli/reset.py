@@ -16,13 +16,19 @@ def reset(
     state_dir: StateDir = None,
     kafka: Annotated[
         str | None,
-        typer.Option(metavar="ADDR", envvar=KAFKA_VARIABLE, help="The cluster that it ran on, HOST:PORT (default: that of the last `up`)."),
+        typer.Option(
+            metavar="ADDR",
+            envvar=KAFKA_VARIABLE,
+            help="The cluster that it ran on, HOST:PORT (default: that of the last `up`).",
+        ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Forget all that a pipeline has made, so that the next `up` begins anew: its internal topics, its outputs and its state.
+    """Forget all that a pipeline has made, so that the next `up` begins anew: its internal topics,
+    its outputs and its state.
 
-    Topics that it reads stay, except on the embedded broker, which goes whole. The pipeline must not run. Asks first.
+    Topics that it reads stay, except on the embedded broker, which goes whole. The pipeline must
+    not run. Asks first.
 
         anabranch down && anabranch reset
 
@@ -49,6 +55,8 @@ def reset(
     for line in plan.in_words():
         typer.echo(line)
     if not yes:
-        typer.confirm(f"Forget all this of pipeline {pipeline.name}? It cannot be taken back.", abort=True)
+        typer.confirm(
+            f"Forget all this of pipeline {pipeline.name}? It cannot be taken back.", abort=True
+        )
     index = None if url is None else RedisIndex(url)
     resetting.carry_out(plan, directory, log, index, f"anabranch:{pipeline.name}:", typer.echo)

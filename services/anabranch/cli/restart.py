@@ -13,14 +13,21 @@ from anabranch.up import state_file
 
 def restart(
     names: Annotated[
-        list[str], typer.Argument(metavar="SERVICE/NAME...", help="As `anabranch status` shows them.", autocompletion=processes)
+        list[str],
+        typer.Argument(
+            metavar="SERVICE/NAME...",
+            help="As `anabranch status` shows them.",
+            autocompletion=processes,
+        ),
     ],
     file: File = None,
     state_dir: StateDir = None,
 ) -> None:
-    """End processes of a running deployment in order and wait until their next runs are ready, one after the other.
+    """End processes of a running deployment in order and wait until their next runs are ready, one
+    after the other.
 
-    A node begins with the stages' code as it is now. A change of the pipeline file needs `anabranch down` and `up`.
+    A node begins with the stages' code as it is now. A change of the pipeline file needs `anabranch
+    down` and `up`.
 
         anabranch restart processing/local.0
 

@@ -41,12 +41,18 @@ _STATE_STYLES: Final = {
 def status(
     file: File = None,
     state_dir: StateDir = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON list of objects, one per process.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every second, until Ctrl-C.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A JSON list of objects, one per process.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it anew every second, until Ctrl-C.")
+    ] = False,
 ) -> None:
-    """What runs: per process, and per replica on a node, its state, last bucket, lag and restarts, what it makes results without, and what it waits for.
+    """What runs: per process, and per replica on a node, its state, last bucket, lag and restarts,
+    what it makes results without, and what it waits for.
 
-    Exit code 1 when nothing runs. A process that is `silent` is there but does not answer: it is very busy. `paused`: somebody stopped it.
+    Exit code 1 when nothing runs. A process that is `silent` is there but does not answer: it is
+    very busy. `paused`: somebody stopped it.
 
         anabranch status --watch
 
@@ -68,7 +74,8 @@ def status(
     elif rows is None:
         typer.echo(state_file.nothing_runs(directory), err=True)
     else:
-        # Never narrower than its content: a cut-off process id or error is of no use, in a pipe least of all.
+        # Never narrower than its content: a cut-off process id or error is of no use, in a pipe
+        # least of all.
         table = _status_table(rows)
         wide = Console(width=_TABLE_WIDTH_MAX)
         needed = Measurement.get(wide, wide.options, table).maximum
@@ -83,11 +90,16 @@ def _watch(directory: Path) -> None:
     """The table, in place, until Ctrl-C. A deployment that has ended may come back."""
     from anabranch.up.status import rows_of
 
-    with stop_events() as (stopping, _), Live(auto_refresh=False, screen=sys.stdout.isatty()) as shown:
+    with (
+        stop_events() as (stopping, _),
+        Live(auto_refresh=False, screen=sys.stdout.isatty()) as shown,
+    ):
         while not stopping.is_set():
             rows = rows_of(directory)
             content = (
-                Text(state_file.nothing_runs(directory)) if rows is None else Group(_status_table(rows), _slowest_hop(directory, rows))
+                Text(state_file.nothing_runs(directory))
+                if rows is None
+                else Group(_status_table(rows), _slowest_hop(directory, rows))
             )
             shown.update(content, refresh=True)
             stopping.wait(_WATCH_S)
@@ -110,24 +122,37 @@ def _status_table(rows: list[Row]) -> Table:
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("service", "name", "state", "last bucket", "lag", "restarts", "pid", "port", ""):
-        table.add_column(title, justify="right" if title in ("lag", "restarts", "pid", "port") else "left", no_wrap=title != "")
+        table.add_column(
+            title,
+            justify="right" if title in ("lag", "restarts", "pid", "port") else "left",
+            no_wrap=title != "",
+        )
     for row in rows:
         stages = stages_of(row)
         # What a node waits for, or failed with, is said of its replicas.
         reported = () if stages else _describe(row)
         table.add_row(*_cells(str(row["service"]), row, reported or (str(row["cut"] or ""),)))
         for stage in stages:
-            shown = {**stage, "name": f"  {stage['stage']}.{stage['replica']}", "pid": None, "metrics_port": None}
+            shown = {
+                **stage,
+                "name": f"  {stage['stage']}.{stage['replica']}",
+                "pid": None,
+                "metrics_port": None,
+            }
             table.add_row(*_cells("", shown, _describe(shown)))
     return table
 
 
 def _describe(row: Row) -> tuple[str, ...]:
-    """What a person should know: what is unusual, then why, or what it waits for, or where it is."""
+    """What a person should know: what is unusual, then why, or what it waits for, or where it
+    is.
+    """
     from anabranch.up.status import detail_in_words
 
     waiting = f"waits for {row['waiting_for']}" if row["waiting_for"] else ""
-    return detail_in_words(row), str(row.get("cut") or row["error"] or waiting or row.get("address") or "").partition("\n")[0]
+    return detail_in_words(row), str(
+        row.get("cut") or row["error"] or waiting or row.get("address") or ""
+    ).partition("\n")[0]
 
 
 def _cells(service: str, row: Row, reported: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,11 +15,19 @@ from anabranch.protocol.errors import ConfigurationError
 def topics(
     file: File = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list of objects.")] = False,
-    create: Annotated[bool, typer.Option("--create", help="Create those that are missing; needs --kafka.")] = False,
-    kafka: Annotated[str | None, typer.Option(metavar="ADDR", envvar=KAFKA_VARIABLE, help="Where to create them, HOST:PORT.")] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create those that are missing; needs --kafka.")
+    ] = False,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDR", envvar=KAFKA_VARIABLE, help="Where to create them, HOST:PORT."
+        ),
+    ] = None,
     replication: Replication = None,
 ) -> None:
-    """List the topics of a pipeline with their settings: those you write, those you read, and the internal ones.
+    """List the topics of a pipeline with their settings: those you write, those you read, and the
+    internal ones.
 
     anabranch topics
 
@@ -38,7 +46,15 @@ def topics(
             typer.echo(f"created {name}")
         return
     if as_json:
-        typer.echo(json.dumps([{"kind": topic.kind, "owner": topic.owner, **asdict(topic.settings)} for topic in found], indent=1))
+        typer.echo(
+            json.dumps(
+                [
+                    {"kind": topic.kind, "owner": topic.owner, **asdict(topic.settings)}
+                    for topic in found
+                ],
+                indent=1,
+            )
+        )
         return
     whose = {"input": "you write", "output": "you read", "internal": "internal"}
     width = max(len(topic.settings.name) for topic in found)
@@ -46,4 +62,7 @@ def topics(
     for topic in found:
         settings = " ".join(f"{name}={value}" for name, value in topic.settings.config.items())
         name, partitions = topic.settings.name, topic.settings.partitions
-        typer.echo(f"{name:<{width}}  {whose[topic.owner]:<9}  {topic.kind:<12}  {partitions:>10}  {settings}")
+        typer.echo(
+            f"{name:<{width}}  {whose[topic.owner]:<9}  {topic.kind:<12}  {partitions:>10} "
+            f" {settings}"
+        )

@@ -13,17 +13,29 @@ from anabranch.cli.options import File, need_spark, pipeline_file
 
 
 def trial(
-    cases: Annotated[list[str] | None, typer.Argument(metavar="[CASE...]", help="Folders in `tests` (default: all).")] = None,
+    cases: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CASE...]", help="Folders in `tests` (default: all)."),
+    ] = None,
     file: File = None,
-    folder: Annotated[Path | None, typer.Option("--tests", metavar="DIR", help="Default: `tests` next to the pipeline file.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--tests", metavar="DIR", help="Default: `tests` next to the pipeline file."),
+    ] = None,
     update: Annotated[
-        bool, typer.Option("--update", help="Write what the stages give as what is expected; look at it before you keep it.")
+        bool,
+        typer.Option(
+            "--update",
+            help="Write what the stages give as what is expected; look at it before you keep it.",
+        ),
     ] = False,
 ) -> None:
-    """Run the stages' functions on sample rows, on real Spark and without a broker, and compare what they give.
+    """Run the stages' functions on sample rows, on real Spark and without a broker, and compare
+    what they give.
 
-    A case is a folder: `tests/CASE/SOURCE.jsonl` holds records of a source, `tests/CASE/STAGE.expected.jsonl` the rows that a stage makes
-    of them, in any order. Exit code 1 where something differs: rows that are missing with `-`, others with `+`.
+    A case is a folder: `tests/CASE/SOURCE.jsonl` holds records of a source,
+    `tests/CASE/STAGE.expected.jsonl` the rows that a stage makes of them, in any order. Exit code 1
+    where something differs: rows that are missing with `-`, others with `+`.
 
         anabranch test
 
@@ -32,7 +44,8 @@ def trial(
     named = pipeline_file(file)
     place = folder if folder is not None else named.resolve().parent / "tests"
     need_spark()
-    # In a process of its own: it starts Spark and imports the user's code, and what starts services does not import them.
+    # In a process of its own: it starts Spark and imports the user's code, and what starts services
+    # does not import them.
     words = [str(named), str(place), *(["--update"] if update else []), *(cases or [])]
     done = subprocess.run([sys.executable, "-m", "anabranch.processing.trial", *words], check=False)
     if done.returncode != 0:

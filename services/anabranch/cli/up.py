@@ -25,36 +25,63 @@ def up(
         typer.Option(
             metavar="ADDR",
             envvar=KAFKA_VARIABLE,
-            help="Bootstrap address of a Kafka cluster, HOST:PORT. Where neither option nor variable is set a real broker is started here.",
+            help=(
+                "Bootstrap address of a Kafka cluster, HOST:PORT. Where neither option nor variable"
+                " is set a real broker is started here."
+            ),
         ),
     ] = None,
     redis: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="redis://HOST:PORT/DB, or rediss:// with TLS (also ANABRANCH_REDIS). Without it a Redis is started here."
+            metavar="URL",
+            help=(
+                "redis://HOST:PORT/DB, or rediss:// with TLS (also ANABRANCH_REDIS). Without it a"
+                " Redis is started here."
+            ),
         ),
     ] = None,
     state_dir: StateDir = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="SERVICE", help="Run these only, e.g. `ingestion` or `processing/local.0`, a node; may be repeated."),
+        typer.Option(
+            metavar="SERVICE",
+            help=(
+                "Run these only, e.g. `ingestion` or `processing/local.0`, a node; may be repeated."
+            ),
+        ),
     ] = None,
     kafka_port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port of the embedded broker; 0: that of last time, or any free one.")
+        int,
+        typer.Option(
+            min=0,
+            max=65_535,
+            help="Port of the embedded broker; 0: that of last time, or any free one.",
+        ),
     ] = 0,
     replication: Replication = None,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Come back when all is ready; it goes on in the background.")] = False,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach", "-d", help="Come back when all is ready; it goes on in the background."
+        ),
+    ] = False,
     drills: Annotated[
         bool,
         typer.Option(
-            "--drills", help="Put a proxy between each service and the embedded broker, for `drill cut` and `heal`; costs CPU time."
+            "--drills",
+            help=(
+                "Put a proxy between each service and the embedded broker, for `drill cut` and"
+                " `heal`; costs CPU time."
+            ),
         ),
     ] = False,
 ) -> None:
     """Run a pipeline on this machine: every service as a process, restarted when it dies.
 
-    Prints a line that begins with `ready` when all services are, with the addresses to use. Ctrl-C stops everything within 15 s;
-    the next `up` goes on where this one stopped. Logs are in `<state-dir>/logs`.
+    Prints a line that begins with `ready` when all services are, with the addresses to use. Ctrl-C
+    stops everything within 15 s; the next `up` goes on where this one stopped. Logs are in
+    `<state-dir>/logs`.
 
         anabranch up
 
@@ -73,11 +100,16 @@ def up(
     source = context.get_parameter_source("kafka")
     given = source is not None and source.name == "ENVIRONMENT"
     if kafka is not None and kafka_port:
-        how = f"unset {KAFKA_VARIABLE}, which names a cluster" if given else "leave it out with --kafka"
+        how = (
+            f"unset {KAFKA_VARIABLE}, which names a cluster"
+            if given
+            else "leave it out with --kafka"
+        )
         raise ConfigurationError(f"--kafka-port is for the embedded broker; {how}")
     if redis is not None and holds_password(redis):
         raise ConfigurationError(
-            "--redis holds a password, which others see on a command line: set ANABRANCH_REDIS, or ANABRANCH_REDIS_PASSWORD_FILE"
+            "--redis holds a password, which others see on a command line: set ANABRANCH_REDIS, or"
+            " ANABRANCH_REDIS_PASSWORD_FILE"
         )
     directory, say = state_file.directory_of(state_dir, named), _say_on(console)
     with stop_events() as (stopping, stop_now):
@@ -86,10 +118,15 @@ def up(
             code = detached.start(again, directory, say, stopping)
             if code:
                 raise typer.Exit(max(code, 1))
-            typer.echo("it runs in the background: `anabranch status`, `anabranch logs -f`, `anabranch down`")
+            typer.echo(
+                "it runs in the background: `anabranch status`, `anabranch logs -f`, `anabranch"
+                " down`"
+            )
             return
         if kafka is not None:
-            typer.echo(f"Kafka: the cluster at {kafka}{f', as {KAFKA_VARIABLE} says' if given else ''}")
+            typer.echo(
+                f"Kafka: the cluster at {kafka}{f', as {KAFKA_VARIABLE} says' if given else ''}"
+            )
         run_up(
             named,
             state_dir=directory,
@@ -121,7 +158,24 @@ def _again(
     drills: bool,
 ) -> list[str]:
     """The same options for the process in the background."""
-    given = {"--kafka": kafka, "--redis": redis, "--kafka-port": kafka_port or None, "--replication": replication}
-    words = [word for option, value in given.items() if value is not None for word in (option, str(value))]
+    given = {
+        "--kafka": kafka,
+        "--redis": redis,
+        "--kafka-port": kafka_port or None,
+        "--replication": replication,
+    }
+    words = [
+        word
+        for option, value in given.items()
+        if value is not None
+        for word in (option, str(value))
+    ]
     words += [word for service in only or () for word in ("--only", service)]
-    return ["--file", str(file), "--state-dir", str(state_dir), *words, *(["--drills"] if drills else [])]
+    return [
+        "--file",
+        str(file),
+        "--state-dir",
+        str(state_dir),
+        *words,
+        *(["--drills"] if drills else []),
+    ]

@@ -10,8 +10,9 @@
         for _ in answer:
             print(answer.by_key())
 
-Both take ``of=`` a type for values (a dataclass, a pydantic model), ``schema=`` an Avro schema where the topic holds Avro, ``security=`` how to get in,
-and work with ``async with`` and ``async for``. ``LiveView`` does the work of ``live`` for records of any other consumer.
+Both take ``of=`` a type for values (a dataclass, a pydantic model), ``schema=`` an Avro schema
+where the topic holds Avro, ``security=`` how to get in, and work with ``async with`` and ``async
+for``. ``LiveView`` does the work of ``live`` for records of any other consumer.
 """
 
 from anabranch.client.following import BUCKETS_KEPT, Follower, LiveView, current, follow

@@ -13,7 +13,9 @@ from anabranch.protocol.edge import live_view
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 
 BUCKETS_KEPT: Final = 1_000
-"""Stable buckets with records that ``follow`` keeps the records of: a program that follows a topic for months must not keep all of it."""
+"""Stable buckets with records that ``follow`` keeps the records of: a program that follows a
+topic for months must not keep all of it.
+"""
 
 _FETCH_RECORDS: Final = 10_000
 
@@ -21,18 +23,28 @@ _FETCH_RECORDS: Final = 10_000
 class LiveView(live_view.LiveView):
     """The current answer of one live topic, from the records of whatever consumer. Not thread-safe.
 
-    ``records`` is the answer as a sequence, ``by_key`` the newest record of each key; ``stable_ms`` says up to which event time it is
-    stable, ``shown_ms`` up to which it reaches.
+    ``records`` is the answer as a sequence, ``by_key`` the newest record of each key; ``stable_ms``
+    says up to which event time it is stable, ``shown_ms`` up to which it reaches.
     """
 
     def __init__(self, partitions: int, *, buckets_kept: int | None = None) -> None:
-        """``buckets_kept``: stable buckets whose records ``records`` still tells; None: all that were read. ``by_key`` keeps every key."""
+        """``buckets_kept``: stable buckets whose records ``records`` still tells; None: all
+        that were read. ``by_key`` keeps every key.
+        """
         super().__init__(partitions, buckets_kept=buckets_kept)
         self.foreign = 0
         """Records that are none of a live topic; they were left out."""
 
-    def apply(self, partition: int, headers: Sequence[tuple[str, bytes | None]], key: bytes | None, value: bytes | None) -> bool:
-        """Take the next record of a partition, in its order; whether the answer changed, which only boundaries do."""
+    def apply(
+        self,
+        partition: int,
+        headers: Sequence[tuple[str, bytes | None]],
+        key: bytes | None,
+        value: bytes | None,
+    ) -> bool:
+        """Take the next record of a partition, in its order; whether the answer changed,
+        which only boundaries do.
+        """
         try:
             record = live_records.decode(headers, key, value)
         except RemoteProtocolError:
@@ -42,9 +54,18 @@ class LiveView(live_view.LiveView):
 
 
 class Follower:
-    """Reads a live topic with a consumer of its own: for callers with a loop of their own. Not thread-safe; close it."""
+    """Reads a live topic with a consumer of its own: for callers with a loop of their own.
+    Not thread-safe; close it.
+    """
 
-    def __init__(self, kafka: str | EventLog, topic: str, *, from_beginning: bool = True, buckets_kept: int | None = BUCKETS_KEPT) -> None:
+    def __init__(
+        self,
+        kafka: str | EventLog,
+        topic: str,
+        *,
+        from_beginning: bool = True,
+        buckets_kept: int | None = BUCKETS_KEPT,
+    ) -> None:
         """See ``follow``."""
         log = KafkaEventLog(kafka) if isinstance(kafka, str) else kafka
         places = places_of(log, topic)
@@ -52,13 +73,17 @@ class Follower:
         self._reader = log.reader(committed=True, headers=True, follows=True)
         ends = {at: self._reader.offsets(at) for at in places}
         self._ends = {at: end for at, (_, end) in ends.items()}
-        self._reader.assign({at: start if from_beginning else end for at, (start, end) in ends.items()})
+        self._reader.assign(
+            {at: start if from_beginning else end for at, (start, end) in ends.items()}
+        )
 
     def poll(self, wait_ms: int = 0) -> bool:
-        """Take what is there, waiting up to ``wait_ms`` for the first record; whether the answer changed.
+        """Take what is there, waiting up to ``wait_ms`` for the first record; whether the answer
+        changed.
 
         Raises:
-            AdapterError: the broker rejects the request, or retention has removed what was to be read next.
+            AdapterError: the broker rejects the request, or retention has removed what was to be
+                read next.
         """
         changed = False
         for chunk in self._reader.fetch(_FETCH_RECORDS, wait_ms):
@@ -85,20 +110,24 @@ def follow(
     buckets_kept: int | None = BUCKETS_KEPT,
     wait_ms: int = 200,
 ) -> Iterator[LiveView]:
-    """The view after every change of the answer, until ``stopping`` is set. It is one object that moves on: take from it what you keep.
+    """The view after every change of the answer, until ``stopping`` is set. It is one object that
+    moves on: take from it what you keep.
 
     Args:
         kafka: Address of the broker, ``host:port``.
         topic: The live topic.
         stopping: Ends the iteration; None: it goes on until the caller leaves the loop.
-        from_beginning: Everything that is there, then what comes; else only what comes, so that older keys are unknown.
-        buckets_kept: Newest stable buckets (of those that have records) that ``view.records`` still tells; None: all that were ever read, in
-            memory. ``view.by_key`` has every key either way.
+        from_beginning: Everything that is there, then what comes; else only what comes, so that
+            older keys are unknown.
+        buckets_kept: Newest stable buckets (of those that have records) that ``view.records`` still
+            tells; None: all that were ever read, in memory. ``view.by_key`` has every key either
+            way.
         wait_ms: How long one look waits for records.
 
     Raises:
         ConfigurationError: there is no such topic.
-        AdapterError: the broker rejects the request, or retention has removed what was to be read next.
+        AdapterError: the broker rejects the request, or retention has removed what was to be read
+            next.
     """
     follower = Follower(kafka, topic, from_beginning=from_beginning, buckets_kept=buckets_kept)
     try:

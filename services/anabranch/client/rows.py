@@ -1,7 +1,8 @@
 """``corrected`` and ``live``: output topics as Python sees them, in a ``with`` or ``async with``.
 
-What holds after a crash: nothing is kept here. ``Rows.positions`` is what a program stores with its own results to go on from there; where it stores
-them after its results, those of the last moment come again, with the same ids.
+What holds after a crash: nothing is kept here. ``Rows.positions`` is what a program stores with its
+own results to go on from there; where it stores them after its results, those of the last moment
+come again, with the same ids.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.client.following import BUCKETS_KEPT, Follower, places_of
 from anabranch.client.security import Security
 from anabranch.client.values import Row, Values, key_of, time_of
-from anabranch.codec.live_records import EVENT_TIME_HEADER, ID_HEADER, MISSING_HEADER, tentative_suffix
+from anabranch.codec.live_records import (
+    EVENT_TIME_HEADER,
+    ID_HEADER,
+    MISSING_HEADER,
+    tentative_suffix,
+)
 from anabranch.ports import Chunk, EventLog
 from anabranch.protocol.edge.live_view import LiveRecord
 from anabranch.protocol.errors import LocalProtocolError
@@ -59,24 +65,42 @@ class _Open(ABC):
         self._open()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._open)
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await asyncio.to_thread(self.close)
 
 
 class Rows(_Open, Generic[T]):
     """The results of a corrected topic, each once. Made by ``corrected``."""
 
-    def __init__(self, log: EventLog, topic: str, values: Values[T], start: _Start, *, follow: bool) -> None:
+    def __init__(
+        self, log: EventLog, topic: str, values: Values[T], start: _Start, *, follow: bool
+    ) -> None:
         """Nothing is contacted yet."""
         super().__init__()
-        self._log, self._topic, self._values, self._start, self._follow = log, topic, values, start, follow
+        self._log, self._topic, self._values, self._start, self._follow = (
+            log,
+            topic,
+            values,
+            start,
+            follow,
+        )
         self._last: dict[int, tuple[int, int]] = {}
         self._positions: dict[int, int] = {}
         self.foreign = 0
@@ -84,7 +108,9 @@ class Rows(_Open, Generic[T]):
 
     @property
     def positions(self) -> dict[int, int]:
-        """Per partition the offset after the last row that was given: ``corrected(..., start=positions)`` goes on there."""
+        """Per partition the offset after the last row that was given: ``corrected(...,
+        start=positions)`` goes on there.
+        """
         return dict(self._positions)
 
     def __iter__(self) -> Iterator[Row[T]]:
@@ -103,11 +129,16 @@ class Rows(_Open, Generic[T]):
 
     def _open(self) -> None:
         places = places_of(self._log, self._topic)
-        self._reader = self._log.reader(committed=True, headers=True, timestamps=False, follows=self._follow)
+        self._reader = self._log.reader(
+            committed=True, headers=True, timestamps=False, follows=self._follow
+        )
         ends = {at: self._reader.offsets(at) for at in places}
         self._ends = {at: end for at, (_, end) in ends.items()}
         given = self._start if isinstance(self._start, Mapping) else {}
-        begin = {at: given.get(at.partition, end if self._start == "latest" else first) for at, (first, end) in ends.items()}
+        begin = {
+            at: given.get(at.partition, end if self._start == "latest" else first)
+            for at, (first, end) in ends.items()
+        }
         self._positions = {at.partition: offset for at, offset in begin.items()}
         self._reader.assign(begin)
 
@@ -116,20 +147,32 @@ class Rows(_Open, Generic[T]):
             self._reader.close()
 
     def _next(self) -> list[tuple[int, int, Row[T] | None]] | None:
-        """(partition, offset, row) of what is there, with None for what is no new row; None: the end."""
+        """(partition, offset, row) of what is there, with None for what is no new row; None:
+        the end.
+        """
         with self._one:
             if self._closed:
                 return None
             if not hasattr(self, "_reader"):
                 raise LocalProtocolError("rows are read in a `with`: with corrected(...) as rows")
-            found = [each for chunk in self._reader.fetch(_FETCH_RECORDS, _WAIT_MS) for each in self._rows(chunk)]
-            if not found and not self._follow and all(self._reader.position(at) >= end for at, end in self._ends.items()):
+            found = [
+                each
+                for chunk in self._reader.fetch(_FETCH_RECORDS, _WAIT_MS)
+                for each in self._rows(chunk)
+            ]
+            if (
+                not found
+                and not self._follow
+                and all(self._reader.position(at) >= end for at, end in self._ends.items())
+            ):
                 return None
             return found
 
     def _rows(self, chunk: Chunk) -> Iterator[tuple[int, int, Row[T] | None]]:
         partition = chunk.at.partition
-        for offset, key, value, headers in zip(chunk.offsets, chunk.keys, chunk.values, chunk.headers, strict=True):
+        for offset, key, value, headers in zip(
+            chunk.offsets, chunk.keys, chunk.values, chunk.headers, strict=True
+        ):
             named = dict(headers)
             ident, time = named.get(ID_HEADER), named.get(EVENT_TIME_HEADER)
             if ident is None or time is None or value is None:
@@ -138,25 +181,41 @@ class Rows(_Open, Generic[T]):
                 continue
             parsed = RecordId.parse(ident.decode("ascii", "replace"))
             place = parsed.bucket, parsed.position
-            if place <= self._last.get(partition, (-1, -1)):  # ids of a partition ascend: this one was there before
+            if place <= self._last.get(
+                partition, (-1, -1)
+            ):  # ids of a partition ascend: this one was there before
                 yield partition, offset, None
                 continue
             self._last[partition] = place
             missing = named.get(MISSING_HEADER) or b""
             names = tuple(missing.decode("utf-8", "replace").split(",")) if missing else ()
-            yield partition, offset, Row(str(parsed), time_of(int(time)), key_of(key), self._values.decode(value), missing=names)
+            yield (
+                partition,
+                offset,
+                Row(
+                    str(parsed),
+                    time_of(int(time)),
+                    key_of(key),
+                    self._values.decode(value),
+                    missing=names,
+                ),
+            )
 
 
 class Answer(_Open, Generic[T]):
     """The answer of a live topic as it is known now. Made by ``live``."""
 
-    def __init__(self, log: EventLog, topic: str, values: Values[T], buckets_kept: int | None) -> None:
+    def __init__(
+        self, log: EventLog, topic: str, values: Values[T], buckets_kept: int | None
+    ) -> None:
         """Nothing is contacted yet."""
         super().__init__()
         self._log, self._topic, self._values, self._kept = log, topic, values, buckets_kept
 
     def rows(self) -> list[Row[T]]:
-        """All of it: stable rows, then tentative ones, in the order of their ids. Of stable buckets the newest (``buckets_kept``)."""
+        """All of it: stable rows, then tentative ones, in the order of their ids. Of stable
+        buckets the newest (``buckets_kept``).
+        """
         return [self._row(record) for record in self._follower.view.records()]
 
     def by_key(self) -> list[Row[T]]:
@@ -202,7 +261,14 @@ class Answer(_Open, Generic[T]):
         suffix = "" if record.branch is None else tentative_suffix(record.branch).decode()
         value = self._values.decode(record.value or b"")
         ident = f"{record.id}{suffix}"
-        return Row(ident, time_of(record.event_time_ms or 0), key_of(record.key), value, record.branch is None, record.missing)
+        return Row(
+            ident,
+            time_of(record.event_time_ms or 0),
+            key_of(record.key),
+            value,
+            record.branch is None,
+            record.missing,
+        )
 
 
 @overload
@@ -253,8 +319,8 @@ def corrected(
 
     Raises (when it is entered or read):
         ConfigurationError: no such topic, a schema or a setting that is not as it must be.
-        RemoteProtocolError: a value is none of the type.
-        AdapterError: the broker rejects the request, or retention has removed what was to be read next.
+        RemoteProtocolError: a value is none of the type. AdapterError: the broker rejects the
+        request, or retention has removed what was to be read next.
     """
     return Rows(_log(kafka, security), topic, Values(of, schema), start, follow=follow)
 
@@ -291,14 +357,16 @@ def live(
     buckets_kept: int | None = BUCKETS_KEPT,
     security: Security | None = None,
 ) -> Answer[Any]:
-    """For a ``with``: the answer of a live topic. What is taken back is gone from it; arguments and errors are those of ``corrected``.
+    """For a ``with``: the answer of a live topic. What is taken back is gone from it; arguments and
+    errors are those of ``corrected``.
 
     Args:
         kafka: Address of the broker, ``host:port``.
         topic: The live topic.
         of: The type of values.
         schema: The Avro schema of the values, where the output is in Avro.
-        buckets_kept: Newest stable buckets that ``rows`` still tells; None: all. ``by_key`` has every key.
+        buckets_kept: Newest stable buckets that ``rows`` still tells; None: all. ``by_key`` has
+            every key.
         security: How to get in.
     """
     return Answer(_log(kafka, security), topic, Values(of, schema), buckets_kept)

@@ -18,7 +18,11 @@ class _Said(KafkaSecurity):
 
     @classmethod
     def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: object, **__: object
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        *_: object,
+        **__: object,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """The arguments alone."""
         del settings_cls
@@ -27,10 +31,12 @@ class _Said(KafkaSecurity):
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Encryption and identity. ``user`` and ``password`` are SCRAM over TLS; ``certificate`` and ``key``, PEM files, are mTLS.
+    """Encryption and identity. ``user`` and ``password`` are SCRAM over TLS; ``certificate`` and
+    ``key``, PEM files, are mTLS.
 
-    ``ca``: PEM file of the authorities that may vouch for a broker; None: those of the system. There is no way to leave the check of the broker's
-    certificate out. ``Security(plain_text=True)`` says that there is none of it.
+    ``ca``: PEM file of the authorities that may vouch for a broker; None: those of the system.
+    There is no way to leave the check of the broker's certificate out.
+    ``Security(plain_text=True)`` says that there is none of it.
     """
 
     user: str | None = None
@@ -68,6 +74,10 @@ class Security:
         if self.plain_text and any(value is not None for value in given.values()):
             raise ConfigurationError("Security: plain_text excludes all the rest")
         try:
-            return _Said.model_validate({"security_protocol": protocol, **{k: v for k, v in given.items() if v is not None}}).options()
+            return _Said.model_validate(
+                {"security_protocol": protocol, **{k: v for k, v in given.items() if v is not None}}
+            ).options()
         except ValidationError as error:
-            raise ConfigurationError(f"Security: {'; '.join(each['msg'] for each in error.errors(include_input=False))}") from error
+            raise ConfigurationError(
+                f"Security: {'; '.join(each['msg'] for each in error.errors(include_input=False))}"
+            ) from error

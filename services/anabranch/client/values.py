@@ -25,7 +25,9 @@ class Row(Generic[T]):
     """One result."""
 
     id: str
-    """Names it in its topic: ``bucket.position``; of a tentative one with what follows ``/`` it names no other."""
+    """Names it in its topic: ``bucket.position``; of a tentative one with what follows ``/``
+    it names no other.
+    """
     event_time: datetime
     key: Any
     """The columns of the key as a dict; None: the output has no key."""
@@ -52,10 +54,16 @@ class Values(Generic[T]):
         self._avro: Any = None
         if schema is not None:
             try:
-                text = schema if isinstance(schema, Mapping) else json.loads(Path(schema).read_text(encoding="utf-8"))
+                text = (
+                    schema
+                    if isinstance(schema, Mapping)
+                    else json.loads(Path(schema).read_text(encoding="utf-8"))
+                )
                 self._avro = fastavro.parse_schema(cast("Any", text))
             except (OSError, ValueError, fastavro.schema.SchemaParseException) as error:
-                raise ConfigurationError(f"schema {'' if isinstance(schema, Mapping) else schema}: {error}") from error
+                raise ConfigurationError(
+                    f"schema {'' if isinstance(schema, Mapping) else schema}: {error}"
+                ) from error
 
     def decode(self, value: bytes) -> T:
         """The value of a record.
@@ -69,8 +77,13 @@ class Values(Generic[T]):
             body = io.BytesIO(value[_CONFLUENT_BYTES:])
             return self._adapter.validate_python(fastavro.schemaless_reader(body, self._avro, None))
         except ValidationError as error:
-            where = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_input=False)[:3])
-            raise RemoteProtocolError(f"a value is not of the type that was asked for: {where}") from error
+            where = "; ".join(
+                f"{'.'.join(map(str, each['loc']))}: {each['msg']}"
+                for each in error.errors(include_input=False)[:3]
+            )
+            raise RemoteProtocolError(
+                f"a value is not of the type that was asked for: {where}"
+            ) from error
         except (EOFError, ValueError, IndexError, KeyError, TypeError) as error:
             raise RemoteProtocolError(f"a value does not fit the Avro schema: {error!r}") from error
 

@@ -1,10 +1,12 @@
 """Reading Avro's binary encoding, strictly: a reader that trusts nothing.
 
-The lengths and counts in the bytes are claims of whoever wrote them. Here every one is checked before anything is allocated for it, so
-that a few hostile bytes cannot cost more than a few times their own size. Writing goes by fastavro: what we write we trust.
+The lengths and counts in the bytes are claims of whoever wrote them. Here every one is checked
+before anything is allocated for it, so that a few hostile bytes cannot cost more than a few times
+their own size. Writing goes by fastavro: what we write we trust.
 
-Decisions (the same as those of the usual readers): an integer may be written with more bytes than it needs, up to ten, and what does not
-fit 64 bits is dropped; a boolean is 0 or 1; a text is UTF-8; an ``int`` fits 32 bits.
+Decisions (the same as those of the usual readers): an integer may be written with more bytes than
+it needs, up to ten, and what does not fit 64 bits is dropped; a boolean is 0 or 1; a text is UTF-8;
+an ``int`` fits 32 bits.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ _U64: Final = 2**64 - 1
 
 
 class MalformedError(ValueError):
-    """The bytes are not what the schema says. Stays inside the codec: each caller says what that means for it."""
+    """The bytes are not what the schema says. Stays inside the codec: each caller says what
+    that means for it.
+    """
 
 
 class Reader:
@@ -71,7 +75,9 @@ class Reader:
         """The next ``length`` bytes."""
         position = self.position
         if length < 0 or length > self._end - position:
-            raise MalformedError(f"a length of {length} where {self._end - position} bytes are left")
+            raise MalformedError(
+                f"a length of {length} where {self._end - position} bytes are left"
+            )
         self.position = position + length
         return self._data[position : self.position]
 
@@ -136,10 +142,12 @@ PRIMITIVES: Final[dict[str, Read]] = {
 
 
 def compile_schema(avro: object) -> Read:
-    """A function that reads one value of schema ``avro``: records and arrays as tuples, enums as texts.
+    """A function that reads one value of schema ``avro``: records and arrays as tuples, enums as
+    texts.
 
     Raises:
-        ValueError: the schema is recursive, too deep, has arrays whose items take no bytes, or maps, or is no schema.
+        ValueError: the schema is recursive, too deep, has arrays whose items take no bytes, or
+            maps, or is no schema.
     """
     return _compile(avro, {}, 0)[0]
 
@@ -161,7 +169,9 @@ def _compile(avro: object, names: dict[str, tuple[Read, bool]], depth: int) -> t
     return _compile_complex(avro, avro.get("type"), names, depth)
 
 
-def _compile_complex(avro: dict[str, Any], kind: object, names: dict[str, tuple[Read, bool]], depth: int) -> tuple[Read, bool]:
+def _compile_complex(
+    avro: dict[str, Any], kind: object, names: dict[str, tuple[Read, bool]], depth: int
+) -> tuple[Read, bool]:
     if kind == "record":
         return _named(avro, names, _record(avro, names, depth))
     if kind == "enum":
@@ -179,12 +189,16 @@ def _compile_complex(avro: dict[str, Any], kind: object, names: dict[str, tuple[
     return _compile(kind, names, depth + 1)
 
 
-def _named(avro: dict[str, Any], names: dict[str, tuple[Read, bool]], made: tuple[Read, bool]) -> tuple[Read, bool]:
+def _named(
+    avro: dict[str, Any], names: dict[str, tuple[Read, bool]], made: tuple[Read, bool]
+) -> tuple[Read, bool]:
     names[avro["name"]] = made
     return made
 
 
-def _record(avro: dict[str, Any], names: dict[str, tuple[Read, bool]], depth: int) -> tuple[Read, bool]:
+def _record(
+    avro: dict[str, Any], names: dict[str, tuple[Read, bool]], depth: int
+) -> tuple[Read, bool]:
     made = [_compile(field["type"], names, depth + 1) for field in avro["fields"]]
     reads = tuple(read for read, _ in made)
     return lambda reader: tuple([read(reader) for read in reads]), any(width for _, width in made)

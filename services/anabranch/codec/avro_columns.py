@@ -1,9 +1,11 @@
 """Avro's binary encoding of many records at once, by numpy: every field of all records in one go.
 
-Reading keeps a cursor per record. A record whose bytes do not fit is marked and its cursor parked at its end; the others are not
-disturbed, so one bad record costs nothing but itself. It accepts exactly what ``avro_binary.Reader`` accepts, and gives the same values.
+Reading keeps a cursor per record. A record whose bytes do not fit is marked and its cursor parked
+at its end; the others are not disturbed, so one bad record costs nothing but itself. It accepts
+exactly what ``avro_binary.Reader`` accepts, and gives the same values.
 
-Writing works out the size of every field of every record, and from that where each goes, then writes field by field.
+Writing works out the size of every field of every record, and from that where each goes, then
+writes field by field.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _Longs = npt.NDArray[np.int64]
 _Marks = npt.NDArray[np.bool_]
 
 _PADDING: Final = 16
-"""Zero bytes after the last record: a field of a torn record is read past its end before that is noticed, by ten bytes at most."""
+"""Zero bytes after the last record: a field of a torn record is read past its end before that
+is noticed, by ten bytes at most.
+"""
 
 
 class Rows:
@@ -39,7 +43,12 @@ class Rows:
     def select(self, rows: npt.NDArray[np.intp]) -> Rows:
         """The same bytes with cursors for some of the records only."""
         part = object.__new__(Rows)
-        part.data, part.ends, part.at, part.good = self.data, self.ends[rows], self.at[rows], self.good[rows]
+        part.data, part.ends, part.at, part.good = (
+            self.data,
+            self.ends[rows],
+            self.at[rows],
+            self.good[rows],
+        )
         return part
 
     def put_back(self, rows: npt.NDArray[np.intp], part: Rows) -> None:
@@ -78,7 +87,9 @@ class Rows:
         return ((value >> np.uint64(1)) ^ (np.uint64(0) - (value & np.uint64(1)))).view(np.int64)
 
     def fixed(self, width: int) -> _Bytes:
-        """``width`` bytes of each record, as rows of a matrix; nothing meaningful for marked ones."""
+        """``width`` bytes of each record, as rows of a matrix; nothing meaningful for marked
+        ones.
+        """
         at = self.at
         self.skip(width)
         matrix: _Bytes = self.data[at[:, None] + np.arange(width)]
@@ -100,11 +111,16 @@ class Rows:
 
 
 def read_fields(rows: Rows, fields: Sequence[tuple[Field, bool]]) -> list[pa.Array]:
-    """The columns of records that consist of ``fields``, each with whether null is the first branch of its union.
+    """The columns of records that consist of ``fields``, each with whether null is the first branch
+    of its union.
 
-    Afterwards ``rows.good`` says which records are whole; the columns hold anything, but something, for the others.
+    Afterwards ``rows.good`` says which records are whole; the columns hold anything, but something,
+    for the others.
     """
-    columns = [_read_nullable(rows, field, null_first) if field.nullable else _read(rows, field.kind) for field, null_first in fields]
+    columns = [
+        _read_nullable(rows, field, null_first) if field.nullable else _read(rows, field.kind)
+        for field, null_first in fields
+    ]
     rows.require(rows.at == rows.ends)
     return columns
 
@@ -131,7 +147,9 @@ def _read(rows: Rows, kind: str) -> pa.Array:
         rows.require((value >= INT_MIN) & (value <= INT_MAX))
         return pa.array(value.astype(np.int32))
     if kind in ("float", "double"):
-        number = rows.fixed(4 if kind == "float" else 8).view("<f4" if kind == "float" else "<f8")[:, 0]
+        number = rows.fixed(4 if kind == "float" else 8).view("<f4" if kind == "float" else "<f8")[
+            :, 0
+        ]
         rows.require(np.isfinite(number))
         return pa.array(number)
     if kind == "boolean":
@@ -139,9 +157,15 @@ def _read(rows: Rows, kind: str) -> pa.Array:
         rows.require(byte <= 1)
         return pa.array(byte == 1)
     start, length = rows.slices()
-    column = _slices(rows, start, length, pa.large_string() if kind == "string" else pa.large_binary())
+    column = _slices(
+        rows, start, length, pa.large_string() if kind == "string" else pa.large_binary()
+    )
     if kind == "string" and not _is_text(column):
-        texts = np.fromiter((_is_utf8(item) for item in column.cast(pa.large_binary()).to_pylist()), dtype=np.bool_, count=len(length))
+        texts = np.fromiter(
+            (_is_utf8(item) for item in column.cast(pa.large_binary()).to_pylist()),
+            dtype=np.bool_,
+            count=len(length),
+        )
         rows.require(texts)
         column = _slices(rows, start, np.where(texts, length, 0), pa.large_string())
     return column.cast(pa.string() if kind == "string" else pa.binary())
@@ -149,7 +173,9 @@ def _read(rows: Rows, kind: str) -> pa.Array:
 
 def _slices(rows: Rows, start: _Longs, length: _Longs, kind: pa.DataType) -> pa.Array:
     offsets, data = rows.gather(start, length)
-    return pa.Array.from_buffers(kind, len(length), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.Array.from_buffers(
+        kind, len(length), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
 
 
 def _is_text(column: pa.Array) -> bool:
@@ -168,20 +194,31 @@ def _is_utf8(item: bytes) -> bool:
     return True
 
 
-# -- writing --------------------------------------------------------------------------------------------------------------------------
+# -- writing
+# --------------------------------------------------------------------------------------------------
 
 
 def write_rows(columns: Sequence[tuple[pa.Array, str, bool]], prefix: bytes) -> list[bytes]:
     """One encoded record per row, each with ``prefix`` before it.
 
-    ``columns`` are (values without chunks, kind, nullable); of a nullable one null is the first branch.
+    ``columns`` are (values without chunks, kind, nullable); of a nullable one null is the first
+    branch.
     """
     count = len(columns[0][0])
-    pieces: list[_Piece] = [_Fixed(np.tile(np.frombuffer(prefix, dtype=np.uint8), (count, 1)), np.full(count, len(prefix)))]
+    pieces: list[_Piece] = [
+        _Fixed(
+            np.tile(np.frombuffer(prefix, dtype=np.uint8), (count, 1)), np.full(count, len(prefix))
+        )
+    ]
     for values, kind, nullable in columns:
         present = values.is_valid().to_numpy(zero_copy_only=False)
         if nullable:
-            pieces.append(_Fixed(np.where(present, np.uint8(2), np.uint8(0))[:, None], np.ones(count, dtype=np.int64)))
+            pieces.append(
+                _Fixed(
+                    np.where(present, np.uint8(2), np.uint8(0))[:, None],
+                    np.ones(count, dtype=np.int64),
+                )
+            )
         pieces += _pieces(values, kind, present)
     sizes = np.sum([piece.sizes for piece in pieces], axis=0, dtype=np.int64)
     ends = np.cumsum(sizes)
@@ -239,11 +276,22 @@ def _pieces(values: pa.Array, kind: str, present: _Marks) -> list[_Piece]:
         width = 4 if kind == "float" else 8
         return [_Fixed(number.view(np.uint8).reshape(len(number), width), widths * width)]
     if kind == "boolean":
-        return [_Fixed(values.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint8)[:, None], widths)]
+        return [
+            _Fixed(
+                values.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint8)[:, None],
+                widths,
+            )
+        ]
     plain = values.cast(pa.large_binary()).fill_null(b"")
     _, offset_buffer, data_buffer = plain.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int64)[plain.offset : plain.offset + len(plain) + 1]
-    data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer is not None else np.zeros(0, dtype=np.uint8)
+    offsets = np.frombuffer(offset_buffer, dtype=np.int64)[
+        plain.offset : plain.offset + len(plain) + 1
+    ]
+    data = (
+        np.frombuffer(data_buffer, dtype=np.uint8)
+        if data_buffer is not None
+        else np.zeros(0, dtype=np.uint8)
+    )
     lengths = np.diff(offsets)
     return [_longs(lengths, present), _Slices(data[offsets[0] : offsets[-1]], lengths)]
 
@@ -255,7 +303,11 @@ def _longs(values: _Longs, present: _Marks) -> _Fixed:
     sizes = np.ones(len(values), dtype=np.int64)
     while True:
         more = rest > 0x7F
-        columns.append(((rest & np.uint64(0x7F)) | np.where(more, np.uint64(0x80), np.uint64(0))).astype(np.uint8))
+        columns.append(
+            ((rest & np.uint64(0x7F)) | np.where(more, np.uint64(0x80), np.uint64(0))).astype(
+                np.uint8
+            )
+        )
         if not more.any():
             break
         sizes += more

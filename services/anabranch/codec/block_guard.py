@@ -1,15 +1,18 @@
-"""What is looked at before and after an Arrow stream is taken for a block: another participant may have written it.
+"""What is looked at before and after an Arrow stream is taken for a block: another participant may
+have written it.
 
-The Arrow library trusts its input in three ways that a reader cannot afford. It unpacks compressed bodies of any size (a block of 5 KB became
-160 MB), it believes offsets until somebody looks (one outside the data ends the process, or asks for gigabytes), and it has types whose items
-take no bytes, so that no length bounds their number. Our writers use none of it, so:
+The Arrow library trusts its input in three ways that a reader cannot afford. It unpacks compressed
+bodies of any size (a block of 5 KB became 160 MB), it believes offsets until somebody looks (one
+outside the data ends the process, or asks for gigabytes), and it has types whose items take no
+bytes, so that no length bounds their number. Our writers use none of it, so:
 
-    BG1 A block is one schema and record batches, not compressed, without dictionaries, and nothing after them.
+    BG1 A block is one schema and record batches, not compressed, without dictionaries, and nothing
+        after them.
     BG2 Every type in it takes bytes for each of its items.
     BG3 It has at most BLOCK_ROWS_MAX rows, and every offset and text in it is checked once.
 
-The messages are walked by hand (Arrow's format: a continuation mark, the length of the head, the head as a flat buffer, the body): the library
-has no way to ask these questions without unpacking.
+The messages are walked by hand (Arrow's format: a continuation mark, the length of the head, the
+head as a flat buffer, the body): the library has no way to ask these questions without unpacking.
 """
 
 from __future__ import annotations
@@ -56,7 +59,8 @@ def check_table(table: pa.Table) -> None:
     """Check what a stream held (BG2, BG3).
 
     Raises:
-        RemoteProtocolError: more rows or another type than a block may have, or data that contradict themselves.
+        RemoteProtocolError: more rows or another type than a block may have, or data that
+            contradict themselves.
     """
     if table.num_rows > BLOCK_ROWS_MAX:
         raise RemoteProtocolError(f"a block of {table.num_rows} rows")
@@ -64,9 +68,13 @@ def check_table(table: pa.Table) -> None:
         is_bounded = _is_bounded(table.schema)
         table.validate(full=True)
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise RemoteProtocolError(f"a block whose data contradict themselves: {str(error)[:300]}") from error
+        raise RemoteProtocolError(
+            f"a block whose data contradict themselves: {str(error)[:300]}"
+        ) from error
     if not is_bounded:
-        raise RemoteProtocolError("a block has a column of a type that takes no bytes, or is nested too deep")
+        raise RemoteProtocolError(
+            "a block has a column of a type that takes no bytes, or is nested too deep"
+        )
 
 
 def _past_schema(value: bytes) -> int:
@@ -91,15 +99,24 @@ def _past_batch(value: bytes, at: int) -> tuple[int, bool]:
 
 
 def _message(value: bytes, at: int) -> tuple[int, int, int, int]:
-    """(kind, where its header is, length of its body, where its body begins) of the message at ``at``."""
+    """(kind, where its header is, length of its body, where its body begins) of the message
+    at ``at``.
+    """
     mark, length = struct.unpack_from("<Ii", value, at)
     start = at + 8
     if mark != _CONTINUATION or not 0 < length <= len(value) - start:
-        raise RemoteProtocolError("a block is a torn Arrow stream, or of a version that no writer has")
+        raise RemoteProtocolError(
+            "a block is a torn Arrow stream, or of a version that no writer has"
+        )
     root = start + _unsigned(value, start)
     if _field(value, root, _MESSAGE_METADATA):
-        raise RemoteProtocolError("a message of a block has metadata")  # the old way to say that it is compressed
-    kind_at, header_at, body_at = (_field(value, root, which) for which in (_MESSAGE_KIND, _MESSAGE_HEADER, _MESSAGE_BODY_BYTES))
+        raise RemoteProtocolError(
+            "a message of a block has metadata"
+        )  # the old way to say that it is compressed
+    kind_at, header_at, body_at = (
+        _field(value, root, which)
+        for which in (_MESSAGE_KIND, _MESSAGE_HEADER, _MESSAGE_BODY_BYTES)
+    )
     kind = value[kind_at] if 0 < kind_at < len(value) else 0
     header = header_at + _unsigned(value, header_at) if header_at else 0
     body_bytes = int(struct.unpack_from("<q", value, body_at)[0]) if body_at else 0

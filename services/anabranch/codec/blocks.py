@@ -1,11 +1,13 @@
 """Blocks: many tuples of one bucket as one Kafka record, in Arrow IPC.
 
-A block's table has the record's columns and, last, ``event_time`` (int64, ms). Its headers say which bucket, writer, epoch and attempt it
-belongs to and its number within the attempt (rule 7).
+A block's table has the record's columns and, last, ``event_time`` (int64, ms). Its headers say
+which bucket, writer, epoch and attempt it belongs to and its number within the attempt (rule 7).
 
-The digest of a bucket is the sum modulo 2**64 of a 64-bit hash of each row, so it does not depend on order, partition or batching. A
-floating-point column enters only as null / NaN / number, because sums of floats depend on the order of addition. The hash is written out
-here, in numpy, because it must be the same for every version of every library: it is compared between replicas and kept in the log.
+The digest of a bucket is the sum modulo 2**64 of a 64-bit hash of each row, so it does not depend
+on order, partition or batching. A floating-point column enters only as null / NaN / number, because
+sums of floats depend on the order of addition. The hash is written out here, in numpy, because it
+must be the same for every version of every library: it is compared between replicas and kept in the
+log.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ _NULL: Final = _U64(0xD6E8FEB86659FD93)
 _ALIKE_MAX: Final = 64
 """Texts of one length are hashed position by position up to this length."""
 _TEXT_BYTES: Final = 1024 * 1024
-"""Text that is hashed at once, by whole rows: hashing needs about 32 times as much memory beside it."""
+"""Text that is hashed at once, by whole rows: hashing needs about 32 times as much memory
+beside it.
+"""
 _HEADER = struct.Struct(">qqI")
 
 IntArray = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
@@ -52,7 +56,13 @@ class BlockHeaders:
 
     def encode(self) -> list[tuple[str, bytes]]:
         """As Kafka headers: one, packed, since every header costs a reader time."""
-        return [("b", _HEADER.pack(self.bucket, self.epoch, self.number) + f"{self.attempt}/{self.replica}".encode())]
+        return [
+            (
+                "b",
+                _HEADER.pack(self.bucket, self.epoch, self.number)
+                + f"{self.attempt}/{self.replica}".encode(),
+            )
+        ]
 
     @classmethod
     def decode(cls, headers: Sequence[tuple[str, bytes | None]]) -> Self:
@@ -64,9 +74,13 @@ class BlockHeaders:
         for key, value in headers:
             if key == "b" and value is not None and len(value) > _HEADER.size:
                 bucket, epoch, number = _HEADER.unpack_from(value)
-                attempt, slash, replica = value[_HEADER.size :].decode("ascii", "replace").partition("/")
+                attempt, slash, replica = (
+                    value[_HEADER.size :].decode("ascii", "replace").partition("/")
+                )
                 if slash:
-                    return cls(bucket=bucket, epoch=epoch, number=number, replica=replica, attempt=attempt)
+                    return cls(
+                        bucket=bucket, epoch=epoch, number=number, replica=replica, attempt=attempt
+                    )
         message = "a record in a block topic has no block header"
         raise RemoteProtocolError(message)
 
@@ -83,7 +97,8 @@ def decode_block(value: bytes | None) -> pa.Table:
     """The table of a block.
 
     Raises:
-        RemoteProtocolError: ``value`` is too large, not an Arrow stream, or one that is no block (``block_guard``).
+        RemoteProtocolError: ``value`` is too large, not an Arrow stream, or one that is no block
+            (``block_guard``).
     """
     if value is None or len(value) > 4 * BLOCK_BYTES_MAX:
         message = "a block is empty or too large"
@@ -119,7 +134,9 @@ def schema_from_text(text: str) -> pa.Schema:
 
 
 def pieces(table: pa.Table) -> list[pa.Table]:
-    """``table`` cut so that each piece fits a block: at most BLOCK_ROWS_MAX rows and BLOCK_BYTES_MAX bytes, but for a row that is larger alone."""
+    """``table`` cut so that each piece fits a block: at most BLOCK_ROWS_MAX rows and
+    BLOCK_BYTES_MAX bytes, but for a row that is larger alone.
+    """
     rows = table.num_rows
     if rows == 0:
         return []
@@ -130,7 +147,9 @@ def pieces(table: pa.Table) -> list[pa.Table]:
 
 
 def _halves(table: pa.Table) -> list[pa.Table]:
-    """``table`` halved until no piece of more than one row exceeds BLOCK_BYTES_MAX: the mean says little where sizes are skewed."""
+    """``table`` halved until no piece of more than one row exceeds BLOCK_BYTES_MAX: the mean
+    says little where sizes are skewed.
+    """
     rows = table.num_rows
     if rows == 1 or table.nbytes <= BLOCK_BYTES_MAX:
         return [table]
@@ -164,26 +183,42 @@ def _hash_bytes(column: pa.Array) -> IntArray:
     """A polynomial hash of each value of a binary or string column, over all bytes at once."""
     column = column.cast(pa.large_binary())
     _, offset_buffer, data_buffer = column.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int64)[column.offset : column.offset + len(column) + 1]
+    offsets = np.frombuffer(offset_buffer, dtype=np.int64)[
+        column.offset : column.offset + len(column) + 1
+    ]
     lengths = np.diff(offsets)
     result: IntArray = lengths.astype(np.uint64)
     total = int(offsets[-1] - offsets[0])
     if 0 < total <= _ALIKE_MAX * len(lengths) and (lengths == lengths[0]).all():
-        return result + _hash_alike(np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]].reshape(len(lengths), -1))
+        return result + _hash_alike(
+            np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]].reshape(
+                len(lengths), -1
+            )
+        )
     if total:
         octets = np.frombuffer(data_buffer, dtype=np.uint8)
         start = 0
         while start < len(lengths):
-            stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + _TEXT_BYTES, side="right")) - 1)
+            stop = max(
+                start + 1,
+                int(np.searchsorted(offsets, offsets[start] + _TEXT_BYTES, side="right")) - 1,
+            )
             filled = lengths[start:stop] > 0
             if filled.any():
-                result[start:stop][filled] += _hash_texts(octets[offsets[start] : offsets[stop]], lengths[start:stop][filled])
+                result[start:stop][filled] += _hash_texts(
+                    octets[offsets[start] : offsets[stop]], lengths[start:stop][filled]
+                )
             start = stop
     return result
 
 
-def _hash_texts(octets: np.ndarray[tuple[int], np.dtype[np.uint8]], lengths: np.ndarray[tuple[int], np.dtype[np.int64]]) -> IntArray:
-    """The sums of ``_hash_bytes`` for values that stand in ``octets`` one after the other; none of them is empty."""
+def _hash_texts(
+    octets: np.ndarray[tuple[int], np.dtype[np.uint8]],
+    lengths: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> IntArray:
+    """The sums of ``_hash_bytes`` for values that stand in ``octets`` one after the other;
+    none of them is empty.
+    """
     powers = np.cumprod(np.full(int(lengths.max()), _PRIME, dtype=np.uint64))
     starts = np.cumsum(lengths) - lengths
     within = np.arange(len(octets)) - np.repeat(starts, lengths)
@@ -192,7 +227,9 @@ def _hash_texts(octets: np.ndarray[tuple[int], np.dtype[np.uint8]], lengths: np.
 
 
 def _hash_alike(octets: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> IntArray:
-    """The sums of ``_hash_bytes`` for values of one length, as names and codes often are: position by position, without any index."""
+    """The sums of ``_hash_bytes`` for values of one length, as names and codes often are:
+    position by position, without any index.
+    """
     sums = np.zeros(len(octets), dtype=np.uint64)
     power = _U64(1)
     for column in octets.T:
@@ -207,12 +244,23 @@ def _hash_column(column: pa.Array) -> IntArray:
         nan = pc.fill_null(pc.is_nan(column), fill_value=False)
         values: IntArray = nan.to_numpy(zero_copy_only=False).astype(np.uint64)
     elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        filled = column.fill_null(False if pa.types.is_boolean(kind) else 0) if column.null_count else column
+        filled = (
+            column.fill_null(False if pa.types.is_boolean(kind) else 0)
+            if column.null_count
+            else column
+        )
         values = filled.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
     elif pa.types.is_temporal(kind):
         values = _temporal(column)
-    elif pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        values = _hash_bytes(column.fill_null(b"" if "binary" in str(kind) else "") if column.null_count else column)
+    elif (
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+    ):
+        values = _hash_bytes(
+            column.fill_null(b"" if "binary" in str(kind) else "") if column.null_count else column
+        )
     else:  # nested or decimal: rare, one value at a time
         words = [repr(_exact(value)).encode() for value in column.to_pylist()]
         values = np.array([zlib.crc32(w) | (zlib.adler32(w) << 32) for w in words], dtype=np.uint64)
@@ -222,7 +270,9 @@ def _hash_column(column: pa.Array) -> IntArray:
 
 
 def _exact(value: object) -> object:
-    """A nested value with its floating-point numbers left out: they count as little inside a list as in a column of their own."""
+    """A nested value with its floating-point numbers left out: they count as little inside a
+    list as in a column of their own.
+    """
     if isinstance(value, float):
         return "nan" if value != value else "number"  # noqa: PLR0124 - not a number
     if isinstance(value, (list, tuple)):
@@ -234,8 +284,12 @@ def _temporal(column: pa.Array) -> IntArray:
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us"))
-    whole = column.cast(pa.int32() if pa.types.is_date32(kind) or pa.types.is_time32(kind) else pa.int64())
-    values: IntArray = whole.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    whole = column.cast(
+        pa.int32() if pa.types.is_date32(kind) or pa.types.is_time32(kind) else pa.int64()
+    )
+    values: IntArray = (
+        whole.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    )
     return values
 
 
@@ -245,7 +299,9 @@ def row_hashes(table: pa.Table) -> IntArray:
     with np.errstate(over="ignore"):
         for column in table.combine_chunks().columns:
             if column.num_chunks:
-                chunk = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+                chunk = (
+                    column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+                )
                 state = _mix(state * _GOLDEN + _hash_column(chunk))
     return state
 
@@ -268,7 +324,8 @@ def digest(table: pa.Table) -> int:
 
 
 def by_columns(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """``tables`` put together where they have the same columns: mostly one; more where a stage's function has changed in between.
+    """``tables`` put together where they have the same columns: mostly one; more where a stage's
+    function has changed in between.
 
     The order of what comes back does not depend on the order of ``tables``.
     """
@@ -276,23 +333,32 @@ def by_columns(tables: Sequence[pa.Table]) -> list[pa.Table]:
         return [pa.concat_tables(tables)] if tables else []
     alike: dict[str, list[pa.Table]] = {}
     for table in tables:
-        alike.setdefault(table.schema.to_string(show_field_metadata=False, show_schema_metadata=False), []).append(table)
+        alike.setdefault(
+            table.schema.to_string(show_field_metadata=False, show_schema_metadata=False), []
+        ).append(table)
     return [pa.concat_tables(alike[columns]) for columns in sorted(alike)]
 
 
 def canonical_sort(table: pa.Table) -> pa.Table:
-    """Rows in the canonical order of a bucket: event time, then the columns that are not floats, then floats; nulls first.
+    """Rows in the canonical order of a bucket: event time, then the columns that are not floats,
+    then floats; nulls first.
 
-    Columns that cannot be sorted (lists, maps, structs) come last, by their text. Of rows that differ in columns, those of ``by_columns``'s
-    first table come first within one event time.
+    Columns that cannot be sorted (lists, maps, structs) come last, by their text. Of rows that
+    differ in columns, those of ``by_columns``'s first table come first within one event time.
     """
     if table.num_rows < 2:
         return table
 
     def floats_last(name: str) -> tuple[bool, int]:
-        return (pa.types.is_floating(table.schema.field(name).type), table.schema.get_field_index(name))
+        return (
+            pa.types.is_floating(table.schema.field(name).type),
+            table.schema.get_field_index(name),
+        )
 
-    names = [EVENT_TIME, *sorted((n for n in table.column_names if n != EVENT_TIME), key=floats_last)]
+    names = [
+        EVENT_TIME,
+        *sorted((n for n in table.column_names if n != EVENT_TIME), key=floats_last),
+    ]
     keys = table
     for name in names:
         if pa.types.is_nested(table.schema.field(name).type):

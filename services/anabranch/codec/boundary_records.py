@@ -1,7 +1,8 @@
 """Records of a boundary log as bytes.
 
-Written as Avro single objects (schemas/records/boundary_record, epoch_started, recomputed, ``log_snapshot``). Whatever stands in a log,
-``decode`` gives a record that is whole and within the limits, or raises RemoteProtocolError: a reader rejects it, counts it and goes on.
+Written as Avro single objects (schemas/records/boundary_record, epoch_started, recomputed,
+``log_snapshot``). Whatever stands in a log, ``decode`` gives a record that is whole and within the
+limits, or raises RemoteProtocolError: a reader rejects it, counts it and goes on.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def encode(entry: LogEntry) -> tuple[bytes, Headers]:
     """Value and headers of a record of a boundary log.
 
     Raises:
-        LocalProtocolError: the entry is beyond a limit, or is not one that ``decode`` would take: a bug here.
+        LocalProtocolError: the entry is beyond a limit, or is not one that ``decode`` would take: a
+            bug here.
     """
     if isinstance(entry, EpochStarted):
         name = "epoch_started"
@@ -52,7 +54,11 @@ def encode(entry: LogEntry) -> tuple[bytes, Headers]:
         name, value = "boundary_record", _record_value(entry)
     elif isinstance(entry, Recomputed):
         name = "recomputed"
-        value = {"replica": entry.replica, "epoch": entry.epoch, "parts": [_part_value(part) for part in entry.parts]}
+        value = {
+            "replica": entry.replica,
+            "epoch": entry.epoch,
+            "parts": [_part_value(part) for part in entry.parts],
+        }
     else:
         name, value = "log_snapshot", _snapshot_value(entry)
     try:
@@ -61,7 +67,9 @@ def encode(entry: LogEntry) -> tuple[bytes, Headers]:
         raise LocalProtocolError(str(error)) from error
     record = catalog().newest(name)
     bytes_max = limits.SNAPSHOT_BYTES_MAX if name == "log_snapshot" else limits.BOUNDARY_BYTES_MAX
-    return single_object.write(record, value, bytes_max), [(_HEADER, f"{name}.v{record.version}".encode())]
+    return single_object.write(record, value, bytes_max), [
+        (_HEADER, f"{name}.v{record.version}".encode())
+    ]
 
 
 def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
@@ -76,7 +84,11 @@ def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
     if record.name in ("boundary_record", "recomputed"):
         if value is not None and len(value) > limits.BOUNDARY_BYTES_MAX:
             raise RemoteProtocolError(f"a {record.name.replace('_', ' ')} of {len(value)} bytes")
-        entry = _record_of(fields) if record.name == "boundary_record" else Recomputed(fields[0], fields[1], _parts_of(fields[2]))
+        entry = (
+            _record_of(fields)
+            if record.name == "boundary_record"
+            else Recomputed(fields[0], fields[1], _parts_of(fields[2]))
+        )
     elif record.name == "epoch_started":
         entry = EpochStarted(*fields)
     elif record.name == "log_snapshot":
@@ -87,7 +99,8 @@ def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
     return entry
 
 
-# -- values to what fastavro writes ---------------------------------------------------------------------------------------------------
+# -- values to what fastavro writes
+# --------------------------------------------------------------------------------------------------
 
 
 def _epoch_value(entry: EpochStarted) -> dict[str, Any]:
@@ -203,20 +216,51 @@ def _snapshot_value(entry: LogSnapshot) -> dict[str, Any]:
         }
         for s in entry.ranges
     ]
-    numbers = {"past": entry.past, "version": entry.version, "version_after": entry.version_after, "bucket_ms": entry.bucket_ms}
-    lists = {"replicas": replicas, "ranges": ranges, "given_up": [asdict(each) for each in entry.given_up]}
+    numbers = {
+        "past": entry.past,
+        "version": entry.version,
+        "version_after": entry.version_after,
+        "bucket_ms": entry.bucket_ms,
+    }
+    lists = {
+        "replicas": replicas,
+        "ranges": ranges,
+        "given_up": [asdict(each) for each in entry.given_up],
+    }
     return {"as_of": entry.as_of, "forgotten": entry.forgotten, **lists, **numbers}
 
 
-# -- what the reader gives to values --------------------------------------------------------------------------------------------------
+# -- what the reader gives to values
+# --------------------------------------------------------------------------------------------------
 
 
 def _parts_of(items: Iterable[tuple[Any, ...]]) -> tuple[Part, ...]:
-    return tuple([Part(b, p, a, n, first, end, rows, int.from_bytes(digest, "big")) for b, p, a, n, first, end, rows, digest in items])
+    return tuple(
+        [
+            Part(b, p, a, n, first, end, rows, int.from_bytes(digest, "big"))
+            for b, p, a, n, first, end, rows, digest in items
+        ]
+    )
 
 
 def _record_of(fields: tuple[Any, ...]) -> BoundaryRecord:
-    replica, epoch, ident, prev, closed, parts, base, kind, branch, missing, positions, made_from, written_ms, given_up, past = fields
+    (
+        replica,
+        epoch,
+        ident,
+        prev,
+        closed,
+        parts,
+        base,
+        kind,
+        branch,
+        missing,
+        positions,
+        made_from,
+        written_ms,
+        given_up,
+        past,
+    ) = fields
     return BoundaryRecord(
         replica=replica,
         epoch=epoch,
@@ -249,14 +293,34 @@ def _branches_of(fields: tuple[Any, ...]) -> BranchSnapshot:
         closed=closed,
         upto=upto,
         pending=_pending_of(pending),
-        ranges=tuple([TentativeRange(first, last, branch, missing, _parts_of(parts)) for first, last, branch, missing, parts in ranges]),
+        ranges=tuple(
+            [
+                TentativeRange(first, last, branch, missing, _parts_of(parts))
+                for first, last, branch, missing, parts in ranges
+            ]
+        ),
     )
 
 
 def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
-    replica, epoch, mark, schema, closed, base, path, timelines, pending, last, closed_parts, branches, origin, history, version, node = (
-        fields
-    )
+    (
+        replica,
+        epoch,
+        mark,
+        schema,
+        closed,
+        base,
+        path,
+        timelines,
+        pending,
+        last,
+        closed_parts,
+        branches,
+        origin,
+        history,
+        version,
+        node,
+    ) = fields
     return ReplicaSnapshot(
         replica=replica,
         epoch=epoch,
@@ -284,7 +348,10 @@ def _snapshot_of(fields: tuple[Any, ...]) -> LogSnapshot:
         forgotten=forgotten,
         replicas=tuple([_replica_of(replica) for replica in replicas]),
         ranges=tuple(
-            [StableRange(first, last, replica, _parts_of(parts), recomputed) for first, last, replica, parts, recomputed in ranges]
+            [
+                StableRange(first, last, replica, _parts_of(parts), recomputed)
+                for first, last, replica, parts, recomputed in ranges
+            ]
         ),
         past=past,
         version=version,
@@ -294,7 +361,8 @@ def _snapshot_of(fields: tuple[Any, ...]) -> LogSnapshot:
     )
 
 
-# -- what no writer may say -----------------------------------------------------------------------------------------------------------
+# -- what no writer may say
+# --------------------------------------------------------------------------------------------------
 
 
 def _check(entry: LogEntry) -> None:
@@ -314,7 +382,10 @@ def _check(entry: LogEntry) -> None:
 
 
 def _check_snapshot(entry: LogSnapshot) -> None:
-    _require(entry.as_of >= 0 and len(entry.replicas) <= limits.REPLICAS_MAX, "a log snapshot out of range")
+    _require(
+        entry.as_of >= 0 and len(entry.replicas) <= limits.REPLICAS_MAX,
+        "a log snapshot out of range",
+    )
     _check_buckets(entry.forgotten, entry.past, entry.version_after)
     _check_given_up(entry.given_up, limits.GIVEN_UP_MAX**2)
     _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
@@ -330,10 +401,20 @@ def _check_snapshot(entry: LogSnapshot) -> None:
         )
         _require(replica.epoch >= -1, "an epoch out of range")
         origin = replica.origin
-        _check_buckets(replica.closed, replica.base, origin.made_after, origin.gap or 0, origin.open_upto, origin.late_upto)
+        _check_buckets(
+            replica.closed,
+            replica.base,
+            origin.made_after,
+            origin.gap or 0,
+            origin.open_upto,
+            origin.late_upto,
+        )
         _require(len(replica.path) <= limits.CHAIN_RECORDS_MAX, "a chain that is too long")
         _require(len(replica.timelines) <= limits.TIMELINES_MAX, "too many timelines")
-        _require(len(replica.pending) <= limits.PENDING_PARTS_MAX + limits.PARTS_PER_RECORD_MAX, "too many open parts")
+        _require(
+            len(replica.pending) <= limits.PENDING_PARTS_MAX + limits.PARTS_PER_RECORD_MAX,
+            "too many open parts",
+        )
         for part in (*replica.closed_parts, *(part for _, part in replica.pending)):
             _check_part(part)
         if replica.last is not None:
@@ -409,11 +490,16 @@ def _check_number(number: BranchNumber) -> None:
 
 
 def _check_buckets(*buckets: int) -> None:
-    _require(min(buckets) >= 0 and max(buckets) <= limits.BUCKET_MAX, f"a bucket out of range: {buckets}")
+    _require(
+        min(buckets) >= 0 and max(buckets) <= limits.BUCKET_MAX, f"a bucket out of range: {buckets}"
+    )
 
 
 def _check_versions(*versions: int) -> None:
-    _require(min(versions) >= 0 and max(versions) <= limits.STAGE_VERSION_MAX, f"a version out of range: {versions}")
+    _require(
+        min(versions) >= 0 and max(versions) <= limits.STAGE_VERSION_MAX,
+        f"a version out of range: {versions}",
+    )
 
 
 def _check_parts(parts: tuple[Part, ...]) -> None:
@@ -446,11 +532,13 @@ def _require(holds: bool, what: str) -> None:
         raise RemoteProtocolError(what)
 
 
-# -- parts in Spark's offsets ---------------------------------------------------------------------------------------------------------
+# -- parts in Spark's offsets
+# --------------------------------------------------------------------------------------------------
 
 
 def parts_to_json(parts: Iterable[Part]) -> list[list[Any]]:
-    """Parts as lists that JSON can carry: first the attempts, then one list per part that names its attempt by number.
+    """Parts as lists that JSON can carry: first the attempts, then one list per part that names its
+    attempt by number.
 
     Digests are texts: other readers of JSON keep numbers as doubles.
     """
@@ -481,7 +569,12 @@ def parts_from_json(value: object) -> tuple[Part, ...]:
         raise RemoteProtocolError("not a list of parts")
     try:
         attempts, *rows = cast("list[list[Any]]", value)
-        parts = tuple([Part(b, p, attempts[a], n, first, end, count, int(digest, 16)) for b, p, a, n, first, end, count, digest in rows])
+        parts = tuple(
+            [
+                Part(b, p, attempts[a], n, first, end, count, int(digest, 16))
+                for b, p, a, n, first, end, count, digest in rows
+            ]
+        )
         for part in parts:
             _check_part(part)
     except (TypeError, ValueError, IndexError, KeyError) as error:

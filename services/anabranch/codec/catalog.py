@@ -1,7 +1,9 @@
-"""The catalog: which records and topics there are, from the data in ``schemas/``, read and checked once.
+"""The catalog: which records and topics there are, from the data in ``schemas/``, read and checked
+once.
 
-A service does not start on a defective catalog: a record that does not parse, is recursive or too large, a gap between versions, a version
-that no topic names, a topic that names none, a version that cannot read what the one before wrote. The same check is the unit test.
+A service does not start on a defective catalog: a record that does not parse, is recursive or too
+large, a gap between versions, a version that no topic names, a topic that names none, a version
+that cannot read what the one before wrote. The same check is the unit test.
 """
 
 from __future__ import annotations
@@ -25,7 +27,15 @@ from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 
 SERVICES: Final = ("ingestion", "processing", "delivery", "consistency_manager", "operator", "user")
-_TOPIC_KEYS: Final = ("description", "pattern", "producers", "consumers", "records", "partitions", "config")
+_TOPIC_KEYS: Final = (
+    "description",
+    "pattern",
+    "producers",
+    "consumers",
+    "records",
+    "partitions",
+    "config",
+)
 _RECORD_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}\Z")
 _PATTERN = re.compile(r"([a-z.]|\{(pipeline|stream|replica|output|topic|process)\})+\Z")
 
@@ -90,7 +100,9 @@ class Catalog:
 
 @cache
 def schemas_folder() -> Path:
-    """The folder ``schemas``: shipped inside the package; in a checkout it stands beside ``services``."""
+    """The folder ``schemas``: shipped inside the package; in a checkout it stands beside
+    ``services``.
+    """
     package = Path(__file__).resolve().parents[1]
     shipped = package / "schemas"
     return shipped if shipped.is_dir() else package.parents[1] / "schemas"
@@ -112,7 +124,11 @@ def catalog() -> Catalog:
 
 
 def topic_settings(
-    kind: str, name: str, partitions: int | None = None, replication: int = 1, config: Mapping[str, str] | None = None
+    kind: str,
+    name: str,
+    partitions: int | None = None,
+    replication: int = 1,
+    config: Mapping[str, str] | None = None,
 ) -> TopicSettings:
     """How a topic of ``kind`` (name of a file in ``schemas/topics``) is created.
 
@@ -120,8 +136,9 @@ def topic_settings(
         kind: Such as ``boundaries``, ``blocks``, ``dead_letters``, ``output``.
         name: Of the topic.
         partitions: Needed where the kind leaves the number open, else ignored.
-        replication: Copies; of three, two must have a record before it counts, of two, one. ``BROKERS_OWN``: as many as the cluster makes by
-            itself, and as it asks for: a service does not know how many brokers there are.
+        replication: Copies; of three, two must have a record before it counts, of two, one.
+            ``BROKERS_OWN``: as many as the cluster makes by itself, and as it asks for: a service
+            does not know how many brokers there are.
         config: More broker settings, or others in place of the kind's.
 
     Raises:
@@ -131,8 +148,12 @@ def topic_settings(
     found = catalog().topics[kind]
     count = found.partitions if isinstance(found.partitions, int) else partitions
     if count is None:
-        raise ValueError(f"topic {name}: the number of partitions of a topic of kind {kind} must be given")
-    in_sync = {} if replication == BROKERS_OWN else {"min.insync.replicas": str((replication + 1) // 2)}
+        raise ValueError(
+            f"topic {name}: the number of partitions of a topic of kind {kind} must be given"
+        )
+    in_sync = (
+        {} if replication == BROKERS_OWN else {"min.insync.replicas": str((replication + 1) // 2)}
+    )
     return TopicSettings(name, count, replication, {**found.config, **in_sync, **(config or {})})
 
 
@@ -146,7 +167,10 @@ def load(folder: Path) -> Catalog:
     records: dict[tuple[str, int], AvroRecord] = {}
     for place in sorted((folder / "records").iterdir()):
         if not place.is_dir() or not _RECORD_NAME.match(place.name):
-            defects.append(f"{place}: only folders named as records (lower case letters, digits, '_') belong here")
+            defects.append(
+                f"{place}: only folders named as records (lower case letters, digits, '_') belong"
+                " here"
+            )
             continue
         try:
             paths = versions_in(place)
@@ -161,7 +185,9 @@ def load(folder: Path) -> Catalog:
         for version in range(2, len(paths) + 1):
             old, new = records.get((place.name, version - 1)), records.get((place.name, version))
             if old is not None and new is not None:
-                defects += [f"{paths[version - 1]}: {text}" for text in _incompatible(old.avro, new.avro)]
+                defects += [
+                    f"{paths[version - 1]}: {text}" for text in _incompatible(old.avro, new.avro)
+                ]
     topics: dict[str, TopicKind] = {}
     for path in sorted((folder / "topics").iterdir()):
         topic = _topic(path, defects)
@@ -185,7 +211,9 @@ def _record(path: Path, name: str, version: int) -> AvroRecord:
         raise ValueError(f"is not a record named {name}")
     for entry in avro["fields"]:
         if not _RECORD_NAME.match(entry["name"]):
-            raise ValueError(f"field {entry['name']!r} is not named in lower case letters, digits and '_'")
+            raise ValueError(
+                f"field {entry['name']!r} is not named in lower case letters, digits and '_'"
+            )
     read = compile_schema(avro)
     mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(avro), "CRC-64-AVRO"))
     return AvroRecord(name, version, avro, fastavro.parse_schema(avro), mark, read)
@@ -212,30 +240,52 @@ def _topic(path: Path, defects: list[str]) -> TopicKind | None:
         defects.append(f"{path}: not YAML: {error}")
         return None
     if path.suffix != ".yaml" or not isinstance(raw, dict) or sorted(raw) != sorted(_TOPIC_KEYS):
-        defects.append(f"{path}: must be a .yaml file with exactly the keys {', '.join(_TOPIC_KEYS)}")
+        defects.append(
+            f"{path}: must be a .yaml file with exactly the keys {', '.join(_TOPIC_KEYS)}"
+        )
         return None
     if not isinstance(raw["description"], str) or not raw["description"].strip():
         defects.append(f"{path}: description is missing")
     if not isinstance(raw["pattern"], str) or not _PATTERN.match(raw["pattern"]):
-        defects.append(f"{path}: pattern {raw['pattern']!r} is not a topic name with {{pipeline}}, {{stream}} ...")
+        defects.append(
+            f"{path}: pattern {raw['pattern']!r} is not a topic name with {{pipeline}},"
+            " {stream} ..."
+        )
     for key in ("producers", "consumers"):
         services = raw[key]
-        if not isinstance(services, list) or not services or any(service not in SERVICES for service in services):
+        if (
+            not isinstance(services, list)
+            or not services
+            or any(service not in SERVICES for service in services)
+        ):
             defects.append(f"{path}: {key} must be a list of {', '.join(SERVICES)}")
     records = raw["records"]
     if not (
-        records in ("arrow", "user") or (isinstance(records, dict) and records and all(_versions(entry) for entry in records.values()))
+        records in ("arrow", "user")
+        or (
+            isinstance(records, dict)
+            and records
+            and all(_versions(entry) for entry in records.values())
+        )
     ):
         defects.append(f"{path}: records must be arrow, user, or names with lists of versions")
     partitions = raw["partitions"]
-    if partitions not in ("pipeline", "user") and (isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1):
+    if partitions not in ("pipeline", "user") and (
+        isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1
+    ):
         defects.append(f"{path}: partitions must be a number, pipeline or user")
     config = raw["config"]
-    if not isinstance(config, dict) or not all(isinstance(key, str) and isinstance(value, str) for key, value in config.items()):
+    if not isinstance(config, dict) or not all(
+        isinstance(key, str) and isinstance(value, str) for key, value in config.items()
+    ):
         defects.append(f"{path}: config must be texts by Kafka's names; put numbers in quotes")
     if len(defects) > before:
         return None
-    kept = records if isinstance(records, str) else {str(name): tuple(versions) for name, versions in records.items()}
+    kept = (
+        records
+        if isinstance(records, str)
+        else {str(name): tuple(versions) for name, versions in records.items()}
+    )
     return TopicKind(
         kind=path.stem,
         description=" ".join(raw["description"].split()),
@@ -249,10 +299,19 @@ def _topic(path: Path, defects: list[str]) -> TopicKind | None:
 
 
 def _versions(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(version, int) for version in value)
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(version, int) for version in value)
+    )
 
 
-def _references(folder: Path, records: Mapping[tuple[str, int], AvroRecord], topics: Mapping[str, TopicKind], defects: list[str]) -> None:
+def _references(
+    folder: Path,
+    records: Mapping[tuple[str, int], AvroRecord],
+    topics: Mapping[str, TopicKind],
+    defects: list[str],
+) -> None:
     named: set[tuple[str, int]] = set()
     for topic in topics.values():
         if isinstance(topic.records, str):
@@ -261,5 +320,12 @@ def _references(folder: Path, records: Mapping[tuple[str, int], AvroRecord], top
             for version in versions:
                 named.add((name, version))
                 if (name, version) not in records:
-                    defects.append(f"{folder / 'topics' / topic.kind}.yaml: there is no record {name} v{version}")
-    defects += [f"{folder / 'records' / name}: no topic names v{version}" for name, version in records if (name, version) not in named]
+                    defects.append(
+                        f"{folder / 'topics' / topic.kind}.yaml: there is no record {name}"
+                        f" v{version}"
+                    )
+    defects += [
+        f"{folder / 'records' / name}: no topic names v{version}"
+        for name, version in records
+        if (name, version) not in named
+    ]

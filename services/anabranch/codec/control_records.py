@@ -1,4 +1,6 @@
-"""Heartbeats, fences, trim points, recompute requests and replies, alarms, delivery progress and moves as bytes: Avro single objects, read as strictly as the boundary records."""
+"""Heartbeats, fences, trim points, recompute requests and replies, alarms, delivery progress
+and moves as bytes: Avro single objects, read as strictly as the boundary records.
+"""
 
 from __future__ import annotations
 
@@ -44,23 +46,35 @@ def encode(entry: ControlRecord) -> bytes:
     Raises:
         LocalProtocolError: it does not fit its schema or its limit: a bug here.
     """
-    value = {field.name: _plain(field.name, getattr(entry, field.name)) for field in dataclasses.fields(entry)}
-    return single_object.write(catalog().newest(_NAMES[type(entry)]), value, limits.CONTROL_BYTES_MAX)
+    value = {
+        field.name: _plain(field.name, getattr(entry, field.name))
+        for field in dataclasses.fields(entry)
+    }
+    return single_object.write(
+        catalog().newest(_NAMES[type(entry)]), value, limits.CONTROL_BYTES_MAX
+    )
 
 
 def decode(value: bytes | None) -> ControlRecord:
     """The control record in ``value``.
 
     Raises:
-        RemoteProtocolError: it is none, torn, unknown or too large, or has a name that is longer than any of ours.
+        RemoteProtocolError: it is none, torn, unknown or too large, or has a name that is longer
+            than any of ours.
     """
     record, fields = single_object.read(value, limits.CONTROL_BYTES_MAX, limits.CONTROL_ITEMS_MAX)
     kind: Callable[..., ControlRecord] | None = _KINDS.get(record.name)
     if kind is None:
         raise RemoteProtocolError(f"a {record.name} in a control topic")
     for schema, found in zip(record.avro["fields"], fields, strict=True):
-        if isinstance(found, str) and len(found) > limits.NAME_CHARACTERS_MAX and schema["name"] not in _TEXTS:
-            raise RemoteProtocolError(f"a {record.name} whose {schema['name']} has {len(found)} characters")
+        if (
+            isinstance(found, str)
+            and len(found) > limits.NAME_CHARACTERS_MAX
+            and schema["name"] not in _TEXTS
+        ):
+            raise RemoteProtocolError(
+                f"a {record.name} whose {schema['name']} has {len(found)} characters"
+            )
     if kind is AskReply:
         stream, replica, reader, number, outcome, *rest = fields
         return AskReply(stream, replica, reader, number, AskOutcome(outcome), *rest)
@@ -68,7 +82,9 @@ def decode(value: bytes | None) -> ControlRecord:
 
 
 def key_of(entry: ControlRecord) -> bytes:
-    """The key in a compacted topic: what is left after compaction is the last word of each process, and about each stage and stream."""
+    """The key in a compacted topic: what is left after compaction is the last word of each
+    process, and about each stage and stream.
+    """
     if isinstance(entry, Heartbeat):
         return f"heartbeat:{entry.service}:{entry.name}:{entry.replica}".encode()
     if isinstance(entry, Fence):

@@ -1,7 +1,8 @@
 """Users' records to Arrow and back: where the outside meets the pipeline.
 
-``Decoder`` takes many values at once; what cannot be used comes back with the reason, and never disturbs its neighbours. ``Encoder`` does the
-other direction for delivery. Formats: ``json_records``, ``avro_records``.
+``Decoder`` takes many values at once; what cannot be used comes back with the reason, and never
+disturbs its neighbours. ``Encoder`` does the other direction for delivery. Formats:
+``json_records``, ``avro_records``.
 """
 
 from __future__ import annotations
@@ -39,11 +40,14 @@ class Decoder:
     """Decodes the values of a source's topics.
 
     Raises:
-        ConfigurationError: at creation, if an older version of the record cannot be read as the newest.
+        ConfigurationError: at creation, if an older version of the record cannot be read as the
+            newest.
     """
 
     def __init__(self, record: RecordSchema, format: Format) -> None:  # noqa: A002  (the word of the pipeline file)
-        self._inner: JsonDecoder | AvroDecoder = JsonDecoder(record) if format == "json" else AvroDecoder(record)
+        self._inner: JsonDecoder | AvroDecoder = (
+            JsonDecoder(record) if format == "json" else AvroDecoder(record)
+        )
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Every value becomes a row or a rejection. Raises nothing, whatever the values are."""
@@ -55,12 +59,16 @@ class Decoder:
             places = list(range(len(values)))
         bad = {index for index, _ in rejected}
         rows = [place for index, place in enumerate(places) if index not in bad]
-        both = sorted([*not_admitted, *((places[index], error) for index, error in rejected)], key=lambda entry: entry[0])
+        both = sorted(
+            [*not_admitted, *((places[index], error) for index, error in rejected)],
+            key=lambda entry: entry[0],
+        )
         return Decoded(table, rows, both, size_bytes)
 
 
 class Encoder:
-    """Encodes rows for an output topic: ``columns`` make the value, those named in ``key`` the key as a compact JSON object.
+    """Encodes rows for an output topic: ``columns`` make the value, those named in ``key`` the key
+    as a compact JSON object.
 
     Args:
         columns: What becomes the value; ``event_time`` only if it is among them.
@@ -70,7 +78,8 @@ class Encoder:
         schema_id: In the Confluent framing.
 
     Raises:
-        ConfigurationError: at creation, if a key column is none of ``columns``, or a column's type does not fit the format.
+        ConfigurationError: at creation, if a key column is none of ``columns``, or a column's type
+            does not fit the format.
     """
 
     def __init__(
@@ -84,9 +93,16 @@ class Encoder:
     ) -> None:
         missing = [column for column in key if column not in columns.names]
         if missing:
-            raise ConfigurationError(f"key column {missing[0]} is not a column of the output; there are {', '.join(columns.names)}")
-        self._values: JsonEncoder | AvroEncoder = JsonEncoder(columns) if format == "json" else AvroEncoder(columns, name, schema_id)
-        self._keys = JsonEncoder(pa.schema([columns.field(column) for column in key])) if key else None
+            raise ConfigurationError(
+                f"key column {missing[0]} is not a column of the output; there are"
+                f" {', '.join(columns.names)}"
+            )
+        self._values: JsonEncoder | AvroEncoder = (
+            JsonEncoder(columns) if format == "json" else AvroEncoder(columns, name, schema_id)
+        )
+        self._keys = (
+            JsonEncoder(pa.schema([columns.field(column) for column in key])) if key else None
+        )
 
     @property
     def avro(self) -> dict[str, Any] | None:
@@ -96,5 +112,7 @@ class Encoder:
     def encode(self, table: pa.Table) -> tuple[list[bytes | None], list[bytes]]:
         """(keys, values), one of each per row; ``table`` may have more columns."""
         values = self._values.encode(table)
-        keys: list[bytes | None] = [None] * len(values) if self._keys is None else list(self._keys.encode(table))
+        keys: list[bytes | None] = (
+            [None] * len(values) if self._keys is None else list(self._keys.encode(table))
+        )
         return keys, values

@@ -1,7 +1,8 @@
 """Do two replicas have the same floating-point numbers in a bucket?
 
-Digests leave them out, since a sum of floats depends on the order of additions. Here the rows of both are brought into the canonical order, in which
-the columns that are not floats come first, and their floats compared one by one. Floats inside of nested values are not looked at.
+Digests leave them out, since a sum of floats depends on the order of additions. Here the rows of
+both are brought into the canonical order, in which the columns that are not floats come first, and
+their floats compared one by one. Floats inside of nested values are not looked at.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import pyarrow as pa
 from anabranch.codec.blocks import canonical_sort
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""Far above what the order of additions changes in a sum of a million doubles, far below what anybody means."""
+"""Far above what the order of additions changes in a sum of a million doubles, far below what
+anybody means.
+"""
 ABSOLUTE_TOLERANCE: Final = 1e-9
 """For sums that cancel out to about nothing."""
 _SINGLE_TOLERANCE: Final = 1e-4
@@ -27,7 +30,8 @@ def float_columns(schema: pa.Schema) -> list[str]:
 
 
 def float_difference(one: pa.Table, two: pa.Table) -> str:
-    """The first difference beyond the tolerance, in words that name column and values; empty: there is none.
+    """The first difference beyond the tolerance, in words that name column and values; empty: there
+    is none.
 
     Both tables have the same number of rows, equal in all other columns.
     """
@@ -35,9 +39,16 @@ def float_difference(one: pa.Table, two: pa.Table) -> str:
     for name in float_columns(one.schema):
         mine, other = (np.asarray(t.column(name).to_numpy(), dtype=np.float64) for t in (one, two))
         single = not pa.types.is_float64(one.schema.field(name).type)
-        relative, absolute = (_SINGLE_TOLERANCE, _SINGLE_TOLERANCE) if single else (RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE)
+        relative, absolute = (
+            (_SINGLE_TOLERANCE, _SINGLE_TOLERANCE)
+            if single
+            else (RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE)
+        )
         near = np.isclose(mine, other, rtol=relative, atol=absolute, equal_nan=True)
         if not near.all():
             at = int(np.argmin(near))
-            return f"column {name}: {float(mine[at])!r} against {float(other[at])!r}, and {int((~near).sum()) - 1} more rows of {len(near)}"
+            return (
+                f"column {name}: {float(mine[at])!r} against {float(other[at])!r}, and"
+                f" {int((~near).sum()) - 1} more rows of {len(near)}"
+            )
     return ""

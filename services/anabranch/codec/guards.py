@@ -1,6 +1,7 @@
 """What is looked at before a user's record is decoded, and how a rejected one is reported.
 
-Sizes are checked first, so that a decoder never sees more than RECORD_BYTES_MAX; nothing here reads the value itself.
+Sizes are checked first, so that a decoder never sees more than RECORD_BYTES_MAX; nothing here reads
+the value itself.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ def rejection(value: bytes | None) -> RecordRejected | None:
     if not value:
         return RecordRejected(RejectionReason.EMPTY_VALUE, "the record's value is empty")
     if len(value) > RECORD_BYTES_MAX:
-        return RecordRejected(RejectionReason.TOO_LARGE, f"the record has {len(value)} bytes; at most {RECORD_BYTES_MAX} are allowed")
+        return RecordRejected(
+            RejectionReason.TOO_LARGE,
+            f"the record has {len(value)} bytes; at most {RECORD_BYTES_MAX} are allowed",
+        )
     return None
 
 

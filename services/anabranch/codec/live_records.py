@@ -1,6 +1,8 @@
-"""The records of a live topic and of its progress, as bytes: headers, small JSON values of the control kinds, one Avro single object.
+"""The records of a live topic and of its progress, as bytes: headers, small JSON values of the
+control kinds, one Avro single object.
 
-A client in any language needs the header ``anabranch-kind`` and, for control kinds, two numbers of a flat JSON object (docs/concepts.md).
+A client in any language needs the header ``anabranch-kind`` and, for control kinds, two numbers of
+a flat JSON object (docs/concepts.md).
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ EVENT_TIME_HEADER: Final = "anabranch-event-time"
 KIND_HEADER: Final = "anabranch-kind"
 MISSING_HEADER: Final = "anabranch-missing"
 STABLE_HEADER: Final = "anabranch-stable"
-"""Of a tentative record of an upsert view: the last stable value of its key, then its id and event time; none of the three where there is none."""
+"""Of a tentative record of an upsert view: the last stable value of its key, then its id and
+event time; none of the three where there is none.
+"""
 STABLE_ID_HEADER: Final = "anabranch-stable-id"
 STABLE_EVENT_TIME_HEADER: Final = "anabranch-stable-event-time"
 
@@ -41,15 +45,25 @@ def tentative_suffix(branch: BranchNumber) -> bytes:
 
 
 def control(kind: Kind, progress: LiveProgress, width_ms: int) -> tuple[bytes, Headers]:
-    """(value, headers) of a control record. ``progress``: after the transaction; of an undo, before it."""
-    fields: dict[str, Any] = {"kind": kind.value, "stable": progress.stable, "stable_ms": bound_ms(progress.stable, width_ms)}
+    """(value, headers) of a control record. ``progress``: after the transaction; of an undo,
+    before it.
+    """
+    fields: dict[str, Any] = {
+        "kind": kind.value,
+        "stable": progress.stable,
+        "stable_ms": bound_ms(progress.stable, width_ms),
+    }
     headers: Headers = [(KIND_HEADER, kind.value.encode())]
     if kind is Kind.UNDO:
         fields["last_id"] = None if progress.last is None else str(progress.last)
         if progress.last is not None:
             headers.append((ID_HEADER, str(progress.last).encode()))
     if kind is Kind.BOUNDARY:
-        fields |= {"shown": progress.shown, "shown_ms": bound_ms(progress.shown, width_ms), "sequence": progress.sequence}
+        fields |= {
+            "shown": progress.shown,
+            "shown_ms": bound_ms(progress.shown, width_ms),
+            "sequence": progress.sequence,
+        }
     return json.dumps(fields, separators=(",", ":")).encode(), headers
 
 
@@ -75,7 +89,9 @@ def upsert(write: Write) -> tuple[bytes | None, Headers]:
     return visible.value, headers
 
 
-def decode(headers: Sequence[tuple[str, bytes | None]], key: bytes | None, value: bytes | None) -> LiveRecord:
+def decode(
+    headers: Sequence[tuple[str, bytes | None]], key: bytes | None, value: bytes | None
+) -> LiveRecord:
     """A record of a live topic.
 
     Raises:
@@ -90,7 +106,13 @@ def decode(headers: Sequence[tuple[str, bytes | None]], key: bytes | None, value
         if (branch is None) is (kind is Kind.TENTATIVE):
             raise RemoteProtocolError(f"{kind.value} with id {named.get(ID_HEADER, b'')[:60]!r}")
         return LiveRecord(
-            kind, ident, branch, _names(named.get(MISSING_HEADER, b"")), _number(named.get(EVENT_TIME_HEADER, b"")), key, value
+            kind,
+            ident,
+            branch,
+            _names(named.get(MISSING_HEADER, b"")),
+            _number(named.get(EVENT_TIME_HEADER, b"")),
+            key,
+            value,
         )
     return _control(kind, value)
 
@@ -108,13 +130,22 @@ def restored(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -
     if value is None:
         return State()
     ident, branch = _id(named.get(ID_HEADER, b""))
-    visible = Version(ident, _number(named.get(EVENT_TIME_HEADER, b"")), value, branch, _names(named.get(MISSING_HEADER, b"")))
+    visible = Version(
+        ident,
+        _number(named.get(EVENT_TIME_HEADER, b"")),
+        value,
+        branch,
+        _names(named.get(MISSING_HEADER, b"")),
+    )
     if branch is None:
         return State(visible)
     if STABLE_HEADER not in named:
         return State(None, visible)
     stable_id, _ = _id(named.get(STABLE_ID_HEADER, b""))
-    return State(Version(stable_id, _number(named.get(STABLE_EVENT_TIME_HEADER, b"")), named[STABLE_HEADER]), visible)
+    return State(
+        Version(stable_id, _number(named.get(STABLE_EVENT_TIME_HEADER, b"")), named[STABLE_HEADER]),
+        visible,
+    )
 
 
 def encode_progress(progress: LiveProgress) -> bytes:
@@ -147,7 +178,9 @@ def _named(headers: Sequence[tuple[str, bytes | None]]) -> dict[str, bytes]:
 def _control(kind: Kind, value: bytes | None) -> LiveRecord:
     try:
         if value is None or len(value) > _CONTROL_BYTES_MAX:
-            raise RemoteProtocolError(f"{kind.value} without a value, or with one of more than {_CONTROL_BYTES_MAX} bytes")
+            raise RemoteProtocolError(
+                f"{kind.value} without a value, or with one of more than {_CONTROL_BYTES_MAX} bytes"
+            )
         fields = json.loads(value)
         last = fields.get("last_id")
         return LiveRecord(
@@ -159,8 +192,17 @@ def _control(kind: Kind, value: bytes | None) -> LiveRecord:
             shown_ms=int(fields.get("shown_ms", 0)),
             sequence=int(fields.get("sequence", 0)),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise RemoteProtocolError(f"{kind.value} with value {value[:60] if value else value!r}: {error}") from error
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+    ) as error:
+        raise RemoteProtocolError(
+            f"{kind.value} with value {value[:60] if value else value!r}: {error}"
+        ) from error
 
 
 def _id(text: bytes) -> tuple[RecordId, BranchNumber | None]:

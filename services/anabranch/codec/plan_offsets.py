@@ -1,6 +1,8 @@
-"""Plans as offsets: the whole plan of an input is the offset of a query, so the query's own log replays it exactly.
+"""Plans as offsets: the whole plan of an input is the offset of a query, so the query's own log
+replays it exactly.
 
-An offset is a JSON object. Spark writes it to its log before it runs the batch, and hands it out again after a crash.
+An offset is a JSON object. Spark writes it to its log before it runs the batch, and hands it out
+again after a crash.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ def position_of(offset: Offset) -> QueryPosition:
     """The position that an offset stands for.
 
     Raises:
-        ConfigurationError: an earlier version of anabranch wrote it. Of what had been read then not all was closed.
+        ConfigurationError: an earlier version of anabranch wrote it. Of what had been read then not
+            all was closed.
     """
     if "closed" in offset:
         message = (
-            "the checkpoint was made by an earlier version of anabranch, whose batches ran under the watermark of the batch before: remove the "
-            "folders of the stage's replicas in the state directory; they then begin with the input"
+            "the checkpoint was made by an earlier version of anabranch, whose batches ran under"
+            " the watermark of the batch before: remove the folders of the stage's replicas in the"
+            " state directory; they then begin with the input"
         )
         raise ConfigurationError(message)
     return QueryPosition(offset["sequence"], offset["bucket"], offset["has_rows"])
@@ -39,13 +43,17 @@ def position_fields(offset: Offset) -> Offset:
 
 
 def offset_of(plan: Plan, name: str) -> Offset:
-    """The offset that makes a query run ``plan`` on input ``name``. Only a tentative one says what kind it is and what is missing."""
+    """The offset that makes a query run ``plan`` on input ``name``. Only a tentative one says
+    what kind it is and what is missing.
+    """
     after = plan.after
     taken = next(buckets for other, buckets in plan.inputs if other == name)
     offset = {
-        "sequence": after.sequence, "bucket": after.bucket, "has_rows": after.has_rows,
+        "sequence": after.sequence,
+        "bucket": after.bucket,
+        "has_rows": after.has_rows,
         "taken": [[bucket, replica, parts_to_json(parts)] for bucket, replica, parts in taken],
-    }  # fmt: skip
+    }
     if plan.kind is BoundaryKind.TENTATIVE:
         offset |= {"kind": plan.kind.value, "missing": list(plan.missing)}
     return offset

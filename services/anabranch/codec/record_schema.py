@@ -1,10 +1,12 @@
 """The schema of a user's record: an Avro record of primitive fields, each of which may be nullable.
 
-Avro is the notation whatever the format of the topic. Logical types are read as the plain type below them (a ``timestamp-millis`` is a
-``long``): inside, a column is a number or a text, and what it means is the user's business.
+Avro is the notation whatever the format of the topic. Logical types are read as the plain type
+below them (a ``timestamp-millis`` is a ``long``): inside, a column is a number or a text, and what
+it means is the user's business.
 
-Attributes of the record that Avro itself ignores: ``schema_id`` (integer) is the id in the Confluent framing of this version. Without it
-the id is the version, which is right where no registry gives ids.
+Attributes of the record that Avro itself ignores: ``schema_id`` (integer) is the id in the
+Confluent framing of this version. Without it the id is the version, which is right where no
+registry gives ids.
 """
 
 from __future__ import annotations
@@ -76,7 +78,9 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class RecordSchema:
-    """One version of one record; ``avro`` is the parsed text. ``older`` are its earlier versions, which Avro topics may still hold."""
+    """One version of one record; ``avro`` is the parsed text. ``older`` are its earlier
+    versions, which Avro topics may still hold.
+    """
 
     name: str
     version: int
@@ -103,7 +107,9 @@ def parse(text: str | bytes, name: str, version: int = 1) -> RecordSchema:
         ConfigurationError: with one line per mistake.
     """
     if len(text) > limits.SCHEMA_BYTES_MAX:
-        raise ConfigurationError(f"record {name}: the schema is larger than {limits.SCHEMA_BYTES_MAX} bytes")
+        raise ConfigurationError(
+            f"record {name}: the schema is larger than {limits.SCHEMA_BYTES_MAX} bytes"
+        )
     try:
         avro = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -113,8 +119,14 @@ def parse(text: str | bytes, name: str, version: int = 1) -> RecordSchema:
 
 def from_avro(avro: object, name: str, version: int = 1) -> RecordSchema:
     """As ``parse``, from the JSON value."""
-    if not isinstance(avro, dict) or avro.get("type") != "record" or not isinstance(avro.get("fields"), list):
-        raise ConfigurationError(f'record {name}: the schema must be {{"type": "record", "name": ..., "fields": [...]}}')
+    if (
+        not isinstance(avro, dict)
+        or avro.get("type") != "record"
+        or not isinstance(avro.get("fields"), list)
+    ):
+        raise ConfigurationError(
+            f'record {name}: the schema must be {{"type": "record", "name": ..., "fields": [...]}}'
+        )
     mistakes: list[str] = []
     if not isinstance(avro.get("name"), str) or not _NAME.match(avro["name"]):
         mistakes.append(f"its name {avro.get('name')!r} is not a name that Avro allows")
@@ -128,7 +140,9 @@ def from_avro(avro: object, name: str, version: int = 1) -> RecordSchema:
     if not avro["fields"]:
         mistakes.append("it has no fields")
     if len(avro["fields"]) > limits.RECORD_FIELDS_MAX:
-        mistakes.append(f"it has {len(avro['fields'])} fields; at most {limits.RECORD_FIELDS_MAX} are allowed")
+        mistakes.append(
+            f"it has {len(avro['fields'])} fields; at most {limits.RECORD_FIELDS_MAX} are allowed"
+        )
     fields: list[Field] = []
     for raw in avro["fields"][: limits.RECORD_FIELDS_MAX]:
         field = _field(raw, mistakes)
@@ -143,21 +157,29 @@ def from_avro(avro: object, name: str, version: int = 1) -> RecordSchema:
 
 
 def _field(raw: object, mistakes: list[str]) -> Field | None:
-    if not isinstance(raw, dict) or not isinstance(raw.get("name"), str) or not _NAME.match(raw["name"]):
+    if (
+        not isinstance(raw, dict)
+        or not isinstance(raw.get("name"), str)
+        or not _NAME.match(raw["name"])
+    ):
         shown = raw.get("name") if isinstance(raw, dict) else raw
         mistakes.append(f"{str(shown)[:80]!r} is not a field with a name that Avro allows")
         return None
     name = raw["name"]
     before = len(mistakes)
     if name.lower() in RESERVED:
-        mistakes.append(f"field {name}: 'event_time' is a column that anabranch adds; give the field another name")
+        mistakes.append(
+            f"field {name}: 'event_time' is a column that anabranch adds; give the field another"
+            " name"
+        )
     unknown = sorted(set(raw) - _FIELD_KEYS)
     if unknown:
         mistakes.append(f"field {name}: unknown key {unknown[0]!r}")
     kind, nullable, null_first = _kind(raw.get("type"))
     if kind is None:
         mistakes.append(
-            f"field {name}: type {json.dumps(raw.get('type'))[:80]} is not supported; use one of {', '.join(KINDS)}, or a union of null and one"
+            f"field {name}: type {json.dumps(raw.get('type'))[:80]} is not supported; use one of"
+            f" {', '.join(KINDS)}, or a union of null and one"
         )
         return None
     has_default = "default" in raw
@@ -177,7 +199,11 @@ def _kind(avro: object, depth: int = 0) -> tuple[str | None, bool, bool]:
     if isinstance(avro, str):
         return (avro if avro in KINDS else None), False, False
     if isinstance(avro, dict) and depth < 2:
-        return _kind(avro.get("type"), depth + 1) if isinstance(avro.get("type"), str) else (None, False, False)
+        return (
+            _kind(avro.get("type"), depth + 1)
+            if isinstance(avro.get("type"), str)
+            else (None, False, False)
+        )
     if isinstance(avro, list) and len(avro) == 2 and "null" in avro and depth == 0:
         other = avro[1] if avro[0] == "null" else avro[0]
         kind, _, _ = _kind(other, depth + 1)
@@ -191,7 +217,9 @@ def _default_fits(value: object, kind: str, nullable: bool, null_first: bool) ->
     if kind == "boolean":
         return isinstance(value, bool)
     if kind in ("string", "bytes"):
-        return isinstance(value, str) and (kind == "string" or all(ord(letter) < 256 for letter in value))
+        return isinstance(value, str) and (
+            kind == "string" or all(ord(letter) < 256 for letter in value)
+        )
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     if kind in ("int", "long"):
@@ -220,7 +248,9 @@ def load_file(path: Path, name: str | None = None, version: int = 1) -> RecordSc
     try:
         return parse(text, name or path.stem, version)
     except ConfigurationError as error:
-        raise ConfigurationError("\n".join(f"{path}: {line}" for line in str(error).splitlines())) from error
+        raise ConfigurationError(
+            "\n".join(f"{path}: {line}" for line in str(error).splitlines())
+        ) from error
 
 
 def versions_in(folder: Path) -> list[Path]:
@@ -236,7 +266,9 @@ def versions_in(folder: Path) -> list[Path]:
             raise ConfigurationError(f"{path}: only v1.avsc, v2.avsc ... belong here")
         found[int(match.group(1))] = path
     if sorted(found) != list(range(1, len(found) + 1)) or not found:
-        raise ConfigurationError(f"{folder}: versions must be v1, v2 ... without a gap; found {sorted(found)}")
+        raise ConfigurationError(
+            f"{folder}: versions must be v1, v2 ... without a gap; found {sorted(found)}"
+        )
     return [found[number] for number in sorted(found)]
 
 
@@ -249,10 +281,21 @@ def load_folder(folder: Path, version: int | None = None) -> RecordSchema:
     paths = versions_in(folder)
     wanted = len(paths) if version is None else version
     if not 1 <= wanted <= len(paths):
-        raise ConfigurationError(f"{folder}: there is no version {wanted}; there are v1 to v{len(paths)}")
-    schemas = [load_file(path, folder.name, number) for number, path in enumerate(paths[:wanted], 1)]
+        raise ConfigurationError(
+            f"{folder}: there is no version {wanted}; there are v1 to v{len(paths)}"
+        )
+    schemas = [
+        load_file(path, folder.name, number) for number, path in enumerate(paths[:wanted], 1)
+    ]
     ids = [schema.schema_id for schema in schemas]
     if len(set(ids)) != len(ids):
         raise ConfigurationError(f"{folder}: two versions have the same schema_id")
     newest = schemas[-1]
-    return RecordSchema(newest.name, newest.version, newest.avro, newest.fields, newest.schema_id, tuple(schemas[:-1]))
+    return RecordSchema(
+        newest.name,
+        newest.version,
+        newest.avro,
+        newest.fields,
+        newest.schema_id,
+        tuple(schemas[:-1]),
+    )

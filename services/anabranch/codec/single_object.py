@@ -37,7 +37,8 @@ def read(value: bytes | None, bytes_max: int, items_max: int) -> tuple[AvroRecor
     """The record's schema and the values of its fields, in the schema's order.
 
     Raises:
-        RemoteProtocolError: not such a record, of an unknown schema, too large, torn, or with something left over.
+        RemoteProtocolError: not such a record, of an unknown schema, too large, torn, or with
+            something left over.
     """
     if value is None:
         raise RemoteProtocolError("a record without a value")
@@ -53,5 +54,7 @@ def read(value: bytes | None, bytes_max: int, items_max: int) -> tuple[AvroRecor
         values: tuple[Any, ...] = record.read(reader)
         reader.end()
     except MalformedError as error:
-        raise RemoteProtocolError(f"a {record.name} that does not fit its schema: {error}") from error
+        raise RemoteProtocolError(
+            f"a {record.name} that does not fit its schema: {error}"
+        ) from error
     return record, values

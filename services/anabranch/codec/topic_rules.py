@@ -1,6 +1,7 @@
 """How a topic that exists differs from what it must be, and what to do about it.
 
-A topic may give more than is asked for: keep records longer, take larger ones, ask for more copies. What is reported is what gives less.
+A topic may give more than is asked for: keep records longer, take larger ones, ask for more copies.
+What is reported is what gives less.
 """
 
 from __future__ import annotations
@@ -21,25 +22,39 @@ _AT_LEAST: Final = {
 """Setting -> what happens with less. -1 is without bound."""
 _EXACTLY: Final = {
     "cleanup.policy": "records would be deleted that are needed, or kept for ever",
-    "unclean.leader.election.enable": "acknowledged records would be lost with the broker that leads",
+    "unclean.leader.election.enable": (
+        "acknowledged records would be lost with the broker that leads"
+    ),
     "message.timestamp.type": "times would be another clock's",
 }
-"""Setting -> what happens with another value. Settings that stand nowhere here cost space or time only, and are not reported."""
+"""Setting -> what happens with another value. Settings that stand nowhere here cost space or
+time only, and are not reported.
+"""
 
 _BROKERS_FOR_COPIES: Final = 3
 """Of three copies one may always be missing; with fewer brokers there is no such number."""
 _SHOWN_MAX: Final = 3
 
-USERS_TOO: Final = frozenset({"cleanup.policy", "min.insync.replicas", "unclean.leader.election.enable"})
-"""What "nothing is lost" needs of a user's own topic; how long it is kept and how large its records are is the user's business."""
+USERS_TOO: Final = frozenset(
+    {"cleanup.policy", "min.insync.replicas", "unclean.leader.election.enable"}
+)
+"""What "nothing is lost" needs of a user's own topic; how long it is kept and how large its
+records are is the user's business.
+"""
 
 
 def of_users(topic: TopicSettings, partitions: int) -> TopicSettings:
     """What is asked of an existing topic of a user's, which has ``partitions``."""
-    return replace(topic, partitions=partitions, config={name: value for name, value in topic.config.items() if name in USERS_TOO})
+    return replace(
+        topic,
+        partitions=partitions,
+        config={name: value for name, value in topic.config.items() if name in USERS_TOO},
+    )
 
 
-def differences(topic: TopicSettings, partitions: int | None, copies: int | None, applied: Mapping[str, str]) -> list[str]:
+def differences(
+    topic: TopicSettings, partitions: int | None, copies: int | None, applied: Mapping[str, str]
+) -> list[str]:
     """Sentences that say what is less than it must be, what follows from it, and how to mend it.
 
     Args:
@@ -51,36 +66,52 @@ def differences(topic: TopicSettings, partitions: int | None, copies: int | None
     found = []
     if partitions != topic.partitions:
         found.append(
-            f"topic {topic.name} has {partitions} partitions instead of {topic.partitions}: what is in it may be found nowhere else; "
-            "delete it if it holds nothing that is needed, and have it made again"
+            f"topic {topic.name} has {partitions} partitions instead of {topic.partitions}: what is"
+            " in it may be found nowhere else; delete it if it holds nothing that is needed, and"
+            " have it made again"
         )
     if copies is not None and copies < topic.replication:
         found.append(
-            f"topic {topic.name} has {copies} copies instead of {topic.replication}: it is lost, or cannot be written, with fewer brokers; "
-            "mend it with kafka-reassign-partitions.sh"
+            f"topic {topic.name} has {copies} copies instead of {topic.replication}: it is lost, or"
+            " cannot be written, with fewer brokers; mend it with kafka-reassign-partitions.sh"
         )
     for name, wanted in sorted(topic.config.items()):
         actual = applied.get(name)
         follows = _AT_LEAST.get(name) or _EXACTLY.get(name)
-        if follows is None or (name in _AT_LEAST and _enough(actual, wanted)) or _same(actual, wanted):
+        if (
+            follows is None
+            or (name in _AT_LEAST and _enough(actual, wanted))
+            or _same(actual, wanted)
+        ):
             continue
         # Brackets keep a list in one piece: kafka-configs.sh takes a comma as the end of a value.
         value = f"[{wanted}]" if "," in wanted else wanted
         found.append(
-            f"topic {topic.name} has {name}={actual} instead of {wanted}: {follows}; mend it with "
-            f"kafka-configs.sh --alter --entity-type topics --entity-name {topic.name} --add-config {name}={value}"
+            f"topic {topic.name} has {name}={actual} instead of {wanted}: {follows}; mend it with"
+            f" kafka-configs.sh --alter --entity-type topics --entity-name {topic.name}"
+            f" --add-config {name}={value}"
         )
     return found
 
 
 def too_few_copies(copies: Mapping[str, int], brokers: int) -> list[str]:
-    """What to say of topics that were just made with ``copies`` each, on a cluster that could keep more; at most one sentence."""
+    """What to say of topics that were just made with ``copies`` each, on a cluster that could
+    keep more; at most one sentence.
+    """
     single = sorted(name for name, count in copies.items() if count == 1)
     if brokers < _BROKERS_FOR_COPIES or not single:
         return []
     shown = ", ".join(single[:_SHOWN_MAX]) + (", ..." if len(single) > _SHOWN_MAX else "")
-    what = f"{len(single)} new topics have one copy each, though the cluster has {brokers} brokers ({shown}): they are lost with one disk"
-    return [f"{what}. Where nothing may be lost, delete them and have them made again with --replication 3"]
+    what = (
+        f"{len(single)} new topics have one copy each, though the cluster has {brokers} brokers"
+        f" ({shown}): they are lost with one disk"
+    )
+    return [
+        (
+            f"{what}. Where nothing may be lost, delete them and have them made again with"
+            " --replication 3"
+        )
+    ]
 
 
 def _enough(actual: str | None, wanted: str) -> bool:

@@ -1,7 +1,8 @@
-"""Deletes blocks that no reader needs (rule 18): trim points become offsets (``protocol.control.trim_offsets``), offsets become deletions.
+"""Deletes blocks that no reader needs (rule 18): trim points become offsets
+(``protocol.control.trim_offsets``), offsets become deletions.
 
-Deleted is only what a trim point in the control topic says, so that whoever looks there knows what may be gone. A deletion that did not come
-about is made up for by a later one.
+Deleted is only what a trim point in the control topic says, so that whoever looks there knows what
+may be gone. A deletion that did not come about is made up for by a later one.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ class BlockTrimming:
         self._retry_at_ms: dict[str, int] = {}
         """When to try a stream again whose deletion failed."""
         self._offsets = Gauge(
-            "anabranch_trimmed_offsets", "Offsets deleted from block topics", (*_LABELS, "stream"), registry=context.registry
+            "anabranch_trimmed_offsets",
+            "Offsets deleted from block topics",
+            (*_LABELS, "stream"),
+            registry=context.registry,
         )
         self._failures = Counter(
             "anabranch_trim_failures",
@@ -60,16 +64,23 @@ class BlockTrimming:
             offsets = {
                 TopicPartition(self._names.blocks(stream, writer), partition): offset
                 for (writer, partition), offset in self._streams[stream].below(bucket).items()
-                if writer in self._context.pipeline.stream_writers(stream)  # a log snapshot may name blocks of one that there is no more
+                if writer
+                in self._context.pipeline.stream_writers(
+                    stream
+                )  # a log snapshot may name blocks of one that there is no more
             }
             try:
                 if offsets:
                     self._open().delete_before(offsets)
             except Unavailable as error:
-                self._context.logger.warning("trim_delayed", stream=stream, bucket=bucket, error=str(error))
+                self._context.logger.warning(
+                    "trim_delayed", stream=stream, bucket=bucket, error=str(error)
+                )
                 self._failures.inc()
                 self._retry_at_ms[stream] = self._context.clock.monotonic_ms() + TRIM_EVERY_MS
-                return  # the others in the next round: a broker that does not answer is waited for once in each
+                # the others in the next round: a broker that does not answer is waited for once in
+                # each
+                return
             crash_point("manager.blocks_deleted")
             self._done[stream] = bucket
             self._offsets.labels(self._context.pipeline.name, stream).set(sum(offsets.values()))

@@ -1,4 +1,6 @@
-"""The manager's part in the control topics: it hears all heartbeats, and says who must end, and what may be trimmed."""
+"""The manager's part in the control topics: it hears all heartbeats, and says who must end,
+and what may be trimmed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.control.consistency import REJECTED, IndexImage
 from anabranch.protocol.control.failure_detector import MANAGER_SERVICE, REPLICA_SERVICE, Peer
 from anabranch.protocol.control.fencing import FenceBook
-from anabranch.protocol.control.records import Alarm, Ask, AskOutcome, AskReply, ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.control.records import (
+    Alarm,
+    Ask,
+    AskOutcome,
+    AskReply,
+    ControlRecord,
+    Fence,
+    Heartbeat,
+    TrimPoint,
+)
 from anabranch.protocol.control.trimming import Trimming
 from anabranch.protocol.stage.standby import STANDBY_SERVICE
 from anabranch.runtime.crash_points import crash_point
@@ -26,10 +37,17 @@ _DELIVERY: Final = "delivery"
 
 
 class ControlRoom:
-    """Created with the manager; ``start`` reads the topics whole, so that nothing is written twice."""
+    """Created with the manager; ``start`` reads the topics whole, so that nothing is written
+    twice.
+    """
 
     def __init__(self, context: ServiceContext, image: IndexImage) -> None:
-        self._clock, self._log, self._pipeline, self._image = context.clock, context.log, context.pipeline, image
+        self._clock, self._log, self._pipeline, self._image = (
+            context.clock,
+            context.log,
+            context.pipeline,
+            image,
+        )
         topic = self._pipeline.topic_names.manager()
         self._reader: ControlReader | None = None
         self._writer = ControlWriter(context.log, topic, context.clock)
@@ -46,10 +64,16 @@ class ControlRoom:
             registry=context.registry,
         )
         self.rejected = Counter(
-            "anabranch_rejected_control_records", "Control records that could not be used", _LABELS, registry=context.registry
+            "anabranch_rejected_control_records",
+            "Control records that could not be used",
+            _LABELS,
+            registry=context.registry,
         ).labels(self._pipeline.name)
         self._trimmable = Gauge(
-            "anabranch_trim_point_bucket", "No reader needs buckets up to this one", (*_LABELS, "stream"), registry=context.registry
+            "anabranch_trim_point_bucket",
+            "No reader needs buckets up to this one",
+            (*_LABELS, "stream"),
+            registry=context.registry,
         )
         self._rejected = 0
         self._points: dict[str, int] = {}
@@ -75,7 +99,9 @@ class ControlRoom:
         self._rejected = self._reader.rejected
         self._say(uptos)
         slowest = min(uptos.values(), default=0)
-        self._heartbeats.send(Heartbeat(MANAGER_SERVICE, self._pipeline.name, "0", -1, state, slowest, 0))
+        self._heartbeats.send(
+            Heartbeat(MANAGER_SERVICE, self._pipeline.name, "0", -1, state, slowest, 0)
+        )
         return len(entries)
 
     def trim_points(self) -> dict[str, int]:
@@ -87,7 +113,9 @@ class ControlRoom:
         return self._points.get(stream, 0)
 
     def fence(self, stage: str, replica: str, epoch: int, bucket: int) -> Fence | None:
-        """Have a process fenced; None if it was already. Written with the next round, and until it could be."""
+        """Have a process fenced; None if it was already. Written with the next round, and
+        until it could be.
+        """
         fence = self._fences.fence(stage, replica, epoch, bucket, self._clock.now_ms())
         if fence is not None:
             self._unsent.append(fence)
@@ -106,7 +134,11 @@ class ControlRoom:
             self._trimming.heard(entry, now_ms)
             if not self._image.heartbeat(entry):
                 self.rejected.inc()
-            if entry.service == _DELIVERY and entry.rejected and entry.name in self._pipeline.outputs:
+            if (
+                entry.service == _DELIVERY
+                and entry.rejected
+                and entry.name in self._pipeline.outputs
+            ):
                 self.alarms.append(self._rejecting(self._pipeline.outputs[entry.name], now_ms))
         elif isinstance(entry, TrimPoint) and entry.stream in self._pipeline.streams():
             self._trimming.seen(entry)
@@ -116,7 +148,10 @@ class ControlRoom:
             self._fences.known(entry)
         elif isinstance(entry, (Ask, AskReply)) and entry.stream in self._pipeline.stages:
             if isinstance(entry, AskReply) and entry.outcome is AskOutcome.DIFFERENT:
-                text = f"replica {entry.replica} made buckets of {entry.stream} again for {entry.reader}: {entry.reason}"
+                text = (
+                    f"replica {entry.replica} made buckets of {entry.stream} again for"
+                    f" {entry.reader}: {entry.reason}"
+                )
                 self.alarms.append(Alarm("recomputed_rows_differ", entry.stream, -1, text, now_ms))
         else:
             self.rejected.inc()
@@ -124,13 +159,16 @@ class ControlRoom:
     @staticmethod
     def _rejecting(output: Output, now_ms: int) -> Alarm:
         text = (
-            f"output {output.name}: results are larger than its topics take: those that {output.corrected.topic} rejected are in {output.rejected}, "
-            "the live topic leaves them out; make them smaller, or raise max.message.bytes"
+            f"output {output.name}: results are larger than its topics take: those that"
+            f" {output.corrected.topic} rejected are in {output.rejected}, the live topic leaves"
+            " them out; make them smaller, or raise max.message.bytes"
         )
         return Alarm(REJECTED, output.stage, -1, text, now_ms)
 
     def _say(self, uptos: Mapping[str, int]) -> None:
-        """Trim points that could not be written are lost: others follow. Fences are written until they are."""
+        """Trim points that could not be written are lost: others follow. Fences are written
+        until they are.
+        """
         now_ms = self._clock.now_ms()
         entries: list[ControlRecord] = [*self._unsent, *self._trimming.due(now_ms, uptos)]
         if not entries or not self._writer.write(entries):
@@ -144,16 +182,26 @@ class ControlRoom:
 
 
 def readers_of(pipeline: Pipeline) -> dict[str, list[Peer]]:
-    """Every process that reads each stream: replicas of the stages that do, processes that stand by for one, and deliveries."""
+    """Every process that reads each stream: replicas of the stages that do, processes that
+    stand by for one, and deliveries.
+    """
     found = {}
     for stream in pipeline.streams():
-        stages = [Peer(REPLICA_SERVICE, s, r) for s in pipeline.readers(stream) for r in pipeline.stages[s].replica_ids()]
+        stages = [
+            Peer(REPLICA_SERVICE, s, r)
+            for s in pipeline.readers(stream)
+            for r in pipeline.stages[s].replica_ids()
+        ]
         stages += [
             Peer(STANDBY_SERVICE, s, process)
             for s in pipeline.readers(stream)
             if pipeline.stages[s].ha == "passive"
             for process in pipeline.stages[s].process_ids()
         ]
-        outputs = [Peer(_DELIVERY, output.name, "0") for output in pipeline.outputs.values() if output.stage == stream]
+        outputs = [
+            Peer(_DELIVERY, output.name, "0")
+            for output in pipeline.outputs.values()
+            if output.stage == stream
+        ]
         found[stream] = [*stages, *outputs]
     return found

@@ -1,7 +1,8 @@
-"""Compares floating-point numbers of two replicas, a sample now and then, on a thread of its own: reading blocks may take long, or find them gone.
+"""Compares floating-point numbers of two replicas, a sample now and then, on a thread of its own:
+reading blocks may take long, or find them gone.
 
-One thread, started with the first stream that has such columns. The queues between it and the manager's loop hold one sample and one finding each; what does not
-fit is not sampled.
+One thread, started with the first stream that has such columns. The queues between it and the
+manager's loop hold one sample and one finding each; what does not fit is not sampled.
 """
 
 from __future__ import annotations
@@ -43,10 +44,13 @@ class FloatAudit:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         text = "Buckets whose floating-point numbers were compared between two replicas"
-        self._compared = Counter("anabranch_float_buckets_compared", text, _LABELS, registry=context.registry)
+        self._compared = Counter(
+            "anabranch_float_buckets_compared", text, _LABELS, registry=context.registry
+        )
 
     def round(self, stream: str, log_state: LogState, audit: StreamAudit) -> Alarm | None:
-        """Offer the newest bucket that two replicas made alike, if one is due; what the thread has found meanwhile.
+        """Offer the newest bucket that two replicas made alike, if one is due; what the thread has
+        found meanwhile.
 
         Raises:
             BaseException: what ended the thread.
@@ -71,7 +75,11 @@ class FloatAudit:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="compare floats", daemon=True)
             self._thread.start()
-        if (stream, agreed.first[0], agreed.second[0]) not in self._reported and not self._samples.full():
+        if (
+            stream,
+            agreed.first[0],
+            agreed.second[0],
+        ) not in self._reported and not self._samples.full():
             self._samples.put_nowait((stream, agreed))
 
     def _run(self) -> None:
@@ -83,7 +91,9 @@ class FloatAudit:
                 except queue.Empty:
                     continue
                 if stream not in readers:
-                    readers[stream] = BlockReader(self._context.log, partial(self._names.blocks, stream), self._context.clock)
+                    readers[stream] = BlockReader(
+                        self._context.log, partial(self._names.blocks, stream), self._context.clock
+                    )
                 self._compare(stream, agreed, readers[stream])
         except BaseException as error:  # noqa: BLE001 - handed to the manager's loop
             self._error = error
@@ -103,8 +113,13 @@ class FloatAudit:
         difference = float_difference(one, two)
         if difference:
             self._reported.add((stream, first, second))
-            text = f"replicas {first} and {second} of {stream} differ in bucket {agreed.bucket}, {difference}"
-            self._findings.put(Alarm(FLOAT_MISMATCH, stream, agreed.bucket, text, self._context.clock.now_ms()))
+            text = (
+                f"replicas {first} and {second} of {stream} differ in bucket {agreed.bucket},"
+                f" {difference}"
+            )
+            self._findings.put(
+                Alarm(FLOAT_MISMATCH, stream, agreed.bucket, text, self._context.clock.now_ms())
+            )
 
 
 def _has_floats(schema: str) -> bool:

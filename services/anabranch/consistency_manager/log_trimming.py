@@ -1,7 +1,7 @@
 """Writes snapshots of boundary logs and deletes what lies below (``protocol.log.log_snapshots``).
 
-Deleted is only what a snapshot that stands in the log covers. A log snapshot or a deletion that did not come about is made up for by a
-later one.
+Deleted is only what a snapshot that stands in the log covers. A log snapshot or a deletion that did
+not come about is made up for by a later one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,12 @@ class LogTrimming:
         self._writer: LogWriter | None = None
         self._admin: LogAdmin | None = None
         registry, own = context.registry, pipeline.name
-        self._written = Counter("anabranch_log_snapshots_written", "Log snapshots", (*_LABELS, "stream"), registry=registry)
+        self._written = Counter(
+            "anabranch_log_snapshots_written",
+            "Log snapshots",
+            (*_LABELS, "stream"),
+            registry=registry,
+        )
         self._rejected = Counter(
             "anabranch_log_snapshots_rejected",
             "Log snapshots that were due and could not be: a start takes longer and longer",
@@ -79,7 +84,8 @@ class LogTrimming:
         )
         self._failures = Counter(
             "anabranch_log_snapshot_failures",
-            "Log snapshots and deletions that the log rejected or did not answer; each is made up for",
+            "Log snapshots and deletions that the log rejected or did not answer; each is made"
+            " up for",
             _LABELS,
             registry=registry,
         ).labels(own)
@@ -94,13 +100,26 @@ class LogTrimming:
             log.log_snapshots.read_to_end()
 
     def forget(self, stream: str, reader: BoundaryReader, trim_point: int, audited: int) -> None:
-        """Let the log state forget what neither a log snapshot nor the audit needs; what there is no room for, too."""
+        """Let the log state forget what neither a log snapshot nor the audit needs; what
+        there is no room for, too.
+        """
         log = self._logs[stream]
-        upto = audited if log.log_snapshots.overfull(reader.log_state) else min(audited, self._forgettable(log, reader, trim_point))
+        upto = (
+            audited
+            if log.log_snapshots.overfull(reader.log_state)
+            else min(audited, self._forgettable(log, reader, trim_point))
+        )
         reader.log_state.forget(upto)
 
-    def round(self, readers: Mapping[str, BoundaryReader], points: Mapping[str, int], audits: Mapping[str, StreamAudit]) -> None:
-        """Write the log snapshots that are due, delete what may be. ``points``: the trim points that stand in the control topic."""
+    def round(
+        self,
+        readers: Mapping[str, BoundaryReader],
+        points: Mapping[str, int],
+        audits: Mapping[str, StreamAudit],
+    ) -> None:
+        """Write the log snapshots that are due, delete what may be. ``points``: the trim
+        points that stand in the control topic.
+        """
         clock = self._context.clock
         for stream, log in self._logs.items():
             if clock.monotonic_ms() < log.retry_at_ms:
@@ -109,15 +128,23 @@ class LogTrimming:
                 self._sum_up(stream, log, readers[stream], points.get(stream, 0), audits[stream])
                 self._delete(stream, log)
             except (OutcomeUnknown, Unavailable) as error:
-                self._context.logger.warning("log_trimming_delayed", stream=stream, error=str(error))
+                self._context.logger.warning(
+                    "log_trimming_delayed", stream=stream, error=str(error)
+                )
                 self._failures.inc()
                 log.retry_at_ms = clock.monotonic_ms() + TRIM_EVERY_MS
                 self._close_writer()
-                return  # the others in the next round: a broker that does not answer is waited for once in each
+                # the others in the next round: a broker that does not answer is waited for once in
+                # each
+                return
 
     def report(self) -> dict[str, str]:
         """Of each stream whose log gets no snapshot, why."""
-        return {stream: reason for stream, log in self._logs.items() if (reason := _why_not(log.log_snapshots))}
+        return {
+            stream: reason
+            for stream, log in self._logs.items()
+            if (reason := _why_not(log.log_snapshots))
+        }
 
     def close(self) -> None:
         """Idempotent."""
@@ -130,11 +157,15 @@ class LogTrimming:
     def _forgettable(log: _Log, reader: BoundaryReader, trim_point: int) -> int:
         return forgettable(reader.log_state, trim_point, log.writer, log.horizon_buckets)
 
-    def _sum_up(self, stream: str, log: _Log, reader: BoundaryReader, trim_point: int, audit: StreamAudit) -> None:
+    def _sum_up(
+        self, stream: str, log: _Log, reader: BoundaryReader, trim_point: int, audit: StreamAudit
+    ) -> None:
         as_of, log_snapshots = reader.offset_next, log.log_snapshots
         if log_snapshots.due(as_of):
             histories = {writer: audit.history(writer) for writer in reader.log_state.writers}
-            log_snapshot = log_snapshots.make(reader.log_state, as_of, self._forgettable(log, reader, trim_point), histories)
+            log_snapshot = log_snapshots.make(
+                reader.log_state, as_of, self._forgettable(log, reader, trim_point), histories
+            )
             if log_snapshot is not None and self._append(log, log_snapshot):
                 self._written.labels(self._context.pipeline.name, stream).inc()
             else:
@@ -184,7 +215,7 @@ class LogTrimming:
 def _why_not(log_snapshots: LogSnapshots) -> str:
     if log_snapshots.stranger:
         return (
-            f"a process writes to the log as {log_snapshots.stranger!r}, which no replica of this pipeline file is: restart the manager when all have "
-            "the same file"
+            f"a process writes to the log as {log_snapshots.stranger!r}, which no replica of this"
+            " pipeline file is: restart the manager when all have the same file"
         )
     return log_snapshots.rejected

@@ -1,8 +1,10 @@
-"""The consistency manager: wiring of ``protocol.control.consistency``, ``correction_order``, ``fencing`` and ``trimming`` to the logs and the index.
+"""The consistency manager: wiring of ``protocol.control.consistency``, ``correction_order``,
+``fencing`` and ``trimming`` to the logs and the index.
 
-It keeps nothing of its own: a start reads the logs, from their beginning or from a log snapshot on, and comes to the same conclusions. Two
-of them may run; they write the same index. While the index cannot be reached everything goes on, and what should stand in it is
-kept, bounded, until it can. What it says to the services - fences, trim points - they can do without.
+It keeps nothing of its own: a start reads the logs, from their beginning or from a log snapshot on,
+and comes to the same conclusions. Two of them may run; they write the same index. While the index
+cannot be reached everything goes on, and what should stand in it is kept, bounded, until it can.
+What it says to the services - fences, trim points - they can do without.
 """
 
 from __future__ import annotations
@@ -65,7 +67,11 @@ class ConsistencyManager:
         self._floats = FloatAudit(context)
         self._book = AlarmBook()
         self._gaps = {
-            name: GapBook(name, buckets_of(stage.state_horizon_ms or 0, self._pipeline.bucket_ms), self._pipeline.bucket_ms)
+            name: GapBook(
+                name,
+                buckets_of(stage.state_horizon_ms or 0, self._pipeline.bucket_ms),
+                self._pipeline.bucket_ms,
+            )
             for name, stage in self._pipeline.stages.items()
             if stage.ha == "amnesia"
         }
@@ -76,10 +82,16 @@ class ConsistencyManager:
         self._check_next_ms = 0
         registry, own = context.registry, self._pipeline.name
         self._mismatches = Counter(
-            "anabranch_digest_mismatches", "Buckets of which two replicas have different rows", _LABELS, registry=registry
+            "anabranch_digest_mismatches",
+            "Buckets of which two replicas have different rows",
+            _LABELS,
+            registry=registry,
         ).labels(own)
         self._compared = Gauge(
-            "anabranch_buckets_compared", "Buckets compared between two replicas", (*_LABELS, "stream"), registry=registry
+            "anabranch_buckets_compared",
+            "Buckets compared between two replicas",
+            (*_LABELS, "stream"),
+            registry=registry,
         )
         self._uncompared = Gauge(
             "anabranch_buckets_uncompared",
@@ -88,12 +100,23 @@ class ConsistencyManager:
             registry=registry,
         )
         self._given_up = Gauge(
-            "anabranch_buckets_given_up", "Buckets that a stage with ha: amnesia has given up", (*_LABELS, "stream"), registry=registry
+            "anabranch_buckets_given_up",
+            "Buckets that a stage with ha: amnesia has given up",
+            (*_LABELS, "stream"),
+            registry=registry,
         )
         self._index_failures = Counter(
-            "anabranch_index_failures", "Times that the index could not be reached", _LABELS, registry=registry
+            "anabranch_index_failures",
+            "Times that the index could not be reached",
+            _LABELS,
+            registry=registry,
         ).labels(own)
-        self._rebuilt = Counter("anabranch_index_rebuilt", "Times that the whole index was written", _LABELS, registry=registry).labels(own)
+        self._rebuilt = Counter(
+            "anabranch_index_rebuilt",
+            "Times that the whole index was written",
+            _LABELS,
+            registry=registry,
+        ).labels(own)
 
     def start(self) -> None:
         """Read what alarms there are, then follow everything.
@@ -109,7 +132,11 @@ class ConsistencyManager:
             writers = self._pipeline.stream_writers(stream)
             self._audits[stream] = StreamAudit(stream, writers)
             self._streams[stream] = BoundaryReader(
-                log, names.boundaries(stream), writers, listener=partial(self._seen, stream), bucket_ms=self._pipeline.bucket_ms
+                log,
+                names.boundaries(stream),
+                writers,
+                listener=partial(self._seen, stream),
+                bucket_ms=self._pipeline.bucket_ms,
             )
         self._control.start()
         for reader in self._streams.values():
@@ -119,12 +146,17 @@ class ConsistencyManager:
     def step(self) -> None:
         """One round: what is there of every log, then alarms, then the index."""
         read = sum(reader.poll(0) for reader in self._streams.values())
-        read += self._control.round({stream: reader.log_state.upto for stream, reader in self._streams.items()}, self.status.state)
+        read += self._control.round(
+            {stream: reader.log_state.upto for stream, reader in self._streams.items()},
+            self.status.state,
+        )
         while self._control.alarms:
             alarm = self._control.alarms.pop(0)
             if not self._book.is_new(alarm):
                 continue
-            self._context.logger.error("alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text)
+            self._context.logger.error(
+                "alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text
+            )
             self._unsent.append(alarm)
         self._trimming.round(self._control.trim_points())
         self._log_trimming.round(self._streams, self._control.trim_points(), self._audits)
@@ -149,13 +181,21 @@ class ConsistencyManager:
             self._alarms = None
 
     def _look_at_topics(self) -> None:
-        """Say what internal topics give less than they must; whoever may not ask is no worse off than before."""
+        """Say what internal topics give less than they must; whoever may not ask is no worse
+        off than before.
+        """
         admin = self._context.log.admin()
         try:
             topics = [topic for _, topic in internal_topics(self._pipeline)]
             existing = admin.partitions([topic.name for topic in topics])
             there = [topic for topic in topics if topic.name in existing]
-            found = [line for topic in there for line in differences(topic, existing[topic.name], None, admin.settings(topic.name))]
+            found = [
+                line
+                for topic in there
+                for line in differences(
+                    topic, existing[topic.name], None, admin.settings(topic.name)
+                )
+            ]
         except Unavailable as error:
             found = [f"the settings of internal topics were not looked at: {error}"]
         finally:
@@ -180,31 +220,47 @@ class ConsistencyManager:
             self._image.boundary(stream, offset, entry, log_state)
         elif outcome.accepted and isinstance(entry, LogSnapshot):
             self._image.adopted(stream, entry, log_state)
-        self._log_trimming.forget(stream, reader, self._control.trim_point(stream), self._audits[stream].floor)
+        self._log_trimming.forget(
+            stream, reader, self._control.trim_point(stream), self._audits[stream].floor
+        )
 
     def _mismatch(self, mismatch: Mismatch) -> None:
         self._mismatches.inc()
         alarm = self._book.alarm(mismatch, self._context.clock.now_ms())
         if alarm is not None:
-            self._context.logger.error("alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text)
+            self._context.logger.error(
+                "alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text
+            )
             self._unsent.append(alarm)
 
     def _raise_once(self, alarm: Alarm | None) -> None:
         """Of what a restart finds again: a stage that has given up results, floats that differ."""
         if alarm is not None and self._book.is_new(alarm):
-            self._context.logger.error("alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text)
+            self._context.logger.error(
+                "alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text
+            )
             self._unsent.append(alarm)
 
     def _fence(self, mismatch: Mismatch, replica: str, epoch: int | None) -> None:
-        """A majority contradicts a replica: its process, which goes on from what it made, must end. Deterministic over restarts (EF1)."""
-        fence = self._control.fence(mismatch.stream, replica, -1 if epoch is None else epoch, mismatch.bucket)
+        """A majority contradicts a replica: its process, which goes on from what it made,
+        must end. Deterministic over restarts (EF1).
+        """
+        fence = self._control.fence(
+            mismatch.stream, replica, -1 if epoch is None else epoch, mismatch.bucket
+        )
         if fence is not None:
-            alarm = Alarm("replica_fenced", fence.stage, mismatch.bucket, fence.reason, fence.written_ms)
-            self._context.logger.error("alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text)
+            alarm = Alarm(
+                "replica_fenced", fence.stage, mismatch.bucket, fence.reason, fence.written_ms
+            )
+            self._context.logger.error(
+                "alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text
+            )
             self._unsent.append(alarm)
 
     def _raise_alarms(self) -> None:
-        """Write the alarms that wait; one of unknown outcome is written again, since two of a kind do no harm."""
+        """Write the alarms that wait; one of unknown outcome is written again, since two of a
+        kind do no harm.
+        """
         if not self._unsent:
             return
         if self._alarms is None:
@@ -216,7 +272,9 @@ class ConsistencyManager:
             self._alarms.flush()
             crash_point("manager.alarms_written")
         except (OutcomeUnknown, Unavailable) as error:
-            self._context.logger.warning("alarms_delayed", count=len(self._unsent), error=str(error))
+            self._context.logger.warning(
+                "alarms_delayed", count=len(self._unsent), error=str(error)
+            )
             self._alarms.close()
             self._alarms = None
             return
@@ -246,7 +304,9 @@ class ConsistencyManager:
         return found
 
     def _write_index(self) -> bool:
-        """Bring the index nearer to the image; whether something was written. Never raises because of the index."""
+        """Bring the index nearer to the image; whether something was written. Never raises
+        because of the index.
+        """
         index, now_ms = self._index, self._context.clock.monotonic_ms()
         if index is None or now_ms < self._index_next_ms:
             return False
@@ -266,7 +326,9 @@ class ConsistencyManager:
             return False
 
     def _begin_anew(self, index: Index) -> None:
-        """The index is new, was lost, or is of unknown content: clear away what is not ours any more and write everything."""
+        """The index is new, was lost, or is of unknown content: clear away what is not ours
+        any more and write everything.
+        """
         self._image.states(self._context.clock.now_ms())
         for key in index.keys(self._image.prefix):
             index.delete(key)
@@ -300,7 +362,9 @@ class ConsistencyManager:
         for stream, reader in self._streams.items():
             self._context.metrics.rejected(stream, reader.counts)
             self._compared.labels(self._pipeline.name, stream).set(self._audits[stream].compared)
-            self._uncompared.labels(self._pipeline.name, stream).set(self._audits[stream].uncompared)
+            self._uncompared.labels(self._pipeline.name, stream).set(
+                self._audits[stream].uncompared
+            )
         for stream, gaps in self._gaps.items():
             self._given_up.labels(self._pipeline.name, stream).set(gaps.lost)
         now_ms, width_ms = self._context.clock.now_ms(), self._pipeline.bucket_ms
@@ -308,9 +372,15 @@ class ConsistencyManager:
             self.status.last_bucket_ms = bound_ms(slowest, width_ms)
             self.status.lag_ms = now_ms - self.status.last_bucket_ms
         self.status.detail = {
-            "stable_bucket_ms": {stream: bound_ms(upto, width_ms) for stream, upto in uptos.items()},
+            "stable_bucket_ms": {
+                stream: bound_ms(upto, width_ms) for stream, upto in uptos.items()
+            },
             "processes": self._image.states(now_ms),
-            "versions": {stream: reader.log_state.version for stream, reader in self._streams.items() if stream in self._pipeline.stages},
+            "versions": {
+                stream: reader.log_state.version
+                for stream, reader in self._streams.items()
+                if stream in self._pipeline.stages
+            },
             "compared": {stream: audit.compared for stream, audit in self._audits.items()},
             "topics": self._topic_differences,
             "no_log_snapshot": self._log_trimming.report(),

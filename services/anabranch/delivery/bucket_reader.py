@@ -1,4 +1,6 @@
-"""Whole buckets of an output's stage, in canonical order: stable ones from whoever still has them, tentative ones from who made them."""
+"""Whole buckets of an output's stage, in canonical order: stable ones from whoever still has
+them, tentative ones from who made them.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,28 @@ Stable = list[tuple[int, str, tuple[Part, ...]]]
 class BucketReader:
     """Reads what ``following`` knows of. Not thread-safe.
 
-    There is one for each half of delivery, and in it one reader for stable and one for tentative blocks: they stand at different places of the
-    same topics, and what one has read too far is of no use to the other.
+    There is one for each half of delivery, and in it one reader for stable and one for tentative
+    blocks: they stand at different places of the same topics, and what one has read too far is of
+    no use to the other.
     """
 
     def __init__(
-        self, log: EventLog, clock: Clock, pipeline: Pipeline, output: Output, following: BoundaryReader, logger: FilteringBoundLogger
+        self,
+        log: EventLog,
+        clock: Clock,
+        pipeline: Pipeline,
+        output: Output,
+        following: BoundaryReader,
+        logger: FilteringBoundLogger,
     ) -> None:
         names = pipeline.topic_names
         self._log, self._topic_of = log, partial(names.blocks, output.stage)
-        self._width_ms, self._output, self._following, self._logger = pipeline.bucket_ms, output, following, logger
+        self._width_ms, self._output, self._following, self._logger = (
+            pipeline.bucket_ms,
+            output,
+            following,
+            logger,
+        )
         self._writers = pipeline.stream_writers(output.stage)
 
         def reader() -> BlockReader:
@@ -43,7 +57,8 @@ class BucketReader:
         self._blocks, self._branches = reader(), reader()
 
     def gone_upto(self) -> int:
-        """The last stable bucket of which nobody has all blocks, since what other readers had passed is deleted; 0: there is none.
+        """The last stable bucket of which nobody has all blocks, since what other readers had
+        passed is deleted; 0: there is none.
 
         What is new, an output or its live topic, begins after it.
         """
@@ -54,10 +69,12 @@ class BucketReader:
             reader.close()
 
     def stable(self, wanted: Stable) -> list[Ordered]:
-        """Stable buckets, none of them empty; where blocks of one writer are gone, from another that made the same of the bucket.
+        """Stable buckets, none of them empty; where blocks of one writer are gone, from another
+        that made the same of the bucket.
 
         Raises:
-            DataMissing: nobody has them, or only one that made other rows of a bucket: what counts is the boundary log's.
+            DataMissing: nobody has them, or only one that made other rows of a bucket: what counts
+                is the boundary log's.
         """
         try:
             return in_order(self._blocks.read_buckets(wanted), self._width_ms)
@@ -68,18 +85,27 @@ class BucketReader:
             others = [r for r in self._writers if r != replica]
             sources = [
                 (replica, parts),
-                *((r, p) for r in others if (p := log_state.replica_bucket(r, bucket)) and contents(p) == contents(parts)),
+                *(
+                    (r, p)
+                    for r in others
+                    if (p := log_state.replica_bucket(r, bucket)) and contents(p) == contents(parts)
+                ),
             ]
             found += self._from_any(bucket, sources)
         return in_order(found, self._width_ms)
 
-    def tentative(self, replica: str, wanted: Sequence[tuple[int, tuple[Part, ...]]]) -> list[Ordered]:
+    def tentative(
+        self, replica: str, wanted: Sequence[tuple[int, tuple[Part, ...]]]
+    ) -> list[Ordered]:
         """Tentative buckets, (bucket, parts), none of them empty, which only ``replica`` has.
 
         Raises:
             DataMissing, RemoteProtocolError: it has them no more, or not as its records say.
         """
-        return in_order(self._branches.read_buckets([(bucket, replica, parts) for bucket, parts in wanted]), self._width_ms)
+        return in_order(
+            self._branches.read_buckets([(bucket, replica, parts) for bucket, parts in wanted]),
+            self._width_ms,
+        )
 
     def rest(self) -> None:
         """No tentative buckets are wanted for now: give back what reads them."""
@@ -90,7 +116,9 @@ class BucketReader:
         self._blocks.close()
         self._branches.close()
 
-    def _from_any(self, bucket: int, sources: list[tuple[str, tuple[Part, ...]]]) -> list[tuple[int, pa.Table]]:
+    def _from_any(
+        self, bucket: int, sources: list[tuple[str, tuple[Part, ...]]]
+    ) -> list[tuple[int, pa.Table]]:
         for replica, parts in sources[:-1]:
             try:
                 return self._blocks.read_buckets([(bucket, replica, parts)])

@@ -1,9 +1,10 @@
 """The live half of delivery: wiring of ``protocol.edge.live_delivery`` to topics (rules 19, 20).
 
-It lives beside the corrected half in one process and one thread, with a transactional id, a progress topic and block readers of its own. It
-takes what the boundary log says now, writes one bounded transaction, and comes back. Whatever is not certain ends in a failover: a new
-transactional writer, which fences all older ones, then the newest progress that is committed. Trouble here never stops the corrected half,
-except that a newer process fences both.
+It lives beside the corrected half in one process and one thread, with a transactional id, a
+progress topic and block readers of its own. It takes what the boundary log says now, writes one
+bounded transaction, and comes back. Whatever is not certain ends in a failover: a new transactional
+writer, which fences all older ones, then the newest progress that is committed. Trouble here never
+stops the corrected half, except that a newer process fences both.
 """
 
 from __future__ import annotations
@@ -28,7 +29,14 @@ from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.edge.delivery import end_of
-from anabranch.protocol.edge.live_delivery import Available, Failure, LiveDelivery, LiveProgress, LiveRun, resumed
+from anabranch.protocol.edge.live_delivery import (
+    Available,
+    Failure,
+    LiveDelivery,
+    LiveProgress,
+    LiveRun,
+    resumed,
+)
 from anabranch.protocol.edge.live_hold import Hold, Offer
 from anabranch.protocol.edge.upsert_view import UpsertView
 from anabranch.protocol.errors import (
@@ -41,7 +49,12 @@ from anabranch.protocol.errors import (
     RemoteProtocolError,
     Unavailable,
 )
-from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, LIVE_CHUNK_ROWS, MESSAGE_BYTES_DEFAULT, UNREADABLE_MAX
+from anabranch.protocol.limits import (
+    DELIVERY_BUCKETS_MAX,
+    LIVE_CHUNK_ROWS,
+    MESSAGE_BYTES_DEFAULT,
+    UNREADABLE_MAX,
+)
 from anabranch.protocol.log.boundary_log import TentativeBucket
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import BranchNumber, Part
@@ -55,15 +68,21 @@ from anabranch.runtime.service import ServiceContext, ServiceStatus
 
 _RETRY_MS: Final = 200
 _REJECTED_RETRY_MS: Final = 10_000
-"""After the log rejected a record for good, or blocks were gone: nothing changes soon, and the corrected half has to go on meanwhile."""
+"""After the log rejected a record for good, or blocks were gone: nothing changes soon, and
+the corrected half has to go on meanwhile.
+"""
 _OUTGROWN_RETRY_MS: Final = 600_000
-"""After an upsert view was too large for memory: reading it back again, to see whether it still is, stops the corrected half for as long."""
+"""After an upsert view was too large for memory: reading it back again, to see whether it
+still is, stops the corrected half for as long.
+"""
 _READ_BACK_MS: Final = 5_000
 """Reading back gives up after so long without progress, for the corrected half's sake."""
 _LABELS: Final = ("pipeline", "output")
 
 Choose = Callable[[str | None, Mapping[str, ReplicaState], Mapping[str, int], int], str | None]
-"""(current, states, offers, bucket) -> the replica from which to take tentative buckets (``protocol.stage.upstream_selection.choose``)."""
+"""(current, states, offers, bucket) -> the replica from which to take tentative buckets
+(``protocol.stage.upstream_selection.choose``).
+"""
 
 
 class _UnreadableError(Exception):
@@ -88,13 +107,21 @@ class LiveTopic:
         choose: Choose = upstream_selection.choose,
     ) -> None:
         """Nothing is contacted yet."""
-        self._context, self._output, self._sink, self._following, self._status = context, output, sink, following, status
+        self._context, self._output, self._sink, self._following, self._status = (
+            context,
+            output,
+            sink,
+            following,
+            status,
+        )
         self._choose, self._pipeline = choose, context.pipeline
         self._progress_topic = self._pipeline.topic_names.live_progress(output.name)
         self._transactional_id = f"{self._pipeline.name}.{output.name}.live"
         self._replicas = self._pipeline.stream_writers(output.stage)
         self._detector = FailureDetector.of_replicas({output.stage: self._replicas})
-        self._buckets = BucketReader(context.log, context.clock, self._pipeline, output, following, context.logger)
+        self._buckets = BucketReader(
+            context.log, context.clock, self._pipeline, output, following, context.logger
+        )
         self._control: ControlReader | None = None
         self._writer: TransactionalWriter | None = None
         self._machine: LiveDelivery | None = None
@@ -106,9 +133,13 @@ class LiveTopic:
         self.left_out = 0
         """Records that were left out, since the topic rejects them for their size."""
         self._fitting_bytes: int | None = None
-        """Larger records are left out; None: until the topic rejects one, all are tried, since they may become smaller by compression."""
+        """Larger records are left out; None: until the topic rejects one, all are tried,
+        since they may become smaller by compression.
+        """
         self._chosen: str | None = None
-        self._hold = Hold(shape.waits(self._pipeline, output.stage), shape.policy(self._pipeline, output.stage))
+        self._hold = Hold(
+            shape.waits(self._pipeline, output.stage), shape.policy(self._pipeline, output.stage)
+        )
         self._hold_ms = 0
         self._unreadable: dict[tuple[str, int, BranchNumber], None] = {}
         self._retry_at_ms = 0
@@ -117,19 +148,38 @@ class LiveTopic:
         labels, registry = (self._pipeline.name, output.name), context.registry
 
         def counter(name: str, text: str) -> Counter:
-            return Counter(f"anabranch_delivery_live_{name}", text, _LABELS, registry=registry).labels(*labels)
+            return Counter(
+                f"anabranch_delivery_live_{name}", text, _LABELS, registry=registry
+            ).labels(*labels)
 
-        waiting = Gauge("anabranch_delivery_live_waiting", "1 while the live topic cannot be written", _LABELS, registry=registry)
+        waiting = Gauge(
+            "anabranch_delivery_live_waiting",
+            "1 while the live topic cannot be written",
+            _LABELS,
+            registry=registry,
+        )
         self._waiting = waiting.labels(*labels)
-        self._transactions = counter("transactions", "Transactions of the live topic that were committed")
-        self._unknown = counter("unknown_outcomes", "Transactions of the live topic whose outcome was unknown")
-        self._failures = counter("failures", "Failures that began on the live topic: the first tentative bucket was shown")
+        self._transactions = counter(
+            "transactions", "Transactions of the live topic that were committed"
+        )
+        self._unknown = counter(
+            "unknown_outcomes", "Transactions of the live topic whose outcome was unknown"
+        )
+        self._failures = counter(
+            "failures",
+            "Failures that began on the live topic: the first tentative bucket was shown",
+        )
         self._undos = counter("undos", "Undos that were sent")
         self._stable_rows = counter("stable_records", "Stable records delivered to the live topic")
-        self._left_out = counter("left_out", "Records left out, since the live topic rejects them for their size")
-        self._tentative_rows = counter("tentative_records", "Tentative records delivered to the live topic, shown again or not")
+        self._left_out = counter(
+            "left_out", "Records left out, since the live topic rejects them for their size"
+        )
+        self._tentative_rows = counter(
+            "tentative_records", "Tentative records delivered to the live topic, shown again or not"
+        )
 
-    # -- what the service asks ------------------------------------------------------------------------------------------------------------
+    # -- what the service asks
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def begun(self) -> bool:
@@ -185,8 +235,11 @@ class LiveTopic:
             self._unknown_before = True
             return False
         except RecordTooLarge as error:
-            # What is too large even so is no result: what a transaction ends with. Then a person has to act, and all are tried again.
-            self._fitting_bytes = (self._accepted_bytes if self._fitting_bytes is None else self._fitting_bytes // 2) or None
+            # What is too large even so is no result: what a transaction ends with. Then a person
+            # has to act, and all are tried again.
+            self._fitting_bytes = (
+                self._accepted_bytes if self._fitting_bytes is None else self._fitting_bytes // 2
+            ) or None
             self._delay(error, _REJECTED_RETRY_MS if self._fitting_bytes is None else 0)
             return False
         except (Unavailable, DataMissing) as error:
@@ -205,25 +258,32 @@ class LiveTopic:
         if self._control is not None:
             self._control.close()
 
-    # -- taking over ----------------------------------------------------------------------------------------------------------------------
+    # -- taking over
+    # ----------------------------------------------------------------------------------------------
 
     def _check_topics(self, admin: LogAdmin) -> int:
         """Make what is missing; the number of partitions of the live topic."""
         topic, sink = self._sink.topic, self._sink
-        made = topic_settings("live_upsert" if sink.upsert else "live", topic, sink.partitions or self._pipeline.partitions, BROKERS_OWN)
+        made = topic_settings(
+            "live_upsert" if sink.upsert else "live",
+            topic,
+            sink.partitions or self._pipeline.partitions,
+            BROKERS_OWN,
+        )
         ours = [topic_settings("live_progress", self._progress_topic, 1, BROKERS_OWN)]
         count, settings = topics.prepare(admin, self._output.name, sink, made, ours)
         policy = settings.get("cleanup.policy", "delete")
         self._accepted_bytes = int(settings.get("max.message.bytes", MESSAGE_BYTES_DEFAULT))
         if sink.upsert and policy != "compact":
             raise ConfigurationError(
-                f"output {self._output.name}: topic {topic} has cleanup.policy={policy}; an upsert view keeps its state in its topic: set "
-                "cleanup.policy=compact"
+                f"output {self._output.name}: topic {topic} has cleanup.policy={policy}; an upsert"
+                " view keeps its state in its topic: set cleanup.policy=compact"
             )
         if not sink.upsert and "compact" in policy:
             raise ConfigurationError(
-                f"output {self._output.name}: topic {topic} has cleanup.policy={policy}, which would remove parts of the sequence: set "
-                "cleanup.policy=delete, or ask for a compacted view with `upsert: true`"
+                f"output {self._output.name}: topic {topic} has cleanup.policy={policy}, which"
+                " would remove parts of the sequence: set cleanup.policy=delete, or ask for a"
+                " compacted view with `upsert: true`"
             )
         return count
 
@@ -244,32 +304,43 @@ class LiveTopic:
         self._retry_at_ms = self._context.clock.monotonic_ms() + wait_ms
 
     def _fail_over(self) -> None:
-        """Fence, then read: the boundary log to its end, the newest committed progress, and the state of an upsert view."""
+        """Fence, then read: the boundary log to its end, the newest committed progress, and
+        the state of an upsert view.
+        """
         log, name = self._context.log, self._output.name
         self._writer = log.transactional_writer(self._transactional_id)
         crash_point("live.fenced")
         self._read_back_until_ms = self._context.clock.monotonic_ms() + _READ_BACK_MS
         self._following.read_to_end()
         progress = live_read_back.last_progress(log, self._progress_topic, name, self._wait_for)
-        if progress is None or not progress.sequence:  # nothing was written since it began: more may be deleted by now
+        if (
+            progress is None or not progress.sequence
+        ):  # nothing was written since it began: more may be deleted by now
             progress = self._begin(self._writer, progress)
         if progress.stable < (forgotten := self._following.log_state.forgotten):
             raise Unavailable(
-                f"buckets {progress.stable + 1}..{forgotten} of {self._output.stage} are trimmed, and its log describes them no more"
+                f"buckets {progress.stable + 1}..{forgotten} of {self._output.stage} are trimmed,"
+                " and its log describes them no more"
             )
         machine, self._passed = LiveDelivery(resumed(progress, self._partitions)), progress.stable
         lacks = self._following.log_state.given_up.names
         if self._sink.upsert:
             view = UpsertView(name)
             try:
-                foreign = live_read_back.restore(log, self._sink.topic, self._partitions, view, self._wait_for)
+                foreign = live_read_back.restore(
+                    log, self._sink.topic, self._partitions, view, self._wait_for
+                )
             except ConfigurationError as error:
                 raise _OutgrownError(str(error)) from error
             self._status.detail.update(live_keys=len(view), live_foreign_records=foreign)
-            self._form = CompactedView(name, self._sink, self._partitions, view, self._fitting_bytes, lacks)
+            self._form = CompactedView(
+                name, self._sink, self._partitions, view, self._fitting_bytes, lacks
+            )
         else:
             width_ms = self._pipeline.bucket_ms
-            self._form = KindSequence(name, self._sink, self._partitions, width_ms, self._fitting_bytes, lacks)
+            self._form = KindSequence(
+                name, self._sink, self._partitions, width_ms, self._fitting_bytes, lacks
+            )
         self._machine = machine
         self._status.detail["live"] = "running"
         self._waiting.set(0)
@@ -283,19 +354,32 @@ class LiveTopic:
         )
 
     def _begin(self, writer: TransactionalWriter, begun: LiveProgress | None) -> LiveProgress:
-        """A live topic that is new begins where the corrected one is: at the beginning, unless it was added to an older output.
+        """A live topic that is new begins where the corrected one is: at the beginning, unless it
+        was added to an older output.
 
-        The beginning is after the last bucket of which nobody has all blocks. ``begun``: it has begun, and nothing is written since.
+        The beginning is after the last bucket of which nobody has all blocks. ``begun``: it has
+        begun, and nothing is written since.
         """
         log, names = self._context.log, self._pipeline.topic_names
-        corrected = read_back.last_progress(log, names.progress(self._output.name), self._output.name, self._wait_for)
+        corrected = read_back.last_progress(
+            log, names.progress(self._output.name), self._output.name, self._wait_for
+        )
         delivered = None if corrected is None else end_of(corrected).bucket - 1
         stable = live_begins_after(
-            delivered, self._following.log_state.forgotten, self._buckets.gone_upto, None if begun is None else begun.stable
+            delivered,
+            self._following.log_state.forgotten,
+            self._buckets.gone_upto,
+            None if begun is None else begun.stable,
         )
         if begun is not None and stable == begun.stable:
             return begun
-        progress = LiveProgress(self._output.name, self._partitions, sequence=0, stable=stable, written_ms=self._context.clock.now_ms())
+        progress = LiveProgress(
+            self._output.name,
+            self._partitions,
+            sequence=0,
+            stable=stable,
+            written_ms=self._context.clock.now_ms(),
+        )
         writer.begin()
         self._send_progress(writer, progress)
         writer.commit()
@@ -316,7 +400,8 @@ class LiveTopic:
             writer, self._writer = self._writer, None
             writer.close()
 
-    # -- what there is --------------------------------------------------------------------------------------------------------------------
+    # -- what there is
+    # ----------------------------------------------------------------------------------------------
 
     def _available(self, now: LiveProgress) -> Available:
         """What the boundary log has beyond ``now``, as far as it is read."""
@@ -333,13 +418,27 @@ class LiveTopic:
             if chosen is not None:
                 offer = Offer(chosen, log_state.branch(chosen), floor + 1, offers[chosen])
                 now_ms = self._context.clock.monotonic_ms()
-                self._hold_ms = self._hold.left_ms(offer, states, now_ms, failing=now.failure is not Failure.NONE)
+                self._hold_ms = self._hold.left_ms(
+                    offer, states, now_ms, failing=now.failure is not Failure.NONE
+                )
         if chosen is None or self._hold_ms:
-            return Available(log_state.upto, self._stable_sizes(now.stable), shown=self._shown_sizes(now), settled=settled)
+            return Available(
+                log_state.upto,
+                self._stable_sizes(now.stable),
+                shown=self._shown_sizes(now),
+                settled=settled,
+            )
         self._chosen = chosen
         upto = offers[chosen]
         new = self._tentative_sizes(chosen, floor + 1, upto)
-        return Available(log_state.upto, self._stable_sizes(now.stable), upto, new, self._shown_sizes(now), settled)
+        return Available(
+            log_state.upto,
+            self._stable_sizes(now.stable),
+            upto,
+            new,
+            self._shown_sizes(now),
+            settled,
+        )
 
     def _hear(self) -> None:
         if self._control is None:
@@ -359,30 +458,51 @@ class LiveTopic:
 
     def _tentative_sizes(self, replica: str, first: int, last: int) -> Iterator[tuple[int, int]]:
         while first <= last:
-            page = self._following.log_state.tentative_filled(replica, first, last, DELIVERY_BUCKETS_MAX)
-            readable = (found for bucket in page if (found := self._readable(replica, bucket)) is not None)
+            page = self._following.log_state.tentative_filled(
+                replica, first, last, DELIVERY_BUCKETS_MAX
+            )
+            readable = (
+                found for bucket in page if (found := self._readable(replica, bucket)) is not None
+            )
             yield from ((found.bucket, _rows(found.parts)) for found in readable)
             first = page[-1] + 1 if len(page) == DELIVERY_BUCKETS_MAX else last + 1
 
     def _shown_sizes(self, now: LiveProgress) -> Iterator[tuple[int, int]]:
-        """What is shown and not stable, the newest first, from anyone who has it. Asked for by an undo only."""
-        log_state, first = self._following.log_state, max(self._following.log_state.upto, now.stable) + 1
-        filled = {bucket for replica in self._replicas for bucket in log_state.tentative_filled(replica, first, now.shown)}
+        """What is shown and not stable, the newest first, from anyone who has it. Asked for
+        by an undo only.
+        """
+        log_state, first = (
+            self._following.log_state,
+            max(self._following.log_state.upto, now.stable) + 1,
+        )
+        filled = {
+            bucket
+            for replica in self._replicas
+            for bucket in log_state.tentative_filled(replica, first, now.shown)
+        }
         for bucket in sorted(filled, reverse=True):
             found = self._shown_by(bucket)
             if found is not None and found.parts:
                 yield bucket, _rows(found.parts)
 
     def _shown_by(self, bucket: int) -> TentativeBucket | None:
-        """A bucket that was shown, from the replica of today, else from any: which one it was does not matter, since an undo voids it."""
+        """A bucket that was shown, from the replica of today, else from any: which one it was
+        does not matter, since an undo voids it.
+        """
         order = sorted(self._replicas, key=lambda replica: replica != self._chosen)
-        return next((found for replica in order if (found := self._readable(replica, bucket)) is not None), None)
+        return next(
+            (found for replica in order if (found := self._readable(replica, bucket)) is not None),
+            None,
+        )
 
     def _readable(self, replica: str, bucket: int) -> TentativeBucket | None:
         found = self._following.log_state.tentative(replica, bucket)
-        return None if found is None or (replica, bucket, found.branch) in self._unreadable else found
+        return (
+            None if found is None or (replica, bucket, found.branch) in self._unreadable else found
+        )
 
-    # -- a transaction --------------------------------------------------------------------------------------------------------------------
+    # -- a transaction
+    # ----------------------------------------------------------------------------------------------
 
     def _transact(self, machine: LiveDelivery, run: LiveRun) -> None:
         writer, form = self._writer, self._form
@@ -400,7 +520,9 @@ class LiveTopic:
             writer.abort()
             raise
         except Fenced as error:
-            raise Fenced(f"output {self._output.name}: another process delivers its live topic: {error}") from error
+            raise Fenced(
+                f"output {self._output.name}: another process delivers its live topic: {error}"
+            ) from error
         form.committed()
         machine.advance(run)
         self._passed = run.after.stable
@@ -410,7 +532,9 @@ class LiveTopic:
         self.left_out += form.left_out
         self._failures.inc(run.before.shown == 0 and run.after.shown > 0)
         if run.rec_done:
-            self._hold.failure_ended({replica: self._following.log_state.branch(replica) for replica in self._replicas})
+            self._hold.failure_ended(
+                {replica: self._following.log_state.branch(replica) for replica in self._replicas}
+            )
             self._buckets.rest()
         self._report(run.after)
 
@@ -425,16 +549,28 @@ class LiveTopic:
                     yield Piece(each.slices, each.table)
         found = [bucket for number in run.again if (bucket := self._shown_by(number)) is not None]
         if self._chosen is not None:
-            found += [bucket for number in run.tentative if (bucket := self._readable(self._chosen, number)) is not None]
-        for _, group in groupby(found, key=lambda bucket: (bucket.replica, bucket.branch, bucket.missing)):
+            found += [
+                bucket
+                for number in run.tentative
+                if (bucket := self._readable(self._chosen, number)) is not None
+            ]
+        for _, group in groupby(
+            found, key=lambda bucket: (bucket.replica, bucket.branch, bucket.missing)
+        ):
             alike = list(group)
-            for portion in _portions([(bucket.bucket, bucket.replica, bucket.parts) for bucket in alike]):
+            for portion in _portions(
+                [(bucket.bucket, bucket.replica, bucket.parts) for bucket in alike]
+            ):
                 yield from self._tentative_pieces(alike[0], portion)
 
     def _tentative_pieces(self, like: TentativeBucket, portion: Stable) -> Iterator[Piece]:
-        """Buckets of one branch; one by one where they cannot be read together, to find which it is."""
+        """Buckets of one branch; one by one where they cannot be read together, to find which
+        it is.
+        """
         try:
-            found = self._buckets.tentative(like.replica, [(bucket, parts) for bucket, _, parts in portion])
+            found = self._buckets.tentative(
+                like.replica, [(bucket, parts) for bucket, _, parts in portion]
+            )
         except (DataMissing, RemoteProtocolError) as error:
             if len(portion) > 1:
                 for one in portion:
@@ -442,7 +578,11 @@ class LiveTopic:
                 return
             bucket = portion[0][0]
             self._context.logger.warning(
-                "tentative_unreadable", output=self._output.name, replica=like.replica, bucket=bucket, error=str(error)
+                "tentative_unreadable",
+                output=self._output.name,
+                replica=like.replica,
+                bucket=bucket,
+                error=str(error),
             )
             self._unreadable[like.replica, bucket, like.branch] = None
             for oldest in list(self._unreadable)[: max(0, len(self._unreadable) - UNREADABLE_MAX)]:

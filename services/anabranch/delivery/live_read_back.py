@@ -1,7 +1,9 @@
-"""What stands in an output's live topics: read after every failover, since no outcome is believed (rule 19).
+"""What stands in an output's live topics: read after every failover, since no outcome is believed
+(rule 19).
 
-A transaction of the live topic is wholly there or not at all. So the newest progress record that a committed reader sees says all, and there are
-no ids to compare. An upsert view also keeps its state in its topic: the newest record of every key.
+A transaction of the live topic is wholly there or not at all. So the newest progress record that a
+committed reader sees says all, and there are no ids to compare. An upsert view also keeps its state
+in its topic: the newest record of every key.
 """
 
 from __future__ import annotations
@@ -34,14 +36,17 @@ def last_progress(log: EventLog, topic: str, output: str, waiting: Waiting) -> L
 
 
 def restore(log: EventLog, topic: str, partitions: int, view: UpsertView, waiting: Waiting) -> int:
-    """Give ``view`` the state that stands in its topic. Returns how many records are not delivery's.
+    """Give ``view`` the state that stands in its topic. Returns how many records are not
+    delivery's.
 
     Raises:
         ConfigurationError: there is more than memory should hold.
     """
     foreign = 0
 
-    def take(value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> None:
+    def take(
+        value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, bytes | None]]
+    ) -> None:
         nonlocal foreign
         try:
             state = live_records.restored(headers, value)

@@ -25,7 +25,9 @@ _TENTATIVE: Final = (KIND_HEADER, Kind.TENTATIVE.value.encode())
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows of some buckets of a transaction, in canonical order. ``branch``: of tentative ones, which made them without ``missing``."""
+    """Rows of some buckets of a transaction, in canonical order. ``branch``: of tentative
+    ones, which made them without ``missing``.
+    """
 
     slices: tuple[Slice, ...]
     table: pa.Table
@@ -40,7 +42,9 @@ class LiveForm(Protocol):
     """Records of the transaction that was written last which are larger than the topic takes."""
 
     def write(self, writer: TransactionalWriter, run: LiveRun, pieces: Iterator[Piece]) -> None:
-        """Send the records of ``run``: ``pieces`` are its insertions, then its tentative buckets."""
+        """Send the records of ``run``: ``pieces`` are its insertions, then its tentative
+        buckets.
+        """
 
     def committed(self) -> None:
         """What was written last is in the topic."""
@@ -50,10 +54,23 @@ class KindSequence:
     """Every record with its kind; control kinds go to every partition (docs/concepts.md)."""
 
     def __init__(
-        self, output: str, sink: LiveSink, partitions: int, width_ms: int, fitting_bytes: int | None = None, lacks: Lacks = nothing
+        self,
+        output: str,
+        sink: LiveSink,
+        partitions: int,
+        width_ms: int,
+        fitting_bytes: int | None = None,
+        lacks: Lacks = nothing,
     ) -> None:
-        """``fitting_bytes``: larger records are left out; None: none is. ``lacks``: what was given up of stable buckets."""
-        self._topic, self._partitions, self._width_ms, self._fitting_bytes = sink.topic, partitions, width_ms, fitting_bytes
+        """``fitting_bytes``: larger records are left out; None: none is. ``lacks``: what was
+        given up of stable buckets.
+        """
+        self._topic, self._partitions, self._width_ms, self._fitting_bytes = (
+            sink.topic,
+            partitions,
+            width_ms,
+            fitting_bytes,
+        )
         self._lacks = lacks
         self.left_out = 0
         self._renderer = Renderer(output, sink, partitions)
@@ -64,9 +81,13 @@ class KindSequence:
         if run.undo:
             self._control(writer, Kind.UNDO, run.before)
         for piece in pieces:
-            records = self._renderer.render(piece.slices, piece.table, self._lacks if piece.branch is None else nothing)
+            records = self._renderer.render(
+                piece.slices, piece.table, self._lacks if piece.branch is None else nothing
+            )
             records = self._fitting(replace(records, headers=self._headers(piece, records)))
-            writer.send_many(self._topic, records.partitions, records.values, records.keys, records.headers)
+            writer.send_many(
+                self._topic, records.partitions, records.values, records.keys, records.headers
+            )
         if run.rec_done:
             self._control(writer, Kind.REC_DONE, run.after)
         self._control(writer, Kind.BOUNDARY, run.after)
@@ -75,7 +96,9 @@ class KindSequence:
         """Nothing is remembered."""
 
     def _fitting(self, records: Records) -> Records:
-        """Those that the topic takes: what it does not take is in the corrected topic, or in that of rejected results."""
+        """Those that the topic takes: what it does not take is in the corrected topic, or in
+        that of rejected results.
+        """
         if self._fitting_bytes is None:
             return records
         kept = [place for place, size in enumerate(records.sizes()) if size <= self._fitting_bytes]
@@ -86,8 +109,14 @@ class KindSequence:
     def _headers(piece: Piece, records: Records) -> list[Written]:
         if piece.branch is None:
             return [[*_INSERTION, *head] for head in records.headers]
-        suffix, missing = tentative_suffix(piece.branch), (MISSING_HEADER, ",".join(piece.missing).encode())
-        return [[_TENTATIVE, (head[0][0], head[0][1] + suffix), *head[1:], missing] for head in records.headers]
+        suffix, missing = (
+            tentative_suffix(piece.branch),
+            (MISSING_HEADER, ",".join(piece.missing).encode()),
+        )
+        return [
+            [_TENTATIVE, (head[0][0], head[0][1] + suffix), *head[1:], missing]
+            for head in records.headers
+        ]
 
     def _control(self, writer: TransactionalWriter, kind: Kind, progress: LiveProgress) -> None:
         value, headers = live_records.control(kind, progress, self._width_ms)
@@ -99,27 +128,44 @@ class CompactedView:
     """One record per key, its newest value (``protocol.edge.upsert_view``)."""
 
     def __init__(
-        self, output: str, sink: LiveSink, partitions: int, view: UpsertView, fitting_bytes: int | None = None, lacks: Lacks = nothing
+        self,
+        output: str,
+        sink: LiveSink,
+        partitions: int,
+        view: UpsertView,
+        fitting_bytes: int | None = None,
+        lacks: Lacks = nothing,
     ) -> None:
-        """``fitting_bytes``: instead of a larger record its key's last stable value is shown, or nothing; None: of any size.
+        """``fitting_bytes``: instead of a larger record its key's last stable value is shown, or
+        nothing; None: of any size.
 
         ``lacks``: what was given up of stable buckets.
         """
-        self._topic, self._partitions, self._view, self._fitting_bytes = sink.topic, partitions, view, fitting_bytes
+        self._topic, self._partitions, self._view, self._fitting_bytes = (
+            sink.topic,
+            partitions,
+            view,
+            fitting_bytes,
+        )
         self._lacks = lacks
         self.left_out = 0
         self._renderer = Renderer(output, sink, partitions)
         self._written: list[Write] = []
 
     def write(self, writer: TransactionalWriter, run: LiveRun, pieces: Iterator[Piece]) -> None:
-        """One record for every key whose newest value, or whose last stable one, is another after ``run``."""
+        """One record for every key whose newest value, or whose last stable one, is another
+        after ``run``.
+        """
         insertions: dict[bytes, Version] = {}
         tentative: dict[bytes, Version] = {}
         for piece in pieces:
             for key, version in self._rows(piece):
                 (insertions if piece.branch is None else tentative)[key] = version
         wanted = self._view.transaction(
-            undo=run.undo, insertions=insertions.items(), stable_upto=run.after.stable, tentative=tentative.items()
+            undo=run.undo,
+            insertions=insertions.items(),
+            stable_upto=run.after.stable,
+            tentative=tentative.items(),
         )
         kept = [self._fitting(write) for write in wanted]
         self.left_out = sum(write != instead for write, instead in zip(wanted, kept, strict=True))
@@ -135,17 +181,27 @@ class CompactedView:
         self._written = []
 
     def _fitting(self, write: Write) -> Write:
-        """``write``, or what is shown where the topic does not take it: the last stable value, else nothing, never an older tentative one."""
+        """``write``, or what is shown where the topic does not take it: the last stable
+        value, else nothing, never an older tentative one.
+        """
         if self._fitting_bytes is None or _size(write) <= self._fitting_bytes:
             return write
         stable = Write(write.key, Kind.UNDO, State(write.state.stable))
-        return stable if _size(stable) <= self._fitting_bytes else Write(write.key, Kind.UNDO, State())
+        return (
+            stable if _size(stable) <= self._fitting_bytes else Write(write.key, Kind.UNDO, State())
+        )
 
     def _rows(self, piece: Piece) -> Rows:
         records = self._renderer.render(piece.slices, piece.table)
         event_times = (int(head[1][1]) for head in records.headers)
-        ids = (RecordId(s.bucket, position) for s in piece.slices for position in range(s.start, s.stop))
-        for key, value, ident, event_time_ms in zip(records.keys, records.values, ids, event_times, strict=True):
+        ids = (
+            RecordId(s.bucket, position)
+            for s in piece.slices
+            for position in range(s.start, s.stop)
+        )
+        for key, value, ident, event_time_ms in zip(
+            records.keys, records.values, ids, event_times, strict=True
+        ):
             if key is not None:  # the pipeline file has a key where it has `upsert`
                 missing = self._lacks(ident.bucket) if piece.branch is None else piece.missing
                 yield key, Version(ident, event_time_ms, value, piece.branch, missing)

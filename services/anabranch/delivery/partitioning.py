@@ -1,4 +1,6 @@
-"""``protocol.edge.delivery.partition_of`` for many records at once (a property test says that both agree)."""
+"""``protocol.edge.delivery.partition_of`` for many records at once (a property test says that
+both agree).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Partitioner:
         self._known: dict[bytes, int] = {}
 
     def partitions_of(self, keys: Sequence[bytes | None], slices: Sequence[Slice]) -> list[int]:
-        """The partition of each record of ``slices``, one after the other. Either all records of an output have keys, or none has."""
+        """The partition of each record of ``slices``, one after the other. Either all records
+        of an output have keys, or none has.
+        """
         if keys and keys[0] is None:
             return [place for s in slices for place in self._keyless(s)]
         given: Sequence[bytes] = keys  # type: ignore[assignment]
@@ -58,7 +62,9 @@ class Partitioner:
         return list(map(self._known.__getitem__, given))
 
     def _keyless(self, part: Slice) -> list[int]:
-        return [(part.bucket + position) % self._partitions for position in range(part.start, part.stop)]
+        return [
+            (part.bucket + position) % self._partitions for position in range(part.start, part.stop)
+        ]
 
     def _learn(self, keys: set[bytes]) -> None:
         by_length: dict[int, list[bytes]] = {}
@@ -66,7 +72,11 @@ class Partitioner:
             by_length.setdefault(len(key), []).append(key)
         for length, some in by_length.items():
             if len(some) < _SMALL or length == 0:
-                self._known.update((key, partition_of(key, BEGINNING, self._partitions)) for key in some)
+                self._known.update(
+                    (key, partition_of(key, BEGINNING, self._partitions)) for key in some
+                )
             else:
-                places = (_murmur2_of_length(some, length) & np.uint32(0x7FFFFFFF)) % np.uint32(self._partitions)
+                places = (_murmur2_of_length(some, length) & np.uint32(0x7FFFFFFF)) % np.uint32(
+                    self._partitions
+                )
                 self._known.update(zip(some, places.tolist(), strict=True))

@@ -1,7 +1,9 @@
-"""What stands in an output's topics: read after every failover, since no outcome is believed (rule 19).
+"""What stands in an output's topics: read after every failover, since no outcome is believed (rule
+19).
 
-Records of our own transactions are visible or gone once the older writer is fenced, but a transaction of *another* producer that is open in
-the same topic hides what stands behind it. So the end to read up to is the end of the log, not the last stable offset, and the reader waits.
+Records of our own transactions are visible or gone once the older writer is fenced, but a
+transaction of *another* producer that is open in the same topic hides what stands behind it. So the
+end to read up to is the end of the log, not the last stable offset, and the reader waits.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def ends(log: EventLog, topic: str, partitions: int) -> tuple[list[int], list[in
     return [start for start, _ in pairs], [end for _, end in pairs]
 
 
-def last_progress(log: EventLog, topic: str, output: str, waiting: Waiting) -> DeliveryProgress | None:
+def last_progress(
+    log: EventLog, topic: str, output: str, waiting: Waiting
+) -> DeliveryProgress | None:
     """The newest progress record of ``output``; None: nothing was ever delivered."""
     found: list[DeliveryProgress] = []
 
@@ -59,12 +63,21 @@ def last_progress(log: EventLog, topic: str, output: str, waiting: Waiting) -> D
 
 
 def ids(
-    log: EventLog, topic: str, read_from: Sequence[int], stops: Sequence[int], found: Callable[[RecordId], object], waiting: Waiting
+    log: EventLog,
+    topic: str,
+    read_from: Sequence[int],
+    stops: Sequence[int],
+    found: Callable[[RecordId], object],
+    waiting: Waiting,
 ) -> int:
-    """Tell ``found`` every id in the topic's offset ranges. Returns how many records are not delivery's."""
+    """Tell ``found`` every id in the topic's offset ranges. Returns how many records are not
+    delivery's.
+    """
     foreign = 0
 
-    def take(_value: bytes | None, _key: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> None:
+    def take(
+        _value: bytes | None, _key: bytes | None, headers: Sequence[tuple[str, bytes | None]]
+    ) -> None:
         nonlocal foreign
         for key, text in headers:
             if key == ID_HEADER:
@@ -80,9 +93,17 @@ def ids(
 
 
 def committed(
-    log: EventLog, topic: str, starts: Sequence[int], stops: Sequence[int], take: Take, waiting: Waiting, *, headers: bool
+    log: EventLog,
+    topic: str,
+    starts: Sequence[int],
+    stops: Sequence[int],
+    take: Take,
+    waiting: Waiting,
+    *,
+    headers: bool,
 ) -> None:
-    """Call ``take`` for the committed records in the offset ranges, which some partitions may go beyond.
+    """Call ``take`` for the committed records in the offset ranges, which some partitions may go
+    beyond.
 
     Raises:
         Unavailable: nothing came for READ_BACK_SILENT_MS although there is more.
@@ -106,7 +127,8 @@ def committed(
             elif todo:
                 at = min(todo)
                 text = (
-                    f"{at.topic}[{at.partition}] is readable up to {reader.position(at)} of {todo[at]}: an open transaction, or no broker"
+                    f"{at.topic}[{at.partition}] is readable up to {reader.position(at)} of"
+                    f" {todo[at]}: an open transaction, or no broker"
                 )
                 if silent * _WAIT_MS > READ_BACK_SILENT_MS:
                     raise Unavailable(text)

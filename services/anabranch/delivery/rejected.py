@@ -1,4 +1,6 @@
-"""Results that are larger than the output topic takes: they go to a topic of their own, as they are, and say why."""
+"""Results that are larger than the output topic takes: they go to a topic of their own, as
+they are, and say why.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,23 @@ TRUNCATED_HEADER: Final = "anabranch-truncated"
 """Of one that was cut: how many bytes key, value and headers of the whole result have."""
 
 
-def send(writer: LogWriter, topic: str, rejected_by: str, records: Records, *, is_cut: bool) -> None:
-    """Queue ``records`` for ``topic``, with their ids; with ``is_cut`` only so much of key and value as any topic takes."""
-    for key, value, headers, size in zip(records.keys, records.values, records.headers, records.sizes(), strict=True):
+def send(
+    writer: LogWriter, topic: str, rejected_by: str, records: Records, *, is_cut: bool
+) -> None:
+    """Queue ``records`` for ``topic``, with their ids; with ``is_cut`` only so much of key
+    and value as any topic takes.
+    """
+    for key, value, headers, size in zip(
+        records.keys, records.values, records.headers, records.sizes(), strict=True
+    ):
         more = [(TOPIC_HEADER, rejected_by.encode()), (REASON_HEADER, b"too_large")]
         if is_cut:
             more.append((TRUNCATED_HEADER, b"%d" % size))
             writer.send(
-                TopicPartition(topic, 0), value[:DEAD_LETTER_CUT_BYTES], key and key[:DEAD_LETTER_CUT_MORE_BYTES], [*headers, *more]
+                TopicPartition(topic, 0),
+                value[:DEAD_LETTER_CUT_BYTES],
+                key and key[:DEAD_LETTER_CUT_MORE_BYTES],
+                [*headers, *more],
             )
         else:
             writer.send(TopicPartition(topic, 0), value, key, [*headers, *more])

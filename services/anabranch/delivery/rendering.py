@@ -62,7 +62,12 @@ class Records:
 
     def only(self, indexes: Sequence[int]) -> Records:
         """Some of them."""
-        return Records(*([column[i] for i in indexes] for column in (self.keys, self.values, self.headers, self.partitions)))  # type: ignore[arg-type]
+        return Records(
+            *(  # type: ignore[arg-type]
+                [column[i] for i in indexes]
+                for column in (self.keys, self.values, self.headers, self.partitions)
+            )
+        )
 
 
 Lacks = Callable[[int], tuple[str, ...]]
@@ -84,23 +89,30 @@ class Renderer:
         self._encoder: Encoder | None = None
 
     def render(self, slices: tuple[Slice, ...], table: pa.Table, lacks: Lacks = nothing) -> Records:
-        """The records of ``slices``, whose rows are ``table``, one slice after the other, each in canonical order.
+        """The records of ``slices``, whose rows are ``table``, one slice after the other, each in
+        canonical order.
 
-        ``lacks``: the sources that were given up and that a bucket lacks; its records name them in a header.
+        ``lacks``: the sources that were given up and that a bucket lacks; its records name them in
+            a header.
 
         Raises:
-            ConfigurationError: a key column is missing, or a column cannot be written in the output's format.
+            ConfigurationError: a key column is missing, or a column cannot be written in the
+                output's format.
         """
         columns = table.drop_columns([EVENT_TIME])
         if self._encoder is None or columns.schema != self._columns:
             self._columns = columns.schema
-            self._encoder = Encoder(columns.schema, self._sink.format, self._sink.key, name=self._name)
+            self._encoder = Encoder(
+                columns.schema, self._sink.format, self._sink.key, name=self._name
+            )
         keys, values = self._encoder.encode(columns)
         ids: list[bytes] = []
         for s in slices:
             ids += map((b"%d.%%d" % s.bucket).__mod__, range(s.start, s.stop))
         event_times = table.column(EVENT_TIME).cast(pa.string()).cast(pa.binary()).to_pylist()
-        headers: list[Written] = [[(ID_HEADER, i), (EVENT_TIME_HEADER, t)] for i, t in zip(ids, event_times, strict=True)]
+        headers: list[Written] = [
+            [(ID_HEADER, i), (EVENT_TIME_HEADER, t)] for i, t in zip(ids, event_times, strict=True)
+        ]
         at = 0
         for s in slices:
             if names := lacks(s.bucket):
@@ -112,16 +124,20 @@ class Renderer:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Rows of buckets in canonical order, all with the same columns: ``table`` has the rows of ``slices``, one after the other."""
+    """Rows of buckets in canonical order, all with the same columns: ``table`` has the rows
+    of ``slices``, one after the other.
+    """
 
     slices: tuple[Slice, ...]
     table: pa.Table
 
 
 def in_order(buckets: list[tuple[int, pa.Table]], width_ms: int) -> list[Ordered]:
-    """The rows of whole buckets (ascending; a bucket may have several tables), each bucket in canonical order.
+    """The rows of whole buckets (ascending; a bucket may have several tables), each bucket in
+    canonical order.
 
-    As long as the columns stay the same it is one; where a stage's columns have changed, one more at each change.
+    As long as the columns stay the same it is one; where a stage's columns have changed, one more
+    at each change.
 
     Raises:
         RemoteProtocolError: a row is not in the bucket that its event time says.
@@ -146,19 +162,27 @@ def in_order(buckets: list[tuple[int, pa.Table]], width_ms: int) -> list[Ordered
     return _interleaved(tables, kinds, [Slice(bucket, 0, count) for bucket, count in rows.items()])
 
 
-def _interleaved(tables: list[pa.Table], kinds: np.ndarray[tuple[int, ...], np.dtype[np.int64]], buckets: list[Slice]) -> list[Ordered]:
+def _interleaved(
+    tables: list[pa.Table],
+    kinds: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    buckets: list[Slice],
+) -> list[Ordered]:
     """Row ``i`` of all is the next one of ``tables[kinds[i]]``; ``buckets`` has all rows."""
     cuts = [0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), len(kinds)]
     taken, made = [0] * len(tables), []
     for first, stop in pairwise(cuts):
         kind = int(kinds[first])
-        made.append(Ordered(tuple(cut(buckets, first, stop)), tables[kind].slice(taken[kind], stop - first)))
+        made.append(
+            Ordered(tuple(cut(buckets, first, stop)), tables[kind].slice(taken[kind], stop - first))
+        )
         taken[kind] += stop - first
     return made
 
 
 def cut(slices: Sequence[Slice], first: int, stop: int) -> Iterator[Slice]:
-    """What ``slices``, laid one after the other, have from ``first`` to ``stop``, counted in rows."""
+    """What ``slices``, laid one after the other, have from ``first`` to ``stop``, counted in
+    rows.
+    """
     at = 0
     for each in slices:
         low, high = max(first - at, 0), min(stop - at, each.stop - each.start)
@@ -173,6 +197,8 @@ def only_rows(ordered: Sequence[Ordered], first: int, stop: int) -> list[Ordered
     for each in ordered:
         low, high = max(first - at, 0), min(stop - at, each.table.num_rows)
         if low < high:
-            found.append(Ordered(tuple(cut(each.slices, low, high)), each.table.slice(low, high - low)))
+            found.append(
+                Ordered(tuple(cut(each.slices, low, high)), each.table.slice(low, high - low))
+            )
         at += each.table.num_rows
     return found

@@ -1,8 +1,10 @@
-"""The delivery service: wiring of ``protocol.edge.delivery`` to topics, and beside it, where the output has one, of the live topic.
+"""The delivery service: wiring of ``protocol.edge.delivery`` to topics, and beside it, where the
+output has one, of the live topic.
 
-A round: follow the boundary log; take the next run of stable buckets; read their blocks, sort, encode; write records and progress record in one
-transaction. Whatever is not certain - a start, an unknown outcome, a broker that does not answer - ends in ``_fail_over``: a new
-transactional writer, which fences all older ones, then reading back. Being fenced ends the process: a newer one delivers.
+A round: follow the boundary log; take the next run of stable buckets; read their blocks, sort,
+encode; write records and progress record in one transaction. Whatever is not certain - a start, an
+unknown outcome, a broker that does not answer - ends in ``_fail_over``: a new transactional writer,
+which fences all older ones, then reading back. Being fenced ends the process: a newer one delivers.
 """
 
 from __future__ import annotations
@@ -21,8 +23,22 @@ from anabranch.delivery.rendering import Ordered, Records, Renderer, only_rows
 from anabranch.pipeline.model import Output
 from anabranch.ports import LogAdmin, TopicPartition, TransactionalWriter
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.edge.delivery import REJECTED, CorrectedDelivery, Form, Run, Slice, rows_bound
-from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, RecordTooLarge, Unavailable
+from anabranch.protocol.edge.delivery import (
+    REJECTED,
+    CorrectedDelivery,
+    Form,
+    Run,
+    Slice,
+    rows_bound,
+)
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    DataMissing,
+    Fenced,
+    OutcomeUnknown,
+    RecordTooLarge,
+    Unavailable,
+)
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import BESIDE_LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX
 from anabranch.protocol.log.buckets import bound_ms
@@ -40,10 +56,14 @@ from anabranch.runtime.settings import ServiceSettings
 _POLL_MS: Final = 100
 _RETRY_MS: Final = 200
 _REJECTED_RETRY_MS: Final = 10_000
-"""After the log refused to read or write for good: a person has to act first, and the live half goes on meanwhile."""
+"""After the log refused to read or write for good: a person has to act first, and the live
+half goes on meanwhile.
+"""
 _ASK_MS: Final = 1_000
 _UNKNOWN_MAX: Final = 10
-"""Unknown outcomes one after the other: more are not a broker in trouble but something that a person must see."""
+"""Unknown outcomes one after the other: more are not a broker in trouble but something that a
+person must see.
+"""
 _LABELS: Final = ("pipeline", "output")
 
 
@@ -56,7 +76,10 @@ def build(settings: ServiceSettings, context: ServiceContext) -> DeliveryService
     output = context.pipeline.outputs.get(settings.name)
     if output is None:
         known = ", ".join(context.pipeline.outputs)
-        raise ConfigurationError(f"--name {settings.name}: the pipeline {context.pipeline.name} has no such output; it has {known}")
+        raise ConfigurationError(
+            f"--name {settings.name}: the pipeline {context.pipeline.name} has no such output; it"
+            f" has {known}"
+        )
     return DeliveryService(context, output)
 
 
@@ -65,7 +88,9 @@ class _StoppingError(Exception):
 
 
 class DeliveryService:
-    """Writes one output's topics: the corrected one here, the live one by ``delivery.live``. See ``runtime.service.Service``."""
+    """Writes one output's topics: the corrected one here, the live one by ``delivery.live``.
+    See ``runtime.service.Service``.
+    """
 
     def __init__(self, context: ServiceContext, output: Output) -> None:
         self.status = ServiceStatus()
@@ -87,11 +112,18 @@ class DeliveryService:
         self._split: tuple[int, list[Ordered]] | None = None
         self._passed = 0
         """Buckets up to this one are not read again by whoever takes over."""
-        self._heartbeats = HeartbeatSender(context.log, names.control("delivery", output.name), context.clock)
-        self._recompute_client = RecomputeClient(context, f"delivery.{output.name}", (output.stage,))
+        self._heartbeats = HeartbeatSender(
+            context.log, names.control("delivery", output.name), context.clock
+        )
+        self._recompute_client = RecomputeClient(
+            context, f"delivery.{output.name}", (output.stage,)
+        )
         labels = (self._pipeline.name, output.name)
         self._transactions = Counter(
-            "anabranch_delivery_transactions", "Transactions that delivery committed", _LABELS, registry=context.registry
+            "anabranch_delivery_transactions",
+            "Transactions that delivery committed",
+            _LABELS,
+            registry=context.registry,
         ).labels(*labels)
         self._unknown = Counter(
             "anabranch_delivery_unknown_outcomes",
@@ -101,12 +133,16 @@ class DeliveryService:
         ).labels(*labels)
         self._rejected = Counter(
             "anabranch_delivery_rejected",
-            "Results that the output topic rejected for their size, written to a topic of their own",
+            "Results that the output topic rejected for their size, written to a topic of"
+            " their own",
             _LABELS,
             registry=context.registry,
         ).labels(*labels)
         self._found = Counter(
-            "anabranch_delivery_ids_read_back", "Ids found in the output topic by taking over", _LABELS, registry=context.registry
+            "anabranch_delivery_ids_read_back",
+            "Ids found in the output topic by taking over",
+            _LABELS,
+            registry=context.registry,
         ).labels(*labels)
 
     def start(self) -> None:
@@ -122,9 +158,13 @@ class DeliveryService:
         finally:
             admin.close()
         writers, bucket_ms = self._pipeline.stream_writers(stage), self._pipeline.bucket_ms
-        following = BoundaryReader(context.log, names.boundaries(stage), writers, bucket_ms=bucket_ms)
+        following = BoundaryReader(
+            context.log, names.boundaries(stage), writers, bucket_ms=bucket_ms
+        )
         self._boundaries = following
-        self._buckets = BucketReader(context.log, context.clock, self._pipeline, self._output, following, context.logger)
+        self._buckets = BucketReader(
+            context.log, context.clock, self._pipeline, self._output, following, context.logger
+        )
         if self._output.live is not None:
             self._live = LiveTopic(context, self._output, self._output.live, following, self.status)
             self._live.start()
@@ -132,11 +172,15 @@ class DeliveryService:
         self._try_to_fail_over()
 
     def step(self) -> None:
-        """One round: at most one transaction of each half; about 100 ms when there is nothing to deliver."""
+        """One round: at most one transaction of each half; about 100 ms when there is nothing
+        to deliver.
+        """
         busy = False
         self._beat()
         if self._live is not None:
-            self._following().poll(0)  # what came while the corrected half was at work is shown now, not a round later
+            self._following().poll(
+                0
+            )  # what came while the corrected half was at work is shown now, not a round later
             busy = self._live.step()
         if self._delivery is None:
             if self._context.clock.monotonic_ms() >= self._retry_at_ms:
@@ -165,7 +209,11 @@ class DeliveryService:
         except OutcomeUnknown as error:
             self._unknown.inc()
             self._context.logger.warning(
-                "outcome_unknown", output=self._output.name, first=str(run.first), next=str(run.next), error=str(error)
+                "outcome_unknown",
+                output=self._output.name,
+                first=str(run.first),
+                next=str(run.next),
+                error=str(error),
             )
             self._give_up_writer()
             self._unknown_in_a_row += 1
@@ -190,7 +238,8 @@ class DeliveryService:
                 opened.close()
 
     def _ask(self, delivery: CorrectedDelivery, error: DataMissing) -> None:
-        """Blocks that the next run needs are not to be had from any replica. If they are deleted, ask for them, and wait: never deliver less.
+        """Blocks that the next run needs are not to be had from any replica. If they are deleted,
+        ask for them, and wait: never deliver less.
 
         Only an output that has delivered nothing yet leaves them out.
 
@@ -199,35 +248,56 @@ class DeliveryService:
             DataMissing: ``error``: they are there, but not as the boundary log says.
         """
         try:
-            progress = read_back.last_progress(self._context.log, self._progress_topic, self._output.name, self._wait_for)
+            progress = read_back.last_progress(
+                self._context.log, self._progress_topic, self._output.name, self._wait_for
+            )
         except (Unavailable, _StoppingError):
             return  # asked again in the next round
         if delivery.is_overtaken(progress):
-            message = f"output {self._output.name}: another process delivers it, beyond {delivery.cursor}"
+            message = (
+                f"output {self._output.name}: another process delivers it, beyond {delivery.cursor}"
+            )
             raise Fenced(message)
         stage, reader = self._output.stage, self._context.log.reader(committed=False, headers=False)
         try:
             names = self._pipeline.topic_names
-            gone = gone_range(reader, lambda replica: names.blocks(stage, replica), self._following().log_state, delivery.cursor.bucket - 1)
+            gone = gone_range(
+                reader,
+                lambda replica: names.blocks(stage, replica),
+                self._following().log_state,
+                delivery.cursor.bucket - 1,
+            )
         finally:
             reader.close()
         if gone is None:
             raise error
-        if output_begins_after(self._reader().gone_upto, has_delivered=progress is not None) >= delivery.cursor.bucket:
+        if (
+            output_begins_after(self._reader().gone_upto, has_delivered=progress is not None)
+            >= delivery.cursor.bucket
+        ):
             self._give_up_writer()  # the next failover begins after it
             return
         reported = self._recompute_client.ask({stage: gone})
-        self.status.state, self.status.waiting_for = "waiting", f"blocks of {stage} from bucket {gone[0]} on, which are deleted: {reported}"
+        self.status.state, self.status.waiting_for = (
+            "waiting",
+            f"blocks of {stage} from bucket {gone[0]} on, which are deleted: {reported}",
+        )
         self._following().poll(_ASK_MS)
 
     def _stand(self, delivery: CorrectedDelivery) -> None:
-        """What comes next is trimmed, and the boundary log describes it no more: nobody can be asked for it, and never is less delivered."""
+        """What comes next is trimmed, and the boundary log describes it no more: nobody can
+        be asked for it, and never is less delivered.
+        """
         text = (
-            f"buckets {delivery.cursor.bucket}..{self._following().log_state.forgotten} of {self._output.stage}, which are trimmed since all other readers "
-            "are beyond: this output was away for longer than a day, and can be made whole only by a run from the beginning of the input"
+            f"buckets {delivery.cursor.bucket}..{self._following().log_state.forgotten} of"
+            f" {self._output.stage}, which are trimmed since all other readers are beyond: this"
+            " output was away for longer than a day, and can be made whole only by a run from the"
+            " beginning of the input"
         )
         if self.status.waiting_for != text:
-            self._context.logger.error("buckets_trimmed", output=self._output.name, waiting_for=text)
+            self._context.logger.error(
+                "buckets_trimmed", output=self._output.name, waiting_for=text
+            )
         self.status.state, self.status.waiting_for = "waiting", text
         self._following().poll(_ASK_MS)
 
@@ -251,7 +321,9 @@ class DeliveryService:
     def _check_topics(self, admin: LogAdmin) -> int:
         """Make what is missing; the number of partitions of the output topic."""
         sink = self._output.corrected
-        topic = topic_settings("output", self._topic, sink.partitions or self._pipeline.partitions, BROKERS_OWN)
+        topic = topic_settings(
+            "output", self._topic, sink.partitions or self._pipeline.partitions, BROKERS_OWN
+        )
         ours = [
             topic_settings("progress", self._progress_topic, 1, BROKERS_OWN),
             topic_settings("rejected", self._rejected_topic, 1, BROKERS_OWN),
@@ -260,8 +332,9 @@ class DeliveryService:
         policy = settings.get("cleanup.policy", "delete")
         if "compact" in policy:
             raise ConfigurationError(
-                f"output {self._output.name}: topic {self._topic} has cleanup.policy={policy}; the corrected topic must not be compacted, since "
-                "recovery compares the ids in it: set cleanup.policy=delete"
+                f"output {self._output.name}: topic {self._topic} has cleanup.policy={policy}; the"
+                " corrected topic must not be compacted, since recovery compares the ids in it:"
+                " set cleanup.policy=delete"
             )
         return count
 
@@ -299,24 +372,35 @@ class DeliveryService:
         self._give_up_writer()
 
     def _fail_over(self) -> CorrectedDelivery:
-        """Fence, then read: the log to its end (so that every id found can be judged), the last progress, the ids after it."""
+        """Fence, then read: the log to its end (so that every id found can be judged), the
+        last progress, the ids after it.
+        """
         log, name = self._context.log, self._output.name
         self._writer = log.transactional_writer(self._transactional_id)
         crash_point("delivery.fenced")
         self._following().read_to_end()
         progress = read_back.last_progress(log, self._progress_topic, name, self._wait_for)
         if progress is None and self._live is not None and not self._live.begun:
-            raise Unavailable(f"it is not recorded yet where the live topic of output {name} begins")
+            raise Unavailable(
+                f"it is not recorded yet where the live topic of output {name} begins"
+            )
         (starts, stops), (rejected_starts, rejected_stops) = (
-            read_back.ends(log, topic, count) for topic, count in ((self._topic, self._partitions), (self._rejected_topic, 1))
+            read_back.ends(log, topic, count)
+            for topic, count in ((self._topic, self._partitions), (self._rejected_topic, 1))
         )
         left_out = output_begins_after(self._reader().gone_upto, has_delivered=progress is not None)
         if left_out:
             self.status.detail["left_out_ms"] = bound_ms(left_out, self._pipeline.bucket_ms)
             self._context.logger.warning(
-                "begins_late", output=name, stage=self._output.stage, upto=left_out, upto_ms=self.status.detail["left_out_ms"]
+                "begins_late",
+                output=name,
+                stage=self._output.stage,
+                upto=left_out,
+                upto_ms=self.status.detail["left_out_ms"],
             )
-        delivery = CorrectedDelivery(name, progress, starts + rejected_starts, stops + rejected_stops, after=left_out)
+        delivery = CorrectedDelivery(
+            name, progress, starts + rejected_starts, stops + rejected_stops, after=left_out
+        )
         found = 0
 
         def take(ident: RecordId) -> None:
@@ -325,7 +409,9 @@ class DeliveryService:
 
         read_from = delivery.read_from
         foreign = read_back.ids(log, self._topic, read_from[:-1], stops, take, self._wait_for)
-        foreign += read_back.ids(log, self._rejected_topic, read_from[-1:], rejected_stops, take, self._wait_for)
+        foreign += read_back.ids(
+            log, self._rejected_topic, read_from[-1:], rejected_stops, take, self._wait_for
+        )
         foreign += delivery.recovered(self._following().log_state.upto)
         crash_point("delivery.read_back")
         self._found.inc(found)
@@ -333,7 +419,13 @@ class DeliveryService:
         self.status.waiting_for = None
         self.status.state = "running"
         self.status.detail.update(partitions=self._partitions, foreign_records=foreign)
-        self._context.logger.info("failed_over", output=name, cursor=str(delivery.cursor), ids_read_back=found, foreign=foreign)
+        self._context.logger.info(
+            "failed_over",
+            output=name,
+            cursor=str(delivery.cursor),
+            ids_read_back=found,
+            foreign=foreign,
+        )
         return delivery
 
     def _wait_for(self, text: str | None) -> None:
@@ -352,7 +444,8 @@ class DeliveryService:
         log_state = self._following().log_state
         if log_state.upto < delivery.cursor.bucket:
             return None, []
-        # One more than a run may have, and one for a bucket whose records are all there: so the plan sees where it does not end.
+        # One more than a run may have, and one for a bucket whose records are all there: so the
+        # plan sees where it does not end.
         stable = log_state.stable(delivery.cursor.bucket, log_state.upto, DELIVERY_BUCKETS_MAX + 2)
         sizes = ((bucket, sum(part.rows for part in parts)) for bucket, _, parts in stable)
         rows_max = rows_bound(self._bytes_per_row)
@@ -366,17 +459,23 @@ class DeliveryService:
             delivery.advance(run, {})
             return
         some, lacks = self._rows(run, stable), self._following().log_state.given_up.names
-        records = Records.joined([self._renderer.render(each.slices, each.table, lacks) for each in some])
+        records = Records.joined(
+            [self._renderer.render(each.slices, each.table, lacks) for each in some]
+        )
         size_bytes = records.size_bytes
         self._bytes_per_row = size_bytes / run.rows
         self._context.metrics.count_in(run.rows, sum(each.table.nbytes for each in some))
         wanted = self._unwritten(delivery, run, records) if delivery.comparing else None
         if wanted is not None and not wanted:
-            delivery.advance(run, {})  # all of it is there: the last progress record still says where to begin
+            delivery.advance(
+                run, {}
+            )  # all of it is there: the last progress record still says where to begin
             return
         sent = range(run.rows) if wanted is None else wanted
         try:
-            ends = self._transact(delivery, run, records.only(sent) if wanted is not None else records)
+            ends = self._transact(
+                delivery, run, records.only(sent) if wanted is not None else records
+            )
         except RecordTooLarge:
             self._writing().abort()
             sizes = records.sizes()
@@ -389,13 +488,19 @@ class DeliveryService:
         self._transactions.inc()
         written = len(sent)
         self._context.metrics.count_out(written, size_bytes * written // run.rows)
-        # Whoever takes over begins at this run's first bucket; nothing before it is asked for again.
+        # Whoever takes over begins at this run's first bucket; nothing before it is asked for
+        # again.
         self._passed = run.first.bucket - 1
-        self._following().log_state.forget(self._passed if self._live is None else min(self._passed, self._live.passed))
+        self._following().log_state.forget(
+            self._passed if self._live is None else min(self._passed, self._live.passed)
+        )
 
     def _rows(self, run: Run, stable: Stable) -> list[Ordered]:
         """The rows of ``run``, in order."""
-        wanted = {entry[0]: entry for entry in takewhile(lambda entry: entry[0] <= run.next.bucket, stable)}
+        wanted = {
+            entry[0]: entry
+            for entry in takewhile(lambda entry: entry[0] <= run.next.bucket, stable)
+        }
         first, rest = run.slices[0], run.slices[1:]
         found: list[Ordered] = []
         if first.start or first.stop < sum(part.rows for part in wanted[first.bucket][2]):
@@ -407,7 +512,9 @@ class DeliveryService:
             found += self._reader().stable([wanted[s.bucket] for s in rest])
         return found
 
-    def _part_of_bucket(self, part: Slice, bucket: tuple[int, str, tuple[Part, ...]]) -> list[Ordered]:
+    def _part_of_bucket(
+        self, part: Slice, bucket: tuple[int, str, tuple[Part, ...]]
+    ) -> list[Ordered]:
         """A large bucket goes out in several runs, but is read and sorted once."""
         if self._split is None or self._split[0] != part.bucket:
             self._split = (part.bucket, self._reader().stable([bucket]))
@@ -416,14 +523,20 @@ class DeliveryService:
     @staticmethod
     def _unwritten(delivery: CorrectedDelivery, run: Run, records: Records) -> list[int]:
         """Indexes of the records that are not in the topic."""
-        return [i for i, (ident, p) in enumerate(zip(_ids(run), records.partitions, strict=True)) if not delivery.there(ident, p)]
+        return [
+            i
+            for i, (ident, p) in enumerate(zip(_ids(run), records.partitions, strict=True))
+            if not delivery.there(ident, p)
+        ]
 
     def _transact(self, delivery: CorrectedDelivery, run: Run, records: Records) -> dict[int, int]:
-        """One transaction, which writes ``records`` of ``run``. Returns the offset after the last record written, by place.
+        """One transaction, which writes ``records`` of ``run``. Returns the offset after the last
+        record written, by place.
 
         Raises:
             OutcomeUnknown, Fenced: see there.
-            RecordTooLarge: the transaction can be aborted, and what ``delivery.rejected`` says be done.
+            RecordTooLarge: the transaction can be aborted, and what ``delivery.rejected`` says be
+                done.
             Unavailable: the log rejects a record for good.
         """
         writer, output = self._writing(), self._output.name
@@ -431,9 +544,17 @@ class DeliveryService:
         try:
             writer.begin()
             if delivery.form is Form.RECORDS:
-                writer.send_many(self._topic, records.partitions, records.values, records.keys, records.headers)
+                writer.send_many(
+                    self._topic, records.partitions, records.values, records.keys, records.headers
+                )
             else:
-                rejected.send(writer, self._rejected_topic, self._topic, records, is_cut=delivery.form is Form.CUT)
+                rejected.send(
+                    writer,
+                    self._rejected_topic,
+                    self._topic,
+                    records,
+                    is_cut=delivery.form is Form.CUT,
+                )
             crash_point("delivery.records_sent")
             writer.send(TopicPartition(self._progress_topic, 0), progress, output.encode())
             crash_point("delivery.progress_sent")
@@ -443,7 +564,9 @@ class DeliveryService:
             raise Fenced(f"output {output}: another process delivers it: {error}") from error
         # In any order of the same partition the last place is the highest.
         ends = {at: offset + 1 for at, offset in sorted(delivered)}
-        places = {TopicPartition(self._topic, p): p for p in range(self._partitions)} | {TopicPartition(self._rejected_topic, 0): REJECTED}
+        places = {TopicPartition(self._topic, p): p for p in range(self._partitions)} | {
+            TopicPartition(self._rejected_topic, 0): REJECTED
+        }
         return {place: ends[at] for at, place in places.items() if at in ends}
 
     def _tell_rejected(self, ident: RecordId) -> None:
@@ -451,7 +574,9 @@ class DeliveryService:
         self._rejected_count += 1
         self._rejected.inc()
         self.status.detail["rejected"] = self._rejected_count
-        self._context.logger.warning("result_rejected", output=self._output.name, id=str(ident), topic=self._rejected_topic)
+        self._context.logger.warning(
+            "result_rejected", output=self._output.name, id=str(ident), topic=self._rejected_topic
+        )
 
     def _writing(self) -> TransactionalWriter:
         assert self._writer is not None, "taken over"  # noqa: S101 - there is no delivery state without a writer

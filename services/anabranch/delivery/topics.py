@@ -10,8 +10,11 @@ from anabranch.ports import LogAdmin
 from anabranch.protocol.errors import ConfigurationError
 
 
-def prepare(admin: LogAdmin, output: str, sink: Sink, topic: TopicSettings, ours: Sequence[TopicSettings]) -> tuple[int, Mapping[str, str]]:
-    """Make what is missing. What is there is not asked for again: on a broker with ACLs delivery may not make topics (``pipeline.access``).
+def prepare(
+    admin: LogAdmin, output: str, sink: Sink, topic: TopicSettings, ours: Sequence[TopicSettings]
+) -> tuple[int, Mapping[str, str]]:
+    """Make what is missing. What is there is not asked for again: on a broker with ACLs delivery
+    may not make topics (``pipeline.access``).
 
     Args:
         admin: Of the log.
@@ -30,5 +33,8 @@ def prepare(admin: LogAdmin, output: str, sink: Sink, topic: TopicSettings, ours
     admin.create([settings for settings in (*ours, topic) if settings.name not in existing])
     count = admin.partitions([topic.name])[topic.name]
     if sink.partitions is not None and sink.partitions != count:
-        raise ConfigurationError(f"output {output}: topic {topic.name} has {count} partitions, the file says {sink.partitions}")
+        raise ConfigurationError(
+            f"output {output}: topic {topic.name} has {count} partitions, the file says"
+            f" {sink.partitions}"
+        )
     return count, admin.settings(topic.name)

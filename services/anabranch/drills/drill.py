@@ -1,8 +1,9 @@
 """Fault drills on a running local deployment: kill, pause, resume, cut, heal.
 
-A process is found by the mark that it and everything below it carry (``up.processes``), so a drill reaches a node's JVM and its Python
-workers too, and never a process that was given the same id since. A cut is asked for in a file and made by the proxy (``drills.links``). No
-drill needs the supervisor to do anything: it may be slow, or be busy with the last drill.
+A process is found by the mark that it and everything below it carry (``up.processes``), so a drill
+reaches a node's JVM and its Python workers too, and never a process that was given the same id
+since. A cut is asked for in a file and made by the proxy (``drills.links``). No drill needs the
+supervisor to do anything: it may be slow, or be busy with the last drill.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Drill:
             self._row(label)
 
     def kill(self, label: str) -> list[int]:
-        """End the process and all below it with SIGKILL, as a crash would. The supervisor starts it again. Their ids.
+        """End the process and all below it with SIGKILL, as a crash would. The supervisor starts it
+        again. Their ids.
 
         Raises:
             ConfigurationError: there is no such process.
@@ -75,7 +77,8 @@ class Drill:
         return self._signal(label, signal.SIGKILL, _DEAD)
 
     def pause(self, label: str) -> list[int]:
-        """Stop the process and all below it with SIGSTOP: it is there, and does nothing, not even answer. Their ids.
+        """Stop the process and all below it with SIGSTOP: it is there, and does nothing, not even
+        answer. Their ids.
 
         Raises:
             ConfigurationError: there is no such process.
@@ -96,10 +99,12 @@ class Drill:
         return pids
 
     def cut(self, label: str, cut: Cut) -> None:
-        """Cut the service off from Kafka, and wait until nothing passes any more. A cut that it has already is replaced.
+        """Cut the service off from Kafka, and wait until nothing passes any more. A cut that it has
+        already is replaced.
 
         Raises:
-            ConfigurationError: there is no such process, it has no link, or the deployment was started without drills.
+            ConfigurationError: there is no such process, it has no link, or the deployment was
+                started without drills.
             Unavailable: the proxy does not answer.
         """
         self._set_cut(label, cut)
@@ -127,16 +132,24 @@ class Drill:
         """The process and all below it that run now."""
         row = self._row(label)
         if row.service in SERVERS:
-            # Until the supervisor has seen its end, the id of one that is gone stands there, and another process may have it.
+            # Until the supervisor has seen its end, the id of one that is gone stands there, and
+            # another process may have it.
             pids = [pid for pid in marked(MARK, mark_of(self._state_dir)) if pid == row.pid]
         else:
-            pids = marked(MARK_OF_ONE, str(log_path(self._state_dir.resolve(), row.service, row.name)))
+            pids = marked(
+                MARK_OF_ONE, str(log_path(self._state_dir.resolve(), row.service, row.name))
+            )
         if not pids:
-            raise Unavailable(f"{label} does not run now ({row.state}): try again when `anabranch status` shows its process id")
+            raise Unavailable(
+                f"{label} does not run now ({row.state}): try again when `anabranch status` shows"
+                " its process id"
+            )
         return pids
 
     def _signal(self, label: str, number: signal.Signals, wanted_states: str) -> list[int]:
-        """Send it to all, and to those that they start meanwhile, until all are in one of ``wanted_states``."""
+        """Send it to all, and to those that they start meanwhile, until all are in one of
+        ``wanted_states``.
+        """
         reached = self._processes(label)
         for pid in reached:
             _send(pid, number)
@@ -150,7 +163,11 @@ class Drill:
                         reached.append(pid)
             return all(has_state(pid, wanted_states) for pid in reached)
 
-        self._await(done, f"{label} was sent {number.name}, but is not all {'gone' if number is signal.SIGKILL else 'stopped'}")
+        self._await(
+            done,
+            f"{label} was sent {number.name}, but is not all"
+            f" {'gone' if number is signal.SIGKILL else 'stopped'}",
+        )
         return reached
 
     def _marked_again(self, label: str) -> Sequence[int]:
@@ -162,15 +179,21 @@ class Drill:
         self._row(label)
         if not self._deployment.drills:
             raise ConfigurationError(
-                "cut and heal need a proxy between each service and the embedded Kafka, which costs CPU time: "
-                "start the deployment with `anabranch up --drills`. pause and kill work without"
+                "cut and heal need a proxy between each service and the embedded Kafka, which costs"
+                " CPU time: start the deployment with `anabranch up --drills`. pause and kill work"
+                " without"
             )
         folder = links.directory_of(self._state_dir)
         linked = [link.label for link in links.read_links(folder)]
         if label not in linked:
-            raise ConfigurationError(f"{label} has no link to Kafka that could be cut; these have: {', '.join(linked)}")
+            raise ConfigurationError(
+                f"{label} has no link to Kafka that could be cut; these have: {', '.join(linked)}"
+            )
         links.want(folder, label, cut)
-        self._await(lambda: links.applied(folder).get(label) == cut, f"the proxy did not do it; its log: {folder / 'proxy.log'}")
+        self._await(
+            lambda: links.applied(folder).get(label) == cut,
+            f"the proxy did not do it; its log: {folder / 'proxy.log'}",
+        )
 
     def _await(self, condition: Callable[[], bool], otherwise: str) -> None:
         deadline_ms = self._clock.monotonic_ms() + _DONE_MS

@@ -19,7 +19,9 @@ _PAUSE_MS: Final = 20
 
 
 class EmbeddedProxy(OwnedServer):
-    """The proxy of all links of a deployment. Not thread-safe. Its ports are the links'; cuts outlive a crash of it."""
+    """The proxy of all links of a deployment. Not thread-safe. Its ports are the links'; cuts
+    outlive a crash of it.
+    """
 
     def __init__(self, state_dir: Path, of: Sequence[Link]) -> None:
         """Nothing is started; the links are described in ``state_dir``, none of them cut."""
@@ -38,11 +40,16 @@ class EmbeddedProxy(OwnedServer):
         """Start it and wait until it listens; its address. Does nothing when it runs already.
 
         Raises:
-            Unavailable: it ended (a port is taken) or did not listen in time; the text has the end of its log.
+            Unavailable: it ended (a port is taken) or did not listen in time; the text has the end
+                of its log.
         """
         if self.alive():
             return self.address
-        if self._run([sys.executable, "-m", "anabranch.drills.proxy", str(self._dir)], self._answers, timeout_s):
+        if self._run(
+            [sys.executable, "-m", "anabranch.drills.proxy", str(self._dir)],
+            self._answers,
+            timeout_s,
+        ):
             return self.address
         raise self._ended()
 

@@ -1,7 +1,9 @@
-"""Links: the one way of each service to the embedded broker in a deployment with fault drills, and the cuts in them.
+"""Links: the one way of each service to the embedded broker in a deployment with fault drills, and
+the cuts in them.
 
-A service of ``up --drills`` is told the address of its own link. The proxy listens there and passes everything on to a listener of the broker
-that exists for this link alone and advertises the link's address, so the service never learns of another way.
+A service of ``up --drills`` is told the address of its own link. The proxy listens there and passes
+everything on to a listener of the broker that exists for this link alone and advertises the link's
+address, so the service never learns of another way.
 
 All of it is files in ``<state directory>/drills``, which only their owner may read:
 
@@ -10,8 +12,10 @@ All of it is files in ``<state directory>/drills``, which only their owner may r
 ``applied.json``     the cuts that the proxy keeps now; written by the proxy.
 
 Invariants:
-    LK1 The files in ``cuts`` are the cuts that are wanted. Whoever restarts the proxy changes nothing in them; ``up`` begins without any.
-    LK2 A file is replaced as a whole; each cut has its own, so two commands at the same time do not undo each other.
+    LK1 The files in ``cuts`` are the cuts that are wanted. Whoever restarts the proxy changes
+        nothing in them; ``up`` begins without any.
+    LK2 A file is replaced as a whole; each cut has its own, so two commands at the same time do not
+        undo each other.
     LK3 ``applied.json`` names a cut only after no byte passes any more in its direction.
 """
 
@@ -47,7 +51,9 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """``label`` is SERVICE/NAME; ``port`` is where the service connects, ``broker_port`` where the broker listens for it."""
+    """``label`` is SERVICE/NAME; ``port`` is where the service connects, ``broker_port``
+    where the broker listens for it.
+    """
 
     label: str
     port: int
@@ -58,7 +64,8 @@ class Link:
 class Cut:
     """What does not pass. ``reset``: connections are closed and new ones refused, instead of held.
 
-    With a ``delay_ms`` it is no cut but a slow link: everything passes in the end, at most one read of the proxy per delay and direction.
+    With a ``delay_ms`` it is no cut but a slow link: everything passes in the end, at most one read
+    of the proxy per delay and direction.
     """
 
     direction: Direction = Direction.BOTH
@@ -88,7 +95,11 @@ class Cut:
     def in_words(self) -> str:
         """For people."""
         if self.delay_ms:
-            whose = {Direction.BOTH: "all", Direction.TO: "its requests", Direction.FROM: "Kafka's answers"}[self.direction]
+            whose = {
+                Direction.BOTH: "all",
+                Direction.TO: "its requests",
+                Direction.FROM: "Kafka's answers",
+            }[self.direction]
             return f"slow link to Kafka: {whose} {self.delay_ms} ms late"
         what = {
             Direction.BOTH: "cut off from Kafka",
@@ -113,7 +124,9 @@ def lay(folder: Path, links: Sequence[Link]) -> None:
 def read_links(folder: Path) -> list[Link]:
     """What ``lay`` described; empty where nothing is."""
     try:
-        return [Link(**entry) for entry in json.loads((folder / _LINKS).read_text(encoding="utf-8"))]
+        return [
+            Link(**entry) for entry in json.loads((folder / _LINKS).read_text(encoding="utf-8"))
+        ]
     except FileNotFoundError:
         return []
 
@@ -154,4 +167,6 @@ def applied(folder: Path) -> dict[str, Cut]:
 
 
 def _cut_of(content: Mapping[str, object]) -> Cut:
-    return Cut(Direction(str(content["direction"])), bool(content["reset"]), int(str(content["delay_ms"])))
+    return Cut(
+        Direction(str(content["direction"])), bool(content["reset"]), int(str(content["delay_ms"]))
+    )

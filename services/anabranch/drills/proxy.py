@@ -1,16 +1,20 @@
-"""The proxy of the fault drills: one TCP port per link, passed on to the broker's listener of that link, until it is cut.
+"""The proxy of the fault drills: one TCP port per link, passed on to the broker's listener of that
+link, until it is cut.
 
-Theory of operation. One thread, one selector. A connection is a pair of sockets and two flows, one per direction; a flow reads when its last
-bytes are gone, so it holds one read at most. Cutting a link is not reading and not writing in its direction: nothing is closed, and who is on
-either side sees exactly what a lost network shows: silence. What the kernel has buffered goes on after the heal, as a retransmission would,
-so a request that its sender has given up may still be applied late. While a link is cut in any direction no new connection is accepted (its
-handshake needs both directions): it stays in the kernel's queue, open for its client, unanswered.
+Theory of operation. One thread, one selector. A connection is a pair of sockets and two flows, one
+per direction; a flow reads when its last bytes are gone, so it holds one read at most. Cutting a
+link is not reading and not writing in its direction: nothing is closed, and who is on either side
+sees exactly what a lost network shows: silence. What the kernel has buffered goes on after the
+heal, as a retransmission would, so a request that its sender has given up may still be applied
+late. While a link is cut in any direction no new connection is accepted (its handshake needs both
+directions): it stays in the kernel's queue, open for its client, unanswered.
 
-A cut with ``reset`` closes both sockets of every connection, and every new one, with a TCP reset. A slow link (``delay_ms``) keeps each read for
-that long before it passes it on; since a flow holds one read at most, this bounds its rate too.
+A cut with ``reset`` closes both sockets of every connection, and every new one, with a TCP reset. A
+slow link (``delay_ms``) keeps each read for that long before it passes it on; since a flow holds
+one read at most, this bounds its rate too.
 
-The wanted cuts are looked up in files every 20 ms (``drills.links``), so the proxy may be killed and restarted at any time: the connections
-are gone then, the cuts are not.
+The wanted cuts are looked up in files every 20 ms (``drills.links``), so the proxy may be killed
+and restarted at any time: the connections are gone then, the cuts are not.
 
     python -m anabranch.drills.proxy STATE_DIR/drills
 """
@@ -36,7 +40,9 @@ from anabranch.drills.links import Cut, Link
 from anabranch.up.tcp_ports import LOOPBACK
 
 LOOK_MS: Final = 20
-"""Between two looks at the wanted cuts: how late a cut or heal is at most. A look costs some 10 microseconds."""
+"""Between two looks at the wanted cuts: how late a cut or heal is at most. A look costs some
+10 microseconds.
+"""
 
 _SLOW_STEP_MS: Final = 5
 """Between two looks at what a slow link holds: how much later than asked for it may pass on."""
@@ -107,7 +113,11 @@ class _Connection:
     """A client's socket and the one to the broker for it."""
 
     def __init__(
-        self, client: socket.socket, broker_port: int, selector: selectors.BaseSelector, forget: Callable[[_Connection], None]
+        self,
+        client: socket.socket,
+        broker_port: int,
+        selector: selectors.BaseSelector,
+        forget: Callable[[_Connection], None],
     ) -> None:
         self._selector = selector
         self._forget = forget
@@ -127,7 +137,9 @@ class _Connection:
             self.watch()
 
     def watch(self) -> None:
-        """Ask the selector for what is possible now, and for nothing else: a held socket must not wake anybody."""
+        """Ask the selector for what is possible now, and for nothing else: a held socket must
+        not wake anybody.
+        """
         if self._connecting:
             self._ask(self._broker, selectors.EVENT_WRITE)
             return
@@ -262,7 +274,9 @@ class LinkProxy:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 client.close()
                 continue
-            connection = _Connection(client, self.link.broker_port, self._selector, self._connections.discard)
+            connection = _Connection(
+                client, self.link.broker_port, self._selector, self._connections.discard
+            )
             if client.fileno() >= 0:
                 self._hold(connection)
                 self._connections.add(connection)
@@ -280,7 +294,9 @@ class Proxy:
         self._folder = folder
         self._say = say
         self._selector = selectors.DefaultSelector()
-        self._proxies = {link.label: LinkProxy(link, self._selector) for link in links.read_links(folder)}
+        self._proxies = {
+            link.label: LinkProxy(link, self._selector) for link in links.read_links(folder)
+        }
         self._clock = SystemClock()
         self._look_at_ms = 0
         self._stated: dict[str, Cut] | None = None
@@ -301,17 +317,34 @@ class Proxy:
                 key.data(events)
 
     def _look(self) -> None:
-        wanted = {label: cut for label, cut in links.wanted(self._folder).items() if label in self._proxies}
+        wanted = {
+            label: cut
+            for label, cut in links.wanted(self._folder).items()
+            if label in self._proxies
+        }
         if wanted == self._stated:
             return
         for label, proxy in self._proxies.items():
             cut = wanted.get(label)
             if cut != proxy.cut:
                 proxy.set_cut(cut)
-                what = f"cut ({cut.direction}{', reset' if cut.reset else ''})" if cut is not None else "healed"
+                what = (
+                    f"cut ({cut.direction}{', reset' if cut.reset else ''})"
+                    if cut is not None
+                    else "healed"
+                )
                 if proxy.is_slow and cut is not None:
                     what = f"slow ({cut.direction}, {cut.delay_ms} ms)"
-                self._say(json.dumps({"event": what, "link": label, "connections": proxy.connections, "at_ms": self._clock.now_ms()}))
+                self._say(
+                    json.dumps(
+                        {
+                            "event": what,
+                            "link": label,
+                            "connections": proxy.connections,
+                            "at_ms": self._clock.now_ms(),
+                        }
+                    )
+                )
         links.write_applied(self._folder, wanted)
         self._stated = wanted
 

@@ -1,4 +1,5 @@
-"""One batch of a source: records as they were read -> rows with event time, dead letters, and the facts that the machine needs.
+"""One batch of a source: records as they were read -> rows with event time, dead letters, and the
+facts that the machine needs.
 
 Nothing here looks at a clock or writes anything: the same records and limits give the same result.
 """
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from anabranch.ports import Chunk
 
 HEARTBEAT: Final = "anabranch-heartbeat"
-"""Header of a record that only says a time: its value is that event time in ms, as ASCII digits. The record's own value is ignored."""
+"""Header of a record that only says a time: its value is that event time in ms, as ASCII
+digits. The record's own value is ignored.
+"""
 
 EVENT_TIME_FIELD: Final = pa.field(EVENT_TIME, pa.int64(), nullable=False)
 """The last column of a stream."""
@@ -40,7 +43,9 @@ class RecordDecoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What was read in one round. Records are numbered through all chunks; ``first[i]`` is the number of the first one of chunk ``i``."""
+    """What was read in one round. Records are numbered through all chunks; ``first[i]`` is
+    the number of the first one of chunk ``i``.
+    """
 
     chunks: Sequence[Chunk]
     first: list[int]
@@ -55,7 +60,9 @@ class Batch:
             if any(chunk.headers):
                 start = first[-1]
                 heartbeats += [
-                    start + i for i, headers in enumerate(chunk.headers) if headers and any(key == HEARTBEAT for key, _ in headers)
+                    start + i
+                    for i, headers in enumerate(chunk.headers)
+                    if headers and any(key == HEARTBEAT for key, _ in headers)
                 ]
             first.append(first[-1] + len(chunk.offsets))
         return cls(chunks, first, heartbeats)
@@ -84,10 +91,16 @@ class Batch:
         if not self.heartbeats:
             return None if decoded.rows is None else np.asarray(decoded.rows, dtype=np.int64)
         all_numbers = np.delete(np.arange(self.records, dtype=np.int64), self.heartbeats)
-        return all_numbers if decoded.rows is None else all_numbers[np.asarray(decoded.rows, dtype=np.int64)]
+        return (
+            all_numbers
+            if decoded.rows is None
+            else all_numbers[np.asarray(decoded.rows, dtype=np.int64)]
+        )
 
     def halves(self) -> tuple[Batch, Batch]:
-        """The records of each partition in two: to be taken one after the other. Needs at least two records."""
+        """The records of each partition in two: to be taken one after the other. Needs at
+        least two records.
+        """
         fronts, backs = [], []
         for chunk in self.chunks:
             middle = (len(chunk.offsets) + 1) // 2
@@ -122,14 +135,18 @@ class Judged:
     facts: list[ChunkFacts]
     reassigned: int = 0
     late: int = 0
-    """Records that came too late, reassigned ones included; not those whose partition was found too late."""
+    """Records that came too late, reassigned ones included; not those whose partition was
+    found too late.
+    """
     size_bytes: int = 0
     """Of the values of all records but heartbeats."""
     buckets: int = field(default=0)
     """Different buckets in ``table``."""
 
 
-def judge(batch: Batch, decoder: RecordDecoder, source: Source, limits: EventTimeLimits, bucket_ms: int) -> Judged:
+def judge(
+    batch: Batch, decoder: RecordDecoder, source: Source, limits: EventTimeLimits, bucket_ms: int
+) -> Judged:
     """Decide about every record of ``batch``: row, heartbeat or dead letter."""
     decoded = decoder.decode(batch.values())
     numbers = batch.numbers(decoded)
@@ -142,28 +159,48 @@ def judge(batch: Batch, decoder: RecordDecoder, source: Source, limits: EventTim
     closed = (times <= limits.late_upto_ms) & ~ahead
     if timed.bad is not None:
         closed &= ~timed.bad
-    found = closed & _found_late(batch, numbers, times, limits) if limits.never_late else np.zeros(len(times), dtype=np.bool_)
+    found = (
+        closed & _found_late(batch, numbers, times, limits)
+        if limits.never_late
+        else np.zeros(len(times), dtype=np.bool_)
+    )
     late = closed & ~found
     marks = np.where(ahead, 0, times) if ahead.any() else times
-    beats, rejected_beats = _heartbeats(batch, source, limits.beat_above_ms(int(marks.max()) if len(marks) else 0))
+    beats, rejected_beats = _heartbeats(
+        batch, source, limits.beat_above_ms(int(marks.max()) if len(marks) else 0)
+    )
     rejected += rejected_beats
     facts = _facts(batch, numbers, marks, beats)
     drop = ahead if timed.bad is None else ahead | timed.bad
     late_count, reassigned = int(late.sum()), int(found.sum())
     if reassigned:
         times = np.where(found, limits.reassigned_ms, times)
-    rejected += [(_number(numbers, row), _is_ahead(int(times[row]), limits)) for row in np.flatnonzero(ahead).tolist()]
+    rejected += [
+        (_number(numbers, row), _is_ahead(int(times[row]), limits))
+        for row in np.flatnonzero(ahead).tolist()
+    ]
     if late_count and source.late == "reassign":
         times, reassigned = np.where(late, limits.reassigned_ms, times), reassigned + late_count
     elif late_count:
-        rejected += [(_number(numbers, row), _is_late(int(times[row]), limits)) for row in np.flatnonzero(late).tolist()]
+        rejected += [
+            (_number(numbers, row), _is_late(int(times[row]), limits))
+            for row in np.flatnonzero(late).tolist()
+        ]
         drop = drop | late
     table = decoded.table.append_column(EVENT_TIME_FIELD, pa.array(times))
     if drop.any():
         table, times = table.filter(pa.array(~drop)), times[~drop]
     rejected.sort(key=lambda item: item[0])
     buckets = len(np.unique(-(-times // bucket_ms)))
-    return Judged(table, rejected, facts, reassigned=reassigned, late=late_count, size_bytes=decoded.size_bytes, buckets=buckets)
+    return Judged(
+        table,
+        rejected,
+        facts,
+        reassigned=reassigned,
+        late=late_count,
+        size_bytes=decoded.size_bytes,
+        buckets=buckets,
+    )
 
 
 def _number(numbers: event_time.Times | None, row: int) -> int:
@@ -177,18 +214,26 @@ def _undecodable(batch: Batch, decoded: Decoded) -> list[tuple[int, RecordReject
     return [(int(all_numbers[index]), why) for index, why in decoded.rejected]
 
 
-def _found_late(batch: Batch, numbers: event_time.Times | None, times: event_time.Times, limits: EventTimeLimits) -> event_time.Mask:
+def _found_late(
+    batch: Batch, numbers: event_time.Times | None, times: event_time.Times, limits: EventTimeLimits
+) -> event_time.Mask:
     """Which rows can only be late since their partition was found late."""
-    upto = np.repeat([limits.never_late.get(chunk.at, 0) for chunk in batch.chunks], np.diff(batch.first))
+    upto = np.repeat(
+        [limits.never_late.get(chunk.at, 0) for chunk in batch.chunks], np.diff(batch.first)
+    )
     found: event_time.Mask = times <= (upto if numbers is None else upto[numbers])
     return found
 
 
 def _timestamps(batch: Batch) -> event_time.Times:
-    return np.concatenate([np.asarray(chunk.timestamps_ms, dtype=np.int64) for chunk in batch.chunks])
+    return np.concatenate(
+        [np.asarray(chunk.timestamps_ms, dtype=np.int64) for chunk in batch.chunks]
+    )
 
 
-def _event_time(batch: Batch, table: pa.Table, numbers: event_time.Times | None, source: Source) -> event_time.Timed:
+def _event_time(
+    batch: Batch, table: pa.Table, numbers: event_time.Times | None, source: Source
+) -> event_time.Timed:
     if source.event_time.field is not None:
         return event_time.from_field(table, source.event_time.field, source.event_time.unit)
     timestamps = _timestamps(batch)
@@ -196,22 +241,35 @@ def _event_time(batch: Batch, table: pa.Table, numbers: event_time.Times | None,
 
 
 def _without_event_time(
-    batch: Batch, table: pa.Table, numbers: event_time.Times | None, source: Source, bad: event_time.Mask
+    batch: Batch,
+    table: pa.Table,
+    numbers: event_time.Times | None,
+    source: Source,
+    bad: event_time.Mask,
 ) -> list[tuple[int, RecordRejected]]:
     result = []
     for row in np.flatnonzero(bad).tolist():
         number = _number(numbers, row)
         if source.event_time.field is not None:
-            why = event_time.unusable(table.column(source.event_time.field)[row].as_py(), f"field {source.event_time.field}")
+            why = event_time.unusable(
+                table.column(source.event_time.field)[row].as_py(),
+                f"field {source.event_time.field}",
+            )
         else:
             chunk, index = batch.locate(number)
-            why = event_time.unusable(batch.chunks[chunk].timestamps_ms[index], "the broker's timestamp")
+            why = event_time.unusable(
+                batch.chunks[chunk].timestamps_ms[index], "the broker's timestamp"
+            )
         result.append((number, why))
     return result
 
 
-def _heartbeats(batch: Batch, source: Source, above_ms: int) -> tuple[dict[int, int], list[tuple[int, RecordRejected]]]:
-    """(largest event time said per chunk, rejected ones). Where event time is the arrival, a heartbeat says its own arrival."""
+def _heartbeats(
+    batch: Batch, source: Source, above_ms: int
+) -> tuple[dict[int, int], list[tuple[int, RecordRejected]]]:
+    """(largest event time said per chunk, rejected ones). Where event time is the arrival, a
+    heartbeat says its own arrival.
+    """
     stated: dict[int, int] = {}
     rejected: list[tuple[int, RecordRejected]] = []
     for number in batch.heartbeats:
@@ -224,35 +282,54 @@ def _heartbeats(batch: Batch, source: Source, above_ms: int) -> tuple[dict[int, 
             event_time_ms = int(text)
         else:
             what = None if text is None else text[:40]
-            rejected.append((number, RecordRejected(RejectionReason.NO_EVENT_TIME, f"header {HEARTBEAT} is {what!r}, not a time in ms")))
+            rejected.append(
+                (
+                    number,
+                    RecordRejected(
+                        RejectionReason.NO_EVENT_TIME,
+                        f"header {HEARTBEAT} is {what!r}, not a time in ms",
+                    ),
+                )
+            )
             continue
         if not 1 <= event_time_ms <= EVENT_TIME_MS_MAX:
             rejected.append((number, event_time.unusable(event_time_ms, f"header {HEARTBEAT}")))
         elif event_time_ms > above_ms:
-            why = f"header {HEARTBEAT} is {event_time_ms}, in front of the clock, or of all that its source has stated (at most {above_ms} now)"
+            why = (
+                f"header {HEARTBEAT} is {event_time_ms}, in front of the clock, or of all that its"
+                f" source has stated (at most {above_ms} now)"
+            )
             rejected.append((number, RecordRejected(RejectionReason.AHEAD, why)))
         else:
             stated[index] = max(event_time_ms, stated.get(index, 0))
     return stated, rejected
 
 
-def _facts(batch: Batch, numbers: event_time.Times | None, marks: event_time.Times, beats: dict[int, int]) -> list[ChunkFacts]:
+def _facts(
+    batch: Batch, numbers: event_time.Times | None, marks: event_time.Times, beats: dict[int, int]
+) -> list[ChunkFacts]:
     """``marks``: the event time of each row, 0 for those that do not count."""
     cuts = batch.first if numbers is None else np.searchsorted(numbers, batch.first).tolist()
     facts = []
     for index, chunk in enumerate(batch.chunks):
         rows = marks[cuts[index] : cuts[index + 1]]
         largest = max(int(rows.max()) if len(rows) else 0, beats.get(index, 0))
-        facts.append(ChunkFacts((chunk.at.topic, chunk.at.partition), chunk.offset_next, largest or None))
+        facts.append(
+            ChunkFacts((chunk.at.topic, chunk.at.partition), chunk.offset_next, largest or None)
+        )
     return facts
 
 
 def _is_ahead(event_time_ms: int, limits: EventTimeLimits) -> RecordRejected:
     return RecordRejected(
         RejectionReason.AHEAD,
-        f"event_time {event_time_ms} is more than allowed in front of the clock (at most {limits.ahead_above_ms} now)",
+        f"event_time {event_time_ms} is more than allowed in front of the clock (at most"
+        f" {limits.ahead_above_ms} now)",
     )
 
 
 def _is_late(event_time_ms: int, limits: EventTimeLimits) -> RecordRejected:
-    return RecordRejected(RejectionReason.LATE, f"event_time {event_time_ms} is not newer than the boundary {limits.late_upto_ms}")
+    return RecordRejected(
+        RejectionReason.LATE,
+        f"event_time {event_time_ms} is not newer than the boundary {limits.late_upto_ms}",
+    )

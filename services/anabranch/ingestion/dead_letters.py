@@ -1,9 +1,11 @@
 """Dead letters: records that cannot be used, as they came, with the reason.
 
-At least once: a crash between the flush and the boundary record repeats them, so a reader identifies one by (topic, partition, offset), which
-are in its headers. (One that was ``ahead`` of the clock may, after a crash, be taken as a row instead.)
+At least once: a crash between the flush and the boundary record repeats them, so a reader
+identifies one by (topic, partition, offset), which are in its headers. (One that was ``ahead`` of
+the clock may, after a crash, be taken as a row instead.)
 
-One that is too large for the topic, or for the client, goes there cut: the whole record is where its headers say.
+One that is too large for the topic, or for the client, goes there cut: the whole record is where
+its headers say.
 """
 
 from __future__ import annotations
@@ -12,7 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import OutcomeUnknown, RecordRejected, RecordTooLarge, Unavailable
-from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES, DEAD_LETTER_CUT_MORE_BYTES, ERROR_TEXT_MAX, WRITE_TRIES_MAX
+from anabranch.protocol.limits import (
+    DEAD_LETTER_CUT_BYTES,
+    DEAD_LETTER_CUT_MORE_BYTES,
+    ERROR_TEXT_MAX,
+    WRITE_TRIES_MAX,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,12 +27,16 @@ if TYPE_CHECKING:
     from anabranch.ports import Chunk, EventLog, Headers, LogWriter
 
 TRUNCATED: Final = "anabranch-truncated"
-"""Header of a dead letter that was cut: how many bytes key, value and headers of the original have."""
+"""Header of a dead letter that was cut: how many bytes key, value and headers of the original
+have.
+"""
 
 
 _OURS: Final = "anabranch-"
 _SENDERS: Final = "sender-"
-"""Goes before the names of a sender's headers that look like ours: who reads the first one of a name must not be told a place or reason by senders."""
+"""Goes before the names of a sender's headers that look like ours: who reads the first one of
+a name must not be told a place or reason by senders.
+"""
 
 
 class _Letter(NamedTuple):
@@ -43,7 +54,11 @@ class _Letter(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """Of key, value and headers."""
-        return len(self.value or b"") + len(self.key or b"") + sum(len(name.encode()) + len(text or b"") for name, text in self.headers)
+        return (
+            len(self.value or b"")
+            + len(self.key or b"")
+            + sum(len(name.encode()) + len(text or b"") for name, text in self.headers)
+        )
 
     def sent_headers(self) -> Iterator[tuple[str, bytes | None]]:
         """Those of the sender; none can be taken for ours."""
@@ -54,7 +69,11 @@ class _Letter(NamedTuple):
     def reason(self) -> list[tuple[str, bytes | None]]:
         """As headers: where the record stood, why it is here, and whether it was cut."""
         return [
-            *([] if self.cut_from_bytes is None else [(TRUNCATED, str(self.cut_from_bytes).encode())]),
+            *(
+                []
+                if self.cut_from_bytes is None
+                else [(TRUNCATED, str(self.cut_from_bytes).encode())]
+            ),
             ("anabranch-topic", self.at.topic.encode()),
             ("anabranch-partition", str(self.at.partition).encode()),
             ("anabranch-offset", str(self.offset).encode()),
@@ -83,14 +102,25 @@ class DeadLetters:
 
     def send(self, chunk: Chunk, index: int, why: RecordRejected) -> None:
         """Queue record ``index`` of ``chunk``; records of one input partition stay in order."""
-        self._queued.append(_Letter(chunk.at, chunk.offsets[index], chunk.values[index], chunk.keys[index], chunk.headers[index], why))
+        self._queued.append(
+            _Letter(
+                chunk.at,
+                chunk.offsets[index],
+                chunk.values[index],
+                chunk.keys[index],
+                chunk.headers[index],
+                why,
+            )
+        )
         self._put(self._queued[-1])
 
     def flush(self) -> None:
-        """Wait until all are in the log. After an unknown outcome, or where one is too large, all queued ones are sent again.
+        """Wait until all are in the log. After an unknown outcome, or where one is too large, all
+        queued ones are sent again.
 
         Raises:
-            Unavailable: the topic rejects one for good, or does not say what became of WRITE_TRIES_MAX attempts.
+            Unavailable: the topic rejects one for good, or does not say what became of
+                WRITE_TRIES_MAX attempts.
         """
         if self._queued:
             self._settle(self._queued)
@@ -105,8 +135,8 @@ class DeadLetters:
     def _settle(self, letters: Sequence[_Letter], *, is_cut: bool = False) -> None:
         """``letters`` were sent: wait until they are in the log.
 
-        It is not told which one was too large, and what is sent together with a large one is rejected with it. So the large ones go each
-        alone, and one that is rejected alone goes cut.
+        It is not told which one was too large, and what is sent together with a large one is
+        rejected with it. So the large ones go each alone, and one that is rejected alone goes cut.
         """
         for _ in range(WRITE_TRIES_MAX):
             try:
@@ -126,12 +156,17 @@ class DeadLetters:
                 return
             else:
                 return
-        message = f"{self._topic}: nobody says what became of {WRITE_TRIES_MAX} attempts to write dead letters"
+        message = (
+            f"{self._topic}: nobody says what became of {WRITE_TRIES_MAX} attempts to write dead"
+            " letters"
+        )
         raise Unavailable(message)
 
     def _put(self, letter: _Letter) -> None:
         at = TopicPartition(self._topic, letter.at.partition % self._partitions)
-        self._open().send(at, letter.value, key=letter.key, headers=[*letter.sent_headers(), *letter.reason])
+        self._open().send(
+            at, letter.value, key=letter.key, headers=[*letter.sent_headers(), *letter.reason]
+        )
 
     def _open(self) -> LogWriter:
         if self._writer is None:
@@ -140,7 +175,9 @@ class DeadLetters:
 
 
 def _apart(letters: Sequence[_Letter]) -> list[list[_Letter]]:
-    """The small ones of ``letters`` together, and each other one alone; where all are small, each alone."""
+    """The small ones of ``letters`` together, and each other one alone; where all are small,
+    each alone.
+    """
     small = [letter for letter in letters if letter.size_bytes <= DEAD_LETTER_CUT_BYTES]
     if len(small) in (0, len(letters)):
         return [[letter] for letter in letters]

@@ -21,14 +21,18 @@ _PER_MS: Final = {"us": (1_000, 1), "ms": (1, 1), "s": (1, 1_000)}
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Event time in ms of each row; ``bad`` marks the rows without a usable one (theirs is 0), None if there are none."""
+    """Event time in ms of each row; ``bad`` marks the rows without a usable one (theirs is
+    0), None if there are none.
+    """
 
     event_time_ms: Times
     bad: Mask | None
 
 
 def from_field(table: pa.Table, field: str, unit: str) -> Timed:
-    """Event time of each row from its column ``field``. Whole microseconds are cut to ms towards the past, floats are rounded to the nearest ms."""
+    """Event time of each row from its column ``field``. Whole microseconds are cut to ms
+    towards the past, floats are rounded to the nearest ms.
+    """
     column = table.column(field)
     missing: Mask | None = None
     if column.null_count:
@@ -38,18 +42,29 @@ def from_field(table: pa.Table, field: str, unit: str) -> Timed:
     if values.dtype.kind == "f":
         values = values.astype(np.float64, copy=False)
     divisor, factor = _PER_MS[unit]
-    # Compared in the unit of the field, before any multiplication, which could overflow; NaN fails both comparisons.
-    usable: Mask = (values >= divisor / factor) & (values < (EVENT_TIME_MS_MAX + 1) * divisor // factor)
+    # Compared in the unit of the field, before any multiplication, which could overflow; NaN fails
+    # both comparisons.
+    usable: Mask = (values >= divisor / factor) & (
+        values < (EVENT_TIME_MS_MAX + 1) * divisor // factor
+    )
     if missing is not None:
         usable &= ~missing
     all_usable = bool(usable.all())
     if not all_usable:
         values = np.where(usable, values, 0)
     if values.dtype.kind == "f":
-        event_time = np.minimum(np.rint(values * factor / divisor).astype(np.int64), EVENT_TIME_MS_MAX)
+        event_time = np.minimum(
+            np.rint(values * factor / divisor).astype(np.int64), EVENT_TIME_MS_MAX
+        )
     else:
         event_time = values.astype(np.int64, copy=False)
-        event_time = event_time // divisor if divisor != 1 else event_time * factor if factor != 1 else event_time
+        event_time = (
+            event_time // divisor
+            if divisor != 1
+            else event_time * factor
+            if factor != 1
+            else event_time
+        )
     return Timed(event_time, None if all_usable else ~usable)
 
 
@@ -64,7 +79,12 @@ def from_timestamps(timestamps_ms: Times) -> Timed:
 def unusable(value: object, name: str) -> RecordRejected:
     """Why ``value``, the time in ``name``, cannot be an event time."""
     if value is None:
-        return RecordRejected(RejectionReason.NO_EVENT_TIME, f"{name} is null: the record has no time")
+        return RecordRejected(
+            RejectionReason.NO_EVENT_TIME, f"{name} is null: the record has no time"
+        )
     if isinstance(value, float) and value != value:  # noqa: PLR0124 - NaN
         return RecordRejected(RejectionReason.NOT_FINITE, f"{name} is not a number")
-    return RecordRejected(RejectionReason.OUT_OF_RANGE, f"{name} is {value!r}: not between 1 ms after 1970 and the end of the year 9999")
+    return RecordRejected(
+        RejectionReason.OUT_OF_RANGE,
+        f"{name} is {value!r}: not between 1 ms after 1970 and the end of the year 9999",
+    )

@@ -9,14 +9,20 @@ import pyarrow as pa
 from anabranch.codec.blocks import split_by_bucket
 
 ROWS_PER_PARTITION: Final = 4_096
-"""Rows of one bucket that are worth a block of their own: below that, blocks cost more than a parallel reader saves."""
+"""Rows of one bucket that are worth a block of their own: below that, blocks cost more than a
+parallel reader saves.
+"""
 
 
 def slices(table: pa.Table, bucket_ms: int, partitions: int) -> list[tuple[int, int, pa.Table]]:
-    """``table`` as (partition, bucket, rows). A bucket with few rows stays in one partition; successive buckets begin at successive ones."""
+    """``table`` as (partition, bucket, rows). A bucket with few rows stays in one partition;
+    successive buckets begin at successive ones.
+    """
     result = []
     for bucket, rows in split_by_bucket(table, bucket_ms):
         count = min(partitions, -(-rows.num_rows // ROWS_PER_PARTITION))
         each = -(-rows.num_rows // count)
-        result += [((bucket + i) % partitions, bucket, rows.slice(i * each, each)) for i in range(count)]
+        result += [
+            ((bucket + i) % partitions, bucket, rows.slice(i * each, each)) for i in range(count)
+        ]
     return result

@@ -1,10 +1,12 @@
 """The ingestion service: wiring of ``protocol.edge.ingestion`` to topics.
 
-A round: fetch; decide about every record; write dead letters and blocks and wait for both; append one boundary record that names the parts,
-the positions read to, and what is closed now. Nothing that was read is kept in memory afterwards. A crash at any point is answered by going on
-from the positions of the last accepted boundary record (rule 17): blocks that no record names do not exist.
+A round: fetch; decide about every record; write dead letters and blocks and wait for both; append
+one boundary record that names the parts, the positions read to, and what is closed now. Nothing
+that was read is kept in memory afterwards. A crash at any point is answered by going on from the
+positions of the last accepted boundary record (rule 17): blocks that no record names do not exist.
 
-Restart is also the answer to every error here: whatever cannot be done now raises, and the process ends.
+Restart is also the answer to every error here: whatever cannot be done now raises, and the process
+ends.
 """
 
 from __future__ import annotations
@@ -70,13 +72,26 @@ def build(settings: ServiceSettings, context: ServiceContext) -> IngestionServic
     source = context.pipeline.sources.get(settings.name)
     if source is None:
         known = ", ".join(context.pipeline.sources)
-        raise ConfigurationError(f"--name {settings.name}: the pipeline {context.pipeline.name} has no such source; it has {known}")
+        raise ConfigurationError(
+            f"--name {settings.name}: the pipeline {context.pipeline.name} has no such source; it"
+            f" has {known}"
+        )
     return IngestionService(context, source)
 
 
 def fingerprint(source: Source, bucket_ms: int) -> str:
-    """Of all that decides which rows a record becomes: digests of different fingerprints are never compared."""
-    facts = [source.topics, source.record.avro, source.format, source.event_time.field, source.event_time.unit, source.late, bucket_ms]
+    """Of all that decides which rows a record becomes: digests of different fingerprints are
+    never compared.
+    """
+    facts = [
+        source.topics,
+        source.record.avro,
+        source.format,
+        source.event_time.field,
+        source.event_time.unit,
+        source.late,
+        bucket_ms,
+    ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -93,12 +108,25 @@ class IngestionService:
         self._find_next_ms = self._count_next_ms = 0
         self._backlog = False
         self._batch = 0
-        self._counts = {"records": 0, "rejected": 0, "late": 0, "reassigned": 0, "heartbeats": 0, "boundary_records": 0}
+        self._counts = {
+            "records": 0,
+            "rejected": 0,
+            "late": 0,
+            "reassigned": 0,
+            "heartbeats": 0,
+            "boundary_records": 0,
+        }
         self._rejected = Counter(
-            "anabranch_ingestion_rejected", "Records that became dead letters, by reason", (*_LABELS, "reason"), registry=context.registry
+            "anabranch_ingestion_rejected",
+            "Records that became dead letters, by reason",
+            (*_LABELS, "reason"),
+            registry=context.registry,
         )
         self._late = Counter(
-            "anabranch_ingestion_late", "Records that were not newer than the boundary", _LABELS, registry=context.registry
+            "anabranch_ingestion_late",
+            "Records that were not newer than the boundary",
+            _LABELS,
+            registry=context.registry,
         )
         self._kept = Gauge(
             "anabranch_ingestion_blocks_kept",
@@ -107,8 +135,12 @@ class IngestionService:
             registry=context.registry,
         )
         self._blocks_kept = 0
-        self._heartbeats = HeartbeatSender(context.log, self._pipeline.topic_names.control("ingestion", source.name), context.clock)
-        self._closers: list[BlockWriter | BoundaryWriter | DeadLetters | HeartbeatSender | LogReader] = [self._heartbeats]
+        self._heartbeats = HeartbeatSender(
+            context.log, self._pipeline.topic_names.control("ingestion", source.name), context.clock
+        )
+        self._closers: list[
+            BlockWriter | BoundaryWriter | DeadLetters | HeartbeatSender | LogReader
+        ] = [self._heartbeats]
 
     def start(self) -> None:
         """Check topics, begin an epoch, go on where the log says.
@@ -123,7 +155,9 @@ class IngestionService:
             self._topics = topics.check(admin, self._pipeline, source)
         finally:
             admin.close()
-        self._reader = context.log.reader(committed=True, headers=True, timestamps=source.event_time.field is None)
+        self._reader = context.log.reader(
+            committed=True, headers=True, timestamps=source.event_time.field is None
+        )
         # Looks see records of open transactions too: what may still become visible is not silence.
         self._looker = context.log.reader(committed=False, headers=False, timestamps=False)
         self._dead_letters = DeadLetters(context.log, source.dead_letter, self._topics.dead_letter)
@@ -140,10 +174,14 @@ class IngestionService:
         )
         self._closers += [self._reader, self._looker, self._dead_letters, self._boundaries]
         self._epoch = self._boundaries.start()
-        self._blocks = BlockWriter(context.log, names.blocks(source.name, REPLICA), REPLICA, self._epoch, context.entropy)
+        self._blocks = BlockWriter(
+            context.log, names.blocks(source.name, REPLICA), REPLICA, self._epoch, context.entropy
+        )
         self._closers.append(self._blocks)
         self._timeline = context.entropy.token()
-        self._decoder.decode([b"{}"])  # what is loaded at first use is loaded before this service says that it runs
+        self._decoder.decode(
+            [b"{}"]
+        )  # what is loaded at first use is loaded before this service says that it runs
         last = self._boundaries.log_state.last(REPLICA)
         now_ms = context.clock.monotonic_ms()
         self._find_next_ms = now_ms + FIND_PARTITIONS_EVERY_MS
@@ -160,7 +198,13 @@ class IngestionService:
         self._reading: frozenset[tuple[str, int]] = frozenset()
         self._choose()
         self._report()
-        context.logger.info("reading", source=source.name, epoch=self._epoch, closed=self._closed, positions=len(self._machine.offsets()))
+        context.logger.info(
+            "reading",
+            source=source.name,
+            epoch=self._epoch,
+            closed=self._closed,
+            positions=len(self._machine.offsets()),
+        )
 
     def step(self) -> None:
         """One round: at most about 100 ms when there is nothing to read."""
@@ -171,15 +215,24 @@ class IngestionService:
         with without_collection():
             self._read()
         self._look()
-        if self._machine.advance(clock.monotonic_ms()) > self._closed or self._machine.past > self._past:
+        if (
+            self._machine.advance(clock.monotonic_ms()) > self._closed
+            or self._machine.past > self._past
+        ):
             self._append(())
         self._look_around()
         self._choose()
         self._report()
 
     def _read(self) -> None:
-        chunks = [chunk for chunk in self._reader.fetch(self._records_max, _FETCH_WAIT_MS) if chunk.offsets]
-        self._backlog = sum(len(chunk.offsets) for chunk in chunks) >= min(_BACKLOG_RECORDS, self._records_max)
+        chunks = [
+            chunk
+            for chunk in self._reader.fetch(self._records_max, _FETCH_WAIT_MS)
+            if chunk.offsets
+        ]
+        self._backlog = sum(len(chunk.offsets) for chunk in chunks) >= min(
+            _BACKLOG_RECORDS, self._records_max
+        )
         if chunks:
             crash_point("ingestion.fetched")
             self._take(Batch.of(chunks))
@@ -192,9 +245,19 @@ class IngestionService:
     def _take(self, batch: Batch) -> None:
         """Make ``batch`` part of the stream."""
         context, bucket_ms = self._context, self._pipeline.bucket_ms
-        judged = judge(batch, self._decoder, self._source, self._machine.limits(context.clock.now_ms()), bucket_ms)
-        # Sparse data: a batch that makes more parts than a boundary record may name is taken in pieces. Large buckets have several parts.
-        if judged.buckets + judged.table.num_rows // 1_000 > PARTS_PER_RECORD_MAX and batch.records > 1:
+        judged = judge(
+            batch,
+            self._decoder,
+            self._source,
+            self._machine.limits(context.clock.now_ms()),
+            bucket_ms,
+        )
+        # Sparse data: a batch that makes more parts than a boundary record may name is taken in
+        # pieces. Large buckets have several parts.
+        if (
+            judged.buckets + judged.table.num_rows // 1_000 > PARTS_PER_RECORD_MAX
+            and batch.records > 1
+        ):
             self._sparse_max = max(1_000, batch.records // 2)
             for half in batch.halves():
                 self._take(half)
@@ -203,7 +266,11 @@ class IngestionService:
         for number, why in judged.rejected:
             chunk, index = batch.locate(number)
             self._dead_letters.send(batch.chunks[chunk], index, why)
-        parts = self._blocks.write(slices(judged.table, bucket_ms, self._topics.blocks)) if judged.table.num_rows else ()
+        parts = (
+            self._blocks.write(slices(judged.table, bucket_ms, self._topics.blocks))
+            if judged.table.num_rows
+            else ()
+        )
         self._dead_letters.flush()
         crash_point("ingestion.blocks_written")
         now_ms = context.clock.monotonic_ms()
@@ -233,7 +300,9 @@ class IngestionService:
             self._boundaries.append(record)
         except TooManyParts as error:
             holding = _names(self._machine.holding())
-            raise TooManyParts(f"{error}: the boundary of source {self._source.name} is held back by {holding}") from error
+            raise TooManyParts(
+                f"{error}: the boundary of source {self._source.name} is held back by {holding}"
+            ) from error
         crash_point("ingestion.boundary_appended")
         self._closed, self._past = record.closed, record.past
         self._boundaries.log_state.forget(self._closed)
@@ -242,7 +311,9 @@ class IngestionService:
         self._counts["boundary_records"] += 1
 
     def _look(self) -> None:
-        """Look at the ends of the partitions that say nothing. Here everything that was fetched has been read."""
+        """Look at the ends of the partitions that say nothing. Here everything that was
+        fetched has been read.
+        """
         clock = self._context.clock
         begun_ms = clock.monotonic_ms()
         due = [TopicPartition(*at) for at in self._machine.looks_due(begun_ms)]
@@ -258,7 +329,8 @@ class IngestionService:
             self._machine.looked(at, empty=empty, begun_ms=begun_ms, done_ms=done_ms)
 
     def _look_around(self) -> None:
-        """Now and then: whether somebody else writes the source now, whether its topics have got partitions, how far its readers are behind.
+        """Now and then: whether somebody else writes the source now, whether its topics have got
+        partitions, how far its readers are behind.
 
         Raises:
             Fenced: somebody does.
@@ -274,27 +346,46 @@ class IngestionService:
             self._count_next_ms = clock.monotonic_ms() + COUNT_KEPT_EVERY_MS
 
     def _count_kept(self) -> None:
-        """How many of the blocks of this source are not deleted yet. Without an answer it is as before."""
+        """How many of the blocks of this source are not deleted yet. Without an answer it is
+        as before.
+        """
         topic = self._pipeline.topic_names.blocks(self._source.name, REPLICA)
         with contextlib.suppress(Unavailable):
-            offsets = [self._looker.offsets(TopicPartition(topic, i), LOOK_WAIT_MS) for i in range(self._topics.blocks)]
+            offsets = [
+                self._looker.offsets(TopicPartition(topic, i), LOOK_WAIT_MS)
+                for i in range(self._topics.blocks)
+            ]
             self._blocks_kept = sum(end - first for first, end in offsets)
             self._kept.labels(self._pipeline.name, self._source.name).set(self._blocks_kept)
 
     def _find_partitions(self) -> None:
-        """A topic that got more partitions: they are read from their beginning. Where nobody answers they are looked for again in a while."""
+        """A topic that got more partitions: they are read from their beginning. Where nobody
+        answers they are looked for again in a while.
+        """
         clock, known = self._context.clock, self._machine.offsets()
-        counts = {topic: self._looker.partitions(topic, LOOK_WAIT_MS) or 0 for topic in self._source.topics}
-        for at in [TopicPartition(topic, i) for topic, count in counts.items() for i in range(count) if (topic, i) not in known]:
+        counts = {
+            topic: self._looker.partitions(topic, LOOK_WAIT_MS) or 0
+            for topic in self._source.topics
+        }
+        for at in [
+            TopicPartition(topic, i)
+            for topic, count in counts.items()
+            for i in range(count)
+            if (topic, i) not in known
+        ]:
             try:
                 first, end = self._looker.offsets(at, LOOK_WAIT_MS)
             except Unavailable:
                 break
             self._machine.add(at, first, clock.monotonic_ms())
-            self._context.logger.info("found a partition", topic=at.topic, partition=at.partition, records=end - first)
+            self._context.logger.info(
+                "found a partition", topic=at.topic, partition=at.partition, records=end - first
+            )
 
     def _first_offsets(self, inputs: dict[str, int], *, is_new: bool) -> dict[tuple[str, int], int]:
-        """Where partitions begin that no boundary names. ``start`` counts until the first boundary, which names them all: what came since is read."""
+        """Where partitions begin that no boundary names. ``start`` counts until the first
+        boundary, which names them all: what came since is read.
+        """
         every = [TopicPartition(topic, i) for topic, count in inputs.items() for i in range(count)]
         start = self._source.start if is_new else "earliest"
         if isinstance(start, int):
@@ -308,21 +399,33 @@ class IngestionService:
         was_pushed_back = machine.is_pushed_back
         chosen = machine.to_read(open_parts, self._blocks_kept)
         if machine.is_pushed_back != was_pushed_back:
-            reported = "nothing is read: readers are too far behind" if machine.is_pushed_back else "the source reads again"
+            reported = (
+                "nothing is read: readers are too far behind"
+                if machine.is_pushed_back
+                else "the source reads again"
+            )
             logger.warning(reported, blocks_kept=self._blocks_kept)
         if machine.is_full and not was_full:
-            logger.warning("too much is open: only what holds the boundary back is read", open_parts=open_parts, held_by=_names(chosen))
+            logger.warning(
+                "too much is open: only what holds the boundary back is read",
+                open_parts=open_parts,
+                held_by=_names(chosen),
+            )
         elif was_full and not machine.is_full:
             logger.info("all partitions are read again", open_parts=open_parts)
         if chosen != self._reading:
             offsets = machine.offsets()
             self._reading = chosen
-            self._reader.assign({TopicPartition(*at): offsets[at] for at in offsets if at in chosen})
+            self._reader.assign(
+                {TopicPartition(*at): offsets[at] for at in offsets if at in chosen}
+            )
 
     def _count(self, batch: Batch, judged: Judged) -> None:
         metrics, labels = self._context.metrics, (self._pipeline.name, self._source.name)
         size = judged.size_bytes
-        self._records_max = min(self._sparse_max, max(1, SOURCE_BATCH_BYTES * batch.records // max(1, size)))
+        self._records_max = min(
+            self._sparse_max, max(1, SOURCE_BATCH_BYTES * batch.records // max(1, size))
+        )
         metrics.count_in(batch.records, size)
         metrics.count_out(judged.table.num_rows, judged.table.nbytes)
         if judged.late:
@@ -357,13 +460,25 @@ class IngestionService:
             "held_back": held,
             "pushed_back": self._machine.is_pushed_back,
         }
-        self._heartbeats.send(Heartbeat("ingestion", self._source.name, REPLICA, self._epoch, status.state, self._closed, written_ms=0))
+        self._heartbeats.send(
+            Heartbeat(
+                "ingestion",
+                self._source.name,
+                REPLICA,
+                self._epoch,
+                status.state,
+                self._closed,
+                written_ms=0,
+            )
+        )
 
 
 def _names(partitions: Iterable[tuple[str, int]]) -> str:
     """Some of them, for people."""
     names = [f"{topic}[{partition}]" for topic, partition in sorted(partitions)]
-    return ", ".join(names[:_NAMES_MAX]) + (f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else "")
+    return ", ".join(names[:_NAMES_MAX]) + (
+        f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    )
 
 
 def _rules(pipeline: Pipeline, source: Source) -> SourceRules:

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.limits import DEAD_LETTER_ROOM_BYTES, MESSAGE_BYTES_DEFAULT, RECORD_BYTES_ON_BROKER_MAX
+from anabranch.protocol.limits import (
+    DEAD_LETTER_ROOM_BYTES,
+    MESSAGE_BYTES_DEFAULT,
+    RECORD_BYTES_ON_BROKER_MAX,
+)
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Source
@@ -27,7 +31,8 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source) -> SourceTopics:
     """Look at all topics of ``source``; creates the dead-letter topic if it is missing.
 
     Raises:
-        ConfigurationError: one is missing, or is not set as it must be; the text says how to mend it.
+        ConfigurationError: one is missing, or is not set as it must be; the text says how to mend
+            it.
         Unavailable: the broker did not answer.
     """
     names = pipeline.topic_names
@@ -35,31 +40,49 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source) -> SourceTopics:
     found = admin.partitions([*source.topics, blocks, boundaries, source.dead_letter])
     missing = [topic for topic in source.topics if topic not in found]
     if missing:
-        raise ConfigurationError(f"source {source.name}: topic {missing[0]} does not exist: create it, or correct its name under 'topics'")
+        raise ConfigurationError(
+            f"source {source.name}: topic {missing[0]} does not exist: create it, or correct its"
+            " name under 'topics'"
+        )
     missing = [topic for topic in (blocks, boundaries) if topic not in found]
     if missing:
-        raise ConfigurationError(f"source {source.name}: internal topic {missing[0]} does not exist: 'anabranch topics' creates it")
+        raise ConfigurationError(
+            f"source {source.name}: internal topic {missing[0]} does not exist: 'anabranch topics'"
+            " creates it"
+        )
     settings = {topic: admin.settings(topic) for topic in source.topics}
     if source.event_time.field is None:
         for topic, values in settings.items():
             if values.get("message.timestamp.type") != "LogAppendTime":
                 raise ConfigurationError(
-                    f"source {source.name}: 'event_time: arrival' needs message.timestamp.type=LogAppendTime on topic {topic}; "
-                    f"it has {values.get('message.timestamp.type', 'none')}, the producer's clock: alter the topic, or name a time field"
+                    f"source {source.name}: 'event_time: arrival' needs"
+                    f" message.timestamp.type=LogAppendTime on topic {topic}; it has"
+                    f" {values.get('message.timestamp.type', 'none')}, the producer's clock: alter"
+                    " the topic, or name a time field"
                 )
-    largest = max(int(values.get("max.message.bytes", MESSAGE_BYTES_DEFAULT)) for values in settings.values())
-    return SourceTopics({topic: found[topic] for topic in source.topics}, found[blocks], _dead_letter(admin, source, found, largest))
+    largest = max(
+        int(values.get("max.message.bytes", MESSAGE_BYTES_DEFAULT)) for values in settings.values()
+    )
+    return SourceTopics(
+        {topic: found[topic] for topic in source.topics},
+        found[blocks],
+        _dead_letter(admin, source, found, largest),
+    )
 
 
 def _dead_letter(admin: LogAdmin, source: Source, found: dict[str, int], largest: int) -> int:
-    topic, needed = source.dead_letter, min(largest + DEAD_LETTER_ROOM_BYTES, RECORD_BYTES_ON_BROKER_MAX)  # what is larger is cut
+    topic, needed = (
+        source.dead_letter,
+        min(largest + DEAD_LETTER_ROOM_BYTES, RECORD_BYTES_ON_BROKER_MAX),
+    )  # what is larger is cut
     if topic not in found:
         admin.create([topic_settings("dead_letters", topic, replication=BROKERS_OWN)])
         return admin.partitions([topic])[topic]
     accepted = int(admin.settings(topic).get("max.message.bytes", MESSAGE_BYTES_DEFAULT))
     if accepted < needed:
         raise ConfigurationError(
-            f"source {source.name}: dead-letter topic {topic} takes records of {accepted} bytes, but the input has up to {largest}, and headers "
-            f"are added: set max.message.bytes={needed} on {topic}"
+            f"source {source.name}: dead-letter topic {topic} takes records of {accepted} bytes,"
+            f" but the input has up to {largest}, and headers are added: set"
+            f" max.message.bytes={needed} on {topic}"
         )
     return found[topic]

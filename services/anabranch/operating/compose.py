@@ -120,11 +120,25 @@ _MANAGER_AFTER: Final = """\
       topics: {condition: service_completed_successfully}
       redis: {condition: service_healthy}
 """
-_MEMORY: Final = {"ingestion": "512m", "processing": "3g", "delivery": "512m", "consistency_manager": "384m"}
+_MEMORY: Final = {
+    "ingestion": "512m",
+    "processing": "3g",
+    "delivery": "512m",
+    "consistency_manager": "384m",
+}
 
 
-def text(pipeline: Pipeline, *, folder: str, image: str, build: str | None = None, name: str | None = None) -> str:
-    """The file. ``folder``: of the pipeline file, as seen from where the Compose file lies; ``build``: where the image is built, else it must be there."""
+def text(
+    pipeline: Pipeline,
+    *,
+    folder: str,
+    image: str,
+    build: str | None = None,
+    name: str | None = None,
+) -> str:
+    """The file. ``folder``: of the pipeline file, as seen from where the Compose file lies;
+    ``build``: where the image is built, else it must be there.
+    """
     services, volumes = [], ["kafka-data"]
     for service, process in pipeline.processes():
         container, volume = _names(service, process)
@@ -145,9 +159,21 @@ def text(pipeline: Pipeline, *, folder: str, image: str, build: str | None = Non
             )
         )
     about = _filled(_ABOUT, PIPELINE=pipeline.name, TO_BUILD=" --build" if build else "")
-    head = _filled(_HEAD, NAME=name or pipeline.name, IMAGE=image, BUILD=f"  build: {build}\n" if build else "", FILE=pipeline.path.name)
+    head = _filled(
+        _HEAD,
+        NAME=name or pipeline.name,
+        IMAGE=image,
+        BUILD=f"  build: {build}\n" if build else "",
+        FILE=pipeline.path.name,
+    )
     end = "networks:\n  stream:\n\nvolumes:\n" + "".join(f"  {volume}:\n" for volume in volumes)
-    return about + head + _filled(_TOPICS, FILE=pipeline.path.name, FOLDER=folder) + "".join(services) + end
+    return (
+        about
+        + head
+        + _filled(_TOPICS, FILE=pipeline.path.name, FOLDER=folder)
+        + "".join(services)
+        + end
+    )
 
 
 def _names(service: str, process: str) -> tuple[str, str]:
@@ -156,7 +182,10 @@ def _names(service: str, process: str) -> tuple[str, str]:
     if service == "consistency_manager":
         return "consistency-manager", "consistency-manager-state"
     if service == "processing":
-        return f"node-{words}", f"nodes-{process.rpartition('.')[0].replace('_', '-') or words}-state"
+        return (
+            f"node-{words}",
+            f"nodes-{process.rpartition('.')[0].replace('_', '-') or words}-state",
+        )
     return f"{service}-{words}", f"{service}-{words}-state"
 
 

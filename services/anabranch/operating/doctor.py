@@ -29,11 +29,15 @@ MEMORY_MIB_MIN: Final = 3_500
 """A small pipeline: broker 0.6 GiB, each stage about 1 GiB, the rest 0.2 GiB each."""
 DISK_MIB_MIN: Final = 2_000
 SKEW_MS_MAX: Final = 500
-"""Beyond this the lags shown are wrong, and records of a source by arrival may look as if from the future."""
+"""Beyond this the lags shown are wrong, and records of a source by arrival may look as if
+from the future.
+"""
 
 _END_TXN_KEY: Final = 26
 _END_TXN_MIN: Final = 5
-"""EndTxn 5 came with Kafka 4.0, whose transactions cannot be torn by a late request of an earlier one."""
+"""EndTxn 5 came with Kafka 4.0, whose transactions cannot be torn by a late request of an
+earlier one.
+"""
 _CONNECT_S: Final = 3.0
 _ANSWER_BYTES_MAX: Final = 64 * 1024
 _CLOCK_TOPIC: Final = "anabranch.doctor"
@@ -70,7 +74,9 @@ def _python() -> Check:
 
 
 def _asked(name: str, question: Callable[[], str], remedy: str = "") -> Check:
-    """The check whose question answers what it found or raises one of our errors, whose text says what to do."""
+    """The check whose question answers what it found or raises one of our errors, whose text
+    says what to do.
+    """
     try:
         return Check(name, True, question())
     except (ConfigurationError, AdapterError, OSError) as error:
@@ -92,7 +98,11 @@ def _memory() -> Check:
     if available >= MEMORY_MIB_MIN:
         return Check("Memory", True, found)
     return Check(
-        "Memory", False, found, f"a small pipeline needs {MEMORY_MIB_MIN} MiB: end other programs, or use fewer stages and replicas"
+        "Memory",
+        False,
+        found,
+        f"a small pipeline needs {MEMORY_MIB_MIN} MiB: end other programs, or use fewer stages and"
+        " replicas",
     )
 
 
@@ -105,13 +115,23 @@ def memory_available_mib(meminfo: str) -> int:
 
 
 def _disk(state_dir: Path) -> Check:
-    place = next(parent for parent in (state_dir.absolute(), *state_dir.absolute().parents) if parent.exists())
+    place = next(
+        parent
+        for parent in (state_dir.absolute(), *state_dir.absolute().parents)
+        if parent.exists()
+    )
     room = os.statvfs(place)
     free_mib = room.f_bavail * room.f_frsize // 2**20
     found = f"{free_mib} MiB free at {place}"
     if free_mib >= DISK_MIB_MIN:
         return Check("Disk", True, found)
-    return Check("Disk", False, found, f"the embedded Kafka and the checkpoints want {DISK_MIB_MIN} MiB: make room, or use --state-dir")
+    return Check(
+        "Disk",
+        False,
+        found,
+        f"the embedded Kafka and the checkpoints want {DISK_MIB_MIN} MiB: make room, or use"
+        " --state-dir",
+    )
 
 
 def _ports() -> Check:
@@ -125,10 +145,18 @@ def _redis() -> Check:
 def _classes() -> Check:
     archive = class_archive.place().archive
     if not archive.exists():
-        return Check("Java classes", True, "no archive: stages start, but slowly", "`anabranch classes` makes it: once, half a minute")
+        return Check(
+            "Java classes",
+            True,
+            "no archive: stages start, but slowly",
+            "`anabranch classes` makes it: once, half a minute",
+        )
     if bare_files.jar() is None:
         return Check(
-            "Java classes", True, f"{archive}; but Spark forks a command for each file", "`anabranch classes` gets the jar that does not"
+            "Java classes",
+            True,
+            f"{archive}; but Spark forks a command for each file",
+            "`anabranch classes` gets the jar that does not",
         )
     return Check("Java classes", True, str(archive))
 
@@ -142,13 +170,17 @@ def _broker_version(address: str) -> Check:
     def question() -> str:
         version = end_txn_version(api_versions(address))
         if version < _END_TXN_MIN:
-            raise ConfigurationError(f"older than 4.0 (EndTxn {version}): a transaction may be torn; upgrade the broker to 4.0 or newer")
+            raise ConfigurationError(
+                f"older than 4.0 (EndTxn {version}): a transaction may be torn; upgrade the broker"
+                " to 4.0 or newer"
+            )
         return f"{address}: 4.0 or newer"
 
     return _asked(
         "Broker",
         question,
-        "check the address (HOST:PORT) and that it runs; with TLS or passwords set ANABRANCH_KAFKA_SECURITY_PROTOCOL (docs/security.md)",
+        "check the address (HOST:PORT) and that it runs; with TLS or passwords set"
+        " ANABRANCH_KAFKA_SECURITY_PROTOCOL (docs/security.md)",
     )
 
 
@@ -179,7 +211,9 @@ def api_versions(address: str) -> bytes:
     try:
         connected = _connected(host.strip("[]"), int(port), tls)
     except OSError as error:
-        raise OSError(f"no Kafka broker answers at {address} within {_CONNECT_S:g} s ({error})") from error
+        raise OSError(
+            f"no Kafka broker answers at {address} within {_CONNECT_S:g} s ({error})"
+        ) from error
     with connected as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         with connection.makefile("rb") as stream:
@@ -202,9 +236,14 @@ def end_txn_version(answer: bytes) -> int:
 
 def _clock_skew(address: str) -> Check:
     def question() -> str:
-        skew_ms = clock_skew_ms(KafkaEventLog(address, request_timeout_ms=5_000, delivery_timeout_ms=5_000), SystemClock())
+        skew_ms = clock_skew_ms(
+            KafkaEventLog(address, request_timeout_ms=5_000, delivery_timeout_ms=5_000),
+            SystemClock(),
+        )
         if abs(skew_ms) > SKEW_MS_MAX:
-            raise ConfigurationError(f"the broker's clock is {skew_ms:+d} ms off this one: set both by NTP")
+            raise ConfigurationError(
+                f"the broker's clock is {skew_ms:+d} ms off this one: set both by NTP"
+            )
         return f"broker within {SKEW_MS_MAX} ms of this machine"
 
     return _asked("Clock", question, "is the broker running, and may a topic be made there?")
@@ -213,7 +252,8 @@ def _clock_skew(address: str) -> Check:
 def clock_skew_ms(log: EventLog, clock: Clock) -> int:
     """By how much the broker's clock is ahead of ours, at least; 0: no difference can be seen.
 
-    A broker tells its time only as the timestamp of a record, so one record is written to the topic ``anabranch.doctor``.
+    A broker tells its time only as the timestamp of a record, so one record is written to the topic
+    ``anabranch.doctor``.
 
     Raises:
         AdapterError: the broker does not answer, or does not do it.

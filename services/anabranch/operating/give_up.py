@@ -1,4 +1,6 @@
-"""Give up what a source never brings: append an operator's boundary in place of its ingestion (``protocol.log.given_up``)."""
+"""Give up what a source never brings: append an operator's boundary in place of its ingestion
+(``protocol.log.given_up``).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def time_of(option: str, text: str) -> int:
     try:
         found = int(text) if text.isdecimal() else _milliseconds(datetime.fromisoformat(text))
     except ValueError as error:
-        raise ConfigurationError(f"{option} {text}: give a time as 2026-05-01T14:00:00Z, or as ms since 1970") from error
+        raise ConfigurationError(
+            f"{option} {text}: give a time as 2026-05-01T14:00:00Z, or as ms since 1970"
+        ) from error
     if not 0 <= found <= EVENT_TIME_MS_MAX:
         raise ConfigurationError(f"{option} {text}: not between 1970 and the year 9999")
     return found
@@ -39,25 +43,51 @@ def time_of(option: str, text: str) -> int:
 
 def in_words(moment_ms: int) -> str:
     """A time as the options take it."""
-    return datetime.fromtimestamp(moment_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(moment_ms / 1_000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def _milliseconds(moment: datetime) -> int:
-    return round((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
+    return round(
+        (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1_000
+    )
 
 
 class GiveUp:
-    """One such command, for one source. Nothing is written before ``do``; after a crash within it the command may be given again."""
+    """One such command, for one source. Nothing is written before ``do``; after a crash
+    within it the command may be given again.
+    """
 
-    def __init__(self, log: EventLog, pipeline: Pipeline, source: str, asked: Times, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        pipeline: Pipeline,
+        source: str,
+        asked: Times,
+        clock: Clock,
+        entropy: Entropy,
+    ) -> None:
         """Nothing is contacted yet.
 
         Raises:
             ConfigurationError: the pipeline has no such source.
         """
         if source not in pipeline.sources:
-            raise ConfigurationError(f"the pipeline {pipeline.name} has no source {source}; it has {', '.join(pipeline.sources)}")
-        self._log, self._pipeline, self._source, self._asked, self._clock, self._entropy = log, pipeline, source, asked, clock, entropy
+            raise ConfigurationError(
+                f"the pipeline {pipeline.name} has no source {source}; it has"
+                f" {', '.join(pipeline.sources)}"
+            )
+        self._log, self._pipeline, self._source, self._asked, self._clock, self._entropy = (
+            log,
+            pipeline,
+            source,
+            asked,
+            clock,
+            entropy,
+        )
         self._topic = pipeline.topic_names.boundaries(source)
 
     def plan(self) -> GivenUp:
@@ -67,7 +97,9 @@ class GiveUp:
             ConfigurationError: it would be nothing, or more than was asked for.
             Unavailable: the broker does not answer, or the source's boundary log does not exist.
         """
-        reader = BoundaryReader(self._log, self._topic, [_WRITER], bucket_ms=self._pipeline.bucket_ms)
+        reader = BoundaryReader(
+            self._log, self._topic, [_WRITER], bucket_ms=self._pipeline.bucket_ms
+        )
         try:
             reader.read_to_end()
             return self._of(reader.log_state)
@@ -75,23 +107,29 @@ class GiveUp:
             reader.close()
 
     def do(self) -> GivenUp:
-        """Give it up; what was given up, which is less than planned where the source has gone on meanwhile.
+        """Give it up; what was given up, which is less than planned where the source has gone on
+        meanwhile.
 
-        The ingestion that runs is fenced: it ends at its next write, and its supervisor starts it behind the operator's boundary.
+        The ingestion that runs is fenced: it ends at its next write, and its supervisor starts it
+        behind the operator's boundary.
 
         Raises:
             ConfigurationError: there is nothing to give up any more.
-            Fenced, DataMissing: a process of the source began, or its log was trimmed, meanwhile: give the command again.
+            Fenced, DataMissing: a process of the source began, or its log was trimmed, meanwhile:
+            give the command again.
             Unavailable: the broker does not answer.
         """
-        reader = BoundaryReader(self._log, self._topic, [_WRITER], bucket_ms=self._pipeline.bucket_ms)
+        reader = BoundaryReader(
+            self._log, self._topic, [_WRITER], bucket_ms=self._pipeline.bucket_ms
+        )
         try:
             reader.read_to_end()
             log_state = reader.log_state
             self._of(log_state)
         finally:
             reader.close()
-        # To every reader this is a process of the source like those before: with their plan and columns.
+        # To every reader this is a process of the source like those before: with their plan and
+        # columns.
         writer = BoundaryWriter(
             self._log,
             self._topic,
@@ -124,33 +162,55 @@ class GiveUp:
 
     def _of(self, log_state: LogState) -> GivenUp:
         if log_state.epoch(_WRITER) is None:
-            raise ConfigurationError(f"source {self._source} has never begun: run its ingestion once, then it can be given up")
+            raise ConfigurationError(
+                f"source {self._source} has never begun: run its ingestion once, then it can be"
+                " given up"
+            )
         closed, width_ms = log_state.closed(_WRITER), self._pipeline.bucket_ms
-        return to_give_up(self._source, closed, self._asked, width_ms, in_words(bound_ms(closed, width_ms)))
+        return to_give_up(
+            self._source, closed, self._asked, width_ms, in_words(bound_ms(closed, width_ms))
+        )
 
 
 def until_when(pipeline: Pipeline, source: str, until: str | None, now_ms: int) -> int:
     """The end of what is given up: what ``--until`` says, or now.
 
     Raises:
-        ConfigurationError: it lies in the future; or it is left out where times are not those of the clock.
+        ConfigurationError: it lies in the future; or it is left out where times are not those of
+            the clock.
     """
     is_simulated = source in pipeline.sources and pipeline.sources[source].max_ahead_ms is None
     if until is None:
         if is_simulated:
             raise ConfigurationError(
-                f"source {source} has `max_ahead: unlimited`, so its times may not be those of the clock: say --until TIME"
+                f"source {source} has `max_ahead: unlimited`, so its times may not be those of the"
+                " clock: say --until TIME"
             )
         return now_ms
     found = time_of("--until", until)
     if found > now_ms and not is_simulated:
-        raise ConfigurationError(f"--until {until} is in the future: what the source brings until then would be late, should it come back")
+        raise ConfigurationError(
+            f"--until {until} is in the future: what the source brings until then would be late,"
+            " should it come back"
+        )
     return found
 
 
 def describe(source: str, given_up: GivenUp, width_ms: int, say: Callable[[str], None]) -> None:
     """Say what is given up, and what follows."""
-    first, last = in_words(bound_ms(given_up.first - 1, width_ms)), in_words(bound_ms(given_up.last, width_ms))
-    say(f"source {source}: given up after {first} up to {last} ({given_up.last - given_up.first + 1} buckets)")
-    say(f"  what its ingestion has read of them stays in; what it gets of them later is late ({source} may come back: go on as usual)")
-    say(f"  results that lack it have the header anabranch-missing with {source} in it, on the corrected and the live topic")
+    first, last = (
+        in_words(bound_ms(given_up.first - 1, width_ms)),
+        in_words(bound_ms(given_up.last, width_ms)),
+    )
+    say(
+        f"source {source}: given up after {first} up to {last}"
+        f" ({given_up.last - given_up.first + 1} buckets)"
+    )
+    say(
+        "  what its ingestion has read of them stays in; what it gets of them later is late"
+        f" ({source} may come back: go on as usual)"
+    )
+    say(
+        f"  results that lack it have the header anabranch-missing with {source} in it, on the"
+        " corrected and the live topic"
+    )

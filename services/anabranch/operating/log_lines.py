@@ -1,4 +1,6 @@
-"""The logs of a deployment as one stream of lines for people: the last ones of each process in the order of their times, then what comes."""
+"""The logs of a deployment as one stream of lines for people: the last ones of each process
+in the order of their times, then what comes.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +13,46 @@ from typing import IO, Final
 
 from anabranch.protocol.errors import ConfigurationError
 
-_SERVERS: Final = {"kafka/kafka": "kafka/kafka.log", "redis/redis": "redis/redis.log", "proxy/proxy": "proxy.log"}
+_SERVERS: Final = {
+    "kafka/kafka": "kafka/kafka.log",
+    "redis/redis": "redis/redis.log",
+    "proxy/proxy": "proxy.log",
+}
 _TAIL_BYTES: Final = 512 * 1024
 _PAUSE_S: Final = 0.3
 
 
 def files_of(state_dir: Path, names: list[str]) -> dict[str, Path]:
-    """Label and log file of each process that ``names`` name, as SERVICE/NAME or SERVICE; all where it is empty.
+    """Label and log file of each process that ``names`` name, as SERVICE/NAME or SERVICE; all where
+    it is empty.
 
     Raises:
         ConfigurationError: one of ``names`` has no log there, or there are no logs at all.
     """
     found = {label: state_dir / path for label, path in _SERVERS.items()}
-    found |= {path.stem.replace("-", "/", 1): path for path in sorted((state_dir / "logs").glob("*.log"))}
+    found |= {
+        path.stem.replace("-", "/", 1): path for path in sorted((state_dir / "logs").glob("*.log"))
+    }
     found = {label: path for label, path in found.items() if path.exists()}
     if not found:
-        raise ConfigurationError(f"there are no logs in {state_dir.absolute()}: name the deployment with -f FILE or --state-dir DIR")
+        raise ConfigurationError(
+            f"there are no logs in {state_dir.absolute()}: name the deployment with -f FILE or"
+            " --state-dir DIR"
+        )
     for name in names:
         if not any(name in (label, label.partition("/")[0]) for label in found):
             raise ConfigurationError(f"no log of {name}; there are {', '.join(found)}")
-    return {label: path for label, path in found.items() if not names or label in names or label.partition("/")[0] in names}
+    return {
+        label: path
+        for label, path in found.items()
+        if not names or label in names or label.partition("/")[0] in names
+    }
 
 
 def last_lines(files: Mapping[str, Path], count: int) -> list[tuple[str, str]]:
-    """(label, line) of the last ``count`` lines of each, in the order of their times; a line without one stays behind the line before it."""
+    """(label, line) of the last ``count`` lines of each, in the order of their times; a line
+    without one stays behind the line before it.
+    """
     timed: list[tuple[str, int, str, str]] = []
     for label, path in files.items():
         with path.open("rb") as file:
@@ -49,7 +67,9 @@ def last_lines(files: Mapping[str, Path], count: int) -> list[tuple[str, str]]:
 
 
 def follow(files: Mapping[str, Path], stopping: threading.Event) -> Iterator[tuple[str, str]]:
-    """(label, line) as they are written from now on, until ``stopping`` is set. A file that is moved aside is read to its end first."""
+    """(label, line) as they are written from now on, until ``stopping`` is set. A file that
+    is moved aside is read to its end first.
+    """
     open_files = {label: _opened(path, at_end=True) for label, path in files.items()}
     rests = dict.fromkeys(files, "")
     try:
@@ -57,7 +77,10 @@ def follow(files: Mapping[str, Path], stopping: threading.Event) -> Iterator[tup
             for label, path in files.items():
                 *lines, rests[label] = (rests[label] + open_files[label].read()).split("\n")
                 yield from ((label, line) for line in lines)
-                if path.exists() and path.stat().st_ino != os.fstat(open_files[label].fileno()).st_ino:
+                if (
+                    path.exists()
+                    and path.stat().st_ino != os.fstat(open_files[label].fileno()).st_ino
+                ):
                     open_files[label].close()
                     open_files[label] = _opened(path, at_end=False)
     finally:
@@ -66,7 +89,9 @@ def follow(files: Mapping[str, Path], stopping: threading.Event) -> Iterator[tup
 
 
 def in_words(line: str) -> str:
-    """A JSON line of a service as a person reads it; any other line as it is. No control characters, which could take over a terminal."""
+    """A JSON line of a service as a person reads it; any other line as it is. No control
+    characters, which could take over a terminal.
+    """
     entry = _entry(line)
     if entry is None:
         text = line
@@ -76,7 +101,9 @@ def in_words(line: str) -> str:
             entry.pop(key, None)
         details = " ".join(f"{key}={value}" for key, value in entry.items())
         text = f"{at[11:23]} {level:<7} {event}{f'  {details}' if details else ''}"
-    return "".join(character if character.isprintable() or character == "\t" else " " for character in text)
+    return "".join(
+        character if character.isprintable() or character == "\t" else " " for character in text
+    )
 
 
 def _opened(path: Path, *, at_end: bool) -> IO[str]:

@@ -16,7 +16,9 @@ _NULL_SHARE: Final = 0.1
 
 
 def rows(source: Source, seed: int) -> Iterator[dict[str, object]]:
-    """Rows without end, as JSON has them; the field of the event time is left for the caller to fill. The same seed gives the same rows."""
+    """Rows without end, as JSON has them; the field of the event time is left for the caller
+    to fill. The same seed gives the same rows.
+    """
     chance = random.Random(seed)  # noqa: S311 - nothing is kept secret by them
     fields = [field for field in source.record.fields if field.name != source.event_time.field]
     while True:

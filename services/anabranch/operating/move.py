@@ -1,4 +1,6 @@
-"""Move a replica to another node: write down its new place, and see that it begins there (``protocol.control.placement``)."""
+"""Move a replica to another node: write down its new place, and see that it begins there
+(``protocol.control.placement``).
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,23 @@ _POLL_MS: Final = 100
 
 
 class Moving:
-    """One such command. Nothing is written before ``do``; after a crash within it the command may be given again."""
+    """One such command. Nothing is written before ``do``; after a crash within it the command
+    may be given again.
+    """
 
-    def __init__(self, log: EventLog, pipeline: Pipeline, label: str, node: str, clock: Clock) -> None:
-        """``label``: ``STAGE.REPLICA``. ``node``: where it is to run; empty: nowhere. Nothing is contacted yet."""
-        self._log, self._pipeline, self._label, self._node, self._clock = log, pipeline, label, node, clock
+    def __init__(
+        self, log: EventLog, pipeline: Pipeline, label: str, node: str, clock: Clock
+    ) -> None:
+        """``label``: ``STAGE.REPLICA``. ``node``: where it is to run; empty: nowhere. Nothing
+        is contacted yet.
+        """
+        self._log, self._pipeline, self._label, self._node, self._clock = (
+            log,
+            pipeline,
+            label,
+            node,
+            clock,
+        )
         self._at = TopicPartition(pipeline.topic_names.placement(), 0)
         self.runs_on = ""
         """The node that ran the replica before; empty: none."""
@@ -31,7 +45,8 @@ class Moving:
 
         Raises:
             ConfigurationError: it cannot be moved there, or the move before is still under way.
-            Unavailable: the broker does not answer, or a topic does not exist: whether the move was written is not known.
+            Unavailable: the broker does not answer, or a topic does not exist: whether the move was
+                written is not known.
         """
         places = self._pipeline.places()
         reader = PlacementReader(self._log, self._at.topic, places)
@@ -39,14 +54,20 @@ class Moving:
             reader.read_to_end()
             self._check(places.rejected(self._label, self._node))
             self.runs_on = self._runs_on()
-            if places.is_under_way(self._label, self.runs_on) and self._node not in ("", self.runs_on):
+            if places.is_under_way(self._label, self.runs_on) and self._node not in (
+                "",
+                self.runs_on,
+            ):
                 raise ConfigurationError(
-                    f"{self._label} is on its way from node {self.runs_on} to node {places.node_of(self._label)}: wait until it runs there "
-                    f"(anabranch status), or take it back: anabranch move {self._label} {self.runs_on}"
+                    f"{self._label} is on its way from node {self.runs_on} to node"
+                    f" {places.node_of(self._label)}: wait until it runs there (anabranch status),"
+                    f" or take it back: anabranch move {self._label} {self.runs_on}"
                 )
             self._append()
             reader.read_to_end()
-            if places.node_of(self._label) != self._node:  # somebody moved it, or a peer, at the same time
+            if (
+                places.node_of(self._label) != self._node
+            ):  # somebody moved it, or a peer, at the same time
                 self._check(places.rejected(self._label, self._node))
         finally:
             reader.close()
@@ -63,15 +84,23 @@ class Moving:
             writer.send(self._at, control_records.encode(move), control_records.key_of(move))
             writer.flush()
         except OutcomeUnknown as error:
-            raise Unavailable(f"it is not known whether the move was written: {error}; give the command again") from error
+            raise Unavailable(
+                f"it is not known whether the move was written: {error}; give the command again"
+            ) from error
         finally:
             writer.close()
 
     def is_done(self, wait_ms: int) -> bool:
-        """Whether the replica runs where its place is, within ``wait_ms``. A process of a passive stage need not: another one may be primary."""
+        """Whether the replica runs where its place is, within ``wait_ms``. A process of a
+        passive stage need not: another one may be primary.
+        """
         deadline_ms = self._clock.monotonic_ms() + wait_ms
         stage, _, _ = self._label.rpartition(".")
-        while self._pipeline.stages[stage].ha != "passive" and self._node and self._runs_on() != self._node:
+        while (
+            self._pipeline.stages[stage].ha != "passive"
+            and self._node
+            and self._runs_on() != self._node
+        ):
             if self._clock.monotonic_ms() >= deadline_ms:
                 return False
             self._clock.sleep_ms(_POLL_MS)

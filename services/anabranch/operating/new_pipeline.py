@@ -85,11 +85,15 @@ def write(folder: Path, name: str) -> list[Path]:
     """Write the files into ``folder``, which is made, or is empty; what was written.
 
     Raises:
-        ConfigurationError: something is there already, or it cannot be written. Nothing was changed in the first case.
+        ConfigurationError: something is there already, or it cannot be written. Nothing was changed
+            in the first case.
     """
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConfigurationError(f"{folder.absolute()} is not an empty folder: give the name of a new one, `anabranch init FOLDER`")
+            raise ConfigurationError(
+                f"{folder.absolute()} is not an empty folder: give the name of a new one,"
+                " `anabranch init FOLDER`"
+            )
         written = []
         for path, text in files(name).items():
             target = folder / path
@@ -107,7 +111,10 @@ def files(name: str) -> dict[str, str]:
         "pipeline.yaml": _PIPELINE.format(name=name),
         "reading.avsc": _SCHEMA,
         "stages.py": _STAGES,
-        "tests/sample/readings.jsonl": _lines({"at": _FIRST_MS + at, "sensor": sensor, "celsius": value} for at, sensor, value in _SAMPLE),
+        "tests/sample/readings.jsonl": _lines(
+            {"at": _FIRST_MS + at, "sensor": sensor, "celsius": value}
+            for at, sensor, value in _SAMPLE
+        ),
         "tests/sample/hottest.expected.jsonl": _lines(_expected()),
         ".gitignore": ".anabranch/\n__pycache__/\n",
     }
@@ -119,7 +126,11 @@ def _expected() -> Iterator[dict[str, object]]:
         window = at // _WINDOW_MS, sensor
         highest[window] = max(celsius, highest.get(window, celsius))
     for (number, sensor), celsius in sorted(highest.items()):
-        yield {"sensor": sensor, "until": f"10:00:{(number + 1) * _WINDOW_MS // 1_000:02}", "celsius": celsius}
+        yield {
+            "sensor": sensor,
+            "until": f"10:00:{(number + 1) * _WINDOW_MS // 1_000:02}",
+            "celsius": celsius,
+        }
 
 
 def _lines(rows: Iterator[dict[str, object]]) -> str:

@@ -1,6 +1,8 @@
-"""Records into a source's topic, for ``anabranch produce``: checked against the source's schema before they are sent.
+"""Records into a source's topic, for ``anabranch produce``: checked against the source's schema
+before they are sent.
 
-What holds after a crash: records that were sent are in the topic, in the order of the lines; the others are not. To send the same lines again repeats them.
+What holds after a crash: records that were sent are in the topic, in the order of the lines; the
+others are not. To send the same lines again repeats them.
 """
 
 from __future__ import annotations
@@ -40,19 +42,31 @@ class Lines:
         """
         if key is not None and source.record.field(key) is None:
             known = ", ".join(field.name for field in source.record.fields)
-            raise ConfigurationError(f"--key {key}: record {source.record.name} has no such field; it has {known}")
+            raise ConfigurationError(
+                f"--key {key}: record {source.record.name} has no such field; it has {known}"
+            )
         self._source, self._key = source, key
         self._decode = Decoder(source.record, "json").decode
-        self._avro = fastavro.parse_schema(json.loads(json.dumps(source.record.avro))) if source.format == "avro" else None
+        self._avro = (
+            fastavro.parse_schema(json.loads(json.dumps(source.record.avro)))
+            if source.format == "avro"
+            else None
+        )
         self._prefix = b"\0" + source.record.schema_id.to_bytes(4, "big")
 
     def mistake(self, lines: list[bytes]) -> tuple[int, str] | None:
         """The index of the first line that is no record, and why; None: all are."""
         rejected = self._decode(lines).rejected
-        return (rejected[0][0], f"not a record {self._source.record.name}: {rejected[0][1]}") if rejected else None
+        return (
+            (rejected[0][0], f"not a record {self._source.record.name}: {rejected[0][1]}")
+            if rejected
+            else None
+        )
 
     def newest(self, lines: list[bytes]) -> int | None:
-        """The latest event time of checked lines, in the unit of the field; None: they have none of their own."""
+        """The latest event time of checked lines, in the unit of the field; None: they have
+        none of their own.
+        """
         field = self._source.event_time.field
         return None if field is None else max(json.loads(line)[field] for line in lines)
 
@@ -95,7 +109,9 @@ class Target:
         self.source = source_of(pipeline, source)
         self.topic = topic or self.source.topics[0]
         if self.topic not in self.source.topics:
-            raise ConfigurationError(f"--topic {topic}: source {source} reads {', '.join(self.source.topics)}")
+            raise ConfigurationError(
+                f"--topic {topic}: source {source} reads {', '.join(self.source.topics)}"
+            )
         admin = log.admin()
         try:
             found = admin.partitions([self.topic]).get(self.topic)
@@ -103,20 +119,25 @@ class Target:
             admin.close()
         if found is None:
             raise ConfigurationError(
-                f"topic {self.topic} does not exist on this broker: `anabranch up` makes it on a broker of its own, "
-                "`anabranch topics --create` on another"
+                f"topic {self.topic} does not exist on this broker: `anabranch up` makes it on a"
+                " broker of its own, `anabranch topics --create` on another"
             )
         self._partitions, self._next = found, 0
         self._writer: LogWriter = log.writer()
 
     def send(self, records: Iterable[tuple[bytes | None, bytes]]) -> int:
-        """Send them and wait until they are in the topic; how many. Without keys they go round the partitions.
+        """Send them and wait until they are in the topic; how many. Without keys they go round the
+        partitions.
 
         Raises:
             AdapterError: some may not be there.
         """
         for key, value in records:
-            partition = self._next % self._partitions if key is None else partition_of(key, BEGINNING, self._partitions)
+            partition = (
+                self._next % self._partitions
+                if key is None
+                else partition_of(key, BEGINNING, self._partitions)
+            )
             self._next += 1
             self._writer.send(TopicPartition(self.topic, partition), value, key)
         return len(self._writer.flush())
@@ -133,12 +154,16 @@ def source_of(pipeline: Pipeline, name: str) -> Source:
         ConfigurationError: there is none.
     """
     if name not in pipeline.sources:
-        raise ConfigurationError(f"{pipeline.path}: no source {name!r}; there are: {', '.join(pipeline.sources)}")
+        raise ConfigurationError(
+            f"{pipeline.path}: no source {name!r}; there are: {', '.join(pipeline.sources)}"
+        )
     return pipeline.sources[name]
 
 
 def read_lines(file: Input) -> Iterator[tuple[int, list[bytes]]]:
-    """(number of the first, lines) as they come, without waiting for more than there is. Empty lines are left out, and counted."""
+    """(number of the first, lines) as they come, without waiting for more than there is.
+    Empty lines are left out, and counted.
+    """
     number, rest = 1, b""
     while True:
         piece = file.read1(1 << 20)

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
     from anabranch.ports import EventLog, Index
 
-_STATE: Final = ("processing", "scratch", "run", "logs", links.DIRECTORY_NAME, "proxy.log", "supervisor.json")
+_STATE: Final = (
+    "processing",
+    "scratch",
+    "run",
+    "logs",
+    links.DIRECTORY_NAME,
+    "proxy.log",
+    "supervisor.json",
+)
 _SERVERS: Final = ("kafka", "redis")
 """Folders of the embedded servers: with the broker's the users' own topics on it go, too."""
 
@@ -38,14 +46,20 @@ class Plan:
         """For the person who is asked."""
         found = [f"delete topic {topic}" for topic in self.topics]
         found += [
-            f"delete {path}" + (" (the embedded broker with all its topics, inputs too)" if path.name == "kafka" else "")
+            f"delete {path}"
+            + (
+                " (the embedded broker with all its topics, inputs too)"
+                if path.name == "kafka"
+                else ""
+            )
             for path in self.paths
         ]
         return found
 
 
 def plan(pipeline: Pipeline, state_dir: Path, log: EventLog | None) -> Plan:
-    """What belongs to the pipeline: its internal topics, its outputs and its state. Inputs only where the broker is embedded.
+    """What belongs to the pipeline: its internal topics, its outputs and its state. Inputs only
+    where the broker is embedded.
 
     ``log``: the cluster that it ran on; None: an embedded broker.
 
@@ -54,7 +68,10 @@ def plan(pipeline: Pipeline, state_dir: Path, log: EventLog | None) -> Plan:
         Unavailable: the broker does not answer.
     """
     if (holder := state_file.Lock(state_dir).holder()) is not None:
-        raise ConfigurationError(f"the deployment in {state_dir} runs (process {holder}): stop it first, `anabranch down`")
+        raise ConfigurationError(
+            f"the deployment in {state_dir} runs (process {holder}): stop it first, `anabranch"
+            " down`"
+        )
     topics: list[str] = []
     if log is not None:
         wanted = [topic.settings.name for topic in topics_of(pipeline) if topic.owner != "input"]
@@ -65,10 +82,21 @@ def plan(pipeline: Pipeline, state_dir: Path, log: EventLog | None) -> Plan:
             admin.close()
         topics = [name for name in wanted if name in there]
     names = _STATE if log is not None else (*_STATE, *_SERVERS)
-    return Plan(tuple(topics), tuple(state_dir / name for name in names if (state_dir / name).exists()), log is None)
+    return Plan(
+        tuple(topics),
+        tuple(state_dir / name for name in names if (state_dir / name).exists()),
+        log is None,
+    )
 
 
-def carry_out(plan: Plan, state_dir: Path, log: EventLog | None, index: Index | None, prefix: str, say: Callable[[str], None]) -> None:
+def carry_out(
+    plan: Plan,
+    state_dir: Path,
+    log: EventLog | None,
+    index: Index | None,
+    prefix: str,
+    say: Callable[[str], None],
+) -> None:
     """Delete it. ``index``: its keys below ``prefix`` go, too.
 
     Raises:

@@ -25,7 +25,9 @@ def restart(state_dir: Path, label: str, clock: Clock, *, wait_ms: int = _WAIT_M
     """
     before = _row(state_dir, label)
     if before is None or before.pid is None:
-        raise Unavailable(f"{label} does not run now: try again when `anabranch status` shows its process id")
+        raise Unavailable(
+            f"{label} does not run now: try again when `anabranch status` shows its process id"
+        )
     with contextlib.suppress(ProcessLookupError):  # it has ended by itself since
         os.kill(before.pid, signal.SIGTERM)
     deadline_ms = clock.monotonic_ms() + wait_ms
@@ -36,7 +38,9 @@ def restart(state_dir: Path, label: str, clock: Clock, *, wait_ms: int = _WAIT_M
         if row.state == "running" and row.pid not in (None, before.pid):
             return row.pid or 0
         clock.sleep_ms(_PAUSE_MS)
-    raise Unavailable(f"{label} is not ready after {wait_ms // 1_000} s; see `anabranch logs {label}`")
+    raise Unavailable(
+        f"{label} is not ready after {wait_ms // 1_000} s; see `anabranch logs {label}`"
+    )
 
 
 def _row(state_dir: Path, label: str) -> ProcessRow | None:

@@ -18,7 +18,9 @@ _WAIT_MS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One record of an output, as text. ``id``, ``event_time_ms``, ``kind`` and ``missing`` are its headers; empty where it has none."""
+    """One record of an output, as text. ``id``, ``event_time_ms``, ``kind`` and ``missing``
+    are its headers; empty where it has none.
+    """
 
     partition: int
     offset: int
@@ -31,8 +33,12 @@ class Shown:
 
     @property
     def repeated(self) -> bool:
-        """Whether it says to this partition what another one is told, too, or only that time goes on: nothing for people."""
-        return self.kind == "boundary" or (self.kind in ("undo", "rec_done") and self.value.startswith("{") and self.partition > 0)
+        """Whether it says to this partition what another one is told, too, or only that time
+        goes on: nothing for people.
+        """
+        return self.kind == "boundary" or (
+            self.kind in ("undo", "rec_done") and self.value.startswith("{") and self.partition > 0
+        )
 
     def line(self, *, with_id: bool, live: bool) -> str:
         """As it is printed, with tabs between its parts."""
@@ -52,15 +58,22 @@ def sink_of(pipeline: Pipeline, output: str, *, live: bool) -> Sink:
     """
     found = pipeline.outputs.get(output)
     if found is None:
-        raise ConfigurationError(f"{pipeline.path}: no output {output!r}; there are: {', '.join(pipeline.outputs)}")
+        raise ConfigurationError(
+            f"{pipeline.path}: no output {output!r}; there are: {', '.join(pipeline.outputs)}"
+        )
     if not live:
         return found.corrected
     if found.live is None:
-        raise ConfigurationError(f"{pipeline.path}: output {output} has no live topic; add `live: {{topic: {found.corrected.topic}.live}}`")
+        raise ConfigurationError(
+            f"{pipeline.path}: output {output} has no live topic; add `live: {{topic:"
+            f" {found.corrected.topic}.live}}`"
+        )
     return found.live
 
 
-def follow(log: EventLog, topic: str, stopping: threading.Event, *, from_beginning: bool) -> Iterator[Shown]:
+def follow(
+    log: EventLog, topic: str, stopping: threading.Event, *, from_beginning: bool
+) -> Iterator[Shown]:
     """Committed records of ``topic`` as they come, until ``stopping`` is set.
 
     Raises:
@@ -71,9 +84,13 @@ def follow(log: EventLog, topic: str, stopping: threading.Event, *, from_beginni
     try:
         partitions = admin.partitions([topic]).get(topic)
         if partitions is None:
-            raise ConfigurationError(f"topic {topic} does not exist on this broker; has `anabranch up` made it?")
+            raise ConfigurationError(
+                f"topic {topic} does not exist on this broker; has `anabranch up` made it?"
+            )
         places = [TopicPartition(topic, number) for number in range(partitions)]
-        reader.assign({place: reader.offsets(place)[0 if from_beginning else 1] for place in places})
+        reader.assign(
+            {place: reader.offsets(place)[0 if from_beginning else 1] for place in places}
+        )
         while not stopping.is_set():
             for chunk in reader.fetch(_RECORDS_AT_ONCE, _WAIT_MS):
                 yield from _records(chunk)
@@ -83,7 +100,9 @@ def follow(log: EventLog, topic: str, stopping: threading.Event, *, from_beginni
 
 
 def _records(chunk: Chunk) -> Iterator[Shown]:
-    for offset, key, value, headers in zip(chunk.offsets, chunk.keys, chunk.values, chunk.headers, strict=True):
+    for offset, key, value, headers in zip(
+        chunk.offsets, chunk.keys, chunk.values, chunk.headers, strict=True
+    ):
         named = dict(headers)
         yield Shown(
             chunk.at.partition,
@@ -98,7 +117,9 @@ def _records(chunk: Chunk) -> Iterator[Shown]:
 
 
 def _text(content: bytes | None) -> str:
-    """UTF-8 as it is, anything else (Avro) as base64; no control characters, which could take over a terminal."""
+    """UTF-8 as it is, anything else (Avro) as base64; no control characters, which could take
+    over a terminal.
+    """
     if content is None:
         return ""
     try:

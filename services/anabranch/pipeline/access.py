@@ -1,10 +1,13 @@
-"""Who needs which right on the log: the least that each process of a pipeline, its users and its operator can work with.
+"""Who needs which right on the log: the least that each process of a pipeline, its users and its
+operator can work with.
 
-Made from two pieces of data: ``schemas/topics`` says which service writes and reads each kind of topic, the pipeline file says which instance of
-a service has to do with which topic. An instance writes only its own blocks, its own stream's boundary log and its own outputs; it reads only
-the streams that its stage or output reads. What no line here allows, a broker with ACLs rejects.
+Made from two pieces of data: ``schemas/topics`` says which service writes and reads each kind of
+topic, the pipeline file says which instance of a service has to do with which topic. An instance
+writes only its own blocks, its own stream's boundary log and its own outputs; it reads only the
+streams that its stage or output reads. What no line here allows, a broker with ACLs rejects.
 
-Read, Write and Delete imply Describe on such a broker, and a writer that may write any topic may be idempotent; so neither is listed.
+Read, Write and Delete imply Describe on such a broker, and a writer that may write any topic may be
+idempotent; so neither is listed.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import speakers
 
 UNUSED_GROUP: Final = "anabranch.unused"
-"""The consumer group that every reader names and none joins (``adapters.kafka.settings``): asking where its coordinator is, is a right, too."""
+"""The consumer group that every reader names and none joins (``adapters.kafka.settings``):
+asking where its coordinator is, is a right, too.
+"""
 
 CLOCK_TOPIC: Final = "anabranch.doctor"
 """Where ``anabranch doctor`` writes its one record."""
@@ -46,7 +51,9 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One line: ``principal`` (a user's name, without ``User:``) may do ``operation``; ``prefixed``: on all whose names begin with ``name``."""
+    """One line: ``principal`` (a user's name, without ``User:``) may do ``operation``;
+    ``prefixed``: on all whose names begin with ``name``.
+    """
 
     principal: str
     resource: Resource
@@ -71,7 +78,9 @@ class _Topic:
 
 @dataclass(frozen=True, slots=True)
 class _Instance:
-    """One replica, another process, or one kind of user, and what it has to do with. The replicas of a node share a principal."""
+    """One replica, another process, or one kind of user, and what it has to do with. The
+    replicas of a node share a principal.
+    """
 
     service: str
     principal: str
@@ -95,7 +104,9 @@ class _Instance:
         )
 
     def may_read(self, topic: _Topic) -> bool:
-        """Whether it works with ``topic``: its inputs, and its own boundary log, by which it finds its place."""
+        """Whether it works with ``topic``: its inputs, and its own boundary log, by which it
+        finds its place.
+        """
         own_log = topic.stream in self.writes and not topic.replica
         return self.everything or (
             (not topic.stream or topic.stream in self.reads or own_log)
@@ -112,23 +123,34 @@ _ASKS_SETTINGS: Final = frozenset(
         ("delivery", "output"),
         ("delivery", "live"),
         ("delivery", "live_upsert"),
-        *(("consistency_manager", kind) for kind in ("boundaries", "blocks", "control", "manager", "alarms")),
+        *(
+            ("consistency_manager", kind)
+            for kind in ("boundaries", "blocks", "control", "manager", "alarms")
+        ),
     }
 )
-"""(service, kind of topic): it refuses to start where a setting would lose data; the manager says so of internal ones."""
+"""(service, kind of topic): it refuses to start where a setting would lose data; the manager
+says so of internal ones.
+"""
 
-_TRIMS: Final = frozenset({("consistency_manager", "blocks"), ("consistency_manager", "boundaries")})
-"""Deleting records below a trim point, or a log snapshot, is the broker's right Delete, which it has in no finer form: who may do this may delete the topic, too."""
+_TRIMS: Final = frozenset(
+    {("consistency_manager", "blocks"), ("consistency_manager", "boundaries")}
+)
+"""Deleting records below a trim point, or a log snapshot, is the broker's right Delete, which
+it has in no finer form: who may do this may delete the topic, too.
+"""
 
 
-def rights(pipeline: Pipeline, *, prefix: str | None = None, by_participant: bool = False) -> list[Right]:
+def rights(
+    pipeline: Pipeline, *, prefix: str | None = None, by_participant: bool = False
+) -> list[Right]:
     """The rights of every principal of ``pipeline``, by principal.
 
     Args:
         pipeline: A checked one.
         prefix: Before the names of principals; None: the pipeline's name and a dot.
-        by_participant: One principal for all nodes of a participant instead of one for each: fewer to manage, but a node can then write what
-            the others write.
+        by_participant: One principal for all nodes of a participant instead of one for each: fewer
+            to manage, but a node can then write what the others write.
     """
     before = f"{pipeline.name}." if prefix is None else prefix
     topics = list(_topics(pipeline))
@@ -140,7 +162,9 @@ def rights(pipeline: Pipeline, *, prefix: str | None = None, by_participant: boo
         found[right] = None
     unique: dict[tuple[str, Resource, str, Operation, bool], Right] = {}
     for right in found:
-        unique.setdefault((right.principal, right.resource, right.name, right.operation, right.prefixed), right)
+        unique.setdefault(
+            (right.principal, right.resource, right.name, right.operation, right.prefixed), right
+        )
     return list(unique.values())
 
 
@@ -164,21 +188,51 @@ def _of_topics(instance: _Instance, topics: list[_Topic]) -> Iterator[Right]:
 def _others(pipeline: Pipeline, instance: _Instance) -> Iterator[Right]:
     """Groups and transactional ids."""
     if instance.service == "user":
-        # A name cannot have a dot, so what begins with one and a dot is nobody else's: consumer.out is not consumer.out_eu.
-        yield Right(instance.principal, Resource.GROUP, instance.principal, Operation.READ, "its own consumer group")
+        # A name cannot have a dot, so what begins with one and a dot is nobody else's: consumer.out
+        # is not consumer.out_eu.
         yield Right(
-            instance.principal, Resource.GROUP, f"{instance.principal}.", Operation.READ, "its other consumer groups", prefixed=True
+            instance.principal,
+            Resource.GROUP,
+            instance.principal,
+            Operation.READ,
+            "its own consumer group",
         )
-    yield Right(instance.principal, Resource.GROUP, UNUSED_GROUP, Operation.DESCRIBE, "named by every reader, joined by none")
+        yield Right(
+            instance.principal,
+            Resource.GROUP,
+            f"{instance.principal}.",
+            Operation.READ,
+            "its other consumer groups",
+            prefixed=True,
+        )
+    yield Right(
+        instance.principal,
+        Resource.GROUP,
+        UNUSED_GROUP,
+        Operation.DESCRIBE,
+        "named by every reader, joined by none",
+    )
     if instance.service == "delivery":
-        halves = ["corrected"] if pipeline.outputs[instance.output].live is None else ["corrected", "live"]
+        halves = (
+            ["corrected"]
+            if pipeline.outputs[instance.output].live is None
+            else ["corrected", "live"]
+        )
         for half in halves:
             name = f"{pipeline.name}.{instance.output}.{half}"
-            yield Right(instance.principal, Resource.TRANSACTIONAL_ID, name, Operation.WRITE, f"fencing of the {half} topic")
+            yield Right(
+                instance.principal,
+                Resource.TRANSACTIONAL_ID,
+                name,
+                Operation.WRITE,
+                f"fencing of the {half} topic",
+            )
 
 
 def _of_operator(principal: str, topics: list[_Topic], sources: Collection[str]) -> Iterator[Right]:
-    """Who makes the topics (``anabranch topics --create``), asks the doctor, gives sources up and moves replicas (``anabranch give-up``, ``move``)."""
+    """Who makes the topics (``anabranch topics --create``), asks the doctor, gives sources up
+    and moves replicas (``anabranch give-up``, ``move``).
+    """
     for topic in topics:
         for operation in (Operation.CREATE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS):
             yield Right(principal, Resource.TOPIC, topic.name, operation, topic.kind)
@@ -190,26 +244,59 @@ def _of_operator(principal: str, topics: list[_Topic], sources: Collection[str])
         if topic.kind == "boundaries" and topic.stream in sources:
             for operation in (Operation.READ, Operation.WRITE):
                 yield Right(principal, Resource.TOPIC, topic.name, operation, "anabranch give-up")
-    for operation in (Operation.CREATE, Operation.WRITE, Operation.READ, Operation.DESCRIBE_CONFIGS):
+    for operation in (
+        Operation.CREATE,
+        Operation.WRITE,
+        Operation.READ,
+        Operation.DESCRIBE_CONFIGS,
+    ):
         yield Right(principal, Resource.TOPIC, CLOCK_TOPIC, operation, "anabranch doctor")
-    yield Right(principal, Resource.GROUP, UNUSED_GROUP, Operation.DESCRIBE, "named by every reader, joined by none")
+    yield Right(
+        principal,
+        Resource.GROUP,
+        UNUSED_GROUP,
+        Operation.DESCRIBE,
+        "named by every reader, joined by none",
+    )
 
 
 def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iterator[_Instance]:
     for source in pipeline.sources:
-        yield _Instance("ingestion", f"{before}ingestion.{source}", frozenset({source}), "0", source=source, process=f"ingestion.{source}")
+        yield _Instance(
+            "ingestion",
+            f"{before}ingestion.{source}",
+            frozenset({source}),
+            "0",
+            source=source,
+            process=f"ingestion.{source}",
+        )
     for node, labels in pipeline.nodes().items():
         for label in labels:
             stage, _, process = label.rpartition(".")
             declared = pipeline.stages[stage]
             writers = declared.replica_ids()
-            own = f"{before}participant.{declared.participant}" if by_participant else f"{before}processing.{node}"
+            own = (
+                f"{before}participant.{declared.participant}"
+                if by_participant
+                else f"{before}processing.{node}"
+            )
             replica = process if process in writers else writers[0]
             yield _Instance(
-                "processing", own, frozenset({stage}), replica, frozenset(declared.reads), process=f"processing.{stage}.{process}"
+                "processing",
+                own,
+                frozenset({stage}),
+                replica,
+                frozenset(declared.reads),
+                process=f"processing.{stage}.{process}",
             )
     for name, output in pipeline.outputs.items():
-        yield _Instance("delivery", f"{before}delivery.{name}", reads=frozenset({output.stage}), output=name, process=f"delivery.{name}")
+        yield _Instance(
+            "delivery",
+            f"{before}delivery.{name}",
+            reads=frozenset({output.stage}),
+            output=name,
+            process=f"delivery.{name}",
+        )
     yield _Instance("consistency_manager", f"{before}consistency_manager", everything=True)
     for source in pipeline.sources:
         yield _Instance("user", f"{before}producer.{source}", source=source)
@@ -221,7 +308,11 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
     names = pipeline.topic_names
     for source in pipeline.sources.values():
         for topic in source.topics:
-            yield _Topic("arrivals" if source.event_time.field is None else "input", topic, source=source.name)
+            yield _Topic(
+                "arrivals" if source.event_time.field is None else "input",
+                topic,
+                source=source.name,
+            )
         yield _Topic("dead_letters", source.dead_letter, source=source.name)
     for stream in pipeline.streams():
         yield _Topic("boundaries", names.boundaries(stream), stream)
@@ -239,4 +330,6 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
         yield _Topic("rejected", output.rejected, output=name)
         if output.live is not None:
             yield _Topic("live_progress", names.live_progress(name), output=name)
-            yield _Topic("live_upsert" if output.live.upsert else "live", output.live.topic, output=name)
+            yield _Topic(
+                "live_upsert" if output.live.upsert else "live", output.live.topic, output=name
+            )

@@ -9,7 +9,9 @@ _QUERY = "password="
 
 
 def holds_password(url: str) -> bool:
-    """Whether ``url`` is a secret itself: ``scheme://user:password@host``, or ``password=`` among its options."""
+    """Whether ``url`` is a secret itself: ``scheme://user:password@host``, or ``password=``
+    among its options.
+    """
     user, at, _ = url.partition("://")[2].rpartition("@") if "://" in url else url.rpartition("@")
     return bool(at and ":" in user) or _QUERY in url
 

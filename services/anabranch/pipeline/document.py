@@ -1,4 +1,6 @@
-"""A YAML document with line numbers: values taken out one by one, and for each that is not as it must be one line for the user."""
+"""A YAML document with line numbers: values taken out one by one, and for each that is not as
+it must be one line for the user.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ MISSING: Final = object()
 
 
 class Document:
-    """A YAML document that is being walked, and the mistakes found so far with the lines at which they stand."""
+    """A YAML document that is being walked, and the mistakes found so far with the lines at
+    which they stand.
+    """
 
     def __init__(self, path: Path, root: object) -> None:
         self.path = path
@@ -30,9 +34,15 @@ class Document:
 
     def sorted_mistakes(self) -> list[str]:
         """Lines for the user, in the order of the file, none twice."""
-        return list(dict.fromkeys(f"{self.path}:{line}: {text}" for line, text in sorted(self.mistakes, key=lambda entry: entry[0])))
+        return list(
+            dict.fromkeys(
+                f"{self.path}:{line}: {text}"
+                for line, text in sorted(self.mistakes, key=lambda entry: entry[0])
+            )
+        )
 
-    # -- places -------------------------------------------------------------------------------------------------------------------
+    # -- places
+    # ----------------------------------------------------------------------------------------------
 
     def _line(self, at: Place) -> int:
         node, line = self.root, 1
@@ -45,7 +55,12 @@ class Document:
                 else:
                     break
                 node = node[step]
-            except (KeyError, IndexError, TypeError, AttributeError):  # merged keys have no place of their own
+            except (
+                KeyError,
+                IndexError,
+                TypeError,
+                AttributeError,
+            ):  # merged keys have no place of their own
                 break
         return line
 
@@ -54,12 +69,17 @@ class Document:
         key = key_text(at)
         self.mistakes.append((self._line(at), f"{key}: {text}" if key else text))
 
-    # -- values -------------------------------------------------------------------------------------------------------------------
+    # -- values
+    # ----------------------------------------------------------------------------------------------
 
     def mapping(self, value: object, at: Place, keys: tuple[str, ...] | None) -> dict[str, Any]:
         """``value`` as a mapping with no other keys than ``keys`` (None: any text)."""
         if not isinstance(value, dict):
-            self.mistake(at, f"a mapping is wanted{f' with keys {words(keys)}' if keys else ''}, not {shown(value)}")
+            self.mistake(
+                at,
+                f"a mapping is wanted{f' with keys {words(keys)}' if keys else ''}, not"
+                f" {shown(value)}",
+            )
             return {}
         result: dict[str, Any] = {}
         for key, item in value.items():
@@ -70,7 +90,14 @@ class Document:
                 result.setdefault(now[0], now[1])
             elif keys is not None and key not in keys:
                 guess = difflib.get_close_matches(key, keys, 1)
-                self.mistake((*at, key), f"unknown key; did you mean {guess[0]!r}?" if guess else f"unknown key; known are {words(keys)}")
+                self.mistake(
+                    (*at, key),
+                    (
+                        f"unknown key; did you mean {guess[0]!r}?"
+                        if guess
+                        else f"unknown key; known are {words(keys)}"
+                    ),
+                )
             else:
                 result[key] = item
         return result
@@ -79,7 +106,9 @@ class Document:
         """A non-empty text."""
         if isinstance(value, str) and value.strip():
             return str(value)
-        self.mistake(at, "is missing" if value is MISSING else f"a text is wanted, not {shown(value)}")
+        self.mistake(
+            at, "is missing" if value is MISSING else f"a text is wanted, not {shown(value)}"
+        )
         return None
 
     def choice(self, value: object, at: Place, known: tuple[str, ...]) -> str:
@@ -87,7 +116,11 @@ class Document:
         if isinstance(value, str) and value in known:
             return str(value)
         guess = difflib.get_close_matches(str(value), known, 1)
-        self.mistake(at, f"{shown(value)} is not known; " + (f"did you mean {guess[0]!r}?" if guess else f"use {words(known)}"))
+        self.mistake(
+            at,
+            f"{shown(value)} is not known; "
+            + (f"did you mean {guess[0]!r}?" if guess else f"use {words(known)}"),
+        )
         return known[0]
 
     def boolean(self, value: object, at: Place) -> bool:
@@ -103,7 +136,14 @@ class Document:
         self.mistake(at, f"an integer from {low} to {high} is wanted, not {shown(value)}")
         return low
 
-    def duration(self, value: object, at: Place, low_ms: int = 0, high_ms: int | None = None, word: str | None = None) -> int | None:
+    def duration(
+        self,
+        value: object,
+        at: Place,
+        low_ms: int = 0,
+        high_ms: int | None = None,
+        word: str | None = None,
+    ) -> int | None:
         """A duration in ms, or None where the text is ``word``."""
         if word is not None and value == word:
             return None
@@ -113,7 +153,11 @@ class Document:
             self.mistake(at, f"{error}{f', or {word!r}' if word else ''}")
             return low_ms
         if milliseconds < low_ms or (high_ms is not None and milliseconds > high_ms):
-            bound = f"at least {format_ms(low_ms)}" if high_ms is None else f"from {format_ms(low_ms)} to {format_ms(high_ms)}"
+            bound = (
+                f"at least {format_ms(low_ms)}"
+                if high_ms is None
+                else f"from {format_ms(low_ms)} to {format_ms(high_ms)}"
+            )
             self.mistake(at, f"{value!r} is out of range; use {bound}")
         return milliseconds
 
@@ -124,7 +168,12 @@ class Document:
             return [] if text is None else [(text, at)]
         if not isinstance(value, list) or not value:
             self.mistake(
-                at, f"is missing; name at least one {what}" if value is MISSING else f"a list of {what}s is wanted, not {shown(value)}"
+                at,
+                (
+                    f"is missing; name at least one {what}"
+                    if value is MISSING
+                    else f"a list of {what}s is wanted, not {shown(value)}"
+                ),
             )
             return []
         result: list[tuple[str, Place]] = []

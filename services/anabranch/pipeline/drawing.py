@@ -28,22 +28,42 @@ def boxes(pipeline: Pipeline) -> list[Box]:
     """Sources, stages in dependency order, outputs."""
     node_of = {label: node for node, labels in pipeline.nodes().items() for label in labels}
     found = [
-        Box(f"stream {name}", "source", name, f"topic {', '.join(source.topics)} ({source.format})", ())
+        Box(
+            f"stream {name}",
+            "source",
+            name,
+            f"topic {', '.join(source.topics)} ({source.format})",
+            (),
+        )
         for name, source in pipeline.sources.items()
     ]
     for name in pipeline.order():
         stage = pipeline.stages[name]
-        nodes = ", ".join(dict.fromkeys(node_of[f"{name}.{replica}"] for replica in stage.process_ids()))
+        nodes = ", ".join(
+            dict.fromkeys(node_of[f"{name}.{replica}"] for replica in stage.process_ids())
+        )
         reads = tuple(f"stream {stream}" for stream in stage.reads)
-        found.append(Box(f"stream {name}", "stage", name, f"{', '.join(stage.functions)} on {nodes}", reads))
+        found.append(
+            Box(f"stream {name}", "stage", name, f"{', '.join(stage.functions)} on {nodes}", reads)
+        )
     for name, output in pipeline.outputs.items():
         live = "" if output.live is None else f", live {output.live.topic}"
-        found.append(Box(f"output {name}", "output", name, f"topic {output.corrected.topic}{live}", (f"stream {output.stage}",)))
+        found.append(
+            Box(
+                f"output {name}",
+                "output",
+                name,
+                f"topic {output.corrected.topic}{live}",
+                (f"stream {output.stage}",),
+            )
+        )
     return found
 
 
 def text(pipeline: Pipeline) -> Iterator[str]:
-    """A tree per source. What several streams flow into stands below each of them, with what follows only once."""
+    """A tree per source. What several streams flow into stands below each of them, with what
+    follows only once.
+    """
     found = boxes(pipeline)
     shown: set[str] = set()
 
@@ -53,7 +73,10 @@ def text(pipeline: Pipeline) -> Iterator[str]:
             last = place == len(after) - 1
             again = other.key in shown
             shown.add(other.key)
-            yield f"{lead}{'└─ ' if last else '├─ '}{other.kind} {other.name}  {'(see above)' if again else other.detail}"
+            yield (
+                f"{lead}{'└─ ' if last else '├─ '}{other.kind} {other.name} "
+                f" {'(see above)' if again else other.detail}"
+            )
             if not again:
                 yield from branch(other, f"{lead}{'   ' if last else '│  '}")
 
@@ -65,7 +88,9 @@ def text(pipeline: Pipeline) -> Iterator[str]:
 
 
 def svg(pipeline: Pipeline) -> str:
-    """Columns of boxes from sources on the left to outputs on the right, with a line for each stream that is read."""
+    """Columns of boxes from sources on the left to outputs on the right, with a line for each
+    stream that is read.
+    """
     found = boxes(pipeline)
     columns: dict[str, int] = {}
     for box in found:
@@ -94,15 +119,20 @@ def svg(pipeline: Pipeline) -> str:
 def _edge(start: tuple[int, int], end: tuple[int, int]) -> str:
     (x1, y1), (x2, y2) = (start[0] + _BOX_W, start[1] + _BOX_H // 2), (end[0], end[1] + _BOX_H // 2)
     middle = (x1 + x2) // 2
-    return f'<path d="M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}" fill="none" stroke="#777" stroke-width="1.5"/>'
+    return (
+        f'<path d="M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}" fill="none" stroke="#777"'
+        ' stroke-width="1.5"/>'
+    )
 
 
 def _drawn(box: Box, x: int, y: int) -> str:
     return (
         f"<g><title>{escape(f'{box.kind} {box.name}: {box.detail}')}</title>"
-        f'<rect x="{x}" y="{y}" width="{_BOX_W}" height="{_BOX_H}" rx="6" fill="{_COLOURS[box.kind]}" stroke="#555"/>'
+        f'<rect x="{x}" y="{y}" width="{_BOX_W}" height="{_BOX_H}" rx="6"'
+        f' fill="{_COLOURS[box.kind]}" stroke="#555"/>'
         f'<text x="{x + 10}" y="{y + 21}" font-weight="bold">{escape(_short(box.name))}</text>'
-        f'<text x="{x + 10}" y="{y + 39}" font-size="11" fill="#444">{escape(_short(box.detail))}</text></g>'
+        f'<text x="{x + 10}" y="{y + 39}" font-size="11"'
+        f' fill="#444">{escape(_short(box.detail))}</text></g>'
     )
 
 

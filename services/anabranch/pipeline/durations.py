@@ -1,4 +1,6 @@
-"""Durations as people write them: ``250ms``, ``3s``, ``1m``, ``2h``. Always with a unit, always whole milliseconds inside."""
+"""Durations as people write them: ``250ms``, ``3s``, ``1m``, ``2h``. Always with a unit,
+always whole milliseconds inside.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,14 @@ def parse_ms(value: object) -> int:
         raise ValueError(f'{value} has no unit; write for example "{value}ms" or "{value}s"')
     match = _TEXT.match(value) if isinstance(value, str) else None
     if match is None:
-        raise ValueError(f"{value!r} is not a duration; write a number and a unit, for example 250ms, 3s, 1m, 2h")
+        raise ValueError(
+            f"{value!r} is not a duration; write a number and a unit, for example 250ms, 3s, 1m, 2h"
+        )
     whole, fraction, unit = match.groups()
     if unit not in _UNITS_MS:
-        raise ValueError(f"{value!r} has the unknown unit {unit!r}; use one of {', '.join(_UNITS_MS)}")
+        raise ValueError(
+            f"{value!r} has the unknown unit {unit!r}; use one of {', '.join(_UNITS_MS)}"
+        )
     scale = len(fraction or "")
     scaled: int = 10**scale
     milliseconds, rest = divmod(int(whole + (fraction or "")) * _UNITS_MS[unit], scaled)

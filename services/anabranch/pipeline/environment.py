@@ -1,7 +1,9 @@
-"""Environment variables in the pipeline file: ``${NAME}``, ``${NAME:-default}``; ``$${`` stands for ``${``.
+"""Environment variables in the pipeline file: ``${NAME}``, ``${NAME:-default}``; ``$${`` stands for
+``${``.
 
-Values are filled in after the YAML is read: what a variable holds cannot add keys. A value that is nothing but one variable is a number or a truth
-value where its text is one; in quotes inside a longer text it stays text.
+Values are filled in after the YAML is read: what a variable holds cannot add keys. A value that is
+nothing but one variable is a number or a truth value where its text is one; in quotes inside a
+longer text it stays text.
 """
 
 from __future__ import annotations
@@ -20,11 +22,19 @@ _UNFINISHED: Final = re.compile(r"(?<!\$)\$\{")
 
 
 def fill_in(root: Any, variables: Mapping[str, str], mistake: Callable[[Place, str], None]) -> None:
-    """Fill in the values of ``root``, a mapping or list, in place. ``mistake`` is told of each variable that is not set."""
+    """Fill in the values of ``root``, a mapping or list, in place. ``mistake`` is told of
+    each variable that is not set.
+    """
     _walk(root, (), variables, mistake, set())
 
 
-def _walk(node: Any, at: Place, variables: Mapping[str, str], mistake: Callable[[Place, str], None], seen: set[int]) -> None:
+def _walk(
+    node: Any,
+    at: Place,
+    variables: Mapping[str, str],
+    mistake: Callable[[Place, str], None],
+    seen: set[int],
+) -> None:
     if id(node) in seen:  # an alias
         return
     seen.add(id(node))
@@ -36,7 +46,9 @@ def _walk(node: Any, at: Place, variables: Mapping[str, str], mistake: Callable[
             node[key] = _filled(value, (*at, key), variables, mistake)
 
 
-def _filled(text: str, at: Place, variables: Mapping[str, str], mistake: Callable[[Place, str], None]) -> object:
+def _filled(
+    text: str, at: Place, variables: Mapping[str, str], mistake: Callable[[Place, str], None]
+) -> object:
     def one(match: re.Match[str]) -> str:
         name, default = match["name"], match["default"]
         if name is None:
@@ -45,11 +57,19 @@ def _filled(text: str, at: Place, variables: Mapping[str, str], mistake: Callabl
         if not value and default is not None:  # as in a shell, what is empty has the default too
             return default[2:]
         if name not in variables:
-            mistake(at, f"the environment variable {name} is not set; set it, or write ${{{name}:-DEFAULT}}")
+            mistake(
+                at,
+                f"the environment variable {name} is not set; set it, or write"
+                f" ${{{name}:-DEFAULT}}",
+            )
         return value
 
     if _UNFINISHED.search(_VARIABLE.sub("", text)):
-        mistake(at, f"{text!r} has a ${{ that is no variable; write ${{NAME}} or ${{NAME:-DEFAULT}}, or $${{ for the characters themselves")
+        mistake(
+            at,
+            f"{text!r} has a ${{ that is no variable; write ${{NAME}} or ${{NAME:-DEFAULT}}, or"
+            " $${ for the characters themselves",
+        )
         return text
     filled = _VARIABLE.sub(one, text)
     whole = _VARIABLE.fullmatch(text)
@@ -57,7 +77,9 @@ def _filled(text: str, at: Place, variables: Mapping[str, str], mistake: Callabl
 
 
 def _scalar(text: str) -> object:
-    """What YAML makes of a value that is written so; a text where that is no number or truth value."""
+    """What YAML makes of a value that is written so; a text where that is no number or truth
+    value.
+    """
     try:
         value = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError):

@@ -1,8 +1,8 @@
 """Reading the pipeline file.
 
-The file is walked key by key with the line numbers that the YAML reader keeps; every mistake becomes one line
-``FILE:LINE: key.path: what; how to fix``, and the walk goes on, so that a person sees all of them at once. Only a file without a single
-mistake becomes a ``Pipeline``.
+The file is walked key by key with the line numbers that the YAML reader keeps; every mistake
+becomes one line ``FILE:LINE: key.path: what; how to fix``, and the walk goes on, so that a person
+sees all of them at once. Only a file without a single mistake becomes a ``Pipeline``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,18 @@ from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline import transforms
 from anabranch.pipeline.document import MISSING, Document, Place, key_text, shown, words
 from anabranch.pipeline.environment import fill_in
-from anabranch.pipeline.model import EventTime, HaMode, IdleTimeout, LiveSink, Output, Pipeline, Resources, Sink, Source, Stage
+from anabranch.pipeline.model import (
+    EventTime,
+    HaMode,
+    IdleTimeout,
+    LiveSink,
+    Output,
+    Pipeline,
+    Resources,
+    Sink,
+    Source,
+    Stage,
+)
 from anabranch.protocol import limits
 from anabranch.protocol.control.placement import misplaced
 from anabranch.protocol.errors import ConfigurationError
@@ -35,7 +46,18 @@ _NODE = re.compile(r"[a-z][a-z0-9_-]{0,62}(\.[0-9]{1,3})?\Z")
 _MEMORY = re.compile(r"[1-9][0-9]{0,6}[mg]\Z")
 _RECORD = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0,5}))?\Z")
 
-_FILE_KEYS: Final = ("version", "pipeline", "bucket", "max_delay", "partitions", "sources", "stages", "nodes", "resources", "outputs")
+_FILE_KEYS: Final = (
+    "version",
+    "pipeline",
+    "bucket",
+    "max_delay",
+    "partitions",
+    "sources",
+    "stages",
+    "nodes",
+    "resources",
+    "outputs",
+)
 _NEEDED: Final = "pipeline, sources, stages and outputs"
 _SOURCE_KEYS: Final = (
     "start",
@@ -79,19 +101,35 @@ def load(path: Path | str) -> Pipeline:
         with path.open("rb") as file:
             raw = file.read(limits.PIPELINE_FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise ConfigurationError(f"{path}: the pipeline file cannot be read: {error.strerror}") from error
+        raise ConfigurationError(
+            f"{path}: the pipeline file cannot be read: {error.strerror}"
+        ) from error
     if len(raw) > limits.PIPELINE_FILE_BYTES_MAX:
-        raise ConfigurationError(f"{path}: the pipeline file is larger than {limits.PIPELINE_FILE_BYTES_MAX} bytes")
+        raise ConfigurationError(
+            f"{path}: the pipeline file is larger than {limits.PIPELINE_FILE_BYTES_MAX} bytes"
+        )
     try:
         root = YAML(typ="rt", pure=True).load(raw.decode("utf-8"))
     except DuplicateKeyError as error:
         problem = str(error.problem).split(" with value", 1)[0]
         raise ConfigurationError(f"{path}:{_mark(error)}: {problem}; keep one of them") from error
     except MarkedYAMLError as error:
-        raise ConfigurationError(f"{path}:{_mark(error)}: not YAML: {error.problem or error.context}") from error
-    except (YAMLError, RecursionError, ValueError, AttributeError, TypeError, LookupError, AssertionError) as error:
+        raise ConfigurationError(
+            f"{path}:{_mark(error)}: not YAML: {error.problem or error.context}"
+        ) from error
+    except (
+        YAMLError,
+        RecursionError,
+        ValueError,
+        AttributeError,
+        TypeError,
+        LookupError,
+        AssertionError,
+    ) as error:
         # The reader trips over some files that are not YAML, such as a mapping merged with itself.
-        raise ConfigurationError(f"{path}:1: not YAML: {str(error).splitlines()[0] if str(error) else error!r}") from error
+        raise ConfigurationError(
+            f"{path}:1: not YAML: {str(error).splitlines()[0] if str(error) else error!r}"
+        ) from error
     if not isinstance(root, dict):
         what = "the file is empty" if root is None else f"a mapping is wanted, not {shown(root)}"
         raise ConfigurationError(f"{path}:1: {what}; it needs {_NEEDED}")
@@ -122,41 +160,63 @@ class _Walk(Document):
         if text is None:
             return ""
         if not _TOPIC.match(text) or text in (".", ".."):
-            self.mistake(at, f"{text!r} is not a topic name; use at most 249 letters, digits, '.', '_' and '-'")
+            self.mistake(
+                at,
+                f"{text!r} is not a topic name; use at most 249 letters, digits, '.', '_' and '-'",
+            )
         first = self._topics.get(text)
         if first is not None and (alone or first[-1] != "dead_letter"):
-            self.mistake(at, f"topic {text} is used by {key_text(first)} already; a topic has one use")
+            self.mistake(
+                at, f"topic {text} is used by {key_text(first)} already; a topic has one use"
+            )
         self._topics.setdefault(text, at)
         return text
 
-    # -- the file -----------------------------------------------------------------------------------------------------------------
+    # -- the file
+    # ----------------------------------------------------------------------------------------------
 
     def pipeline(self) -> Pipeline | None:
         """The pipeline; only meaningful when there is no mistake."""
         top = self.mapping(self.root, (), _FILE_KEYS)
         version = top.get("version", 1)
         if version != 1 or isinstance(version, bool):
-            self.mistake(("version",), f"{shown(version)} is no version of the pipeline file that this anabranch reads; write version: 1")
+            self.mistake(
+                ("version",),
+                f"{shown(version)} is no version of the pipeline file that this anabranch reads;"
+                " write version: 1",
+            )
         name = self.name(top.get("pipeline", MISSING), ("pipeline",), "pipeline")
-        bucket_ms = cast("int", self.duration(top.get("bucket", "250ms"), ("bucket",), 10, 24 * 3_600_000))
+        bucket_ms = cast(
+            "int", self.duration(top.get("bucket", "250ms"), ("bucket",), 10, 24 * 3_600_000)
+        )
         max_delay_ms = cast("int", self.duration(top.get("max_delay", "3s"), ("max_delay",), 1))
-        partitions = self.integer(top.get("partitions", 4), ("partitions",), 1, limits.PARTITIONS_MAX)
+        partitions = self.integer(
+            top.get("partitions", 4), ("partitions",), 1, limits.PARTITIONS_MAX
+        )
         sections = {key: self._section(top, key) for key in ("sources", "stages", "outputs")}
         for key, twice in (("stages", sections["sources"]), ("outputs", {})):
             for entry in sections[key]:
                 if entry in twice:
-                    self.mistake((key, entry), f"{entry} is the name of a source already; give every stream its own name")
+                    self.mistake(
+                        (key, entry),
+                        f"{entry} is the name of a source already; give every stream its own name",
+                    )
         streams = [*sections["sources"], *sections["stages"]]
         sources = {key: self._source(key, value) for key, value in sections["sources"].items()}
-        stages = {key: self._stage(key, value, streams) for key, value in sections["stages"].items()}
+        stages = {
+            key: self._stage(key, value, streams) for key, value in sections["stages"].items()
+        }
         self._cycles(stages)
         nodes = self._nodes(top.get("nodes", {}), stages)
-        outputs = {key: self._output(key, value, sections) for key, value in sections["outputs"].items()}
+        outputs = {
+            key: self._output(key, value, sections) for key, value in sections["outputs"].items()
+        }
         if name is None:
             return None
         self._internal_topics(name, stages, sources, outputs)
         resources = {
-            node: self._resources(node, value) for node, value in self.mapping(top.get("resources", {}), ("resources",), None).items()
+            node: self._resources(node, value)
+            for node, value in self.mapping(top.get("resources", {}), ("resources",), None).items()
         }
         if self.mistakes:
             return None
@@ -184,9 +244,16 @@ class _Walk(Document):
         raw = self.mapping(value, at, ("memory", "cores"))
         memory, cores = raw.get("memory"), raw.get("cores")
         if memory is not None and (not isinstance(memory, str) or not _MEMORY.match(memory)):
-            self.mistake((*at, "memory"), f"{shown(memory)} is no size; write for example 512m or 2g")
+            self.mistake(
+                (*at, "memory"), f"{shown(memory)} is no size; write for example 512m or 2g"
+            )
             memory = None
-        return Resources(memory=memory, cores=None if cores is None else self.integer(cores, (*at, "cores"), 1, limits.CORES_MAX))
+        return Resources(
+            memory=memory,
+            cores=(
+                None if cores is None else self.integer(cores, (*at, "cores"), 1, limits.CORES_MAX)
+            ),
+        )
 
     def _section(self, top: dict[str, Any], key: str) -> dict[str, Any]:
         if key not in top:
@@ -209,17 +276,29 @@ class _Walk(Document):
             self.topic(topic, place)
         record = self._record(raw.get("record", MISSING), (*at, "record"))
         event_time = self._event_time(raw.get("event_time", MISSING), (*at, "event_time"), record)
-        idle = self.mapping(raw.get("idle_timeout", {}), (*at, "idle_timeout"), ("partition", "source"))
+        idle = self.mapping(
+            raw.get("idle_timeout", {}), (*at, "idle_timeout"), ("partition", "source")
+        )
         bounded = self.boolean(raw.get("bounded", False), (*at, "bounded"))
         format_ = self.choice(raw.get("format", "json"), (*at, "format"), ("json", "avro"))
-        late = self.choice(raw.get("late", "dead_letter"), (*at, "late"), ("dead_letter", "reassign"))
+        late = self.choice(
+            raw.get("late", "dead_letter"), (*at, "late"), ("dead_letter", "reassign")
+        )
         default = f"{topics[0][0]}.rejected" if topics else "rejected"
         dead_letter = self.topic(raw.get("dead_letter", default), (*at, "dead_letter"), alone=False)
-        out_of_orderness_ms = self.duration(raw.get("out_of_orderness", "0ms"), (*at, "out_of_orderness"))
-        partition_ms = self.duration(idle.get("partition", "5s"), (*at, "idle_timeout", "partition"), 1, word="never")
-        source_ms = self.duration(idle.get("source", "never"), (*at, "idle_timeout", "source"), 1, word="never")
+        out_of_orderness_ms = self.duration(
+            raw.get("out_of_orderness", "0ms"), (*at, "out_of_orderness")
+        )
+        partition_ms = self.duration(
+            idle.get("partition", "5s"), (*at, "idle_timeout", "partition"), 1, word="never"
+        )
+        source_ms = self.duration(
+            idle.get("source", "never"), (*at, "idle_timeout", "source"), 1, word="never"
+        )
         start = self._start(raw.get("start", "earliest"), (*at, "start"))
-        max_ahead_ms = self.duration(raw.get("max_ahead", "1m"), (*at, "max_ahead"), 1, word="unlimited")
+        max_ahead_ms = self.duration(
+            raw.get("max_ahead", "1m"), (*at, "max_ahead"), 1, word="unlimited"
+        )
         if record is None or event_time is None:
             return None
         return Source(
@@ -247,30 +326,56 @@ class _Walk(Document):
                 return record_schema.load_file(folder / text)
             match = _RECORD.match(text)
             if match is None:
-                self.mistake(at, f"{text!r} is neither a record (name, or name/v2) nor the path of an .avsc file")
+                self.mistake(
+                    at,
+                    f"{text!r} is neither a record (name, or name/v2) nor the path of an .avsc"
+                    " file",
+                )
                 return None
-            places = [parent / "schemas" / "records" for parent in (folder, *folder.parents[:3])] + [catalog.records_folder()]
+            places = [
+                parent / "schemas" / "records" for parent in (folder, *folder.parents[:3])
+            ] + [catalog.records_folder()]
             for place in places:
                 if (place / match["name"]).is_dir():
                     version = int(match["version"]) if match["version"] else None
                     return record_schema.load_folder(place / match["name"], version)
-            known = sorted({entry.name for place in places if place.is_dir() for entry in place.iterdir() if entry.is_dir()})
+            known = sorted(
+                {
+                    entry.name
+                    for place in places
+                    if place.is_dir()
+                    for entry in place.iterdir()
+                    if entry.is_dir()
+                }
+            )
             guess = difflib.get_close_matches(match["name"], known, 1)
-            hint = f"did you mean {guess[0]!r}?" if guess else "put it into schemas/records/NAME/v1.avsc next to the pipeline file"
+            hint = (
+                f"did you mean {guess[0]!r}?"
+                if guess
+                else "put it into schemas/records/NAME/v1.avsc next to the pipeline file"
+            )
             self.mistake(at, f"there is no record {match['name']}; {hint}")
         except ConfigurationError as error:
             for line in str(error).splitlines():
                 self.mistake(at, line)
         return None
 
-    def _event_time(self, value: object, at: Place, record: RecordSchema | None) -> EventTime | None:
+    def _event_time(
+        self, value: object, at: Place, record: RecordSchema | None
+    ) -> EventTime | None:
         if value is MISSING:
-            self.mistake(at[:-1], "event_time is missing; name the field, event_time: {field: NAME, unit: ms}, or event_time: arrival")
+            self.mistake(
+                at[:-1],
+                "event_time is missing; name the field, event_time: {field: NAME, unit: ms}, or"
+                " event_time: arrival",
+            )
             return None
         if value == "arrival":
             return EventTime(field=None)
         if isinstance(value, str):
-            self.mistake(at, f"{value!r} is not known; use arrival, or {{field: {value}, unit: ms}}")
+            self.mistake(
+                at, f"{value!r} is not known; use arrival, or {{field: {value}, unit: ms}}"
+            )
             return None
         raw = self.mapping(value, at, ("field", "unit"))
         unit = self.choice(raw.get("unit", "ms"), (*at, "unit"), ("ms", "s", "us"))
@@ -281,23 +386,44 @@ class _Walk(Document):
             known = [entry.name for entry in record.fields if entry.kind in ("int", "long")]
             if record.field(field) is None:
                 guess = difflib.get_close_matches(field, [entry.name for entry in record.fields], 1)
-                hint = f"did you mean {guess[0]!r}?" if guess else f"its integer fields are {words(known)}"
+                hint = (
+                    f"did you mean {guess[0]!r}?"
+                    if guess
+                    else f"its integer fields are {words(known)}"
+                )
                 self.mistake((*at, "field"), f"record {record.name} has no field {field}; {hint}")
             elif field not in known:
-                self.mistake((*at, "field"), f"{field} is not an integer field; use one of {words(known)}, or event_time: arrival")
-        return None if field is None else EventTime(field=field, unit=cast("Literal['ms', 's', 'us']", unit))
+                self.mistake(
+                    (*at, "field"),
+                    f"{field} is not an integer field; use one of {words(known)}, or event_time:"
+                    " arrival",
+                )
+        return (
+            None
+            if field is None
+            else EventTime(field=field, unit=cast("Literal['ms', 's', 'us']", unit))
+        )
 
     def _start(self, value: object, at: Place) -> Literal["earliest", "latest"] | int:
         if value in ("earliest", "latest"):
             return cast("Literal['earliest', 'latest']", str(value))
         try:
             # YAML reads a time without quotes as one, in UTC where it names no zone.
-            found = value if isinstance(value, datetime) else datetime.fromisoformat(cast("str", value))
-            found_ms = round((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1_000)
+            found = (
+                value if isinstance(value, datetime) else datetime.fromisoformat(cast("str", value))
+            )
+            found_ms = round(
+                (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+                * 1_000
+            )
         except (TypeError, ValueError):
             found_ms = -1
         if found_ms < 0:
-            self.mistake(at, f"{shown(value)} is not known; use earliest, latest, or a time such as 2026-05-01T14:00:00Z")
+            self.mistake(
+                at,
+                f"{shown(value)} is not known; use earliest, latest, or a time such as"
+                " 2026-05-01T14:00:00Z",
+            )
         return max(found_ms, 0)
 
     def _sql(self, raw: dict[str, Any], at: Place) -> str | None:
@@ -311,22 +437,38 @@ class _Walk(Document):
         at: Place = ("stages", name)
         raw = self.mapping(value, at, _STAGE_KEYS)
         given = isinstance(value, dict)
-        participant = self.name(raw.get("participant", "local"), (*at, "participant"), "participant") or ""
+        participant = (
+            self.name(raw.get("participant", "local"), (*at, "participant"), "participant") or ""
+        )
         reads = self.texts(raw.get("reads", MISSING), (*at, "reads"), "stream") if given else []
         for stream, place in reads:
             if stream not in streams:
-                self.mistake(place, f"there is no source or stage {stream}; {_guess(stream, streams)}")
+                self.mistake(
+                    place, f"there is no source or stage {stream}; {_guess(stream, streams)}"
+                )
         if len(reads) > limits.INPUTS_MAX:
             self.mistake((*at, "reads"), f"at most {limits.INPUTS_MAX} inputs are possible")
         parameters = self._parameters(raw.get("parameters", {}), (*at, "parameters"))
         for key in parameters:
             if key in [stream for stream, _ in reads]:
-                self.mistake((*at, "parameters", key), f"{key} is an input of the stage already; give the parameter another name")
+                self.mistake(
+                    (*at, "parameters", key),
+                    f"{key} is an input of the stage already; give the parameter another name",
+                )
         sql = self._sql(raw, at)
-        references = self._references(raw.get("transform", MISSING), (*at, "transform")) if given and "sql" not in raw else []
+        references = (
+            self._references(raw.get("transform", MISSING), (*at, "transform"))
+            if given and "sql" not in raw
+            else []
+        )
         for index, (reference, place) in enumerate(references):
             alone = len(references) == 1
-            problem = transforms.check(reference, self.path, [stream for stream, _ in reads], parameters if alone and index == 0 else None)
+            problem = transforms.check(
+                reference,
+                self.path,
+                [stream for stream, _ in reads],
+                parameters if alone and index == 0 else None,
+            )
             if problem is not None:
                 self.mistake(place, problem)
         replicas = self.integer(raw.get("replicas", 1), (*at, "replicas"), 1, limits.REPLICAS_MAX)
@@ -341,9 +483,16 @@ class _Walk(Document):
             ha=ha,
             state_horizon_ms=state_horizon_ms,
             on_missing_input=cast(
-                "Any", self.choice(raw.get("on_missing_input", "process"), (*at, "on_missing_input"), ("process", "delay", "suspend"))
+                "Any",
+                self.choice(
+                    raw.get("on_missing_input", "process"),
+                    (*at, "on_missing_input"),
+                    ("process", "delay", "suspend"),
+                ),
             ),
-            version=self.integer(raw.get("version", 1), (*at, "version"), 1, limits.STAGE_VERSION_MAX),
+            version=self.integer(
+                raw.get("version", 1), (*at, "version"), 1, limits.STAGE_VERSION_MAX
+            ),
             parameters=parameters,
         )
 
@@ -352,15 +501,30 @@ class _Walk(Document):
         mode = cast("HaMode", self.choice(raw.get("ha", "active"), (*at, "ha"), _HA_MODES))
         alone = mode in ("upstream_backup", "amnesia")
         state_horizon_ms = (
-            self.duration(raw["state_horizon"], (*at, "state_horizon"), 0, limits.STATE_HORIZON_MS_MAX) if "state_horizon" in raw else None
+            self.duration(
+                raw["state_horizon"], (*at, "state_horizon"), 0, limits.STATE_HORIZON_MS_MAX
+            )
+            if "state_horizon" in raw
+            else None
         )
         if mode == "passive" and replicas < limits.PASSIVE_REPLICAS_MIN:
-            self.mistake((*at, "ha"), "passive wants replicas: 2 or more: one runs, the others stand by; a single process is ha: active")
+            self.mistake(
+                (*at, "ha"),
+                "passive wants replicas: 2 or more: one runs, the others stand by; a single process"
+                " is ha: active",
+            )
         if alone and replicas > 1:
             self.mistake((*at, "ha"), f"{mode} is one process; use replicas: 1, or ha: active")
         if alone and "state_horizon" not in raw:
-            example = "state_horizon: 10s for windows of 10 seconds, 0ms for a function of single rows that keeps event_time"
-            self.mistake((*at, "ha"), f"{mode} wants to know how much later than itself a record can still change results; say {example}")
+            example = (
+                "state_horizon: 10s for windows of 10 seconds, 0ms for a function of single rows"
+                " that keeps event_time"
+            )
+            self.mistake(
+                (*at, "ha"),
+                f"{mode} wants to know how much later than itself a record can still change"
+                f" results; say {example}",
+            )
         return mode, state_horizon_ms
 
     def _references(self, value: object, at: Place) -> list[tuple[str, Place]]:
@@ -370,9 +534,11 @@ class _Walk(Document):
         if not isinstance(value, list) or not value:
             self.mistake(
                 at,
-                "is missing; write module:function, or sql: with a query"
-                if value is MISSING
-                else f"module:function is wanted, not {shown(value)}",
+                (
+                    "is missing; write module:function, or sql: with a query"
+                    if value is MISSING
+                    else f"module:function is wanted, not {shown(value)}"
+                ),
             )
             return []
         found = [(self.text(item, (*at, index)), (*at, index)) for index, item in enumerate(value)]
@@ -384,7 +550,10 @@ class _Walk(Document):
         result: dict[str, object] = {}
         for key, item in raw.items():
             if not key.isidentifier():
-                self.mistake((*at, key), "a parameter is an argument of a function; use letters, digits and '_'")
+                self.mistake(
+                    (*at, key),
+                    "a parameter is an argument of a function; use letters, digits and '_'",
+                )
             try:
                 result[key] = _plain(item, left)
             except (ValueError, RecursionError) as error:
@@ -397,9 +566,15 @@ class _Walk(Document):
         for node, labels in self.mapping(value, ("nodes",), None).items():
             if not _NODE.match(node):
                 self.mistake(
-                    ("nodes", node), f"{node!r} is no name of a node; use lower case letters, digits, '_' and '-', then .NUMBER if you like"
+                    ("nodes", node),
+                    f"{node!r} is no name of a node; use lower case letters, digits, '_' and '-',"
+                    " then .NUMBER if you like",
                 )
-            found[node] = [] if labels == [] else [label for label, _ in self.texts(labels, ("nodes", node), "STAGE.REPLICA")]
+            found[node] = (
+                []
+                if labels == []
+                else [label for label, _ in self.texts(labels, ("nodes", node), "STAGE.REPLICA")]
+            )
         for mistake in misplaced([stage.placed() for stage in stages.values()], found):
             given = found.get(mistake.node, [])
             if mistake.label in given:
@@ -416,7 +591,10 @@ class _Walk(Document):
                 cycle = trail[trail.index(name) :]
                 start = cycle.index(min(cycle, key=list(stages).index))
                 cycle = [*cycle[start:], *cycle[: start + 1]]
-                self.mistake(("stages", cycle[0], "reads"), f"stages read each other in a circle: {' reads '.join(cycle)}")
+                self.mistake(
+                    ("stages", cycle[0], "reads"),
+                    f"stages read each other in a circle: {' reads '.join(cycle)}",
+                )
                 return
             if name in done:
                 return
@@ -428,7 +606,9 @@ class _Walk(Document):
         for name in stages:
             visit(name, [])
 
-    def _output(self, name: str, value: object, sections: dict[str, dict[str, Any]]) -> Output | None:
+    def _output(
+        self, name: str, value: object, sections: dict[str, dict[str, Any]]
+    ) -> Output | None:
         at: Place = ("outputs", name)
         raw = self.mapping(value, at, _OUTPUT_KEYS)
         if not isinstance(value, dict):
@@ -436,7 +616,11 @@ class _Walk(Document):
         stage = self.text(raw.get("stage", MISSING), (*at, "stage"))
         if stage is not None and stage not in sections["stages"]:
             source = stage in sections["sources"]
-            hint = "it is a source; an output shows a stage" if source else _guess(stage, list(sections["stages"]))
+            hint = (
+                "it is a source; an output shows a stage"
+                if source
+                else _guess(stage, list(sections["stages"]))
+            )
             self.mistake((*at, "stage"), f"there is no stage {stage}; {hint}")
         if "corrected" not in raw:
             self.mistake(at, "corrected is missing; name its topic, corrected: {topic: NAME}")
@@ -453,38 +637,75 @@ class _Walk(Document):
         upsert = self.boolean(raw.get("upsert", False), (*at, "upsert"))
         key = sink.key if "key" in raw else corrected.key
         if upsert and not key:
-            self.mistake((*at, "upsert"), "an upsert view holds one value per key; name the columns of the key, key: [COLUMN]")
-        return LiveSink(topic=sink.topic, format=sink.format, key=key, partitions=sink.partitions, upsert=upsert)
+            self.mistake(
+                (*at, "upsert"),
+                "an upsert view holds one value per key; name the columns of the key, key:"
+                " [COLUMN]",
+            )
+        return LiveSink(
+            topic=sink.topic, format=sink.format, key=key, partitions=sink.partitions, upsert=upsert
+        )
 
     def _sink(self, value: object, at: Place, known: tuple[str, ...] = _SINK_KEYS) -> Sink:
         raw = self.mapping(value, at, known)
-        topic = self.topic(raw.get("topic", MISSING), (*at, "topic")) if isinstance(value, dict) else ""
-        keys = self.texts(raw["key"], (*at, "key"), "column") if "key" in raw and raw["key"] != [] else []
+        topic = (
+            self.topic(raw.get("topic", MISSING), (*at, "topic")) if isinstance(value, dict) else ""
+        )
+        keys = (
+            self.texts(raw["key"], (*at, "key"), "column")
+            if "key" in raw and raw["key"] != []
+            else []
+        )
         partitions = raw.get("partitions")
         return Sink(
             topic=topic,
-            format=cast("Literal['json', 'avro']", self.choice(raw.get("format", "json"), (*at, "format"), ("json", "avro"))),
+            format=cast(
+                "Literal['json', 'avro']",
+                self.choice(raw.get("format", "json"), (*at, "format"), ("json", "avro")),
+            ),
             key=[column for column, _ in keys],
-            partitions=None if partitions is None else self.integer(partitions, (*at, "partitions"), 1, limits.PARTITIONS_MAX),
+            partitions=(
+                None
+                if partitions is None
+                else self.integer(partitions, (*at, "partitions"), 1, limits.PARTITIONS_MAX)
+            ),
         )
 
     def _internal_topics(
-        self, name: str, stages: dict[str, Stage], sources: dict[str, Source | None], outputs: dict[str, Output | None]
+        self,
+        name: str,
+        stages: dict[str, Stage],
+        sources: dict[str, Source | None],
+        outputs: dict[str, Output | None],
     ) -> None:
         """A user's topic may not be one of ours: both would write it."""
         names = TopicNames(name)
         internal = {names.manager(), names.alarms(), names.placement()}
-        internal |= {topic for output in outputs for topic in (names.progress(output), names.live_progress(output))}
-        writers = {**{key: ["0"] for key in sources}, **{key: stage.replica_ids() for key, stage in stages.items()}}
+        internal |= {
+            topic
+            for output in outputs
+            for topic in (names.progress(output), names.live_progress(output))
+        }
+        writers = {
+            **{key: ["0"] for key in sources},
+            **{key: stage.replica_ids() for key, stage in stages.items()},
+        }
         for stream, replicas in writers.items():
-            internal |= {names.boundaries(stream), *(names.blocks(stream, replica) for replica in replicas)}
+            internal |= {
+                names.boundaries(stream),
+                *(names.blocks(stream, replica) for replica in replicas),
+            }
         for topic, at in self._topics.items():
             if topic in internal or topic.startswith(f"{name}.control."):
-                self.mistake(at, f"topic {topic} is an internal topic of this pipeline; give it another name")
+                self.mistake(
+                    at, f"topic {topic} is an internal topic of this pipeline; give it another name"
+                )
 
 
 def _plain(value: object, left: list[int]) -> object:
-    """A parameter as plain Python values; bounded, since YAML aliases can make a small file huge."""
+    """A parameter as plain Python values; bounded, since YAML aliases can make a small file
+    huge.
+    """
     left[0] -= 1
     if left[0] < 0:
         raise ValueError(f"parameters hold more than {limits.PARAMETER_VALUES_MAX} values")
@@ -500,7 +721,9 @@ def _plain(value: object, left: list[int]) -> object:
         return [_plain(item, left) for item in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {str(key): _plain(item, left) for key, item in value.items()}
-    raise ValueError(f"{shown(value)} is not a plain value; use texts, numbers, true, false, lists or mappings")
+    raise ValueError(
+        f"{shown(value)} is not a plain value; use texts, numbers, true, false, lists or mappings"
+    )
 
 
 def _guess(word: str, known: list[str]) -> str:

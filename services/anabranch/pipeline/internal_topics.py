@@ -12,13 +12,25 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
 
 
-def internal_topics(pipeline: Pipeline, replication: int = BROKERS_OWN) -> Iterator[tuple[str, TopicSettings]]:
-    """(kind, settings) of each: streams, control, alarms, progress. ``replication``: see ``topic_settings``."""
+def internal_topics(
+    pipeline: Pipeline, replication: int = BROKERS_OWN
+) -> Iterator[tuple[str, TopicSettings]]:
+    """(kind, settings) of each: streams, control, alarms, progress. ``replication``: see
+    ``topic_settings``.
+    """
     names = pipeline.topic_names
     for stream in pipeline.streams():
-        yield "boundaries", topic_settings("boundaries", names.boundaries(stream), replication=replication)
+        yield (
+            "boundaries",
+            topic_settings("boundaries", names.boundaries(stream), replication=replication),
+        )
         for replica in pipeline.stream_writers(stream):
-            yield "blocks", topic_settings("blocks", names.blocks(stream, replica), pipeline.partitions, replication)
+            yield (
+                "blocks",
+                topic_settings(
+                    "blocks", names.blocks(stream, replica), pipeline.partitions, replication
+                ),
+            )
     for topic, speaker in speakers(pipeline).items():
         if not speaker.is_manager:
             yield "control", topic_settings("control", topic, replication=replication)
@@ -26,6 +38,14 @@ def internal_topics(pipeline: Pipeline, replication: int = BROKERS_OWN) -> Itera
     yield "placement", topic_settings("placement", names.placement(), replication=replication)
     yield "alarms", topic_settings("alarms", names.alarms(), replication=replication)
     for output in pipeline.outputs.values():
-        yield "progress", topic_settings("progress", names.progress(output.name), replication=replication)
+        yield (
+            "progress",
+            topic_settings("progress", names.progress(output.name), replication=replication),
+        )
         if output.live is not None:
-            yield "live_progress", topic_settings("live_progress", names.live_progress(output.name), replication=replication)
+            yield (
+                "live_progress",
+                topic_settings(
+                    "live_progress", names.live_progress(output.name), replication=replication
+                ),
+            )

@@ -1,7 +1,9 @@
-"""A pipeline as values. Only ``pipeline.file.load`` makes one, so whatever holds a ``Pipeline`` holds a checked one.
+"""A pipeline as values. Only ``pipeline.file.load`` makes one, so whatever holds a ``Pipeline``
+holds a checked one.
 
-Words: a *source* is a stream that ingestion writes, a *stage* one that processing writes, an *output* a stream that
-delivery hands to users. All times are in ms; ``None`` for a time means never or unlimited, as said at the field.
+Words: a *source* is a stream that ingestion writes, a *stage* one that processing writes, an
+*output* a stream that delivery hands to users. All times are in ms; ``None`` for a time means never
+or unlimited, as said at the field.
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ class Source(_Model):
     late: Literal["dead_letter", "reassign"] = "dead_letter"
     dead_letter: str
     start: Literal["earliest", "latest"] | int = "earliest"
-    """Where it begins when it has never read anything; a number: with the first record whose timestamp is so late, in ms."""
+    """Where it begins when it has never read anything; a number: with the first record whose
+    timestamp is so late, in ms.
+    """
 
 
 class Stage(_Model):
@@ -90,10 +94,14 @@ class Stage(_Model):
     ha: HaMode = "active"
     """What is done for the loss of a process or its disk (docs/concepts.md)."""
     state_horizon_ms: int | None = None
-    """A record changes results at most so much later than itself; None: not known. Always known for ``upstream_backup`` and ``amnesia``."""
+    """A record changes results at most so much later than itself; None: not known. Always
+    known for ``upstream_backup`` and ``amnesia``.
+    """
     on_missing_input: Literal["process", "delay", "suspend"] = "process"
     version: int = 1
-    """Of what the stage computes: raised when that changes, it replaces the versions before at one bucket (BL15 of ``protocol.log.boundary_log``)."""
+    """Of what the stage computes: raised when that changes, it replaces the versions before
+    at one bucket (BL15 of ``protocol.log.boundary_log``).
+    """
     parameters: dict[str, object] = {}
 
     @property
@@ -103,7 +111,9 @@ class Stage(_Model):
 
     @property
     def backup_horizon_ms(self) -> int | None:
-        """The horizon by which a stage begins again that saves its state nowhere else (``protocol.control.state_horizon``); None: another kind of stage."""
+        """The horizon by which a stage begins again that saves its state nowhere else
+        (``protocol.control.state_horizon``); None: another kind of stage.
+        """
         return self.state_horizon_ms if self.ha in ("upstream_backup", "amnesia") else None
 
     def process_ids(self) -> list[str]:
@@ -111,7 +121,9 @@ class Stage(_Model):
         return [str(number) for number in range(self.replicas)]
 
     def replica_ids(self) -> list[str]:
-        """Ids of the replicas, which are the writers of the stage's stream. Processes that stand by for one another are one replica."""
+        """Ids of the replicas, which are the writers of the stage's stream. Processes that
+        stand by for one another are one replica.
+        """
         return ["0"] if self.ha == "passive" else self.process_ids()
 
     def placed(self) -> PlacedStage:
@@ -134,7 +146,9 @@ class LiveSink(Sink):
     """A user's live topic. Its key is that of the corrected topic unless it has its own."""
 
     upsert: bool = False
-    """A compacted topic that holds per key the newest value, instead of the sequence of what became known."""
+    """A compacted topic that holds per key the newest value, instead of the sequence of what
+    became known.
+    """
 
 
 class Output(_Model):
@@ -174,7 +188,9 @@ class Pipeline(_Model):
     stages: dict[str, Stage]
     outputs: dict[str, Output]
     named_nodes: dict[str, list[str]] = {}
-    """What the file says of nodes: ``STAGE.REPLICA`` of each. Where it says nothing the rule places (``protocol.control.placement``)."""
+    """What the file says of nodes: ``STAGE.REPLICA`` of each. Where it says nothing the rule
+    places (``protocol.control.placement``).
+    """
 
     resources: dict[str, Resources] = {}
     """Of nodes by name; others have what their environment says."""
@@ -217,7 +233,9 @@ class Pipeline(_Model):
         return [self.stages[name].placed() for name in self.order()]
 
     def nodes(self) -> dict[str, list[str]]:
-        """The replicas of each node, as ``STAGE.REPLICA``, as the file says: where they are unless they were moved."""
+        """The replicas of each node, as ``STAGE.REPLICA``, as the file says: where they are
+        unless they were moved.
+        """
         return place(self.placed_stages(), self.named_nodes)
 
     def places(self) -> Places:

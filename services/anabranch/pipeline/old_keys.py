@@ -1,4 +1,6 @@
-"""Keys and values of pipeline files that were renamed: each is one mistake that names the new one, and the walk goes on under that."""
+"""Keys and values of pipeline files that were renamed: each is one mistake that names the new
+one, and the walk goes on under that.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ ENTRIES: Final[dict[tuple[str, object], tuple[str, object]]] = {
 
 
 def renamed(key: str, value: object, known: tuple[str, ...]) -> tuple[str, object, str] | None:
-    """(new key, new value, what to tell the user) of an entry of a mapping that takes the keys ``known``; None: it was not renamed."""
+    """(new key, new value, what to tell the user) of an entry of a mapping that takes the
+    keys ``known``; None: it was not renamed.
+    """
     if key in KEYS and KEYS[key] in known and key not in known:
         return KEYS[key], value, f"{key} is now called {KEYS[key]}; rename it"
     if not isinstance(value, str) or (key, value) not in ENTRIES:
@@ -31,4 +35,11 @@ def renamed(key: str, value: object, known: tuple[str, ...]) -> tuple[str, objec
     new, to = ENTRIES[key, value]
     if new not in known:
         return None
-    return new, to, f"{key}: {value} is now {new}: {to if isinstance(to, str) else str(to).lower()}; replace it"
+    return (
+        new,
+        to,
+        (
+            f"{key}: {value} is now {new}: {to if isinstance(to, str) else str(to).lower()};"
+            " replace it"
+        ),
+    )

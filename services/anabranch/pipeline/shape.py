@@ -19,7 +19,10 @@ def depth(pipeline: Pipeline, stage: str) -> int:
     """Stages before ``stage`` on the longest path to a source."""
     found: dict[str, int] = {}
     for name in pipeline.order():
-        found[name] = max((1 + found[stream] for stream in pipeline.stages[name].reads if stream in found), default=0)
+        found[name] = max(
+            (1 + found[stream] for stream in pipeline.stages[name].reads if stream in found),
+            default=0,
+        )
     return found[stage]
 
 
@@ -32,17 +35,23 @@ def height(pipeline: Pipeline, stage: str) -> int:
 
 
 def has_live(pipeline: Pipeline, stage: str) -> bool:
-    """Whether anybody sees tentative results of ``stage``: an output of it, or of a stage after it, has a live topic."""
+    """Whether anybody sees tentative results of ``stage``: an output of it, or of a stage
+    after it, has a live topic.
+    """
     seen, left = {stage}, [stage]
     while left:
         new = set(pipeline.readers(left.pop())) - seen
         seen |= new
         left += new
-    return any(output.stage in seen and output.live is not None for output in pipeline.outputs.values())
+    return any(
+        output.stage in seen and output.live is not None for output in pipeline.outputs.values()
+    )
 
 
 def normal_ms(pipeline: Pipeline, stage: str) -> int:
-    """From the first sign of a bucket to the end of it, without failures: its width, the sources' out-of-orderness, and the hops of deeper inputs."""
+    """From the first sign of a bucket to the end of it, without failures: its width, the
+    sources' out-of-orderness, and the hops of deeper inputs.
+    """
     return _shallow_ms(pipeline, stage) + HOP_MS * max(_deeper(pipeline, stage).values())
 
 
@@ -53,12 +62,21 @@ def lags(pipeline: Pipeline, stage: str) -> InputLags:
 
 def policy(pipeline: Pipeline, stage: str) -> Policy:
     """What the stage does without input. Where nobody sees tentative results it waits."""
-    return Policy(pipeline.stages[stage].on_missing_input) if has_live(pipeline, stage) else Policy.SUSPEND
+    return (
+        Policy(pipeline.stages[stage].on_missing_input)
+        if has_live(pipeline, stage)
+        else Policy.SUSPEND
+    )
 
 
 def waits(pipeline: Pipeline, stage: str) -> Waits:
     """How long ``stage`` waits for a bucket."""
-    return waits_of(pipeline.max_delay_ms, normal_ms(pipeline, stage), depth(pipeline, stage), height(pipeline, stage))
+    return waits_of(
+        pipeline.max_delay_ms,
+        normal_ms(pipeline, stage),
+        depth(pipeline, stage),
+        height(pipeline, stage),
+    )
 
 
 def describe(pipeline: Pipeline) -> list[str]:
@@ -67,11 +85,18 @@ def describe(pipeline: Pipeline) -> list[str]:
     for stage in pipeline.order():
         chosen, wait = policy(pipeline, stage), waits(pipeline, stage)
         if chosen is Policy.SUSPEND:
-            why = "on_missing_input is suspend" if has_live(pipeline, stage) else "no output of it has a live topic"
+            why = (
+                "on_missing_input is suspend"
+                if has_live(pipeline, stage)
+                else "no output of it has a live topic"
+            )
             found.append(f"stage {stage}: waits for missing input for as long as it takes ({why})")
             continue
         later = wait.next_ms if chosen is Policy.PROCESS else wait.first_ms
-        found.append(f"stage {stage}: goes on without an input after {wait.first_ms} ms, tentatively; then {later} ms per bucket")
+        found.append(
+            f"stage {stage}: goes on without an input after {wait.first_ms} ms, tentatively; then"
+            f" {later} ms per bucket"
+        )
     return found
 
 
@@ -82,8 +107,9 @@ def too_short(pipeline: Pipeline) -> list[str]:
         least_ms = delay_bound_ms(height(pipeline, stage))
         if policy(pipeline, stage) is not Policy.SUSPEND and pipeline.max_delay_ms < least_ms:
             found.append(
-                f"stage {stage}: max_delay is {pipeline.max_delay_ms} ms, but {height(pipeline, stage)} stage(s) from it to the output need "
-                f"{least_ms} ms: new results may come later than max_delay while input is missing"
+                f"stage {stage}: max_delay is {pipeline.max_delay_ms} ms, but"
+                f" {height(pipeline, stage)} stage(s) from it to the output need {least_ms} ms: new"
+                " results may come later than max_delay while input is missing"
             )
     return found
 
@@ -95,7 +121,10 @@ def _shallow_ms(pipeline: Pipeline, stage: str) -> int:
 
 def _deeper(pipeline: Pipeline, stage: str) -> dict[str, int]:
     """Per input, the stages on its longest path to a source, less those of the shallowest input."""
-    found = {name: 1 + depth(pipeline, name) if name in pipeline.stages else 0 for name in pipeline.stages[stage].reads}
+    found = {
+        name: 1 + depth(pipeline, name) if name in pipeline.stages else 0
+        for name in pipeline.stages[stage].reads
+    }
     shallowest = min(found.values())
     return {name: hops - shallowest for name, hops in found.items()}
 
@@ -107,4 +136,8 @@ def _out_of_orderness_ms(pipeline: Pipeline, stage: str) -> int:
         new = set(pipeline.stages[left.pop()].reads) - seen
         seen |= new
         left += new & pipeline.stages.keys()
-    return max(pipeline.sources[stream].out_of_orderness_ms for stream in seen if stream in pipeline.sources)
+    return max(
+        pipeline.sources[stream].out_of_orderness_ms
+        for stream in seen
+        if stream in pipeline.sources
+    )

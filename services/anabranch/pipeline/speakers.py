@@ -23,9 +23,17 @@ def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
                 stage, _, process = label.rpartition(".")
                 replicas = pipeline.stages[stage].replica_ids()
                 replica = process if process in replicas else replicas[0]
-                beats = frozenset({(REPLICA_SERVICE, stage, replica), (STANDBY_SERVICE, stage, process)})
-                found[names.control(service, label)] = Speaker(beats, f"{service}.{label}", frozenset({(stage, replica)}))
+                beats = frozenset(
+                    {(REPLICA_SERVICE, stage, replica), (STANDBY_SERVICE, stage, process)}
+                )
+                found[names.control(service, label)] = Speaker(
+                    beats, f"{service}.{label}", frozenset({(stage, replica)})
+                )
         elif service != MANAGER_SERVICE:
-            found[names.control(service, name)] = Speaker(frozenset({(service, name, "0")}), f"{service}.{name}")
-    found[names.manager()] = Speaker(frozenset({(MANAGER_SERVICE, pipeline.name, "0")}), is_manager=True)
+            found[names.control(service, name)] = Speaker(
+                frozenset({(service, name, "0")}), f"{service}.{name}"
+            )
+    found[names.manager()] = Speaker(
+        frozenset({(MANAGER_SERVICE, pipeline.name, "0")}), is_manager=True
+    )
     return found

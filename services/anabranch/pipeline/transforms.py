@@ -1,7 +1,8 @@
-"""Finding the user's functions: ``module:function``, next to the pipeline file or on the Python path.
+"""Finding the user's functions: ``module:function``, next to the pipeline file or on the Python
+path.
 
-``check`` looks at the source text only, so that a service that never runs a function does not run the module either. ``import_transform``
-is for the service that does.
+``check`` looks at the source text only, so that a service that never runs a function does not run
+the module either. ``import_transform`` is for the service that does.
 """
 
 from __future__ import annotations
@@ -27,19 +28,27 @@ _REFERENCE = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function
 
 
 def search_roots(module: str, pipeline_path: Path) -> list[Path]:
-    """Folders in which ``module`` is looked for before the Python path: next to the file, then around a package that holds the file."""
+    """Folders in which ``module`` is looked for before the Python path: next to the file,
+    then around a package that holds the file.
+    """
     folder = pipeline_path.resolve().parent
     return [folder, folder.parent] if module.split(".", maxsplit=1)[0] == folder.name else [folder]
 
 
 def import_roots(stages: Iterable[Stage], pipeline_path: Path) -> list[str]:
-    """The folders in which the modules of ``stages`` are found, each once, for processes that do not know the pipeline's."""
-    found = {import_root(reference, pipeline_path) for stage in stages for reference in stage.transform}
+    """The folders in which the modules of ``stages`` are found, each once, for processes that
+    do not know the pipeline's.
+    """
+    found = {
+        import_root(reference, pipeline_path) for stage in stages for reference in stage.transform
+    }
     return sorted(str(root) for root in found if root)
 
 
 def import_root(reference: str, pipeline_path: Path) -> Path | None:
-    """The folder that must be on the Python path of every process that runs ``reference``; None: it is installed."""
+    """The folder that must be on the Python path of every process that runs ``reference``;
+    None: it is installed.
+    """
     module = _split(reference)[0]
     first = module.split(".")[0]
     for root in search_roots(module, pipeline_path):
@@ -49,7 +58,8 @@ def import_root(reference: str, pipeline_path: Path) -> Path | None:
 
 
 def import_transform(reference: str, pipeline_path: Path) -> Callable[..., Any]:
-    """The function ``module:function``; its module is imported, from next to the pipeline file first.
+    """The function ``module:function``; its module is imported, from next to the pipeline file
+    first.
 
     Puts the folder into ``sys.path``, once: behind the standard library, before what is installed.
 
@@ -64,11 +74,15 @@ def import_transform(reference: str, pipeline_path: Path) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # whatever the user's module does when it is run
-        raise ConfigurationError(f"{pipeline_path}: transform {reference}: importing {module_name} failed: {error!r}") from error
+        raise ConfigurationError(
+            f"{pipeline_path}: transform {reference}: importing {module_name} failed: {error!r}"
+        ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
         found = f"{module_name} ({getattr(module, '__file__', 'built in')})"
-        raise ConfigurationError(f"{pipeline_path}: transform {reference}: {found} has no function {function_name}")
+        raise ConfigurationError(
+            f"{pipeline_path}: transform {reference}: {found} has no function {function_name}"
+        )
     return function  # type: ignore[no-any-return]
 
 
@@ -76,24 +90,35 @@ def _behind_the_standard_library() -> int:
     """The place in ``sys.path``."""
     standard = sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")
     own = {*standard, *(str(Path(folder, "lib-dynload")) for folder in standard)}
-    return max((place + 1 for place, folder in enumerate(sys.path) if folder in own), default=len(sys.path))
+    return max(
+        (place + 1 for place, folder in enumerate(sys.path) if folder in own), default=len(sys.path)
+    )
 
 
 def _hides(root: Path) -> list[str]:
-    """Modules in ``root`` that Spark's workers, which look there first, would take instead of the standard library's."""
+    """Modules in ``root`` that Spark's workers, which look there first, would take instead of
+    the standard library's.
+    """
     return sorted(
         entry.name
         for entry in root.iterdir()
         if entry.name.partition(".")[0] in sys.stdlib_module_names
-        and (entry.suffix in (".py", ".pyc", ".so") if entry.is_file() else (entry / "__init__.py").is_file())
+        and (
+            entry.suffix in (".py", ".pyc", ".so")
+            if entry.is_file()
+            else (entry / "__init__.py").is_file()
+        )
     )
 
 
-def check(reference: str, pipeline_path: Path, inputs: Iterable[str], parameters: Iterable[str] | None) -> str | None:
+def check(
+    reference: str, pipeline_path: Path, inputs: Iterable[str], parameters: Iterable[str] | None
+) -> str | None:
     """What is wrong with a reference, by its source text; None: nothing is.
 
-    ``inputs`` are the keyword arguments that are data; ``parameters`` those of the pipeline file. With ``parameters`` None only the
-    function's existence is checked (what a later function of a chain gets is not known here).
+    ``inputs`` are the keyword arguments that are data; ``parameters`` those of the pipeline file.
+    With ``parameters`` None only the function's existence is checked (what a later function of a
+    chain gets is not known here).
     """
     try:
         module_name, function_name = _split(reference)
@@ -101,33 +126,55 @@ def check(reference: str, pipeline_path: Path, inputs: Iterable[str], parameters
         return str(error)
     root = import_root(reference, pipeline_path)
     if root is not None and (hidden := _hides(root)):
-        return f"{root / hidden[0]} has the name of a module of the standard library, which other modules would get instead; rename it"
+        return (
+            f"{root / hidden[0]} has the name of a module of the standard library, which other"
+            " modules would get instead; rename it"
+        )
     source = _source_file(module_name, pipeline_path)
     if source is None:
         file = f"{module_name.replace('.', '/')}.py"
-        return f"no module {module_name} next to the pipeline file or on the Python path; put {file} next to the pipeline file"
+        return (
+            f"no module {module_name} next to the pipeline file or on the Python path; put {file}"
+            " next to the pipeline file"
+        )
     if source.suffix != ".py":
         return None  # compiled: found, and there is no text to look at
     try:
         tree = ast.parse(source.read_bytes(), str(source))
     except (SyntaxError, ValueError, OSError) as error:
         return f"module {module_name} cannot be read: {error}"
-    return _definition_mistake(tree, module_name, function_name, list(inputs), None if parameters is None else list(parameters))
+    return _definition_mistake(
+        tree,
+        module_name,
+        function_name,
+        list(inputs),
+        None if parameters is None else list(parameters),
+    )
 
 
 def _definition_mistake(
-    tree: ast.Module, module_name: str, function_name: str, inputs: list[str], parameters: list[str] | None
+    tree: ast.Module,
+    module_name: str,
+    function_name: str,
+    inputs: list[str],
+    parameters: list[str] | None,
 ) -> str | None:
     bound = dict(_bound(tree.body))
     if function_name not in bound:
         if "*" in bound or "__getattr__" in bound:
             return None
         guess = difflib.get_close_matches(function_name, bound, 1)
-        return f"module {module_name} has no function {function_name}" + (f"; did you mean {guess[0]}?" if guess else "")
+        return f"module {module_name} has no function {function_name}" + (
+            f"; did you mean {guess[0]}?" if guess else ""
+        )
     definition = bound[function_name]
     if isinstance(definition, ast.ClassDef):
         return f"{function_name} in {module_name} is a class; a function is wanted"
-    if parameters is None or not isinstance(definition, ast.FunctionDef) or definition.decorator_list:
+    if (
+        parameters is None
+        or not isinstance(definition, ast.FunctionDef)
+        or definition.decorator_list
+    ):
         return None
     return _signature_mistake(definition, inputs, parameters)
 
@@ -137,13 +184,17 @@ def _split(reference: str) -> tuple[str, str]:
     if match is None:
         name = reference.rpartition(".")[2]
         example = f"stages:{name}" if name.isidentifier() else "stages:my_function"
-        raise ConfigurationError(f"{reference!r} is not of the form module:function; write for example {example}")
+        raise ConfigurationError(
+            f"{reference!r} is not of the form module:function; write for example {example}"
+        )
     return match["module"], match["function"]
 
 
 def _source_file(module: str, pipeline_path: Path) -> Path | None:
     """File of a module, found without running it or its packages."""
-    search: list[str] | None = [str(root) for root in search_roots(module, pipeline_path)] + sys.path
+    search: list[str] | None = [
+        str(root) for root in search_roots(module, pipeline_path)
+    ] + sys.path
     origin: str | None = None
     names = module.split(".")
     for depth in range(1, len(names) + 1):
@@ -155,7 +206,9 @@ def _source_file(module: str, pipeline_path: Path) -> Path | None:
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
-    """Names that a module's top level binds, with the statement that does; ``*`` for a star import."""
+    """Names that a module's top level binds, with the statement that does; ``*`` for a star
+    import.
+    """
     for statement in body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield statement.name, statement
@@ -176,20 +229,40 @@ def _bound(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
                 yield from _bound(handler.body)
 
 
-def _signature_mistake(definition: ast.FunctionDef, inputs: list[str], parameters: list[str]) -> str | None:
+def _signature_mistake(
+    definition: ast.FunctionDef, inputs: list[str], parameters: list[str]
+) -> str | None:
     arguments = definition.args
     by_keyword = [argument.arg for argument in arguments.args + arguments.kwonlyargs]
-    optional = {argument.arg for argument in arguments.args[len(arguments.args) - min(len(arguments.defaults), len(arguments.args)) :]}
-    optional |= {argument.arg for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is not None}
+    optional = {
+        argument.arg
+        for argument in arguments.args[
+            len(arguments.args) - min(len(arguments.defaults), len(arguments.args)) :
+        ]
+    }
+    optional |= {
+        argument.arg
+        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if default is not None
+    }
     if len(arguments.defaults) < len(arguments.posonlyargs):
-        return f"{definition.name} has arguments by position only; every input and parameter is given by its name"
+        return (
+            f"{definition.name} has arguments by position only; every input and parameter is given"
+            " by its name"
+        )
     given = [*inputs, *parameters]
     if arguments.kwarg is None:
         for name in given:
             if name not in by_keyword:
                 what = "input" if name in inputs else "parameter"
-                return f"{definition.name} has no argument {name} for the {what} {name}; it has {', '.join(by_keyword) or 'none'}"
+                return (
+                    f"{definition.name} has no argument {name} for the {what} {name}; it has"
+                    f" {', '.join(by_keyword) or 'none'}"
+                )
     missing = [name for name in by_keyword if name not in given and name not in optional]
     if missing:
-        return f"{definition.name} needs an argument {missing[0]}, which is neither an input (reads) nor in parameters"
+        return (
+            f"{definition.name} needs an argument {missing[0]}, which is neither an input (reads)"
+            " nor in parameters"
+        )
     return None

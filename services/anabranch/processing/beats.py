@@ -1,7 +1,8 @@
 """Says of a process that it is alive, from its epoch on, on a thread of its own.
 
-The service's thread waits for the broker, for the disk, for Spark: while it reads logs, copies a checkpoint and looks through it, starts a query, or
-asks whether a newer process has begun. With much state, or a slow broker, that takes longer than a silence after which others would take over
+The service's thread waits for the broker, for the disk, for Spark: while it reads logs, copies a
+checkpoint and looks through it, starts a query, or asks whether a newer process has begun. With
+much state, or a slow broker, that takes longer than a silence after which others would take over
 (``protocol.stage.standby``) or go on without this process.
 """
 
@@ -23,14 +24,21 @@ _PAUSE_S: Final = 0.1
 
 
 class Beats(threading.Thread):
-    """Sends what ``beat`` gives, which is None until there is an epoch; from ``start`` until ``end``.
+    """Sends what ``beat`` gives, which is None until there is an epoch; from ``start`` until
+    ``end``.
 
     ``beat`` is called on this thread, and must wait for nothing.
     """
 
-    def __init__(self, log: EventLog, topic: str, clock: Clock, beat: Callable[[], Heartbeat | None]) -> None:
+    def __init__(
+        self, log: EventLog, topic: str, clock: Clock, beat: Callable[[], Heartbeat | None]
+    ) -> None:
         super().__init__(name="heartbeats", daemon=True)
-        self._sender, self._beat, self._ending = HeartbeatSender(log, topic, clock), beat, threading.Event()
+        self._sender, self._beat, self._ending = (
+            HeartbeatSender(log, topic, clock),
+            beat,
+            threading.Event(),
+        )
 
     def run(self) -> None:
         """The thread's body. What the broker does not take is not said."""
@@ -46,7 +54,9 @@ class Beats(threading.Thread):
             self._sender.close()
 
     def end(self) -> None:
-        """That it has ended is the last that is said: call this when nothing runs any more. Idempotent; takes two seconds at most."""
+        """That it has ended is the last that is said: call this when nothing runs any more.
+        Idempotent; takes two seconds at most.
+        """
         self._ending.set()
         if self.is_alive():
             self.join()

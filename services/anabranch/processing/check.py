@@ -1,6 +1,8 @@
-"""``python -m anabranch.processing.check FILE``: what Spark thinks of each stage's function, without running it.
+"""``python -m anabranch.processing.check FILE``: what Spark thinks of each stage's function,
+without running it.
 
-Builds every stage's query on made-up inputs and prints one line per finding. Exit code 0: all can run; 2: something cannot.
+Builds every stage's query on made-up inputs and prints one line per finding. Exit code 0: all can
+run; 2: something cannot.
 """
 
 from __future__ import annotations
@@ -29,8 +31,12 @@ if TYPE_CHECKING:
 
 
 def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
-    """(what cannot run, what a person should know), as sentences. Starts Spark in this process for the time of the call."""
-    schemas: dict[str, pa.Schema] = {name: source_schema(pipeline, name) for name in pipeline.sources}
+    """(what cannot run, what a person should know), as sentences. Starts Spark in this
+    process for the time of the call.
+    """
+    schemas: dict[str, pa.Schema] = {
+        name: source_schema(pipeline, name) for name in pipeline.sources
+    }
     errors: list[str] = []
     facts: list[str] = []
     with tempfile.TemporaryDirectory(prefix="anabranch-check-") as folder:
@@ -47,10 +53,19 @@ def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
                 stage = pipeline.stages[name]
                 unknown = [s for s in stage.reads if s not in schemas]
                 if unknown:
-                    errors.append(f"stage {name}: not checked, since {', '.join(unknown)} cannot run")
+                    errors.append(
+                        f"stage {name}: not checked, since {', '.join(unknown)} cannot run"
+                    )
                     continue
                 try:
-                    query = build_query(session, pipeline, name, {s: schemas[s] for s in stage.reads}, kafka="", socket="")
+                    query = build_query(
+                        session,
+                        pipeline,
+                        name,
+                        {s: schemas[s] for s in stage.reads},
+                        kafka="",
+                        socket="",
+                    )
                 except (ConfigurationError, StageFunctionError) as error:
                     errors.append(f"stage {name}: {error}")
                     continue
@@ -58,16 +73,23 @@ def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
                 columns = ", ".join(f"{field.name} {field.type}" for field in query.schema)
                 kind = "stateful" if query.traits.is_stateful else "stateless"
                 facts.append(f"stage {name}: {kind}; {query.traits.batch}; gives {columns}")
-                facts += [f"stage {name}: {query.traits.batch}, because {reason}" for reason in query.traits.reasons]
+                facts += [
+                    f"stage {name}: {query.traits.batch}, because {reason}"
+                    for reason in query.traits.reasons
+                ]
                 if query.traits.reasons:
-                    facts.append(f"stage {name}: make `bucket` wider than a batch takes, or what arrives faster than that will queue up")
+                    facts.append(
+                        f"stage {name}: make `bucket` wider than a batch takes, or what arrives"
+                        " faster than that will queue up"
+                    )
         finally:
             session.stop()
     return [*errors, *sink_mistakes(pipeline, schemas)], facts
 
 
 def sink_mistakes(pipeline: Pipeline, schemas: Mapping[str, pa.Schema]) -> list[str]:
-    """What of the outputs cannot be written: keys that are no columns, columns that the format does not have. Delivery would stop at it.
+    """What of the outputs cannot be written: keys that are no columns, columns that the format does
+    not have. Delivery would stop at it.
 
     ``schemas``: of the tuples of each stage; outputs of a stage that is not there are not judged.
     """

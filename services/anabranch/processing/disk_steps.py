@@ -1,4 +1,5 @@
-"""Carries out the steps of ``protocol.log.timeline`` and ``protocol.stage.standby`` that need nothing but the replica's disk.
+"""Carries out the steps of ``protocol.log.timeline`` and ``protocol.stage.standby`` that need
+nothing but the replica's disk.
 
 What holds after a crash between two of them stands where the steps are.
 """
@@ -48,7 +49,9 @@ def on_disk(disk: Checkpoints, step: DiskStep) -> Answer:
     return None
 
 
-def _change(disk: Checkpoints, step: Create | Copy | CutBack | Write | Sync | Clean | Remove) -> None:
+def _change(
+    disk: Checkpoints, step: Create | Copy | CutBack | Write | Sync | Clean | Remove
+) -> None:
     match step:
         case Create(name):
             disk.create(name)

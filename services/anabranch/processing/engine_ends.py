@@ -1,6 +1,8 @@
-"""Remembers the ends of a node's engine over restarts, so that a stage that takes all memory can be named (``protocol.control.restarting``).
+"""Remembers the ends of a node's engine over restarts, so that a stage that takes all memory can be
+named (``protocol.control.restarting``).
 
-What holds after a crash at any point: the file is whole or absent. Nothing but a message depends on it.
+What holds after a crash at any point: the file is whole or absent. Nothing but a message depends on
+it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class EngineEnds:
         self._path, self._clock = path, clock
 
     def describe(self, error: EngineEnded) -> EngineEnded:
-        """Remember an end. Returns it with who ran at this one and at those shortly before, where that was the same each time."""
+        """Remember an end. Returns it with who ran at this one and at those shortly before,
+        where that was the same each time.
+        """
         ends = remembered(self._before(), EngineEnd(self._clock.now_ms(), error.during))
         text = json.dumps([[end.at_ms, list(end.during)] for end in ends])
         partial = self._path.with_suffix(".partial")
@@ -38,7 +42,10 @@ class EngineEnds:
         names = ", ".join(suspects(ends))
         if not names:
             return error
-        stated = f"{error}; {len(ends)} times now while a batch of {names} ran: give Spark more memory (ANABRANCH_SPARK_MEMORY), or mend the function"
+        stated = (
+            f"{error}; {len(ends)} times now while a batch of {names} ran: give Spark more memory"
+            " (ANABRANCH_SPARK_MEMORY), or mend the function"
+        )
         return EngineEnded(stated, error.during)
 
     def _before(self) -> Iterator[EngineEnd]:

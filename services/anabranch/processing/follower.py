@@ -15,10 +15,18 @@ _POLL_MS: Final = 100
 
 
 class InputFollower(threading.Thread):
-    """Follows one input's boundary log until closed; ``changed`` is notified at every new record."""
+    """Follows one input's boundary log until closed; ``changed`` is notified at every new
+    record.
+    """
 
     def __init__(
-        self, log: EventLog, stream: str, topic: str, writers: list[str], changed: threading.Condition, bucket_ms: int = 0
+        self,
+        log: EventLog,
+        stream: str,
+        topic: str,
+        writers: list[str],
+        changed: threading.Condition,
+        bucket_ms: int = 0,
     ) -> None:
         super().__init__(name=f"follow {topic}", daemon=True)
         self._stream, self._changed, self._closing = stream, changed, threading.Event()

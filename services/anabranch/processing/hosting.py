@@ -1,10 +1,14 @@
-"""The life of one replica on a node: started, looked after, started again when it ends, ended with the node.
+"""The life of one replica on a node: started, looked after, started again when it ends, ended with
+the node.
 
-A replica has a thread of its own, which alone calls its ``start``, ``step`` and ``stop``; the node's thread alone calls what stands here. What ends
-a replica ends nothing else of the node. It is started again as a process would be (``protocol.control.restarting``), as a new ``StageReplica`` with an
-epoch of its own. Only where another process has taken a replica over does the node end: there are two of its name, and the newer one counts.
+A replica has a thread of its own, which alone calls its ``start``, ``step`` and ``stop``; the
+node's thread alone calls what stands here. What ends a replica ends nothing else of the node. It is
+started again as a process would be (``protocol.control.restarting``), as a new ``StageReplica``
+with an epoch of its own. Only where another process has taken a replica over does the node end:
+there are two of its name, and the newer one counts.
 
-A replica whose place is elsewhere by now is not started again (``protocol.control.placement``): it was moved, and the other node has taken it over.
+A replica whose place is elsewhere by now is not started again (``protocol.control.placement``): it
+was moved, and the other node has taken it over.
 """
 
 from __future__ import annotations
@@ -53,7 +57,9 @@ class HostedReplica:
         make: Callable[[threading.Event, int], Replica],
         clock: Clock,
         logger: FilteringBoundLogger,
-        after_end: Callable[[bool], AfterEnd] = lambda is_fenced: AfterEnd.END_NODE if is_fenced else AfterEnd.AGAIN,
+        after_end: Callable[[bool], AfterEnd] = lambda is_fenced: (
+            AfterEnd.END_NODE if is_fenced else AfterEnd.AGAIN
+        ),
     ) -> None:
         """Nothing is started yet.
 
@@ -62,9 +68,16 @@ class HostedReplica:
             make: A new one; it is told by the event to stop, and how often it was started before.
             clock: Of this process.
             logger: Of the node.
-            after_end: Whether to start it again, by all that is known now: asked when it has ended, and told whether it was fenced.
+            after_end: Whether to start it again, by all that is known now: asked when it has ended,
+                and told whether it was fenced.
         """
-        self.label, self._make, self._clock, self._logger, self._after_end = label, make, clock, logger, after_end
+        self.label, self._make, self._clock, self._logger, self._after_end = (
+            label,
+            make,
+            clock,
+            logger,
+            after_end,
+        )
         self._backoff = Backoff()
         self._replica: Replica | None = None
         self._thread: threading.Thread | None = None
@@ -96,7 +109,11 @@ class HostedReplica:
     @property
     def state(self) -> str:
         """As its status has it while it runs; else ``failed``, or ``restarting``."""
-        return self._state if self._thread is None or self._replica is None else self._replica.status.state
+        return (
+            self._state
+            if self._thread is None or self._replica is None
+            else self._replica.status.state
+        )
 
     @property
     def status(self) -> ServiceStatus:
@@ -132,9 +149,16 @@ class HostedReplica:
         return self._thread is None or not self._thread.is_alive()
 
     def _begin(self) -> None:
-        self._stopping, self._ended_by, self._ready_ms, self._state = threading.Event(), None, None, "starting"
+        self._stopping, self._ended_by, self._ready_ms, self._state = (
+            threading.Event(),
+            None,
+            None,
+            "starting",
+        )
         self._replica = replica = self._make(self._stopping, self.restarts)
-        self._thread = threading.Thread(target=self._run, args=(replica, self._stopping), name=self.label, daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(replica, self._stopping), name=self.label, daemon=True
+        )
         self._thread.start()
 
     def _run(self, replica: Replica, stopping: threading.Event) -> None:
@@ -172,7 +196,15 @@ class HostedReplica:
         ran_ms = now_ms - self._ready_ms if self._ready_ms is not None else 0
         delay_ms = self._backoff.after_end(ran_ms, of_function=failed)
         self._again_ms, self.restarts = now_ms + delay_ms, self.restarts + 1
-        self._state, self.error = FAILED if failed else _RESTARTING, short(str(error)) or type(error).__name__
+        self._state, self.error = (
+            FAILED if failed else _RESTARTING,
+            short(str(error)) or type(error).__name__,
+        )
         self._logger.error(
-            "replica_ended", replica=self.label, exit_code=int(exit_code_of(error)), error=self.error, again_ms=delay_ms, exc_info=error
+            "replica_ended",
+            replica=self.label,
+            exit_code=int(exit_code_of(error)),
+            error=self.error,
+            again_ms=delay_ms,
+            exc_info=error,
         )

@@ -1,4 +1,6 @@
-"""What is there of a stage's inputs when a replica starts: asked once its followers have read as far as the logs go."""
+"""What is there of a stage's inputs when a replica starts: asked once its followers have read
+as far as the logs go.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,28 @@ def source_schema(pipeline: Pipeline, stream: str) -> pa.Schema:
 
 
 class StageInputs:
-    """The inputs' logs and blocks. The broker is asked with no lock held: the followers, who need it, go on."""
+    """The inputs' logs and blocks. The broker is asked with no lock held: the followers, who
+    need it, go on.
+    """
 
     def __init__(
-        self, log: EventLog, names: TopicNames, followers: Mapping[str, InputFollower], lock: threading.Condition, pause: Callable[[], None]
+        self,
+        log: EventLog,
+        names: TopicNames,
+        followers: Mapping[str, InputFollower],
+        lock: threading.Condition,
+        pause: Callable[[], None],
     ) -> None:
-        """``lock``: under which the log states of ``followers`` change. ``pause``: waits a little, or raises to give up."""
-        self._log, self._names, self._followers, self._lock, self._pause = log, names, followers, lock, pause
+        """``lock``: under which the log states of ``followers`` change. ``pause``: waits a
+        little, or raises to give up.
+        """
+        self._log, self._names, self._followers, self._lock, self._pause = (
+            log,
+            names,
+            followers,
+            lock,
+            pause,
+        )
         self._forgot = 0
         self._gone: tuple[int, dict[str, tuple[int, int]]] = (-1, {})
 
@@ -48,9 +65,14 @@ class StageInputs:
         self._forgot = upto
 
     def check_forgotten(self, after: int) -> None:
-        """Raises Unavailable where buckets after ``after`` are needed which this process has forgotten itself."""
+        """Raises Unavailable where buckets after ``after`` are needed which this process has
+        forgotten itself.
+        """
         if after < self._forgot:
-            message = "the primary went on from an older checkpoint than this process had copied: it follows the logs anew"
+            message = (
+                "the primary went on from an older checkpoint than this process had copied: it"
+                " follows the logs anew"
+            )
             raise Unavailable(message)
 
     def complete(self) -> int:
@@ -61,11 +83,19 @@ class StageInputs:
     def last_gone(self) -> int:
         """The last bucket of which blocks of an input are gone; 0: none is."""
         with self._read() as reader:
-            log_states = ((partial(self._names.blocks, stream), follower.reader.log_state) for stream, follower in self._followers.items())
-            return max(last_gone(reader, topic_of, log_state, lock=self._lock) for topic_of, log_state in log_states)
+            log_states = (
+                (partial(self._names.blocks, stream), follower.reader.log_state)
+                for stream, follower in self._followers.items()
+            )
+            return max(
+                last_gone(reader, topic_of, log_state, lock=self._lock)
+                for topic_of, log_state in log_states
+            )
 
     def missing(self, after: int) -> str:
-        """What is gone of the inputs' blocks of buckets after ``after``, in words; empty: they are there."""
+        """What is gone of the inputs' blocks of buckets after ``after``, in words; empty:
+        they are there.
+        """
         self.check_forgotten(after)
         gone = dict[str, tuple[int, int]]()
         with self._read() as reader:
@@ -73,23 +103,36 @@ class StageInputs:
                 log_state = follower.reader.log_state
                 if after < (forgotten := log_state.forgotten):
                     # Nobody knows what was in them, so nobody can be asked for it.
-                    return f"buckets {after + 1}..{forgotten} of {stream} are trimmed, and its log describes them no more"
-                found = gone_range(reader, partial(self._names.blocks, stream), log_state, after, lock=self._lock)
+                    return (
+                        f"buckets {after + 1}..{forgotten} of {stream} are trimmed, and its log"
+                        " describes them no more"
+                    )
+                found = gone_range(
+                    reader, partial(self._names.blocks, stream), log_state, after, lock=self._lock
+                )
                 if found is not None:
                     gone[stream] = found
         if gone and after >= self._gone[0]:
             self._gone = after, gone
-        return "; ".join(f"the blocks of {stream} from bucket {first} on are deleted" for stream, (first, _) in gone.items())
+        return "; ".join(
+            f"the blocks of {stream} from bucket {first} on are deleted"
+            for stream, (first, _) in gone.items()
+        )
 
     def gone(self) -> dict[str, tuple[int, int]]:
-        """By stream, (first, last) bucket that is gone after the start that was tried and lacks least. Forgets it."""
+        """By stream, (first, last) bucket that is gone after the start that was tried and
+        lacks least. Forgets it.
+        """
         (_, gone), self._gone = self._gone, (-1, {})
         return gone
 
     def recomputed(self, after: int) -> bool:
         """Whether blocks of buckets after ``after`` of an input stand elsewhere than they did."""
         with self._read(), self._lock:
-            return any(follower.reader.log_state.recomputed_after(after) for follower in self._followers.values())
+            return any(
+                follower.reader.log_state.recomputed_after(after)
+                for follower in self._followers.values()
+            )
 
     @contextmanager
     def _read(self) -> Iterator[LogReader]:

@@ -1,11 +1,15 @@
-"""A processing node: one process with one Spark application, which runs replicas of many stages (specs of Borealis and Medusa: a node).
+"""A processing node: one process with one Spark application, which runs replicas of many stages
+(specs of Borealis and Medusa: a node).
 
-Theory of operation. The node's thread starts Spark, then looks after its replicas, each of which has a thread of its own (``processing.hosting``).
-A replica that ends - its function failed, it was fenced, its disk is full - is started again after a while, and the others go on. The node ends
-where Spark's Java does, and takes all along; whoever started it starts it again, and each replica goes on from its own checkpoint.
+Theory of operation. The node's thread starts Spark, then looks after its replicas, each of which
+has a thread of its own (``processing.hosting``). A replica that ends - its function failed, it was
+fenced, its disk is full - is started again after a while, and the others go on. The node ends where
+Spark's Java does, and takes all along; whoever started it starts it again, and each replica goes on
+from its own checkpoint.
 
-Which replicas it looks after, the pipeline file and the log of moves say (``protocol.control.placement``): one that comes is started beside the others, in
-the same Spark; one that leaves goes on here until it runs where its place is now.
+Which replicas it looks after, the pipeline file and the log of moves say
+(``protocol.control.placement``): one that comes is started beside the others, in the same Spark;
+one that leaves goes on here until it runs where its place is now.
 """
 
 from __future__ import annotations
@@ -24,7 +28,13 @@ from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.control.placement import AfterEnd, Places, after_end, goes_on
-from anabranch.protocol.errors import AnabranchError, ConfigurationError, DataMissing, EngineEnded, Unavailable
+from anabranch.protocol.errors import (
+    AnabranchError,
+    ConfigurationError,
+    DataMissing,
+    EngineEnded,
+    Unavailable,
+)
 from anabranch.protocol.limits import NODE_WAITS_MS, PLACEMENT_LOOK_MS
 from anabranch.runtime.metrics import Registry, ServiceMetrics
 from anabranch.runtime.placement import PlacementReader, runs_on
@@ -46,7 +56,9 @@ _WORST_FIRST: Final = (FAILED, "restarting", "starting", "running", "waiting", "
 
 
 def state_of(states: Iterable[str]) -> str:
-    """What a node is in whose replicas are in ``states``: the first of these that one of them is in. Without any it waits for one."""
+    """What a node is in whose replicas are in ``states``: the first of these that one of them
+    is in. Without any it waits for one.
+    """
     there = set(states) or {"waiting"}
     return next((state for state in _WORST_FIRST if state in there), "stopping")
 
@@ -62,10 +74,15 @@ class Node:
         """
         nodes = context.pipeline.nodes()
         if settings.name not in nodes:
-            raise ConfigurationError(f"--name {settings.name}: pipeline {context.pipeline.name} has the nodes {', '.join(nodes)}")
+            raise ConfigurationError(
+                f"--name {settings.name}: pipeline {context.pipeline.name} has the nodes"
+                f" {', '.join(nodes)}"
+            )
         self._settings, self._context, self._node = settings, context, settings.name
         self._engine: Engine | None = None
-        self._ends = EngineEnds(Path(settings.state_dir) / "processing" / f"{self._node}.ends.json", context.clock)
+        self._ends = EngineEnds(
+            Path(settings.state_dir) / "processing" / f"{self._node}.ends.json", context.clock
+        )
         self._registries: dict[str, CollectorRegistry] = {}
         self._placement: PlacementReader | None = None
         self._placement_next_ms = 0
@@ -80,25 +97,41 @@ class Node:
         """Start Spark; the replicas then start side by side."""
         pipeline, context = self._context.pipeline, self._context
         places, names = pipeline.places(), pipeline.topic_names
-        may_come = {stage.name for stage in pipeline.stages.values() if stage.participant == places.owner_of(self._node)}
+        may_come = {
+            stage.name
+            for stage in pipeline.stages.values()
+            if stage.participant == places.owner_of(self._node)
+        }
         scratch = Path(self._settings.state_dir) / "scratch" / self._node
         spark = SparkSettings().with_resources(pipeline.resources.get(self._node, Resources()))
-        self._engine = SparkEngine(f"{pipeline.name}.{self._node}", context, may_come, spark, scratch)
+        self._engine = SparkEngine(
+            f"{pipeline.name}.{self._node}", context, may_come, spark, scratch
+        )
         context.logger.info("spark_started", node=self._node)
         if self._await_topics({names.placement()}):
             self._placement = PlacementReader(context.log, names.placement(), places)
             self._placement.read_to_end()
             for label in places.moved_away(self._node):
-                with contextlib.suppress(DataMissing, ConfigurationError):  # of a log that is of no use to who has its place, either
+                with contextlib.suppress(
+                    DataMissing, ConfigurationError
+                ):  # of a log that is of no use to who has its place, either
                     self._kept |= {label} if self._goes_on(label, places) else set()
             replicas = [*places.of_node(self._node), *self._kept]
             context.logger.info("placed", node=self._node, replicas=replicas)
             stages = {label.rpartition(".")[0] for label in replicas}
-            self._await_topics({names.boundaries(stream) for stage in stages for stream in (stage, *pipeline.stages[stage].reads)})
+            self._await_topics(
+                {
+                    names.boundaries(stream)
+                    for stage in stages
+                    for stream in (stage, *pipeline.stages[stage].reads)
+                }
+            )
         self.step()
 
     def _await_topics(self, wanted: set[str]) -> bool:
-        """Whether ``wanted`` are there; False: told to stop. The node may be started before the broker, or before the topics are made."""
+        """Whether ``wanted`` are there; False: told to stop. The node may be started before
+        the broker, or before the topics are made.
+        """
         context = self._context
         deadline_ms, missing = context.clock.monotonic_ms() + NODE_WAITS_MS, wanted
         admin = context.log.admin()
@@ -111,7 +144,10 @@ class Node:
                         raise
                     self.status.waiting_for = str(error)
                 if missing and context.clock.monotonic_ms() >= deadline_ms:
-                    raise ConfigurationError(f"there are no topics {', '.join(sorted(missing))}; make them: anabranch topics --create")
+                    raise ConfigurationError(
+                        f"there are no topics {', '.join(sorted(missing))}; make them: anabranch"
+                        " topics --create"
+                    )
                 if missing:
                     context.stopping.wait(_ROUND_S)
         finally:
@@ -123,7 +159,8 @@ class Node:
         """Look after the replicas.
 
         Raises:
-            EngineEnded: Spark's Java has ended. From the second time on the text names who ran each time.
+            EngineEnded: Spark's Java has ended. From the second time on the text names who ran each
+                time.
         """
         if self._engine is not None:
             try:
@@ -137,7 +174,9 @@ class Node:
         self._context.stopping.wait(_ROUND_S)
 
     def _look_at_places(self) -> None:
-        """Start what has come; what has left goes on until it ends, or is ended where nobody waits for it."""
+        """Start what has come; what has left goes on until it ends, or is ended where nobody
+        waits for it.
+        """
         placement, now_ms = self._placement, self._context.clock.monotonic_ms()
         if placement is None:
             return
@@ -158,10 +197,14 @@ class Node:
         for label in (*placed, *self._kept):
             if label not in self._hosted:
                 make, after_end = partial(self._make, label), partial(self._after_end, label)
-                self._hosted[label] = HostedReplica(label, make, self._context.clock, self._context.logger, after_end)
+                self._hosted[label] = HostedReplica(
+                    label, make, self._context.clock, self._context.logger, after_end
+                )
 
     def _leave(self, label: str, hosted: HostedReplica, places: Places) -> None:
-        """The place of a replica is elsewhere now. Where its log cannot be read that is looked at again."""
+        """The place of a replica is elsewhere now. Where its log cannot be read that is
+        looked at again.
+        """
         with contextlib.suppress(AnabranchError):
             if self._goes_on(label, places):
                 self._kept.add(label)
@@ -172,16 +215,27 @@ class Node:
     def _goes_on(self, label: str, places: Places) -> bool:
         """Whether a replica whose place is elsewhere runs on here."""
         is_passive = self._context.pipeline.stages[label.rpartition(".")[0]].ha == "passive"
-        return goes_on(runs_here=self._runs_on(label) == self._node, is_passive=is_passive, is_removed=not places.node_of(label))
+        return goes_on(
+            runs_here=self._runs_on(label) == self._node,
+            is_passive=is_passive,
+            is_removed=not places.node_of(label),
+        )
 
     def _after_end(self, label: str, is_fenced: bool) -> AfterEnd:
-        """By all that stands in the logs; by what was read of moves, where they cannot be read: what is wrong with a log is its replica's alone."""
+        """By all that stands in the logs; by what was read of moves, where they cannot be
+        read: what is wrong with a log is its replica's alone.
+        """
         placement, runs_on = self._placement, ""
         assert placement is not None, "started"  # noqa: S101
         with contextlib.suppress(AnabranchError):
             placement.read_to_end()
             runs_on = self._runs_on(label)
-        return after_end(has_place=placement.places.node_of(label) == self._node, is_fenced=is_fenced, runs_on=runs_on, node=self._node)
+        return after_end(
+            has_place=placement.places.node_of(label) == self._node,
+            is_fenced=is_fenced,
+            runs_on=runs_on,
+            node=self._node,
+        )
 
     def _runs_on(self, label: str) -> str:
         """The node on which the newest epoch of the replica began; empty: on none."""
@@ -211,7 +265,13 @@ class Node:
         self._drop_metrics(label)
         assert isinstance(context.registry, Registry), "as runtime.service makes it"  # noqa: S101
         registry = self._registries[label] = context.registry.part()
-        metrics = ServiceMetrics(registry, pipeline=context.pipeline.name, service="processing", name=label, restarts=restarts)
+        metrics = ServiceMetrics(
+            registry,
+            pipeline=context.pipeline.name,
+            service="processing",
+            name=label,
+            restarts=restarts,
+        )
         made = StageReplica(
             replace(
                 context,
@@ -236,15 +296,26 @@ class Node:
             self._context.registry.drop(registry)
 
     def _report(self) -> None:
-        """What the node says: of its replicas the one that is furthest behind, and what each says of itself."""
+        """What the node says: of its replicas the one that is furthest behind, and what each
+        says of itself.
+        """
         hosted = list(self._hosted.values())
         shown = [each.shown() for each in hosted]
         self.status.detail["stages"] = shown
         self.status.state = state_of(each.state for each in hosted)
         statuses = [each.status for each in hosted]
-        buckets = [status.last_bucket_ms for status in statuses if status.last_bucket_ms is not None]
+        buckets = [
+            status.last_bucket_ms for status in statuses if status.last_bucket_ms is not None
+        ]
         lags = [status.lag_ms for status in statuses if status.lag_ms is not None]
-        self.status.last_bucket_ms, self.status.lag_ms = min(buckets, default=None), max(lags, default=None)
-        self.status.error = next((f"{each.label}: {each.error}" for each in hosted if each.error), None)
-        waits = [f"{each.label}: {each.status.waiting_for}" for each in hosted if each.status.waiting_for]
+        self.status.last_bucket_ms, self.status.lag_ms = (
+            min(buckets, default=None),
+            max(lags, default=None),
+        )
+        self.status.error = next(
+            (f"{each.label}: {each.error}" for each in hosted if each.error), None
+        )
+        waits = [
+            f"{each.label}: {each.status.waiting_for}" for each in hosted if each.status.waiting_for
+        ]
         self.status.waiting_for = "; ".join(waits) or None

@@ -13,10 +13,14 @@ from anabranch.protocol.stage.late_start import LateStart
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What the replica knows of others, from the control topic. The defaults are for a stage that reads only sources and has no peers."""
+    """What the replica knows of others, from the control topic. The defaults are for a stage
+    that reads only sources and has no peers.
+    """
 
     choose: Callable[[str, Mapping[str, int]], str | None] = lambda _stream, _offers: None
-    """(input, buckets that each of its replicas offers tentatively up to, beyond what was read) -> the replica to take them from."""
+    """(input, buckets that each of its replicas offers tentatively up to, beyond what was
+    read) -> the replica to take them from.
+    """
     states: Callable[[str], Mapping[str, ReplicaState]] = lambda _stream: {}
     """What the replicas of an input say of themselves; empty: nobody does, as of a source."""
     may_correct: Callable[[bool], bool] = lambda _wanted: True
@@ -27,11 +31,15 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a start needs besides the own disk. The defaults are for a replica without peers whose inputs are never trimmed."""
+    """What a start needs besides the own disk. The defaults are for a replica without peers
+    whose inputs are never trimmed.
+    """
 
     peers: tuple[str, ...] = ()
     missing: Callable[[int], str] = lambda _after: ""
-    """(bucket) -> what is gone, in words, of the inputs' blocks of later buckets; empty: they are there."""
+    """(bucket) -> what is gone, in words, of the inputs' blocks of later buckets; empty: they
+    are there.
+    """
     wait: Callable[[str], None] = lambda _missing: None
     """Tell people what is missing, and wait a while; raises to give up."""
     horizon: StateHorizon | None = None
@@ -44,12 +52,20 @@ class Recovery:
     """(bucket) -> whether blocks of later buckets of the inputs stand elsewhere than they did."""
 
     def begins_after(self, log_state: LogState, closed: int) -> int:
-        """The bucket after which a replica without a checkpoint reads its inputs, when its stream ``log_state`` is closed up to ``closed``."""
+        """The bucket after which a replica without a checkpoint reads its inputs, when its
+        stream ``log_state`` is closed up to ``closed``.
+        """
         late = 0 if self.late is None else self.late.decide(log_state)
         return late or (0 if self.horizon is None else self.horizon.after(closed))
 
     def begin(self, log_state: LogState, replica: str, *, is_fresh: bool) -> tuple[int, int]:
-        """(after, given up to) for the process's first query. ``is_fresh``: it begins without a checkpoint, where ``begins_after`` said last."""
+        """(after, given up to) for the process's first query. ``is_fresh``: it begins without
+        a checkpoint, where ``begins_after`` said last.
+        """
         if is_fresh and self.late is not None and self.late.after:
             return self.late.after, self.late.given_up
-        return (0, 0) if self.horizon is None else self.horizon.begin(log_state, replica, is_fresh=is_fresh)
+        return (
+            (0, 0)
+            if self.horizon is None
+            else self.horizon.begin(log_state, replica, is_fresh=is_fresh)
+        )

@@ -1,9 +1,12 @@
-"""A replica's side of ASK (``protocol.control.recompute_requests``): serves readers whose blocks are gone.
+"""A replica's side of ASK (``protocol.control.recompute_requests``): serves readers whose blocks
+are gone.
 
-What is still there of a wanted bucket, in the own version of it, is named again; the rest is made again by a query of its own
-(``protocol.stage.recomputation``), which the engine runs beside the others.
+What is still there of a wanted bucket, in the own version of it, is named again; the rest is made
+again by a query of its own (``protocol.stage.recomputation``), which the engine runs beside the
+others.
 
-What holds after a crash at any point: blocks that nobody names, and a directory that the next process removes. The reader asks again.
+What holds after a crash at any point: blocks that nobody names, and a directory that the next
+process removes. The reader asks again.
 """
 
 from __future__ import annotations
@@ -24,7 +27,13 @@ from anabranch.protocol.log.boundary_log import contents
 from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.log.timeline import timeline_name
-from anabranch.protocol.stage.planner import EmptyBatches, QueryPosition, TakenBucket, check_joint, check_watermark
+from anabranch.protocol.stage.planner import (
+    EmptyBatches,
+    QueryPosition,
+    TakenBucket,
+    check_joint,
+    check_watermark,
+)
 from anabranch.protocol.stage.recomputation import Recomputation, recomputed_records
 from anabranch.protocol.stage.replica import JointPlan
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -39,7 +48,9 @@ if TYPE_CHECKING:
     from anabranch.runtime.service import ServiceContext
 
 _TIMELINE_NUMBER: Final = 999_999
-"""Of the directory in which buckets are made again: no fork comes to it, and the next process removes it with its epoch's."""
+"""Of the directory in which buckets are made again: no fork comes to it, and the next process
+removes it with its epoch's.
+"""
 
 
 class _UnableError(Exception):
@@ -57,10 +68,20 @@ class RangeStart:
 
 
 class RangeQuery:
-    """Drives a query beside those of the replica: it is given plans, and its parts are kept; nothing is appended."""
+    """Drives a query beside those of the replica: it is given plans, and its parts are kept;
+    nothing is appended.
+    """
 
-    def __init__(self, name: str, task: Recomputation | EmptyBatches, width_ms: int, only: frozenset[int] = frozenset()) -> None:
-        """``name``: of the query. ``task``: what it runs. ``only``: of what it makes only these buckets are written."""
+    def __init__(
+        self,
+        name: str,
+        task: Recomputation | EmptyBatches,
+        width_ms: int,
+        only: frozenset[int] = frozenset(),
+    ) -> None:
+        """``name``: of the query. ``task``: what it runs. ``only``: of what it makes only
+        these buckets are written.
+        """
         self.name, self.only, self._task, self._width_ms = name, only, task, width_ms
         self._joint, self._lock = JointPlan(), threading.Lock()
         self._after = QueryPosition()
@@ -79,7 +100,9 @@ class RangeQuery:
                     self._joint.made(plan)
             return None if plan is None else offset_of(plan, name)
 
-    def begin(self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition) -> RangeStart:
+    def begin(
+        self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
+    ) -> RangeStart:
         """A batch is in the query's log and about to run."""
         del query
         self._after = check_joint({str(i): position_of(offset) for i, offset in enumerate(offsets)})
@@ -109,19 +132,30 @@ class Made:
     log_lock: AbstractContextManager[object]
     """Held while ``boundary`` is used."""
     run: Callable[[RangeQuery], None]
-    """Runs a query in its directory until it is finished, ASK_TAKEN_MS at most; raises what it died of."""
+    """Runs a query in its directory until it is finished, ASK_TAKEN_MS at most; raises what
+    it died of.
+    """
 
 
 class Recomputing:
-    """Serves requests, one at a time, in a thread of its own. ``heard`` and ``step`` belong to the service's thread."""
+    """Serves requests, one at a time, in a thread of its own. ``heard`` and ``step`` belong
+    to the service's thread.
+    """
 
     def __init__(self, context: ServiceContext, made: Made) -> None:
         """Nothing is contacted before there is a request."""
         pipeline = context.pipeline
-        self._context, self._made, self._pipeline, self._names = context, made, pipeline, pipeline.topic_names
+        self._context, self._made, self._pipeline, self._names = (
+            context,
+            made,
+            pipeline,
+            pipeline.topic_names,
+        )
         self._writers = pipeline.stream_writers(made.stage)
         self._replies = RecomputeReplies(made.stage, made.replica, self._writers)
-        self._control = ControlWriter(context.log, self._names.control("processing", context.settings.name), context.clock)
+        self._control = ControlWriter(
+            context.log, self._names.control("processing", context.settings.name), context.clock
+        )
         self._thread: threading.Thread | None = None
         self._answers: list[AskReply] = []
 
@@ -136,7 +170,9 @@ class Recomputing:
             self._replies.heard(entry, self._context.clock.monotonic_ms())
 
     def step(self, *, may_begin: bool) -> None:
-        """Take a request whose turn it is, send answers. ``may_begin``: the replica has room for another query."""
+        """Take a request whose turn it is, send answers. ``may_begin``: the replica has room
+        for another query.
+        """
         if self._thread is not None:
             if self._thread.is_alive():
                 return
@@ -150,7 +186,10 @@ class Recomputing:
         if ask is not None:
             self._control.write([self._answer(ask, AskOutcome.TAKEN)])
             self._thread = threading.Thread(
-                target=self._work, args=(ask,), name=f"recompute {ask.bucket_first}..{ask.bucket_last}", daemon=True
+                target=self._work,
+                args=(ask,),
+                name=f"recompute {ask.bucket_first}..{ask.bucket_last}",
+                daemon=True,
             )
             self._thread.start()
 
@@ -162,11 +201,18 @@ class Recomputing:
 
     def _answer(self, ask: Ask, outcome: AskOutcome, reason: str = "") -> AskReply:
         now_ms = self._context.clock.now_ms()
-        return AskReply(self._made.stage, self._made.replica, ask.reader, ask.number, outcome, reason, now_ms)
+        return AskReply(
+            self._made.stage, self._made.replica, ask.reader, ask.number, outcome, reason, now_ms
+        )
 
     def _work(self, ask: Ask) -> None:
         log = self._context.logger
-        what = {"stage": self._made.stage, "first": ask.bucket_first, "last": ask.bucket_last, "reader": ask.reader}
+        what = {
+            "stage": self._made.stage,
+            "first": ask.bucket_first,
+            "last": ask.bucket_last,
+            "reader": ask.reader,
+        }
         log.info("recomputing", **what)
         try:
             outcome, reason = self.recompute(ask)
@@ -176,7 +222,9 @@ class Recomputing:
             return  # the service's own thread comes to know it too
         except Exception as error:  # noqa: BLE001 - whatever the query died of: the stable one must not die of it
             outcome, reason = AskOutcome.UNABLE, f"{type(error).__name__}: {error}"
-        (log.error if outcome is AskOutcome.DIFFERENT else log.info)("recomputed", outcome=outcome.value, reason=reason, **what)
+        (log.error if outcome is AskOutcome.DIFFERENT else log.info)(
+            "recomputed", outcome=outcome.value, reason=reason, **what
+        )
         self._answers.append(self._answer(ask, outcome, reason))
 
     def recompute(self, ask: Ask) -> tuple[AskOutcome, str]:
@@ -192,18 +240,30 @@ class Recomputing:
         try:
             log_state = own.log_state
             if ask.bucket_first <= log_state.forgotten:
-                raise _UnableError(f"buckets of {made.stage} up to {log_state.forgotten} are trimmed, and its log describes them no more")
+                raise _UnableError(
+                    f"buckets of {made.stage} up to {log_state.forgotten} are trimmed, and its log"
+                    " describes them no more"
+                )
             gone_blocks = GoneBlocks(reader, partial(self._names.blocks, made.stage))
-            stable = log_state.stable(ask.bucket_first, min(ask.bucket_last, log_state.upto)) if ask.bucket_first <= log_state.upto else []
+            stable = (
+                log_state.stable(ask.bucket_first, min(ask.bucket_last, log_state.upto))
+                if ask.bucket_first <= log_state.upto
+                else []
+            )
             wanted = self._gone(gone_blocks, stable)
             if not wanted:
                 return AskOutcome.RECOMPUTED, "nothing of it is gone"
             parts, rest = self._still_there(log_state, gone_blocks, wanted)
             if rest:
-                recomputation = self._make_again(rest, GoneBlocks(reader, str), points, log_state.upto)
+                recomputation = self._make_again(
+                    rest, GoneBlocks(reader, str), points, log_state.upto
+                )
                 different = recomputation.different()
                 if different is not None:
-                    return AskOutcome.DIFFERENT, f"bucket {different} has other rows now, so nothing of the range is used"
+                    return (
+                        AskOutcome.DIFFERENT,
+                        f"bucket {different} has other rows now, so nothing of the range is used",
+                    )
                 parts += recomputation.parts()
             for record in recomputed_records(made.replica, made.epoch, parts):
                 with made.log_lock:
@@ -214,11 +274,17 @@ class Recomputing:
             reader.close()
 
     def _follow(self, stream: str, points: CleanPoints | None = None) -> BoundaryReader:
-        """All of a stream's log: what the replica follows has forgotten the buckets that it has passed."""
+        """All of a stream's log: what the replica follows has forgotten the buckets that it
+        has passed.
+        """
         reader = BoundaryReader(
-            self._context.log, self._names.boundaries(stream), self._pipeline.stream_writers(stream),
-            listener=lambda _offset, entry, outcome: None if points is None else points.seen(reader.log_state, entry, outcome),
-        )  # fmt: skip
+            self._context.log,
+            self._names.boundaries(stream),
+            self._pipeline.stream_writers(stream),
+            listener=lambda _offset, entry, outcome: (
+                None if points is None else points.seen(reader.log_state, entry, outcome)
+            ),
+        )
         try:
             reader.read_to_end()
         except BaseException:
@@ -227,7 +293,9 @@ class Recomputing:
         return reader
 
     def _gone(self, gone_blocks: GoneBlocks, stable: list[TakenBucket]) -> list[TakenBucket]:
-        """Those of ``stable`` whose blocks are gone. Where this replica may not look at a peer's topic, the request is believed."""
+        """Those of ``stable`` whose blocks are gone. Where this replica may not look at a
+        peer's topic, the request is believed.
+        """
         wanted, unseen = list[TakenBucket](), set[str]()
         for bucket, writer, parts in stable:
             try:
@@ -260,7 +328,9 @@ class Recomputing:
                 rest.append((bucket, writer, theirs))
         return tuple(parts), rest
 
-    def _make_again(self, wanted: list[TakenBucket], gone_blocks: GoneBlocks, points: CleanPoints, upto: int) -> Recomputation:
+    def _make_again(
+        self, wanted: list[TakenBucket], gone_blocks: GoneBlocks, points: CleanPoints, upto: int
+    ) -> Recomputation:
         """Run the query that makes ``wanted`` again."""
         made, inputs = self._made, dict[str, BoundaryReader]()
         name = timeline_name(made.epoch, _TIMELINE_NUMBER)
@@ -274,7 +344,10 @@ class Recomputing:
             query = RangeQuery(name, recomputation, self._pipeline.bucket_ms, recomputation.wanted)
             made.run(query)
             if not query.finished.is_set():
-                raise _UnableError(f"making buckets {recomputation.first}..{recomputation.last} again took too long, or was stopped")
+                raise _UnableError(
+                    f"making buckets {recomputation.first}..{recomputation.last} again took too"
+                    " long, or was stopped"
+                )
             return recomputation
         finally:
             made.disk.remove(name)
@@ -305,8 +378,14 @@ class Recomputing:
             made.disk.copy(newest.name, name)
             for batch in made.disk.batches(name):
                 tip = newest.tip(batch) if batch >= max(0, newest.lowest) else None
-                base = None if tip is None else points.base(made.replica, tip, made.fingerprint, upto)
-                if base is not None and base < recomputation.first and made.disk.whole(name, (batch,)) is not None:
+                base = (
+                    None if tip is None else points.base(made.replica, tip, made.fingerprint, upto)
+                )
+                if (
+                    base is not None
+                    and base < recomputation.first
+                    and made.disk.whole(name, (batch,)) is not None
+                ):
                     self._need_input(log_states, gone_blocks, made.disk.bucket(name, batch), last)
                     made.disk.cut_back(name, batch, keep_plan=False)
                     return
@@ -314,16 +393,20 @@ class Recomputing:
         self._need_input(log_states, gone_blocks, 0, last)
         made.disk.create(name)
 
-    def _need_input(self, log_states: Mapping[str, LogState], gone_blocks: GoneBlocks, after: int, last: int) -> None:
+    def _need_input(
+        self, log_states: Mapping[str, LogState], gone_blocks: GoneBlocks, after: int, last: int
+    ) -> None:
         for stream, log_state in log_states.items():
             if log_state.upto < last:
                 raise _UnableError(f"{stream} is not known up to bucket {last}")
             if after < log_state.forgotten:
                 raise _UnableError(
-                    f"no checkpoint is older than the range, and the log of {stream} describes its buckets up to {log_state.forgotten} no more"
+                    f"no checkpoint is older than the range, and the log of {stream} describes its"
+                    f" buckets up to {log_state.forgotten} no more"
                 )
             for bucket, writer, parts in log_state.stable(after + 1, last):
                 if gone_blocks.is_gone(self._names.blocks(stream, writer), parts):
                     raise _UnableError(
-                        f"no checkpoint is older than the range, and the blocks of {stream} from bucket {bucket} on are deleted"
+                        f"no checkpoint is older than the range, and the blocks of {stream} from"
+                        f" bucket {bucket} on are deleted"
                     )

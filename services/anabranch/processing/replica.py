@@ -1,15 +1,19 @@
-"""Drives one process of one replica: logs in, decisions of ``protocol.stage.replica``, directories and boundary records out.
+"""Drives one process of one replica: logs in, decisions of ``protocol.stage.replica``, directories
+and boundary records out.
 
-Knows nothing of Spark: an engine asks ``advance`` for what a query runs next, says ``begin`` and ``finish`` around each batch, and carries out
-``orders``. The one for real is Spark (``processing.stage_replica``); the simulation has a small one.
+Knows nothing of Spark: an engine asks ``advance`` for what a query runs next, says ``begin`` and
+``finish`` around each batch, and carries out ``orders``. The one for real is Spark
+(``processing.stage_replica``); the simulation has a small one.
 
-Two locks, of which no thread has both at once. ``lock`` guards the log states of the inputs, what is known of neighbours, and every
-decision; it is held for moments, never while a disk or a broker is waited for: followers, heartbeats and timers need it. ``log_lock`` is
-whose turn it is at the own boundary log; it is held until a record is seen there, and only who writes there, or must know what is written,
-waits for it.
+Two locks, of which no thread has both at once. ``lock`` guards the log states of the inputs, what
+is known of neighbours, and every decision; it is held for moments, never while a disk or a broker
+is waited for: followers, heartbeats and timers need it. ``log_lock`` is whose turn it is at the own
+boundary log; it is held until a record is seen there, and only who writes there, or must know what
+is written, waits for it.
 
-What holds after a crash at any point: the newest timeline file names a directory from which the next process goes on; every record that was
-appended is either continued or cut off by its records; branches are gone.
+What holds after a crash at any point: the newest timeline file names a directory from which the
+next process goes on; every record that was appended is either continued or cut off by its records;
+branches are gone.
 """
 
 from __future__ import annotations
@@ -20,7 +24,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from anabranch.codec.plan_offsets import Offset, kind_of, missing_of, offset_of, position_of, rows_of
+from anabranch.codec.plan_offsets import (
+    Offset,
+    kind_of,
+    missing_of,
+    offset_of,
+    position_of,
+    rows_of,
+)
 from anabranch.ports import Checkpoints, Clock
 from anabranch.processing.disk_steps import on_disk
 from anabranch.processing.peers import Recovery, Upstream
@@ -61,7 +72,9 @@ from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
 _ANSWER_WAIT_MS: Final = 500
-"""A question waits this long for a plan: each costs Spark a round over all inputs, which is most of what an idle node costs."""
+"""A question waits this long for a plan: each costs Spark a round over all inputs, which is
+most of what an idle node costs.
+"""
 _LOOK_MS: Final = 50
 """While it waits it looks so often, for what comes with the time alone: a wait that is over."""
 
@@ -106,36 +119,74 @@ class ReplicaRunner:
     """One process of one replica."""
 
     def __init__(
-        self, *, replica: str, inputs: Mapping[str, BoundaryReader], traits: PlanTraits, boundary: BoundaryWriter, disk: Checkpoints,
-        availability: Availability, width_ms: int, clock: Clock, upstream: Upstream | None = None, lock: threading.Condition | None = None,
-        rows_max: int = BATCH_ROWS_MAX, stopping: Callable[[], bool] = lambda: False, crash_point: Callable[[str], None] = lambda _: None,
-        may_wait: bool = True, pace_ms: int = 0, empty_every_ms: int = 0, successor_after_ms: int = 0, recovery: Recovery | None = None,
+        self,
+        *,
+        replica: str,
+        inputs: Mapping[str, BoundaryReader],
+        traits: PlanTraits,
+        boundary: BoundaryWriter,
+        disk: Checkpoints,
+        availability: Availability,
+        width_ms: int,
+        clock: Clock,
+        upstream: Upstream | None = None,
+        lock: threading.Condition | None = None,
+        rows_max: int = BATCH_ROWS_MAX,
+        stopping: Callable[[], bool] = lambda: False,
+        crash_point: Callable[[str], None] = lambda _: None,
+        may_wait: bool = True,
+        pace_ms: int = 0,
+        empty_every_ms: int = 0,
+        successor_after_ms: int = 0,
+        recovery: Recovery | None = None,
         horizon_buckets: int | None = None,
-    ) -> None:  # fmt: skip
-        """``lock``: the one that the readers of ``inputs`` hold while their log states change. ``may_wait``: ``advance`` may block a little.
+    ) -> None:
+        """``lock``: the one that the readers of ``inputs`` hold while their log states change.
+        ``may_wait``: ``advance`` may block a little.
 
-        ``pace_ms``, ``empty_every_ms``, ``successor_after_ms``: as ``protocol.stage.replica.Replica`` has them. ``horizon_buckets``: of the
-        stage; None: not known.
+        ``pace_ms``, ``empty_every_ms``, ``successor_after_ms``: as
+        ``protocol.stage.replica.Replica`` has them. ``horizon_buckets``: of the stage; None: not
+        known.
         """
         self._horizon_buckets = horizon_buckets
         self._recovery = recovery if recovery is not None else Recovery()
         self.lock = lock if lock is not None else threading.Condition()
         self.log_lock = threading.Lock()
         """Held while the own boundary log is used: see the module's text."""
-        self._name, self._inputs, self._traits, self._boundary, self._disk = replica, inputs, traits, boundary, disk
-        self._availability, self._width_ms, self._clock, self._rows_max = availability, width_ms, clock, rows_max
+        self._name, self._inputs, self._traits, self._boundary, self._disk = (
+            replica,
+            inputs,
+            traits,
+            boundary,
+            disk,
+        )
+        self._availability, self._width_ms, self._clock, self._rows_max = (
+            availability,
+            width_ms,
+            clock,
+            rows_max,
+        )
         self._upstream = upstream if upstream is not None else Upstream()
-        self._stopping, self._crash_point, self._may_wait, self._pace_ms = stopping, crash_point, may_wait, pace_ms
+        self._stopping, self._crash_point, self._may_wait, self._pace_ms = (
+            stopping,
+            crash_point,
+            may_wait,
+            pace_ms,
+        )
         self._empty_every_ms, self._successor_after_ms = empty_every_ms, successor_after_ms
         self._replica: Replica | None = None
         self.given_up = 0
-        """Buckets of the output up to this one are given up (``protocol.control.state_horizon``); 0: none."""
+        """Buckets of the output up to this one are given up
+        (``protocol.control.state_horizon``); 0: none.
+        """
         self._queries: dict[str, _Query] = {}
         self._orders: list[Order] = []
         self._successor: StartQuery | None = None
         """Started when ``Replica.successor_due``."""
         self.synced_bucket = 0
-        """The stable timeline holds everything up to this bucket of its inputs for good; 0: not known."""
+        """The stable timeline holds everything up to this bucket of its inputs for good; 0:
+        not known.
+        """
         self._forking = False
         """The stable query's checkpoint is being copied."""
         self.unread: set[str] = set()
@@ -149,7 +200,11 @@ class ReplicaRunner:
     def state(self) -> ReplicaState:
         """As advertised."""
         with self.lock:
-            return ReplicaState.FAILURE if self._replica is None else self._replica.state_at(self._clock.monotonic_ms())
+            return (
+                ReplicaState.FAILURE
+                if self._replica is None
+                else self._replica.state_at(self._clock.monotonic_ms())
+            )
 
     @property
     def wants_to_correct(self) -> bool:
@@ -178,35 +233,60 @@ class ReplicaRunner:
         return None if replica.branch is None else replica.branches
 
     def fail_over(self) -> str:
-        """Rules 1, 6, 8: epoch, copy of the newest timeline's directory, or of a peer's, own timeline file. Returns the first query's name.
+        """Rules 1, 6, 8: epoch, copy of the newest timeline's directory, or of a peer's, own
+        timeline file. Returns the first query's name.
 
         Raises:
             Fenced: another process of this replica began after this one.
         """
-        points, log_state, recovery = CleanPoints(self._recovery.peers, self._name), self._boundary.log_state, self._recovery
-        self._boundary.listen(lambda _offset, entry, outcome: points.seen(log_state, entry, outcome))
+        points, log_state, recovery = (
+            CleanPoints(self._recovery.peers, self._name),
+            self._boundary.log_state,
+            self._recovery,
+        )
+        self._boundary.listen(
+            lambda _offset, entry, outcome: points.seen(log_state, entry, outcome)
+        )
         epoch = self._boundary.start()
         plan = log_state.fingerprint(self._name)
         own = OwnChain(
-            log_state.chain(self._name).__contains__, lambda ident: points.cut_off_base(ident, plan, log_state.upto),
-            is_open=recovery.horizon is not None and recovery.horizon.is_open(log_state.origin(self._name)), replica=self._name,
-        )  # fmt: skip
+            log_state.chain(self._name).__contains__,
+            lambda ident: points.cut_off_base(ident, plan, log_state.upto),
+            is_open=recovery.horizon is not None
+            and recovery.horizon.is_open(log_state.origin(self._name)),
+            replica=self._name,
+        )
         timeline = carry_out(
-            failover_steps(epoch, lambda replica, ident: points.base(replica, ident, plan, log_state.upto), own), self._step
+            failover_steps(
+                epoch, lambda replica, ident: points.base(replica, ident, plan, log_state.upto), own
+            ),
+            self._step,
         )
         self._boundary.listen(None)
-        after, self.given_up = recovery.begin(log_state, self._name, is_fresh=timeline.start_batch < 0)
+        after, self.given_up = recovery.begin(
+            log_state, self._name, is_fresh=timeline.start_batch < 0
+        )
         self._replica = Replica(
-            epoch, timeline.name, self._availability, self._traits, self._width_ms, rows_max=self._rows_max, pace_ms=self._pace_ms,
-            after=after, given_up=self.given_up, empty_every_ms=self._empty_every_ms, successor_after_ms=self._successor_after_ms,
-        )  # fmt: skip
+            epoch,
+            timeline.name,
+            self._availability,
+            self._traits,
+            self._width_ms,
+            rows_max=self._rows_max,
+            pace_ms=self._pace_ms,
+            after=after,
+            given_up=self.given_up,
+            empty_every_ms=self._empty_every_ms,
+            successor_after_ms=self._successor_after_ms,
+        )
         self._add(timeline)
         return timeline.name
 
     def follow(self, name: str, wait_ms: int) -> int:
         """One round of following the log of input ``name``. Returns the number of records read.
 
-        Where a wait may be over, the log is read up to an end asked for now: a process that slept first looks, then judges.
+        Where a wait may be over, the log is read up to an end asked for now: a process that slept
+        first looks, then judges.
         """
         reader = self._inputs[name]
         now_ms = self._clock.monotonic_ms()
@@ -218,7 +298,9 @@ class ReplicaRunner:
         if not reads:
             self._clock.sleep_ms(wait_ms)
         elif looks:
-            with contextlib.suppress(Unavailable):  # without contact nothing is judged; what is wrong for good, the next poll raises
+            with contextlib.suppress(
+                Unavailable
+            ):  # without contact nothing is judged; what is wrong for good, the next poll raises
                 reader.read_to_end()
                 self._ends[name] = now_ms, reader.offset_next
         else:
@@ -230,7 +312,10 @@ class ReplicaRunner:
         at_end = end is not None and reader.offset_next >= end
         with self.lock:
             log_states = [r.log_state for r in self._inputs.values()]
-            past, seen = max(log_state.past_upto for log_state in log_states), max(log_state.seen_upto for log_state in log_states)
+            past, seen = (
+                max(log_state.past_upto for log_state in log_states),
+                max(log_state.seen_upto for log_state in log_states),
+            )
             self._availability.observe(self._clock.monotonic_ms(), past, seen)
             self._availability.closed(name, reader.log_state.upto, self._clock.monotonic_ms())
             if at_end:
@@ -241,7 +326,9 @@ class ReplicaRunner:
         return read
 
     def _ask_end(self, name: str, now_ms: int) -> None:
-        """Where the log of an input ends now: what is behind a replica that woke, or began, it reads bit by bit (R8, R10)."""
+        """Where the log of an input ends now: what is behind a replica that woke, or began,
+        it reads bit by bit (R8, R10).
+        """
         if self._ends.get(name, (-1, 0))[0] < self._availability.woke_ms:
             with contextlib.suppress(Unavailable):  # without contact nothing is judged
                 self._ends[name] = now_ms, self._inputs[name].end()
@@ -249,7 +336,9 @@ class ReplicaRunner:
     def _reads_on(self, name: str) -> bool:
         """Whether there is room for more of input ``name``, or it is waited for (R8)."""
         parts = sum(reader.log_state.stable_parts for reader in self._inputs.values())
-        reads = self._replica is None or self._replica.reads_on(self._inputs[name].log_state.upto, parts)
+        reads = self._replica is None or self._replica.reads_on(
+            self._inputs[name].log_state.upto, parts
+        )
         if reads:
             self.unread.discard(name)
         else:
@@ -264,8 +353,9 @@ class ReplicaRunner:
     def advance(self, query: str, name: str, start: Offset) -> Offset | None:
         """What input ``name`` of ``query`` runs after the offset ``start``; None: nothing yet.
 
-        Where it is time to go on without what is missing, the calling thread makes the checkpoint that this takes: the query, whose thread it is,
-        runs nothing meanwhile, and nobody else waits.
+        Where it is time to go on without what is missing, the calling thread makes the checkpoint
+        that this takes: the query, whose thread it is, runs nothing meanwhile, and nobody else
+        waits.
         """
         position = position_of(start)
         plan, forks = self._planned(query, name, position)
@@ -275,7 +365,9 @@ class ReplicaRunner:
         return None if plan is None else offset_of(plan, name)
 
     def _planned(self, query: str, name: str, position: QueryPosition) -> tuple[Plan | None, bool]:
-        """(the plan of ``query`` after ``position``, whether it must fork first). Waits a little for a plan, if it may."""
+        """(the plan of ``query`` after ``position``, whether it must fork first). Waits a
+        little for a plan, if it may.
+        """
         with self.lock:
             entry = self._queries.get(query)
             if entry is None:
@@ -285,38 +377,57 @@ class ReplicaRunner:
                 return plan, False
             plan, forks = self._next(entry, position)
             until_ms = self._clock.monotonic_ms() + _ANSWER_WAIT_MS if self._may_wait else 0
-            while plan is None and not forks and query in self._queries and (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
+            while (
+                plan is None
+                and not forks
+                and query in self._queries
+                and (left_ms := until_ms - self._clock.monotonic_ms()) > 0
+            ):
                 if self._stopping():
                     break
-                self.lock.wait(min(left_ms, _LOOK_MS) / 1_000)  # whatever comes of an input wakes it, and little of that makes a plan
+                self.lock.wait(
+                    min(left_ms, _LOOK_MS) / 1_000
+                )  # whatever comes of an input wakes it, and little of that makes a plan
                 plan, forks = self._next(entry, position)
             if plan is not None:
                 entry.joint.made(plan)
             return plan, forks
 
-    def begin(self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition) -> BatchStart:
-        """A batch of ``query`` is in its log and about to run; ``before``: where the batch before ended.
+    def begin(
+        self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
+    ) -> BatchStart:
+        """A batch of ``query`` is in its log and about to run; ``before``: where the batch before
+        ended.
 
-        Of a dropped branch's batch nothing is checked: perhaps only some of its inputs were answered before.
+        Of a dropped branch's batch nothing is checked: perhaps only some of its inputs were
+        answered before.
 
         Raises:
-            LocalProtocolError: the inputs do not agree, or the watermark is not the batch's boundary.
+            LocalProtocolError: the inputs do not agree, or the watermark is not the batch's
+                boundary.
         """
-        rows, missing = sum(rows_of(offset) for offset in offsets), {name for offset in offsets for name in missing_of(offset)}
+        rows, missing = (
+            sum(rows_of(offset) for offset in offsets),
+            {name for offset in offsets for name in missing_of(offset)},
+        )
         with self.lock:
             entry = self._queries.get(query)
             if entry is None:
                 return BatchStart(BoundaryKind.TENTATIVE, before, before, rows, ())
             after = check_joint({str(i): position_of(offset) for i, offset in enumerate(offsets)})
             check_watermark(after, watermark_ms, self._width_ms)
-            entry.running = start = BatchStart(kind_of(offsets[0]), before, after, rows, tuple(sorted(missing)))
+            entry.running = start = BatchStart(
+                kind_of(offsets[0]), before, after, rows, tuple(sorted(missing))
+            )
         return start
 
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
-        """The results of the batch are written as ``parts``: append its record and see it accepted (rule 2). False: a dropped branch's.
+        """The results of the batch are written as ``parts``: append its record and see it accepted
+        (rule 2). False: a dropped branch's.
 
         Raises:
-            Fenced: this process is not the writer any more, or the query is not in the stable timeline (rule 12).
+            Fenced: this process is not the writer any more, or the query is not in the stable
+                timeline (rule 12).
             TooManyParts: more would be open than readers hold.
         """
         with self.lock:
@@ -328,9 +439,15 @@ class ReplicaRunner:
                 message = f"batch {batch} of {query} ends but never began"
                 raise LocalProtocolError(message)
             record = entry.chain.record(
-                start.kind, batch, start.after.bucket, parts, is_stable_query=query == replica.stable_query, missing=start.missing,
-                made_from=tuple((name, start.after.bucket) for name in self._inputs), written_ms=self._clock.now_ms(),
-            )  # fmt: skip
+                start.kind,
+                batch,
+                start.after.bucket,
+                parts,
+                is_stable_query=query == replica.stable_query,
+                missing=start.missing,
+                made_from=tuple((name, start.after.bucket) for name in self._inputs),
+                written_ms=self._clock.now_ms(),
+            )
             record = named(record, self._lacks(start.before.bucket + 1, record.closed))
         if self._recovery.horizon is not None:
             self._recovery.horizon.check(record)
@@ -354,14 +471,17 @@ class ReplicaRunner:
     def _lacks(self, first: int, last: int) -> tuple[GivenUp, ...]:
         """Which of the results in buckets ``first..last`` lack what was given up of the inputs."""
         inputs = [reader.log_state.given_up for reader in self._inputs.values()]
-        return of_results(inputs, first, last, self._horizon_buckets, is_stateful=self._traits.is_stateful)
+        return of_results(
+            inputs, first, last, self._horizon_buckets, is_stateful=self._traits.is_stateful
+        )
 
     def failed(self, query: str, cause: Exception) -> bool:
-        """``query`` died of ``cause``. Whether the process may go on without it: it was a branch, or had been dropped before.
+        """``query`` died of ``cause``. Whether the process may go on without it: it was a branch,
+        or had been dropped before.
 
-        The log is asked first. A newer process of this replica takes the directories of the older ones away, so
-        whatever a query of an older one met then is the end of its epoch and nothing else. A log that cannot be read
-        says nothing, and the query's own error counts.
+        The log is asked first. A newer process of this replica takes the directories of the older
+        ones away, so whatever a query of an older one met then is the end of its epoch and nothing
+        else. A log that cannot be read says nothing, and the query's own error counts.
 
         Raises:
             Fenced: a newer process took over.
@@ -385,7 +505,9 @@ class ReplicaRunner:
     def orders(self) -> list[Order]:
         """What the engine must do now, each once."""
         with self.lock:
-            if self._successor is not None and self._started().successor_due(self._clock.monotonic_ms(), self._complete_upto()):
+            if self._successor is not None and self._started().successor_due(
+                self._clock.monotonic_ms(), self._complete_upto()
+            ):
                 self._release_successor()
             orders, self._orders = self._orders, []
         return orders
@@ -395,10 +517,11 @@ class ReplicaRunner:
         self._disk.remove(query)
 
     def sync(self) -> None:
-        """Make what the stable query has committed durable: from then on nothing before it is read again (rule 18). Takes as long as the disk does.
+        """Make what the stable query has committed durable: from then on nothing before it is read
+        again (rule 18). Takes as long as the disk does.
 
-        What ends while the stable query forks does not count: the copy that becomes the stable query may have been made before it was
-        durable.
+        What ends while the stable query forks does not count: the copy that becomes the stable
+        query may have been made before it was durable.
         """
         with self.lock:
             replica = self._started()
@@ -409,7 +532,8 @@ class ReplicaRunner:
                 self.synced_bucket = max(self.synced_bucket, position.bucket)
 
     def check_epoch(self) -> None:
-        """Look whether a newer process took over, when there is nothing to write. While a record is being appended, that does it.
+        """Look whether a newer process took over, when there is nothing to write. While a record is
+        being appended, that does it.
 
         Raises:
             Fenced: one did.
@@ -440,8 +564,12 @@ class ReplicaRunner:
 
     def _add(self, timeline: Timeline) -> _Query:
         chain = RecordChain(
-            self._name, self._started().epoch, timeline, is_stateful=self._traits.is_stateful, given_up=self.given_up
-        )  # fmt: skip
+            self._name,
+            self._started().epoch,
+            timeline,
+            is_stateful=self._traits.is_stateful,
+            given_up=self.given_up,
+        )
         entry = _Query(timeline, chain, JointPlan())
         self._queries[timeline.name] = entry
         return entry
@@ -451,7 +579,11 @@ class ReplicaRunner:
         replica, query = self._started(), entry.timeline.name
         decision = replica.decide(query, position, self._situation(query, position))
         self._carry_out_drop(decision)
-        if decision.plan is not None and decision.plan.kind is BoundaryKind.TENTATIVE and decision.plan.missing:
+        if (
+            decision.plan is not None
+            and decision.plan.kind is BoundaryKind.TENTATIVE
+            and decision.plan.missing
+        ):
             self.missing = decision.plan.missing
         passed = replica.passed()
         for reader in self._inputs.values():
@@ -460,24 +592,30 @@ class ReplicaRunner:
         return decision.plan, decision.fork
 
     def _situation(self, query: str, position: QueryPosition) -> Situation:
-        """As ``query`` finds it. Only a branch takes tentative buckets, and only from who has more than it has read."""
+        """As ``query`` finds it. Only a branch takes tentative buckets, and only from who has
+        more than it has read.
+        """
         upstream, chosen = self._upstream, dict[str, str | None]()
         states = {name: upstream.states(name) for name in self._inputs}
         if query == self._started().branch:
             for name, reader in self._inputs.items():
                 chosen[name] = upstream.choose(name, reader.tentative_offers(position.bucket))
         return Situation(
-            now_ms=self._clock.monotonic_ms(), log_states={name: reader.log_state for name, reader in self._inputs.items()},
+            now_ms=self._clock.monotonic_ms(),
+            log_states={name: reader.log_state for name, reader in self._inputs.items()},
             chosen=chosen,
             working=frozenset(name for name in states if works_on_tentative(states[name])),
             uncorrected=frozenset(name for name in states if awaits_corrections(states[name])),
-            may_correct=upstream.may_correct(self._started().wants_to_correct), peer_serves=upstream.peer_serves(),
-        )  # fmt: skip
+            may_correct=upstream.may_correct(self._started().wants_to_correct),
+            peer_serves=upstream.peer_serves(),
+        )
 
     def _fork(self, query: str, position: QueryPosition) -> None:
-        """Rule 11: snapshot, timeline file; from then on the query that runs is the branch, the snapshot's query the successor.
+        """Rule 11: snapshot, timeline file; from then on the query that runs is the branch, the
+        snapshot's query the successor.
 
-        On the thread of ``query``, the stable one, which runs no batch until this is done: so nothing that counts changes meanwhile.
+        On the thread of ``query``, the stable one, which runs no batch until this is done: so
+        nothing that counts changes meanwhile.
         """
         with self.log_lock:
             pending = self._boundary.log_state.pending(self._name)
@@ -535,10 +673,14 @@ class ReplicaRunner:
             case FindMissing(name, batch):
                 closed = self._boundary.log_state.closed(self._name)
                 return self._recovery.missing(
-                    self._disk.bucket(name, batch) if batch >= 0 else self._recovery.begins_after(self._boundary.log_state, closed)
+                    self._disk.bucket(name, batch)
+                    if batch >= 0
+                    else self._recovery.begins_after(self._boundary.log_state, closed)
                 )
             case FindRecomputed(name, batch):
-                return int(self._recovery.recomputed(self._disk.bucket(name, batch) if batch >= 0 else 0))
+                return int(
+                    self._recovery.recomputed(self._disk.bucket(name, batch) if batch >= 0 else 0)
+                )
             case FindFences():
                 return tuple(self._recovery.fenced().items())
             case AwaitPeer(missing):
@@ -561,9 +703,14 @@ class ReplicaRunner:
         assert timeline.start_tip is not None, "the id of the base record"  # noqa: S101
         base = timeline.base or 0
         record = BoundaryRecord(
-            replica=self._name, epoch=self._boundary.epoch, id=timeline.start_tip, prev=None, closed=base, base=base,
+            replica=self._name,
+            epoch=self._boundary.epoch,
+            id=timeline.start_tip,
+            prev=None,
+            closed=base,
+            base=base,
             written_ms=self._clock.now_ms(),
-        )  # fmt: skip
+        )
         with self.log_lock:
             self._boundary.append(record)
         self._crash_point("processing.base_appended")

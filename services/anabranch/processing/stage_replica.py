@@ -1,8 +1,9 @@
 """One replica of one stage, from its start to its end, on a node.
 
-One thread calls ``start``, ``step`` and ``stop`` (``processing.hosting``). Beside it: the followers of the inputs, the heartbeats, a copy of a
-checkpoint, its ``fsync``, and the engine's that ask what runs next and run it. ``processing.replica`` states the order of the locks; what stands
-here is read by the others, and changed by the one thread.
+One thread calls ``start``, ``step`` and ``stop`` (``processing.hosting``). Beside it: the followers
+of the inputs, the heartbeats, a copy of a checkpoint, its ``fsync``, and the engine's that ask what
+runs next and run it. ``processing.replica`` states the order of the locks; what stands here is read
+by the others, and changed by the one thread.
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ from anabranch.protocol.control.fencing import fenced_epochs
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.control.state_horizon import StateHorizon, buckets_of
 from anabranch.protocol.errors import AnabranchError, Fenced
-from anabranch.protocol.limits import ASK_TAKEN_MS, CHECKPOINT_SYNC_EVERY_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS, WARM_UP_BATCHES
+from anabranch.protocol.limits import (
+    ASK_TAKEN_MS,
+    CHECKPOINT_SYNC_EVERY_MS,
+    EMPTY_EVERY_MS,
+    SUCCESSOR_AFTER_MS,
+    WARM_UP_BATCHES,
+)
 from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.late_start import LateStart
@@ -59,19 +66,33 @@ class _StoppingError(Exception):
 
 
 class StageReplica:
-    """Runs one replica's query. A crash at any point loses nothing: the next one goes on from the newest timeline (rule 8)."""
+    """Runs one replica's query. A crash at any point loses nothing: the next one goes on from
+    the newest timeline (rule 8).
+    """
 
     def __init__(
-        self, context: ServiceContext, engine: Engine, node: str = "", *, may_run_elsewhere: bool = False, has_place: bool = True
+        self,
+        context: ServiceContext,
+        engine: Engine,
+        node: str = "",
+        *,
+        may_run_elsewhere: bool = False,
+        has_place: bool = True,
     ) -> None:
         """``context``: of this replica, whose name is ``STAGE.REPLICA``. Nothing is contacted yet.
 
-        ``node``: on which it runs. ``may_run_elsewhere``: on another one, too: it was moved, or has run before. ``has_place``: on this node.
+        ``node``: on which it runs. ``may_run_elsewhere``: on another one, too: it was moved, or has
+            run before. ``has_place``: on this node.
         """
         self._node, self._may_run_elsewhere, self._has_place = node, may_run_elsewhere, has_place
         pipeline, settings = context.pipeline, context.settings
         stage, _, replica = settings.name.rpartition(".")
-        self._context, self._settings, self._pipeline, self._engine = context, settings, pipeline, engine
+        self._context, self._settings, self._pipeline, self._engine = (
+            context,
+            settings,
+            pipeline,
+            engine,
+        )
         self._stage_name, self._process, self._stage = stage, replica, pipeline.stages[stage]
         writers = pipeline.stream_writers(stage)
         self._replica = replica if replica in writers else writers[0]
@@ -79,7 +100,11 @@ class StageReplica:
         peers = [other for other in writers if other != self._replica]
         folder, self._peers = Path(settings.state_dir) / "processing", peers
         others = [other for other in self._stage.process_ids() if other != replica]
-        self._disk = ReplicaDisk(folder / settings.name, {r: folder / f"{stage}.{r}" for r in others}, crash_point=crash_point)
+        self._disk = ReplicaDisk(
+            folder / settings.name,
+            {r: folder / f"{stage}.{r}" for r in others},
+            crash_point=crash_point,
+        )
         self._changed = threading.Condition()
         self._followers: dict[str, InputFollower] = {}
         self._runner: ReplicaRunner | None = None
@@ -90,28 +115,42 @@ class StageReplica:
         self._epoch_checked_ms = 0
         self._synced_ms = context.clock.now_ms()
         self._syncing: threading.Thread | None = None
-        self._detector = FailureDetector.of_replicas({stream: pipeline.stream_writers(stream) for stream in (stage, *self._stage.reads)})
+        self._detector = FailureDetector.of_replicas(
+            {stream: pipeline.stream_writers(stream) for stream in (stage, *self._stage.reads)}
+        )
         self._gate = CorrectionGate(stage, self._replica, self._detector)
-        self._beats = Beats(context.log, self._names.control("processing", settings.name), context.clock, self._beat)
-        self._inputs = StageInputs(context.log, self._names, self._followers, self._changed, self._pause_start)
+        self._beats = Beats(
+            context.log, self._names.control("processing", settings.name), context.clock, self._beat
+        )
+        self._inputs = StageInputs(
+            context.log, self._names, self._followers, self._changed, self._pause_start
+        )
         self._neighbours: ReplicaControl | None = None
-        self._recompute_client = RecomputeClient(context, f"processing.{settings.name}", self._stage.reads)
+        self._recompute_client = RecomputeClient(
+            context, f"processing.{settings.name}", self._stage.reads
+        )
         self._recomputing: Recomputing | None = None
         self._standby: Standby | None = None
         self._horizon: StateHorizon | None = None
         if self._stage.backup_horizon_ms is not None:
             complete = self._inputs.complete if self._stage.ha == "amnesia" else None
-            self._horizon = StateHorizon(stage, self._stage.backup_horizon_ms, pipeline.bucket_ms, complete)
+            self._horizon = StateHorizon(
+                stage, self._stage.backup_horizon_ms, pipeline.bucket_ms, complete
+            )
         self._ended = False
         self._state_metrics = StateMetrics(context.registry, pipeline.name, stage, replica)
         self.status = ServiceStatus(detail={"stage": stage, "replica": replica, "batches": 0})
 
     def start(self) -> None:
-        """Build the query, take the epoch, go on from the newest checkpoint; ready when a first batch has run, or when it stands by."""
+        """Build the query, take the epoch, go on from the newest checkpoint; ready when a
+        first batch has run, or when it stands by.
+        """
         log = self._context.log
         for stream in self._stage.reads:
             writers, bucket_ms = self._pipeline.stream_writers(stream), self._pipeline.bucket_ms
-            follower = InputFollower(log, stream, self._names.boundaries(stream), writers, self._changed, bucket_ms)
+            follower = InputFollower(
+                log, stream, self._names.boundaries(stream), writers, self._changed, bucket_ms
+            )
             self._followers[stream] = follower
             follower.start()
         self._beats.start()
@@ -121,7 +160,9 @@ class StageReplica:
             if schema is None or self._context.stopping.is_set():
                 return
             schemas[name] = schema
-        prepared = self._prepared = self._engine.prepare(self._settings.name, self._stage_name, schemas)
+        prepared = self._prepared = self._engine.prepare(
+            self._settings.name, self._stage_name, schemas
+        )
         self.status.detail |= {
             "batch_safe": prepared.traits.is_batch_safe,
             "stateful": prepared.traits.is_stateful,
@@ -130,7 +171,16 @@ class StageReplica:
         is_passive = self._stage.ha == "passive"
         if is_passive or self._may_run_elsewhere:
             token, node = self._context.entropy.token(), None if is_passive else self._node
-            standby = Standby(log, self._context.clock, self._pipeline, self._stage_name, self._process, self._disk, token, node)
+            standby = Standby(
+                log,
+                self._context.clock,
+                self._pipeline,
+                self._stage_name,
+                self._process,
+                self._disk,
+                token,
+                node,
+            )
             self._standby = standby
             if standby.must_wait and not self._has_place:
                 raise Fenced(f"{self._settings.name} runs on another node by now")
@@ -148,7 +198,9 @@ class StageReplica:
     def _stand_by(self, standby: Standby, prepared: PreparedStage) -> None:
         """The engine is warm, and runs nothing; the logs are followed."""
         if standby.round():
-            self._context.logger.info("failing_over", stage=self._settings.name, bucket=standby.bucket)
+            self._context.logger.info(
+                "failing_over", stage=self._settings.name, bucket=standby.bucket
+            )
             crash_point("processing.standby_due")
             self.status.state, self.status.waiting_for = "starting", None
             standby.end_watch()
@@ -159,30 +211,75 @@ class StageReplica:
         self.status.detail |= {"checkpoint_bucket": standby.bucket}
 
     def _fail_over(self, prepared: PreparedStage) -> None:
-        """Rules 1 and 8: epoch, copy of the newest timeline's directory, own timeline file; then the query."""
+        """Rules 1 and 8: epoch, copy of the newest timeline's directory, own timeline file;
+        then the query.
+        """
         context = self._context
         self._boundary = BoundaryWriter(
-            context.log, self._names.boundaries(self._stage_name), self._pipeline.stream_writers(self._stage_name), self._replica,
-            prepared.fingerprint, context.clock, context.entropy, schema=schema_text(prepared.schema), version=self._stage.version,
-            bucket_ms=self._pipeline.bucket_ms, node=self._node,
-        )  # fmt: skip
+            context.log,
+            self._names.boundaries(self._stage_name),
+            self._pipeline.stream_writers(self._stage_name),
+            self._replica,
+            prepared.fingerprint,
+            context.clock,
+            context.entropy,
+            schema=schema_text(prepared.schema),
+            version=self._stage.version,
+            bucket_ms=self._pipeline.bucket_ms,
+            node=self._node,
+        )
         stage, name = self._stage, self._stage_name
         self._neighbours = neighbours = ReplicaControl(
-            ControlReader(context.log, speakers(self._pipeline)), context.clock, self._gate, self._detector, self._hear, self._changed
+            ControlReader(context.log, speakers(self._pipeline)),
+            context.clock,
+            self._gate,
+            self._detector,
+            self._hear,
+            self._changed,
         )
-        upstream = Upstream(neighbours.choose, neighbours.states, neighbours.may_correct, neighbours.peer_serves)
+        upstream = Upstream(
+            neighbours.choose, neighbours.states, neighbours.may_correct, neighbours.peer_serves
+        )
         runner = ReplicaRunner(
-            replica=self._replica, inputs={stream: follower.reader for stream, follower in self._followers.items()}, traits=prepared.traits,
-            boundary=self._boundary, disk=self._disk, availability=Availability(stage.reads, waits(self._pipeline, name),
-            policy(self._pipeline, name), lags(self._pipeline, name)), width_ms=self._pipeline.bucket_ms, clock=context.clock, upstream=upstream, lock=self._changed,
-            rows_max=self._engine.rows_max, pace_ms=self._engine.pace_ms, empty_every_ms=EMPTY_EVERY_MS,
-            successor_after_ms=SUCCESSOR_AFTER_MS, stopping=context.stopping.is_set, crash_point=crash_point,
-            horizon_buckets=None if stage.state_horizon_ms is None else buckets_of(stage.state_horizon_ms, self._pipeline.bucket_ms),
-            recovery=Recovery(
-                tuple(self._peers), self._inputs.missing, self._wait_for_blocks, horizon=self._horizon, fenced=self._fenced, recomputed=self._inputs.recomputed,
-                late=LateStart(self._inputs.last_gone, buckets_of(stage.state_horizon_ms or 0, self._pipeline.bucket_ms)),
+            replica=self._replica,
+            inputs={stream: follower.reader for stream, follower in self._followers.items()},
+            traits=prepared.traits,
+            boundary=self._boundary,
+            disk=self._disk,
+            availability=Availability(
+                stage.reads,
+                waits(self._pipeline, name),
+                policy(self._pipeline, name),
+                lags(self._pipeline, name),
             ),
-        )  # fmt: skip
+            width_ms=self._pipeline.bucket_ms,
+            clock=context.clock,
+            upstream=upstream,
+            lock=self._changed,
+            rows_max=self._engine.rows_max,
+            pace_ms=self._engine.pace_ms,
+            empty_every_ms=EMPTY_EVERY_MS,
+            successor_after_ms=SUCCESSOR_AFTER_MS,
+            stopping=context.stopping.is_set,
+            crash_point=crash_point,
+            horizon_buckets=(
+                None
+                if stage.state_horizon_ms is None
+                else buckets_of(stage.state_horizon_ms, self._pipeline.bucket_ms)
+            ),
+            recovery=Recovery(
+                tuple(self._peers),
+                self._inputs.missing,
+                self._wait_for_blocks,
+                horizon=self._horizon,
+                fenced=self._fenced,
+                recomputed=self._inputs.recomputed,
+                late=LateStart(
+                    self._inputs.last_gone,
+                    buckets_of(stage.state_horizon_ms or 0, self._pipeline.bucket_ms),
+                ),
+            ),
+        )
         try:
             stable_query = runner.fail_over()
         except _StoppingError:
@@ -191,32 +288,56 @@ class StageReplica:
         self._gate.epoch = self._boundary.epoch
         if runner.given_up > self._boundary.log_state.closed(self._replica):
             self.status.detail["given_up_ms"] = runner.given_up * self._pipeline.bucket_ms
-            self._context.logger.error("results_given_up", stage=self._settings.name, upto_ms=self.status.detail["given_up_ms"])
+            self._context.logger.error(
+                "results_given_up",
+                stage=self._settings.name,
+                upto_ms=self.status.detail["given_up_ms"],
+            )
         self._runner = runner
         self.status.detail |= {"epoch": self._boundary.epoch, "timeline": stable_query}
         for follower in self._followers.values():
             follower.runner = runner
         self._recompute_client.there()
         made = Made(
-            name, self._replica, prepared.traits, prepared.fingerprint, self._boundary.epoch, self._disk, self._boundary, runner.log_lock,
+            name,
+            self._replica,
+            prepared.traits,
+            prepared.fingerprint,
+            self._boundary.epoch,
+            self._disk,
+            self._boundary,
+            runner.log_lock,
             self._run_range,
-        )  # fmt: skip
+        )
         self._recomputing = Recomputing(context, made)
         self._start_query(stable_query)
 
     def _fenced(self) -> dict[str, int]:
-        """The newest fenced epoch of each replica of the stage, read in the control topic where somebody may be fenced at all."""
-        return fenced_epochs(self._stage_name, self._peers, records_so_far(self._context.log, speakers(self._pipeline)))
+        """The newest fenced epoch of each replica of the stage, read in the control topic
+        where somebody may be fenced at all.
+        """
+        return fenced_epochs(
+            self._stage_name,
+            self._peers,
+            records_so_far(self._context.log, speakers(self._pipeline)),
+        )
 
     def _wait_for_blocks(self, missing: str) -> None:
-        """There is nothing to start from: say so, ask for the blocks that are gone, and look again in a while."""
+        """There is nothing to start from: say so, ask for the blocks that are gone, and look
+        again in a while.
+        """
         if self.status.state != "waiting":
-            self._context.logger.warning("waiting_for_peer", stage=self._settings.name, missing=missing)
+            self._context.logger.warning(
+                "waiting_for_peer", stage=self._settings.name, missing=missing
+            )
         if self._standby is not None:
             self._standby.copy()  # another process of the stage may have become reachable
         reported = self._recompute_client.ask(self._inputs.gone())
         self.status.state = "waiting"
-        self.status.waiting_for = f"a checkpoint of another replica of {self._stage_name}: {missing}, and this replica has none; {reported}"
+        self.status.waiting_for = (
+            f"a checkpoint of another replica of {self._stage_name}: {missing}, and this replica"
+            f" has none; {reported}"
+        )
         for _ in range(_PEER_STEPS):
             self._pause_start()
 
@@ -230,8 +351,13 @@ class StageReplica:
         assert self._prepared is not None, "prepared"  # noqa: S101
         assert self._boundary is not None, "taken over"  # noqa: S101
         assert self._runner is not None, "taken over"  # noqa: S101
-        output, place = QueryOutput(self._replica, self._boundary.epoch), str(self._disk.directory(timeline))
-        self._running[timeline] = self._prepared.start(timeline, self._runner, output, place, lambda done: self._batch_done(timeline, done))
+        output, place = (
+            QueryOutput(self._replica, self._boundary.epoch),
+            str(self._disk.directory(timeline)),
+        )
+        self._running[timeline] = self._prepared.start(
+            timeline, self._runner, output, place, lambda done: self._batch_done(timeline, done)
+        )
 
     def _run_range(self, query: RangeQuery) -> None:
         """Make buckets again for a reader (``processing.recomputing``)."""
@@ -239,13 +365,21 @@ class StageReplica:
         self._run_beside(query, str(self._disk.directory(query.name)), self._boundary.epoch)
 
     def _run_beside(self, query: RangeQuery, place: str | None, epoch: int) -> None:
-        """Run ``query`` beside those of this replica until it is finished, ASK_TAKEN_MS at most; raises what it died of."""
+        """Run ``query`` beside those of this replica until it is finished, ASK_TAKEN_MS at
+        most; raises what it died of.
+        """
         assert self._prepared is not None, "prepared"  # noqa: S101
         clock = self._context.clock
-        running = self._prepared.start(query.name, query, QueryOutput(self._replica, epoch, query.only), place, lambda _: None)
+        running = self._prepared.start(
+            query.name, query, QueryOutput(self._replica, epoch, query.only), place, lambda _: None
+        )
         try:
             deadline_ms = clock.monotonic_ms() + ASK_TAKEN_MS
-            while not (query.finished.is_set() or self._context.stopping.is_set() or clock.monotonic_ms() > deadline_ms):
+            while not (
+                query.finished.is_set()
+                or self._context.stopping.is_set()
+                or clock.monotonic_ms() > deadline_ms
+            ):
                 running.ended(_STEP_MS)
         finally:
             running.stop()
@@ -255,7 +389,9 @@ class StageReplica:
             self._recomputing.heard(entry)
 
     def _input_schema(self, stream: str) -> pa.Schema | None:
-        """Columns of an input; of another stage's stream they are in its log: wait for its first process. None: told to stop."""
+        """Columns of an input; of another stage's stream they are in its log: wait for its
+        first process. None: told to stop.
+        """
         if stream in self._pipeline.sources:
             return source_schema(self._pipeline, stream)
         follower = self._followers[stream]
@@ -269,7 +405,11 @@ class StageReplica:
         return schema_from_text(text) if text else None
 
     def _batch_done(self, query: str, done: BatchDone) -> None:
-        now, width, closed = self._context.clock.now_ms(), self._pipeline.bucket_ms, done.start.after.bucket
+        now, width, closed = (
+            self._context.clock.now_ms(),
+            self._pipeline.bucket_ms,
+            done.start.after.bucket,
+        )
         figures = {"rows_in": done.start.rows, "rows_out": done.rows_out, "seconds": done.seconds}
         if self._runner is not None and query != self._runner.stable_query:
             self.status.detail["last_tentative_batch"] = figures | {"bucket_ms": closed * width}
@@ -304,13 +444,20 @@ class StageReplica:
             except Exception as error:
                 if not self._runner.failed(timeline, error):
                     raise
-                self._context.logger.warning("branch_failed", stage=self._settings.name, branch=timeline, error=short(str(error)))
+                self._context.logger.warning(
+                    "branch_failed",
+                    stage=self._settings.name,
+                    branch=timeline,
+                    error=short(str(error)),
+                )
             else:
                 if ended and not self._context.stopping.is_set():
                     message = "the query ended by itself"
                     raise AnabranchError(message)
         if self._recomputing is not None:
-            self._recomputing.step(may_begin=self._runner.branch is None and self.status.state != "starting")
+            self._recomputing.step(
+                may_begin=self._runner.branch is None and self.status.state != "starting"
+            )
         self._report(self._runner)
 
     def _carry_out_orders(self, runner: ReplicaRunner) -> None:
@@ -318,19 +465,31 @@ class StageReplica:
         stopped = [order.timeline for order in orders if isinstance(order, StopQuery)]
         for order in orders:
             if isinstance(order, StartQuery) and order.timeline not in stopped:
-                self._context.logger.info("branched", stage=self._settings.name, successor=order.timeline, missing=list(runner.missing))
+                self._context.logger.info(
+                    "branched",
+                    stage=self._settings.name,
+                    successor=order.timeline,
+                    missing=list(runner.missing),
+                )
                 self._start_query(order.timeline)
         for timeline in stopped:
             self._context.logger.info("branch_dropped", stage=self._settings.name, branch=timeline)
             branch = self._running.pop(timeline, None)
-            thread = threading.Thread(target=self._end_branch, args=(runner, timeline, branch), name=f"stop {timeline}", daemon=True)
+            thread = threading.Thread(
+                target=self._end_branch,
+                args=(runner, timeline, branch),
+                name=f"stop {timeline}",
+                daemon=True,
+            )
             self._stopping[timeline] = thread
             thread.start()
         for timeline, thread in list(self._stopping.items()):
             if not thread.is_alive():
                 del self._stopping[timeline]
 
-    def _end_branch(self, runner: ReplicaRunner, timeline: str, branch: RunningQuery | None) -> None:
+    def _end_branch(
+        self, runner: ReplicaRunner, timeline: str, branch: RunningQuery | None
+    ) -> None:
         """Stop a dropped branch. Whatever it is at is void: an error of it says nothing."""
         if branch is not None:
             branch.stop()
@@ -345,13 +504,23 @@ class StageReplica:
             self.status.waiting_for = runner.waiting_for() if idle else None
             if self.status.last_bucket_ms is not None:
                 self.status.lag_ms = now - self.status.last_bucket_ms
-        self.status.detail |= {"replica_state": runner.state.value, "missing": list(runner.missing), "unread": sorted(runner.unread)}
+        self.status.detail |= {
+            "replica_state": runner.state.value,
+            "missing": list(runner.missing),
+            "unread": sorted(runner.unread),
+        }
         self._state_metrics.show(runner.state, runner.missing)
         for name, follower in self._followers.items():
             self._context.metrics.rejected(name, follower.reader.counts)
         if self._standby is not None:
-            self._standby.say("primary", (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms, runner.synced_bucket)
-        if now - self._synced_ms >= CHECKPOINT_SYNC_EVERY_MS and (self._syncing is None or not self._syncing.is_alive()):
+            self._standby.say(
+                "primary",
+                (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms,
+                runner.synced_bucket,
+            )
+        if now - self._synced_ms >= CHECKPOINT_SYNC_EVERY_MS and (
+            self._syncing is None or not self._syncing.is_alive()
+        ):
             self._synced_ms = now
             self._syncing = threading.Thread(target=runner.sync, name="sync", daemon=True)
             self._syncing.start()
@@ -360,24 +529,40 @@ class StageReplica:
             runner.check_epoch()
 
     def _beat(self) -> Heartbeat | None:
-        """What to say of this process now. While it starts it names no checkpoint: nothing is trimmed before it has read it."""
+        """What to say of this process now. While it starts it names no checkpoint: nothing is
+        trimmed before it has read it.
+        """
         boundary, gate, runner = self._boundary, self._gate, self._runner
         if boundary is None or boundary.epoch < 0:
             return None
-        beat = Heartbeat("processing", self._stage_name, self._replica, boundary.epoch, self.status.state, 0, written_ms=0)
+        beat = Heartbeat(
+            "processing",
+            self._stage_name,
+            self._replica,
+            boundary.epoch,
+            self.status.state,
+            0,
+            written_ms=0,
+        )
         if runner is None:
             return beat
         return replace(
-            beat, bucket=(self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms, replica_state=runner.state.value,
-            branch=runner.branch_number, checkpoint=runner.stable_query, checkpoint_bucket=self._held(runner),
+            beat,
+            bucket=(self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms,
+            replica_state=runner.state.value,
+            branch=runner.branch_number,
+            checkpoint=runner.stable_query,
+            checkpoint_bucket=self._held(runner),
             corrects=gate.corrects,
-        )  # fmt: skip
+        )
 
     def _held(self, runner: ReplicaRunner) -> int:
         """The inputs up to this bucket are never read again (rule 18)."""
         if self._horizon is None or self._boundary is None:
             return runner.synced_bucket
-        return self._horizon.held(self._boundary.log_state.closed(self._replica), runner.synced_bucket)
+        return self._horizon.held(
+            self._boundary.log_state.closed(self._replica), runner.synced_bucket
+        )
 
     def stop(self) -> None:
         """Let the batch that runs end, then stop. Idempotent."""
@@ -392,6 +577,12 @@ class StageReplica:
             self._recomputing.close()
         for follower in self._followers.values():
             follower.close()
-        for closable in (self._prepared, self._boundary, self._neighbours, self._recompute_client, self._standby):
+        for closable in (
+            self._prepared,
+            self._boundary,
+            self._neighbours,
+            self._recompute_client,
+            self._standby,
+        ):
             if closable is not None:
                 closable.close()

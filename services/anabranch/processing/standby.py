@@ -1,10 +1,11 @@
-"""A process of a stage that stands by: it listens, copies the primary's checkpoint, says what it has, and sees when its turn has come.
+"""A process of a stage that stands by: it listens, copies the primary's checkpoint, says what it
+has, and sees when its turn has come.
 
-A replica that is moved stands by in the same way. It copies nothing: what is within its horizon is the replica's own directory, or those of
-peers, and its failover goes on from there.
+A replica that is moved stands by in the same way. It copies nothing: what is within its horizon is
+the replica's own directory, or those of peers, and its failover goes on from there.
 
-What holds after a crash: the newest timeline file names a whole copy, or an older one. Nothing that it writes is read by anybody but its
-next process and trimming.
+What holds after a crash: the newest timeline file names a whole copy, or an older one. Nothing that
+it writes is read by anybody but its next process and trimming.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _REACH_EVERY_MS: Final = 500
 
 
 class Standby:
-    """One process of a passive stage, as long as it is not primary; afterwards it only says what its checkpoint holds."""
+    """One process of a passive stage, as long as it is not primary; afterwards it only says
+    what its checkpoint holds.
+    """
 
     def __init__(
         self,
@@ -63,23 +66,45 @@ class Standby:
         Raises:
             Unavailable: one of them is missing, or there is no answer.
         """
-        names, writers, width_ms = pipeline.topic_names, pipeline.stream_writers(stage), pipeline.bucket_ms
-        self._clock, self._stage, self._process, self._disk, self._token = clock, stage, process, disk, token
+        names, writers, width_ms = (
+            pipeline.topic_names,
+            pipeline.stream_writers(stage),
+            pipeline.bucket_ms,
+        )
+        self._clock, self._stage, self._process, self._disk, self._token = (
+            clock,
+            stage,
+            process,
+            disk,
+            token,
+        )
         self._is_moved = node is not None
         self._writer = process if self._is_moved else writers[0]
         turns = [process] if self._is_moved else pipeline.stages[stage].process_ids()
         self._watch = StandbyWatch(stage, self._writer, process, turns, node, width_ms)
         self._boundary = BoundaryReader(log, names.boundaries(stage), writers, bucket_ms=width_ms)
         self._control = ControlReader(log, speakers(pipeline))
-        self._beats = HeartbeatSender(log, names.control(REPLICA_SERVICE, f"{stage}.{process}"), clock)
+        self._beats = HeartbeatSender(
+            log, names.control(REPLICA_SERVICE, f"{stage}.{process}"), clock
+        )
         self._log_was_read = False
         self._next_copy_ms = 0
         self._copying: threading.Thread | None = None
         self._copy_error: BaseException | None = None
-        own = None if self._is_moved else disk.newest()  # of one that is moved the running one's, in which nothing may be mended
-        whole = None if own is None else disk.whole(own.name, [b for b in disk.batches(own.name) if b >= max(0, own.lowest)])
+        own = (
+            None if self._is_moved else disk.newest()
+        )  # of one that is moved the running one's, in which nothing may be mended
+        whole = (
+            None
+            if own is None
+            else disk.whole(
+                own.name, [b for b in disk.batches(own.name) if b >= max(0, own.lowest)]
+            )
+        )
         self.bucket = 0 if own is None or whole is None else disk.bucket(own.name, whole)
-        """The checkpoint from which it would go on holds the inputs up to here; 0: there is none."""
+        """The checkpoint from which it would go on holds the inputs up to here; 0: there is
+        none.
+        """
 
     @property
     def must_wait(self) -> bool:
@@ -89,12 +114,14 @@ class Standby:
 
     @property
     def waiting_for(self) -> str | None:
-        """Of one that is moved, for people: what it takes over after; None: the silence of a primary."""
+        """Of one that is moved, for people: what it takes over after; None: the silence of a
+        primary.
+        """
         if not self._is_moved:
             return None
         return (
-            f"a checkpoint of {self._stage}.{self._writer} within reach that is up to date, or its end on the other node: nodes that share a state "
-            f"directory have one"
+            f"a checkpoint of {self._stage}.{self._writer} within reach that is up to date, or its"
+            " end on the other node: nodes that share a state directory have one"
         )
 
     def round(self) -> bool:
@@ -114,7 +141,9 @@ class Standby:
             return self._watch.due(now_ms, self.bucket, closed)
         if now_ms >= self._next_copy_ms and (self._copying is None or not self._copying.is_alive()):
             self._next_copy_ms = now_ms + STANDBY_COPY_EVERY_MS
-            self._copying = threading.Thread(target=self._copy_beside, name="copy checkpoint", daemon=True)
+            self._copying = threading.Thread(
+                target=self._copy_beside, name="copy checkpoint", daemon=True
+            )
             self._copying.start()
         self.say("standby", closed, self.bucket)
         return self._watch.due(now_ms, self.bucket)
@@ -135,7 +164,9 @@ class Standby:
         self._watch.epoch_seen(log_state.epoch(self._writer), now_ms, log_state.node(self._writer))
 
     def end_watch(self) -> None:
-        """Its turn has come: copy what is within reach once more, and stop to listen. ``say`` goes on."""
+        """Its turn has come: copy what is within reach once more, and stop to listen. ``say``
+        goes on.
+        """
         if self._copying is not None:
             self._copying.join()
         self.copy()
@@ -143,13 +174,28 @@ class Standby:
         self._control.close()
 
     def say(self, state: str, bucket: int, checkpoint_bucket: int) -> None:
-        """Tell others, and trimming, what this process's own checkpoint holds for good. Of one that is moved nobody waits for that: whoever runs says it."""
+        """Tell others, and trimming, what this process's own checkpoint holds for good. Of
+        one that is moved nobody waits for that: whoever runs says it.
+        """
         if self._is_moved:
             return
-        self._beats.send(Heartbeat(STANDBY_SERVICE, self._stage, self._process, -1, state, bucket, 0, checkpoint_bucket=checkpoint_bucket))
+        self._beats.send(
+            Heartbeat(
+                STANDBY_SERVICE,
+                self._stage,
+                self._process,
+                -1,
+                state,
+                bucket,
+                0,
+                checkpoint_bucket=checkpoint_bucket,
+            )
+        )
 
     def copy(self) -> bool:
-        """Replace the own checkpoint by a copy of one that is further, if there is one within reach; whether it was replaced."""
+        """Replace the own checkpoint by a copy of one that is further, if there is one within
+        reach; whether it was replaced.
+        """
         if self._is_moved:
             return False
         copied = carry_out(copy_steps(self._process, self._token), self._answer)

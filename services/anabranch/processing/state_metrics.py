@@ -14,13 +14,25 @@ _SECONDS: Final = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0,
 
 
 class StateMetrics:
-    """One series per state, 1 for that which holds; one per input that was ever missing, 1 while it is."""
+    """One series per state, 1 for that which holds; one per input that was ever missing, 1
+    while it is.
+    """
 
-    def __init__(self, registry: CollectorRegistry, pipeline: str, stage: str, replica: str) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, pipeline: str, stage: str, replica: str
+    ) -> None:
         self._own = (pipeline, stage, replica)
-        self._state = Gauge("anabranch_stage_state", "1 for the state that the replica is in", (*_LABELS, "state"), registry=registry)
+        self._state = Gauge(
+            "anabranch_stage_state",
+            "1 for the state that the replica is in",
+            (*_LABELS, "state"),
+            registry=registry,
+        )
         self._missing = Gauge(
-            "anabranch_stage_missing_input", "1 while the replica works without this stream", (*_LABELS, "stream"), registry=registry
+            "anabranch_stage_missing_input",
+            "1 while the replica works without this stream",
+            (*_LABELS, "stream"),
+            registry=registry,
         )
         self._batches = Histogram(
             "anabranch_stage_batch_seconds",

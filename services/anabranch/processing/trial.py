@@ -1,10 +1,13 @@
-"""``python -m anabranch.processing.trial FILE FOLDER [--update] [CASE...]``: the stages' functions on sample rows, on real Spark, without a broker.
+"""``python -m anabranch.processing.trial FILE FOLDER [--update] [CASE...]``: the stages' functions
+on sample rows, on real Spark, without a broker.
 
-A case is a folder in FOLDER. ``SOURCE.jsonl`` in it holds records of a source; a source without one is empty. ``STAGE.expected.jsonl`` holds the
-rows that a stage gives in the end, in any order: every column, and ``event_time`` in ms if it is to be compared, too. All rows come in one
-batch, and then time goes on until every window has ended.
+A case is a folder in FOLDER. ``SOURCE.jsonl`` in it holds records of a source; a source without one
+is empty. ``STAGE.expected.jsonl`` holds the rows that a stage gives in the end, in any order: every
+column, and ``event_time`` in ms if it is to be compared, too. All rows come in one batch, and then
+time goes on until every window has ended.
 
-Exit code 0: all as expected; 1: something differs, or a function raised; 2: a file is not as it must be.
+Exit code 0: all as expected; 1: something differs, or a function raised; 2: a file is not as it
+must be.
 """
 
 from __future__ import annotations
@@ -55,10 +58,16 @@ def cases_in(pipeline: Pipeline, folder: Path, names: list[str]) -> list[Case]:
     """The cases in ``folder``, or those of ``names``.
 
     Raises:
-        ConfigurationError: there is none, a name of a file is that of no source or stage, or nothing is expected.
+        ConfigurationError: there is none, a name of a file is that of no source or stage, or
+            nothing is expected.
     """
-    how = "put records into tests/CASE/SOURCE.jsonl, and the rows that a stage makes of them into tests/CASE/STAGE.expected.jsonl"
-    folders = [folder / name for name in names] or sorted(path for path in (folder.iterdir() if folder.is_dir() else ()) if path.is_dir())
+    how = (
+        "put records into tests/CASE/SOURCE.jsonl, and the rows that a stage makes of them into"
+        " tests/CASE/STAGE.expected.jsonl"
+    )
+    folders = [folder / name for name in names] or sorted(
+        path for path in (folder.iterdir() if folder.is_dir() else ()) if path.is_dir()
+    )
     if not folders:
         raise ConfigurationError(f"there are no cases in {folder}: {how}")
     found = []
@@ -73,7 +82,8 @@ def cases_in(pipeline: Pipeline, folder: Path, names: list[str]) -> list[Case]:
             known = pipeline.stages if is_expected else pipeline.sources
             if name not in known:
                 raise ConfigurationError(
-                    f"{file}: the pipeline has no {'stage' if is_expected else 'source'} {name}; it has {', '.join(known)}"
+                    f"{file}: the pipeline has no {'stage' if is_expected else 'source'} {name}; it"
+                    f" has {', '.join(known)}"
                 )
             (expected if is_expected else inputs)[name] = file
         if not expected:
@@ -89,16 +99,29 @@ def source_rows(pipeline: Pipeline, source: str, path: Path | None) -> pa.Table:
         ConfigurationError: a line is no record; names it.
     """
     known = pipeline.sources[source]
-    numbered = [] if path is None else [(number, line.strip()) for number, line in enumerate(_bytes(path).split(b"\n"), 1) if line.strip()]
+    numbered = (
+        []
+        if path is None
+        else [
+            (number, line.strip())
+            for number, line in enumerate(_bytes(path).split(b"\n"), 1)
+            if line.strip()
+        ]
+    )
     decoded = Decoder(known.record, "json").decode([line for _, line in numbered])
     if decoded.rejected:
         place, error = decoded.rejected[0]
-        raise ConfigurationError(f"{path}:{numbered[place][0]}: not a record {known.record.name}: {error}")
+        raise ConfigurationError(
+            f"{path}:{numbered[place][0]}: not a record {known.record.name}: {error}"
+        )
     field = known.event_time.field
     if field is None:
         times = [number * _ARRIVAL_MS for number in range(decoded.table.num_rows)]
     else:
-        times = [round(time * _MS_OF[known.event_time.unit]) for time in decoded.table.column(field).to_pylist()]
+        times = [
+            round(time * _MS_OF[known.event_time.unit])
+            for time in decoded.table.column(field).to_pylist()
+        ]
     return decoded.table.append_column(EVENT_TIME, pa.array(times, pa.timestamp("ms", "UTC")))
 
 
@@ -121,20 +144,33 @@ def run_case(pipeline: Pipeline, case: Case, run: SampleRun) -> dict[str, list[s
             if stream in pipeline.sources and stream not in tables:
                 tables[stream] = source_rows(pipeline, stream, case.inputs.get(stream))
         functions = functions_of(stage, pipeline)
-        frame = apply_functions(functions, stage, {stream: run.frame(tables[stream], EVENT_TIME) for stream in stage.reads})
+        frame = apply_functions(
+            functions,
+            stage,
+            {stream: run.frame(tables[stream], EVENT_TIME) for stream in stage.reads},
+        )
         check_result(frame, stage)
         try:
             tables[name] = run.rows(frame)
         except Exception as error:  # whatever the user's code raises in Spark
-            raise StageFunctionError(f"stage {name}, function {', '.join(stage.functions)}: {short(str(error))}") from error
+            raise StageFunctionError(
+                f"stage {name}, function {', '.join(stage.functions)}: {short(str(error))}"
+            ) from error
     return {name: sorted(_as_json(tables[name])) for name in case.expected}
 
 
 def differences(expected: list[str], given: list[str]) -> list[str]:
-    """Lines ``- row`` (missing) and ``+ row`` (too much), those alike beside each other; empty: all as expected."""
+    """Lines ``- row`` (missing) and ``+ row`` (too much), those alike beside each other;
+    empty: all as expected.
+    """
     with_time = any(EVENT_TIME in json.loads(row) for row in expected)
-    wanted, actual = Counter(_plain(row, with_time) for row in expected), Counter(_plain(row, with_time) for row in given)
-    lines = [(row, f"- {row}") for row in (wanted - actual).elements()] + [(row, f"+ {row}") for row in (actual - wanted).elements()]
+    wanted, actual = (
+        Counter(_plain(row, with_time) for row in expected),
+        Counter(_plain(row, with_time) for row in given),
+    )
+    lines = [(row, f"- {row}") for row in (wanted - actual).elements()] + [
+        (row, f"+ {row}") for row in (actual - wanted).elements()
+    ]
     return [line for _, line in sorted(lines)]
 
 
@@ -183,8 +219,15 @@ def judge(case: Case, given: Mapping[str, list[str]], *, update: bool) -> tuple[
         wrong = differences(_expected_rows(path), given[stage])
         good = good and not wrong
         missing = sum(line.startswith("-") for line in wrong)
-        what = f"{missing} rows are missing (-), {len(wrong) - missing} are not expected (+)" if wrong else "as expected"
-        stated += [f"{case.name}: {stage}: {len(given[stage])} rows, {what}", *(f"  {line}" for line in wrong)]
+        what = (
+            f"{missing} rows are missing (-), {len(wrong) - missing} are not expected (+)"
+            if wrong
+            else "as expected"
+        )
+        stated += [
+            f"{case.name}: {stage}: {len(given[stage])} rows, {what}",
+            *(f"  {line}" for line in wrong),
+        ]
     return stated, good
 
 
@@ -210,7 +253,11 @@ def main(arguments: list[str]) -> int:
             )
             try:
                 for case in cases:
-                    stated, good = judge(case, run_case(pipeline, case, SampleRun(session, Path(folder) / case.name)), update=update)
+                    stated, good = judge(
+                        case,
+                        run_case(pipeline, case, SampleRun(session, Path(folder) / case.name)),
+                        update=update,
+                    )
                     all_good = all_good and good
                     sys.stdout.write("".join(f"{line}\n" for line in stated))
             finally:

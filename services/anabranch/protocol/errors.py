@@ -32,7 +32,9 @@ class AnabranchError(Exception):
 
 
 class ConfigurationError(AnabranchError):
-    """Something a person wrote is not as it must be. The text names file, line and key where it can."""
+    """Something a person wrote is not as it must be. The text names file, line and key where
+    it can.
+    """
 
 
 class ProtocolError(AnabranchError):
@@ -48,15 +50,21 @@ class RemoteProtocolError(ProtocolError):
 
 
 class Fenced(AnabranchError):
-    """A newer process took over (rule 2, rule 12, rule 21). This process ends; nothing it writes counts any more."""
+    """A newer process took over (rule 2, rule 12, rule 21). This process ends; nothing it
+    writes counts any more.
+    """
 
 
 class Outvoted(Fenced):
-    """The other replicas of its stage agree on other results. It ends, and starts anew from a peer's state or from its input."""
+    """The other replicas of its stage agree on other results. It ends, and starts anew from a
+    peer's state or from its input.
+    """
 
 
 class RejectionReason(StrEnum):
-    """Why a user's record went to the dead-letter topic; the value is what stands in the record's header."""
+    """Why a user's record went to the dead-letter topic; the value is what stands in the
+    record's header.
+    """
 
     EMPTY_VALUE = "empty_value"
     NULL_VALUE = "null_value"
@@ -76,7 +84,9 @@ class RejectionReason(StrEnum):
 
 
 class RecordRejected(AnabranchError):
-    """One record of a user's topic cannot be used. ``reason`` is the code, ``str(error)`` the explanation."""
+    """One record of a user's topic cannot be used. ``reason`` is the code, ``str(error)`` the
+    explanation.
+    """
 
     def __init__(self, reason: RejectionReason, text: str) -> None:
         super().__init__(text)
@@ -84,19 +94,27 @@ class RecordRejected(AnabranchError):
 
 
 class DataMissing(AnabranchError):
-    """Blocks that a part names are gone, or do not match its count, rows or digest (rule 7, rule 18)."""
+    """Blocks that a part names are gone, or do not match its count, rows or digest (rule 7,
+    rule 18).
+    """
 
 
 class TooManyParts(AnabranchError):
-    """A writer would have more open parts than its readers hold, or a batch more than its records name. It was rejected, and would be again."""
+    """A writer would have more open parts than its readers hold, or a batch more than its
+    records name. It was rejected, and would be again.
+    """
 
 
 class StageFunctionError(AnabranchError):
-    """The user's function raised, returned a wrong shape, or emitted a row that is too old. Names function, bucket and cause."""
+    """The user's function raised, returned a wrong shape, or emitted a row that is too old.
+    Names function, bucket and cause.
+    """
 
 
 class EngineEnded(AnabranchError):
-    """The engine of a node has ended, and all queries with it. ``during``: the replicas of which a batch ran, sorted."""
+    """The engine of a node has ended, and all queries with it. ``during``: the replicas of
+    which a batch ran, sorted.
+    """
 
     def __init__(self, text: str, during: tuple[str, ...]) -> None:
         super().__init__(text)
@@ -116,4 +134,6 @@ class Unavailable(AdapterError):
 
 
 class RecordTooLarge(Unavailable):
-    """At least one record is not in the log, since its size is not taken; nothing else was wrong."""
+    """At least one record is not in the log, since its size is not taken; nothing else was
+    wrong.
+    """

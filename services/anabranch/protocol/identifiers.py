@@ -1,7 +1,7 @@
 """Names, ids, and the internal topics that are named by them.
 
-``RecordId`` is (bucket, position in the canonical order of the bucket); it is the same at every replica, after every replay, and is the
-``anabranch-id`` header of a delivered record.
+``RecordId`` is (bucket, position in the canonical order of the bucket); it is the same at every
+replica, after every replay, and is the ``anabranch-id`` header of a delivered record.
 """
 
 from __future__ import annotations
@@ -16,20 +16,27 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
 
 
 def checked_name(kind: str, name: str) -> str:
-    """``name`` if it may name a pipeline, stream, stage or participant: topics, files and metrics are named by it.
+    """``name`` if it may name a pipeline, stream, stage or participant: topics, files and metrics
+    are named by it.
 
     Raises:
-        ConfigurationError: it is not lower case letters, digits, ``_`` and ``-``, starting with a letter, at most 63 characters.
+        ConfigurationError: it is not lower case letters, digits, ``_`` and ``-``, starting with a
+            letter, at most 63 characters.
     """
     if not _NAME.match(name):
-        message = f"{kind} name {name!r}: use lower case letters, digits, '_' and '-', starting with a letter, at most 63 characters"
+        message = (
+            f"{kind} name {name!r}: use lower case letters, digits, '_' and '-', starting with a"
+            " letter, at most 63 characters"
+        )
         raise ConfigurationError(message)
     return name
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class BatchId:
-    """Id of a boundary record of one writer: (timeline, batch), rule 3. ``timeline`` is new at every start and every fork."""
+    """Id of a boundary record of one writer: (timeline, batch), rule 3. ``timeline`` is new
+    at every start and every fork.
+    """
 
     timeline: str
     batch: int

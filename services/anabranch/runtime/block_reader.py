@@ -17,7 +17,9 @@ Wanted = tuple[int, str, Sequence[Part]]
 
 
 class BlockReader:
-    """Reads blocks of one stream, of any of its writers. Keeps one reader per writer, which stands where the last read ended."""
+    """Reads blocks of one stream, of any of its writers. Keeps one reader per writer, which
+    stands where the last read ended.
+    """
 
     def __init__(self, log: EventLog, topic_of: Callable[[str], str], clock: Clock) -> None:
         """``topic_of(replica)`` is the block topic of a writer."""
@@ -25,12 +27,15 @@ class BlockReader:
         self._readers: dict[str, RangeReader] = {}
 
     def read(self, replica: str, parts: Sequence[Part]) -> pa.Table | None:
-        """All rows of ``parts``, in the order of the parts; None if they have no rows. Raises as ``read_parts``."""
+        """All rows of ``parts``, in the order of the parts; None if they have no rows. Raises
+        as ``read_parts``.
+        """
         tables = self.read_parts(replica, parts)
         return pa.concat_tables(tables) if tables else None
 
     def read_buckets(self, wanted: Sequence[Wanted]) -> list[tuple[int, pa.Table]]:
-        """The non-empty buckets of ``wanted``, whole and in that order: a table each, or one for each set of columns (``by_columns``).
+        """The non-empty buckets of ``wanted``, whole and in that order: a table each, or one for
+        each set of columns (``by_columns``).
 
         Raises as ``read_parts``.
         """
@@ -41,7 +46,12 @@ class BlockReader:
         for replica, parts in by_writer.items():
             for part, table in zip(parts, self.read_parts(replica, parts), strict=True):
                 tables.setdefault(part.bucket, []).append(table)
-        return [(bucket, table) for bucket, _, _ in wanted if bucket in tables for table in by_columns(tables[bucket])]
+        return [
+            (bucket, table)
+            for bucket, _, _ in wanted
+            if bucket in tables
+            for table in by_columns(tables[bucket])
+        ]
 
     def read_parts(self, replica: str, parts: Sequence[Part]) -> list[pa.Table]:
         """One table per part.
@@ -104,7 +114,9 @@ class BlockReader:
             return  # not a block: if a part counts on it, the count says so
 
     @staticmethod
-    def _checked(replica: str, parts: Sequence[Part], blocks: list[dict[int, pa.Table]]) -> list[pa.Table]:
+    def _checked(
+        replica: str, parts: Sequence[Part], blocks: list[dict[int, pa.Table]]
+    ) -> list[pa.Table]:
         try:
             tables = [_in_order(found) for found in blocks]
         except pa.ArrowInvalid as error:
@@ -113,10 +125,14 @@ class BlockReader:
         for part, found, table in zip(parts, blocks, tables, strict=True):
             if table is None or len(found) != part.blocks or table.num_rows != part.rows:
                 rows = 0 if table is None else table.num_rows
-                message = f"part {part} of writer {replica}: found {len(found)} blocks with {rows} rows"
+                message = (
+                    f"part {part} of writer {replica}: found {len(found)} blocks with {rows} rows"
+                )
                 raise DataMissing(message)
         whole = [table for table in tables if table is not None]
-        alike = all(table.schema.equals(whole[0].schema) for table in whole)  # not where the stage's function has changed in between
+        alike = all(
+            table.schema.equals(whole[0].schema) for table in whole
+        )  # not where the stage's function has changed in between
         totals = digests(whole) if alike else [digest(table) for table in whole]
         for part, total in zip(parts, totals, strict=True):
             if part.digest != total:
@@ -126,7 +142,9 @@ class BlockReader:
 
 
 def _in_order(blocks: dict[int, pa.Table]) -> pa.Table | None:
-    """The rows of one part, from its blocks by number. Mostly it is one block, and putting one together costs more than reading it."""
+    """The rows of one part, from its blocks by number. Mostly it is one block, and putting
+    one together costs more than reading it.
+    """
     if len(blocks) == 1:
         return next(iter(blocks.values()))
     return pa.concat_tables([blocks[number] for number in sorted(blocks)]) if blocks else None

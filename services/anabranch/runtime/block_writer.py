@@ -16,20 +16,31 @@ from anabranch.protocol.log.records import Part
 class BlockWriter:
     """One writer of one block topic. Not thread-safe.
 
-    Blocks that no boundary record names do not exist, so a crash, a retry or an unknown outcome leaves only garbage that nobody reads.
+    Blocks that no boundary record names do not exist, so a crash, a retry or an unknown outcome
+    leaves only garbage that nobody reads.
     """
 
-    def __init__(self, log: EventLog, topic: str, replica: str, epoch: int, entropy: Entropy) -> None:
-        self._log, self._topic, self._replica, self._epoch, self._entropy = log, topic, replica, epoch, entropy
+    def __init__(
+        self, log: EventLog, topic: str, replica: str, epoch: int, entropy: Entropy
+    ) -> None:
+        self._log, self._topic, self._replica, self._epoch, self._entropy = (
+            log,
+            topic,
+            replica,
+            epoch,
+            entropy,
+        )
         self._writer: LogWriter | None = None
 
     def write(self, slices: Sequence[tuple[int, int, pa.Table]]) -> tuple[Part, ...]:
-        """Write ``slices`` = (partition, bucket, rows) and wait until the log has them, as one fresh attempt.
+        """Write ``slices`` = (partition, bucket, rows) and wait until the log has them, as one
+        fresh attempt.
 
         An attempt with an unknown outcome is abandoned and written again under a new attempt id.
 
         Raises:
-            Unavailable: the log rejected it for good, or does not say what became of WRITE_TRIES_MAX attempts.
+            Unavailable: the log rejected it for good, or does not say what became of
+                WRITE_TRIES_MAX attempts.
         """
         for _ in range(WRITE_TRIES_MAX):
             try:
@@ -37,9 +48,12 @@ class BlockWriter:
             except OutcomeUnknown:
                 self.close()
             except BaseException:
-                self.close()  # what was queued is nobody's, and must not be taken for the next attempt's
+                # what was queued is nobody's, and must not be taken for the next attempt's
+                self.close()
                 raise
-        message = f"{self._topic}: nobody says what became of {WRITE_TRIES_MAX} attempts to write blocks"
+        message = (
+            f"{self._topic}: nobody says what became of {WRITE_TRIES_MAX} attempts to write blocks"
+        )
         raise Unavailable(message)
 
     def close(self) -> None:
@@ -53,15 +67,26 @@ class BlockWriter:
             self._writer = self._log.writer()
         attempt, number = self._entropy.token(), 0
         counts = []
-        merged: dict[tuple[int, int], list[pa.Table]] = {}  # a part is named by (attempt, partition, bucket)
+        merged: dict[
+            tuple[int, int], list[pa.Table]
+        ] = {}  # a part is named by (attempt, partition, bucket)
         for partition, bucket, table in slices:
             if table.num_rows:
                 merged.setdefault((partition, bucket), []).append(table)
-        filled = [(*key, tables[0] if len(tables) == 1 else pa.concat_tables(tables)) for key, tables in merged.items()]
+        filled = [
+            (*key, tables[0] if len(tables) == 1 else pa.concat_tables(tables))
+            for key, tables in merged.items()
+        ]
         for partition, bucket, table in filled:
             at, blocks = TopicPartition(self._topic, partition), pieces(table)
             for block in blocks:
-                headers = BlockHeaders(bucket=bucket, epoch=self._epoch, number=number, replica=self._replica, attempt=attempt)
+                headers = BlockHeaders(
+                    bucket=bucket,
+                    epoch=self._epoch,
+                    number=number,
+                    replica=self._replica,
+                    attempt=attempt,
+                )
                 self._writer.send(at, encode_block(block), headers=headers.encode())
                 number += 1
             counts.append(len(blocks))

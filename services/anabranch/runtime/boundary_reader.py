@@ -1,4 +1,6 @@
-"""Follows one boundary log: decodes, applies, counts what was rejected, and says why in the process' log."""
+"""Follows one boundary log: decodes, applies, counts what was rejected, and says why in the
+process' log.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,15 @@ _SILENT_POLLS_MAX: Final = 300
 _WHY_CHARS_MAX: Final = 200
 
 _logger = logging.getLogger("anabranch.boundaries")
-_NORMAL: Final = {"fenced": logging.INFO, "older_branch": logging.INFO, "known": logging.DEBUG, "log_snapshot": logging.DEBUG}
-"""Reasons that restarts, failovers and repeated writes bring about. Any other is a warning: no writer that works does that."""
+_NORMAL: Final = {
+    "fenced": logging.INFO,
+    "older_branch": logging.INFO,
+    "known": logging.DEBUG,
+    "log_snapshot": logging.DEBUG,
+}
+"""Reasons that restarts, failovers and repeated writes bring about. Any other is a warning:
+no writer that works does that.
+"""
 
 Listener = Callable[[int, LogEntry, Outcome], None]
 
@@ -30,7 +39,8 @@ Listener = Callable[[int, LogEntry, Outcome], None]
 class BoundaryReader:
     """One reader of one stream's boundary log. Not thread-safe.
 
-    A crash loses nothing: a new reader reads the log again, from its beginning or from a log snapshot on (``protocol.log.log_start``).
+    A crash loses nothing: a new reader reads the log again, from its beginning or from a log
+    snapshot on (``protocol.log.log_start``).
     """
 
     def __init__(
@@ -49,8 +59,9 @@ class BoundaryReader:
             log: Where the topic is.
             topic: The boundary log.
             writers: The replicas of the stream; records of others are rejected.
-            listener: Called with every decoded record, after it was applied: (offset, record, outcome). Where the log is read from a log
-                snapshot on, that comes first, accepted: all that was applied until there.
+            listener: Called with every decoded record, after it was applied: (offset, record,
+                outcome). Where the log is read from a log snapshot on, that comes first, accepted:
+                all that was applied until there.
             lock: Held while the log state changes, for callers that look at it from another thread.
             bucket_ms: The width that the pipeline file says; 0: any will do.
         """
@@ -67,16 +78,20 @@ class BoundaryReader:
         self._reader.assign({self._at: self.offset_next})
 
     def poll(self, wait_ms: int) -> int:
-        """Apply what is there; waits up to ``wait_ms`` for the first record. Returns the number of records read.
+        """Apply what is there; waits up to ``wait_ms`` for the first record. Returns the number of
+        records read.
 
         Raises:
             ConfigurationError: the stream has buckets of another width.
-            DataMissing: the log does not begin at its beginning, and no log snapshot in it says what stood there; or it was cut, or this
-                reader was overtaken by trimming: the process ends, and the next one begins at a log snapshot.
+            DataMissing: the log does not begin at its beginning, and no log snapshot in it says
+                what stood there; or it was cut, or this reader was overtaken by trimming: the
+                process ends, and the next one begins at a log snapshot.
         """
         read = 0
         for chunk in self._reader.fetch(_FETCH_RECORDS, wait_ms):
-            for offset, value, headers in zip(chunk.offsets, chunk.values, chunk.headers, strict=True):
+            for offset, value, headers in zip(
+                chunk.offsets, chunk.values, chunk.headers, strict=True
+            ):
                 read += 1
                 try:
                     entry = boundary_records.decode(value, headers)
@@ -94,9 +109,10 @@ class BoundaryReader:
         self.offset_next = self._reader.position(self._at)
         if not self._start.is_over and self.offset_next >= self._end_at_first:
             message = (
-                f"{self._at.topic}: its first records are deleted, and no log snapshot after them can be read that says what they were. The consistency "
-                "manager leaves one behind when it deletes: this was done by retention, or by hand. Restore the topic from a copy, or begin anew "
-                "under another name of the pipeline"
+                f"{self._at.topic}: its first records are deleted, and no log snapshot after them"
+                " can be read that says what they were. The consistency manager leaves one behind"
+                " when it deletes: this was done by retention, or by hand. Restore the topic from"
+                " a copy, or begin anew under another name of the pipeline"
             )
             raise DataMissing(message)
         return read
@@ -105,8 +121,9 @@ class BoundaryReader:
         width_ms = self.log_state.bucket_ms
         if self._bucket_ms and width_ms and width_ms != self._bucket_ms:
             message = (
-                f"{self._at.topic}: this stream has buckets of {width_ms} ms, and the pipeline file says {self._bucket_ms} ms: a stream keeps its "
-                f"width. Put `bucket: {width_ms}ms` back, or begin anew under another name of the pipeline"
+                f"{self._at.topic}: this stream has buckets of {width_ms} ms, and the pipeline file"
+                f" says {self._bucket_ms} ms: a stream keeps its width. Put `bucket: {width_ms}ms`"
+                " back, or begin anew under another name of the pipeline"
             )
             raise ConfigurationError(message)
 
@@ -128,15 +145,27 @@ class BoundaryReader:
             self._listener(offset, entry, outcome)
 
     def _tell(self, reason: str, writer: str, offset: int, why: str = "") -> None:
-        """Log the first, tenth, hundredth ... record rejected for this reason of this writer: all together are no flood, whoever writes them."""
+        """Log the first, tenth, hundredth ... record rejected for this reason of this writer:
+        all together are no flood, whoever writes them.
+        """
         which = reason, writer if writer in self._writers else ""
         self._rejected[which] += 1
         count = str(self._rejected[which])
         if count.rstrip("0") != "1":
             return
-        reported = f"a boundary record is rejected: {reason}{f' ({why[:_WHY_CHARS_MAX]})' if why else ''}"
+        reported = (
+            f"a boundary record is rejected: {reason}{f' ({why[:_WHY_CHARS_MAX]})' if why else ''}"
+        )
         level = _NORMAL.get(reason, logging.WARNING)
-        _logger.log(level, "%s; writer %r, %s offset %d, number %s", reported, writer[:_WHY_CHARS_MAX], self._at.topic, offset, count)
+        _logger.log(
+            level,
+            "%s; writer %r, %s offset %d, number %s",
+            reported,
+            writer[:_WHY_CHARS_MAX],
+            self._at.topic,
+            offset,
+            count,
+        )
 
     def end(self) -> int:
         """Where the log ends now.
@@ -153,13 +182,25 @@ class BoundaryReader:
             Unavailable: nothing came for a while although there is more.
             DataMissing: as ``poll``.
         """
-        read_to(self.end(), self._at.topic, lambda: self.offset_next, self.poll, silent_polls_max=_SILENT_POLLS_MAX)
+        read_to(
+            self.end(),
+            self._at.topic,
+            lambda: self.offset_next,
+            self.poll,
+            silent_polls_max=_SILENT_POLLS_MAX,
+        )
 
     def tentative_offers(self, after: int = 0) -> dict[str, int]:
-        """The writers that have tentative buckets beyond the stable ones and beyond ``after``, and up to where."""
+        """The writers that have tentative buckets beyond the stable ones and beyond
+        ``after``, and up to where.
+        """
         log_state = self.log_state
         floor = max(log_state.upto, after)
-        return {writer: upto for writer in self._writers if (upto := log_state.tentative_upto(writer)) > floor}
+        return {
+            writer: upto
+            for writer in self._writers
+            if (upto := log_state.tentative_upto(writer)) > floor
+        }
 
     def close(self) -> None:
         """Idempotent."""

@@ -1,7 +1,8 @@
 """Appends to a boundary log as one writer of it: rules 1 and 2.
 
-An acknowledgement proves nothing: a record counts when the writer has read it back from the log, accepted. So an unknown outcome needs no
-case of its own: the identical record is sent again and the log state ignores a second one.
+An acknowledgement proves nothing: a record counts when the writer has read it back from the log,
+accepted. So an unknown outcome needs no case of its own: the identical record is sent again and the
+log state ignores a second one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from typing import Final
 
 from anabranch.codec import boundary_records
 from anabranch.ports import Clock, Entropy, EventLog, LogWriter, TopicPartition
-from anabranch.protocol.errors import ConfigurationError, Fenced, LocalProtocolError, OutcomeUnknown, TooManyParts, Unavailable
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    Fenced,
+    LocalProtocolError,
+    OutcomeUnknown,
+    TooManyParts,
+    Unavailable,
+)
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PENDING_PARTS_MAX
 from anabranch.protocol.log.boundary_log import LogState, Outcome
@@ -23,7 +31,9 @@ _SEND_TRIES: Final = 10
 _SEEN_WAIT_MS: Final = 10_000
 """What was acknowledged is in the log: that it is not seen is the reader's trouble."""
 _UNKNOWN_WAIT_MS: Final = 1_000
-"""A record that may be lost is sent again soon: nothing goes on without it, and a second one does no harm. (A second start of an epoch would.)"""
+"""A record that may be lost is sent again soon: nothing goes on without it, and a second one
+does no harm. (A second start of an epoch would.)
+"""
 
 
 class BoundaryWriter:
@@ -64,7 +74,9 @@ class BoundaryWriter:
         return self._reader.log_state
 
     def listen(self, listener: Listener | None) -> None:
-        """From now on ``listener`` gets every record that is read, right after it was applied; before ``start``: all of the log."""
+        """From now on ``listener`` gets every record that is read, right after it was
+        applied; before ``start``: all of the log.
+        """
         self._listener = listener
 
     def tip(self) -> BatchId | None:
@@ -72,23 +84,27 @@ class BoundaryWriter:
         return self.log_state.tip(self._replica)
 
     def start(self) -> int:
-        """Begin an epoch (rule 1): append ``EpochStarted``, read the log through it. Returns the epoch.
+        """Begin an epoch (rule 1): append ``EpochStarted``, read the log through it. Returns the
+        epoch.
 
         Raises:
             Fenced: another process of this replica began after this one.
-            ConfigurationError: a higher version of the stage makes the stream by now (BL15), or it has buckets of another width (BL16).
+            ConfigurationError: a higher version of the stage makes the stream by now (BL15), or it
+                has buckets of another width (BL16).
         """
         self._started, self._token_offset = replace(self._started, token=self._entropy.token()), -1
         self._send(self._started)
-        self._reader.read_to_end()  # however long that takes: a long log is no reason to begin again
+        # however long that takes: a long log is no reason to begin again
+        self._reader.read_to_end()
         if self._token_offset < 0:
             self._wait(lambda: self._token_offset >= 0, "the epoch record")
             self._reader.read_to_end()
         if self._superseded:
             version, after = self.log_state.version
             message = (
-                f"{self._at.topic}: version {version} makes this stream after bucket {after}, and this process has version "
-                f"{self._started.version}: give the stage `version: {version}` and its function, or `version: {version + 1}` to go back on purpose"
+                f"{self._at.topic}: version {version} makes this stream after bucket {after}, and"
+                f" this process has version {self._started.version}: give the stage `version:"
+                f" {version}` and its function, or `version: {version + 1}` to go back on purpose"
             )
             raise ConfigurationError(message)
         self.epoch = self._token_offset
@@ -99,14 +115,18 @@ class BoundaryWriter:
         """Raises Fenced when the log, as far as it was read, has a newer epoch of this replica."""
         current = self.log_state.epoch(self._replica)
         if current != self.epoch:
-            message = f"{self._at.topic}: epoch {self.epoch} of replica {self._replica} was ended by epoch {current}"
+            message = (
+                f"{self._at.topic}: epoch {self.epoch} of replica {self._replica} was ended by"
+                f" epoch {current}"
+            )
             raise Fenced(message)
 
     def append(self, record: BoundaryRecord) -> None:
         """Rule 2: append ``record`` and read the log until it is seen accepted.
 
         Raises:
-            Fenced: a newer epoch began, or the record was seen and rejected: this process is not the writer any more.
+            Fenced: a newer epoch began, or the record was seen and rejected: this process is not
+                the writer any more.
             TooManyParts: it was rejected since too much is open.
         """
         if record.epoch != self.epoch:
@@ -119,22 +139,32 @@ class BoundaryWriter:
             self.check_epoch()
             if record.id in self._rejected:
                 if self._rejected[record.id] == "pending":
-                    message = f"{self._at.topic}: more than {PENDING_PARTS_MAX} parts would be open, the most that readers hold"
+                    message = (
+                        f"{self._at.topic}: more than {PENDING_PARTS_MAX} parts would be open, the"
+                        " most that readers hold"
+                    )
                     raise TooManyParts(message)
-                message = f"{self._at.topic}: own record {record.id} was rejected: {self._rejected[record.id]}"
+                message = (
+                    f"{self._at.topic}: own record {record.id} was rejected:"
+                    f" {self._rejected[record.id]}"
+                )
                 raise Fenced(message)
             return self.log_state.accepted(self._replica, record.id)
 
         self._wait(settled, f"record {record.id}", resend=record)
 
     def append_recomputed(self, entry: Recomputed) -> None:
-        """Rule 2, for blocks that are named once more: append ``entry`` and read the log until it is seen.
+        """Rule 2, for blocks that are named once more: append ``entry`` and read the log until it
+        is seen.
 
         Raises:
             Fenced: a newer epoch began.
         """
         if entry.epoch != self.epoch:
-            message = f"recomputed blocks of epoch {entry.epoch} given to the writer of epoch {self.epoch}"
+            message = (
+                f"recomputed blocks of epoch {entry.epoch} given to the writer of epoch"
+                f" {self.epoch}"
+            )
             raise LocalProtocolError(message)
         self._recomputed = entry
         self._send(entry)
@@ -169,7 +199,12 @@ class BoundaryWriter:
             self._token_offset, self._superseded = offset, not outcome.accepted
         if outcome.accepted and entry == self._recomputed:
             self._recomputed = None
-        if isinstance(entry, BoundaryRecord) and entry.replica == self._replica and not outcome.accepted and outcome.reason != "known":
+        if (
+            isinstance(entry, BoundaryRecord)
+            and entry.replica == self._replica
+            and not outcome.accepted
+            and outcome.reason != "known"
+        ):
             if len(self._rejected) > _SEND_TRIES:
                 self._rejected.clear()  # zombies' records, not waited for
             self._rejected[entry.id] = outcome.reason
@@ -177,7 +212,9 @@ class BoundaryWriter:
             self._listener(offset, entry, outcome)
 
     def _send(self, entry: EpochStarted | BoundaryRecord | Recomputed) -> None:
-        """Send until an acknowledgement or an unknown outcome comes; the log says afterwards what happened."""
+        """Send until an acknowledgement or an unknown outcome comes; the log says afterwards
+        what happened.
+        """
         value, headers = boundary_records.encode(entry)
         for attempt in range(_SEND_TRIES):
             if self._writer is None:
@@ -200,8 +237,12 @@ class BoundaryWriter:
                 self._seen_wait_ms = _SEEN_WAIT_MS
                 return
 
-    def _wait(self, done: Callable[[], bool], what: str, resend: BoundaryRecord | Recomputed | None = None) -> None:
-        deadline = self._clock.monotonic_ms() + (_SEEN_WAIT_MS if resend is None else self._seen_wait_ms)
+    def _wait(
+        self, done: Callable[[], bool], what: str, resend: BoundaryRecord | Recomputed | None = None
+    ) -> None:
+        deadline = self._clock.monotonic_ms() + (
+            _SEEN_WAIT_MS if resend is None else self._seen_wait_ms
+        )
         tries = 0
         while not done():
             self._reader.poll(50)
@@ -214,4 +255,6 @@ class BoundaryWriter:
                     self._send(resend)
                 else:
                     self._send(self._started)
-                deadline = self._clock.monotonic_ms() + (_SEEN_WAIT_MS if resend is None else self._seen_wait_ms)
+                deadline = self._clock.monotonic_ms() + (
+                    _SEEN_WAIT_MS if resend is None else self._seen_wait_ms
+                )

@@ -1,7 +1,8 @@
 """Rounds without Python's cycle collector.
 
-A round makes hundreds of thousands of objects that die by their reference counts. The collector goes by how many were made, so it would look
-through the living ones again and again and find no cycle: a sixth of the processor time of ingestion went there.
+A round makes hundreds of thousands of objects that die by their reference counts. The collector
+goes by how many were made, so it would look through the living ones again and again and find no
+cycle: a sixth of the processor time of ingestion went there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Named points at which a test may end this process as a kill would: between any two steps after which the world looks different.
+"""Named points at which a test may end this process as a kill would: between any two steps after
+which the world looks different.
 
-Nothing happens at a point unless ``ANABRANCH_CRASH_POINT`` names it, as ``name`` or ``name:count`` (its count-th time). A tidy test checks that
-each of ``POINTS`` is used in the code exactly once, and that a test kills there.
+Nothing happens at a point unless ``ANABRANCH_CRASH_POINT`` names it, as ``name`` or ``name:count``
+(its count-th time). A tidy test checks that each of ``POINTS`` is used in the code exactly once,
+and that a test kills there.
 """
 
 from __future__ import annotations
@@ -16,14 +18,24 @@ VARIABLE: Final = "ANABRANCH_CRASH_POINT"
 POINTS: Final = {
     "ingestion.fetched": "records were read, nothing was done with them",
     "ingestion.decoded": "decided about each record, nothing was written",
-    "ingestion.blocks_written": "blocks and dead letters are in the log; no record names the blocks",
-    "ingestion.boundary_appended": "the boundary record was seen in the log; memory does not know yet",
+    "ingestion.blocks_written": (
+        "blocks and dead letters are in the log; no record names the blocks"
+    ),
+    "ingestion.boundary_appended": (
+        "the boundary record was seen in the log; memory does not know yet"
+    ),
     "processing.batch_logged": "a plan is in Spark's log; nothing was run",
     "processing.blocks_written": "the results are in the log; no record names them",
-    "processing.boundary_appended": "the stable record was seen in the log; Spark has not committed",
-    "processing.tentative_appended": "the branch's record was seen in the log; Spark has not committed",
+    "processing.boundary_appended": (
+        "the stable record was seen in the log; Spark has not committed"
+    ),
+    "processing.tentative_appended": (
+        "the branch's record was seen in the log; Spark has not committed"
+    ),
     "processing.fork_decided": "a branch is due; nothing was copied",
-    "processing.fork_written": "the successor's timeline file is written; the query that runs is not a branch yet",
+    "processing.fork_written": (
+        "the successor's timeline file is written; the query that runs is not a branch yet"
+    ),
     "processing.standby_due": "one that stands by is to take over: nothing was written",
     "processing.checkpoint_copied": "a directory was copied; no timeline file names the copy",
     "processing.peer_copied": "a peer's directory was copied; no timeline file names the copy",
@@ -42,7 +54,10 @@ POINTS: Final = {
     "manager.alarms_written": "alarms are in the log; memory does not know yet",
     "manager.control_written": "fences, trim points are in the log; nothing followed from them",
     "manager.blocks_deleted": "blocks below a trim point are deleted; memory does not know yet",
-    "manager.snapshot_written": "a log snapshot of a boundary log is in the log; memory does not know yet, nothing is deleted",
+    "manager.snapshot_written": (
+        "a log snapshot of a boundary log is in the log; memory does not know yet, nothing is"
+        " deleted"
+    ),
     "manager.log_trimmed": "records below a log snapshot are deleted; memory does not know yet",
     "manager.index_cleared": "what stood in a lost index is deleted; nothing new was written",
     "manager.index_written": "one entry of the index is written; memory does not know yet",

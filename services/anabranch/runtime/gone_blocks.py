@@ -1,4 +1,6 @@
-"""Are the blocks still there that come after a position? Asked before a start, so that it does not end in the middle of its first batch."""
+"""Are the blocks still there that come after a position? Asked before a start, so that it
+does not end in the middle of its first batch.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,18 @@ _ALONE: Final[Lock] = nullcontext()
 """Of a log state that no other thread changes."""
 
 _BUCKETS: Final = 1_000
-"""So many non-empty buckets after the position are looked at: what is deleted is deleted from the front."""
+"""So many non-empty buckets after the position are looked at: what is deleted is deleted from
+the front.
+"""
 
 
 class GoneBlocks:
     """What is gone of one stream's blocks. The beginnings of partitions are asked for once."""
 
     def __init__(self, reader: LogReader, topic_of: Callable[[str], str]) -> None:
-        """``reader``: of the log, to ask for the beginnings of partitions; ``topic_of(writer)``: its block topic."""
+        """``reader``: of the log, to ask for the beginnings of partitions;
+        ``topic_of(writer)``: its block topic.
+        """
         self._reader, self._topic_of = reader, topic_of
         self._begins: dict[TopicPartition, int] = {}
 
@@ -44,7 +50,9 @@ class GoneBlocks:
         return False
 
     def gone(self, buckets: Iterable[TakenBucket]) -> list[int]:
-        """Those of ``buckets``, as ``LogState.stable`` gives them, that have deleted blocks; ASK_BUCKETS_MAX of them at most."""
+        """Those of ``buckets``, as ``LogState.stable`` gives them, that have deleted blocks;
+        ASK_BUCKETS_MAX of them at most.
+        """
         found: list[int] = []
         for bucket, writer, parts in buckets:
             if self.is_gone(writer, parts):
@@ -55,9 +63,15 @@ class GoneBlocks:
 
 
 def missing_blocks(
-    reader: LogReader, topic_of: Callable[[str], str], log_state: LogState, after: int, *, lock: Lock = _ALONE
+    reader: LogReader,
+    topic_of: Callable[[str], str],
+    log_state: LogState,
+    after: int,
+    *,
+    lock: Lock = _ALONE,
 ) -> int | None:
-    """The first stable bucket after ``after`` of which blocks are gone, or that the log describes no more; None: none of them is.
+    """The first stable bucket after ``after`` of which blocks are gone, or that the log describes
+    no more; None: none of them is.
 
     Args:
         reader: Of the log, to ask for the beginnings of partitions.
@@ -76,9 +90,15 @@ def missing_blocks(
 
 
 def last_gone(
-    reader: LogReader, topic_of: Callable[[str], str], log_state: LogState, others: Sequence[str] = (), *, lock: Lock = _ALONE
+    reader: LogReader,
+    topic_of: Callable[[str], str],
+    log_state: LogState,
+    others: Sequence[str] = (),
+    *,
+    lock: Lock = _ALONE,
 ) -> int:
-    """The last stable bucket that is not described any more, or of which blocks are gone; 0: there is none. A new reader begins after it.
+    """The last stable bucket that is not described any more, or of which blocks are gone; 0: there
+    is none. A new reader begins after it.
 
     Args:
         reader: Of the log, to ask for the beginnings of partitions.
@@ -92,13 +112,22 @@ def last_gone(
     """
     gone_blocks = GoneBlocks(reader, topic_of)
     with lock:
-        forgotten, stable = log_state.forgotten, log_state.stable(log_state.forgotten + 1, log_state.upto)
+        forgotten, stable = (
+            log_state.forgotten,
+            log_state.stable(log_state.forgotten + 1, log_state.upto),
+        )
     for bucket, writer, parts in reversed(stable):
         if not gone_blocks.is_gone(writer, parts):
             continue
         with lock:
-            versions = [(other, log_state.replica_bucket(other, bucket)) for other in others if other != writer]
-        alike = ((other, own) for other, own in versions if own and contents(own) == contents(parts))
+            versions = [
+                (other, log_state.replica_bucket(other, bucket))
+                for other in others
+                if other != writer
+            ]
+        alike = (
+            (other, own) for other, own in versions if own and contents(own) == contents(parts)
+        )
         if not any(not gone_blocks.is_gone(other, own) for other, own in alike):
             return bucket
     return forgotten
@@ -113,9 +142,11 @@ def gone_range(
     *,
     lock: Lock = _ALONE,
 ) -> tuple[int, int] | None:
-    """(first, last) stable bucket after ``after`` of which blocks are gone, of ASK_BUCKETS_MAX such buckets; None: none of them is.
+    """(first, last) stable bucket after ``after`` of which blocks are gone, of ASK_BUCKETS_MAX such
+    buckets; None: none of them is.
 
-    As ``missing_blocks``, whose arguments these are; ``count_max``: look at so many non-empty buckets.
+    As ``missing_blocks``, whose arguments these are; ``count_max``: look at so many non-empty
+    buckets.
     """
     with lock:
         if log_state.upto <= after:

@@ -1,4 +1,6 @@
-"""Health over HTTP, for supervisors and people: ``/healthz``, ``/readyz``, ``/statusz``, ``/metrics``. Read-only, no secrets."""
+"""Health over HTTP, for supervisors and people: ``/healthz``, ``/readyz``, ``/statusz``,
+``/metrics``. Read-only, no secrets.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,40 @@ if TYPE_CHECKING:
 READY_STATES = frozenset({"running", "waiting", "standby"})
 _JSON = "application/json"
 _REQUEST_MS_MAX = 5_000
-"""A client that has not sent its request and taken the answer after this, at whatever pace, is cut off."""
+"""A client that has not sent its request and taken the answer after this, at whatever pace,
+is cut off.
+"""
 _CONNECTIONS_MAX = 32
-"""Connections at once, each of which has a thread: beyond it the oldest is cut off, so that clients that only hold on keep nobody out."""
+"""Connections at once, each of which has a thread: beyond it the oldest is cut off, so that
+clients that only hold on keep nobody out.
+"""
 
 
 class HealthServer:
     """Serves the health of one process from a daemon thread.
 
-    ``report`` answers what ``/statusz`` shows; its ``state`` decides ``/readyz``, its ``alive`` (default true) ``/healthz``.
+    ``report`` answers what ``/statusz`` shows; its ``state`` decides ``/readyz``, its ``alive``
+    (default true) ``/healthz``.
     """
 
-    def __init__(self, host: str, port: int, report: Callable[[], Mapping[str, object]], registry: CollectorRegistry, clock: Clock) -> None:
-        handler = type("_Handler", (_HealthHandler,), {"report": staticmethod(report), "registry": registry})
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        report: Callable[[], Mapping[str, object]],
+        registry: CollectorRegistry,
+        clock: Clock,
+    ) -> None:
+        handler = type(
+            "_Handler", (_HealthHandler,), {"report": staticmethod(report), "registry": registry}
+        )
         self._server = _Server((host, port), handler, clock)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="health", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.1},
+            name="health",
+            daemon=True,
+        )
 
     @property
     def port(self) -> int:
@@ -59,7 +80,9 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = _CONNECTIONS_MAX
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], clock: Clock) -> None:
+    def __init__(
+        self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], clock: Clock
+    ) -> None:
         self._clock = clock
         self._begun: dict[socket.socket, int] = {}
         """When each open connection began, in monotonic ms, the oldest first."""
@@ -97,7 +120,9 @@ class _Server(ThreadingHTTPServer):
                 request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away or sent rubbish is no event of ours: the connection is closed, nothing else changes."""
+        """A client that went away or sent rubbish is no event of ours: the connection is
+        closed, nothing else changes.
+        """
 
 
 class _HealthHandler(BaseHTTPRequestHandler):
@@ -112,13 +137,19 @@ class _HealthHandler(BaseHTTPRequestHandler):
             return
         report = type(self).report()
         if path == "/healthz":
-            self._answer_json(200 if report.get("alive", True) else 503, {"alive": report.get("alive", True)})
+            self._answer_json(
+                200 if report.get("alive", True) else 503, {"alive": report.get("alive", True)}
+            )
         elif path == "/readyz":
-            self._answer_json(200 if report.get("state") in READY_STATES else 503, {"state": report.get("state")})
+            self._answer_json(
+                200 if report.get("state") in READY_STATES else 503, {"state": report.get("state")}
+            )
         elif path == "/statusz":
             self._answer_json(200, report)
         else:
-            self._answer_json(404, {"error": "not found; there are /healthz /readyz /statusz /metrics"})
+            self._answer_json(
+                404, {"error": "not found; there are /healthz /readyz /statusz /metrics"}
+            )
 
     def _answer_json(self, code: int, content: Mapping[str, object]) -> None:
         self._answer(code, _JSON, json.dumps(content, default=str).encode())

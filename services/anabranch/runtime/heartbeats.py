@@ -1,8 +1,10 @@
-"""Heartbeats: saying what a process does, on the control topic that it alone writes, and hearing what others do, on theirs.
+"""Heartbeats: saying what a process does, on the control topic that it alone writes, and hearing
+what others do, on theirs.
 
-Theory of operation. What a heartbeat says is news only, so nothing is ever repaired: one that could not be sent is followed by the next, one
-that could not be read is counted. A process without contact to the broker says nothing and hears nothing, and others take it for dead, which
-is what they should.
+Theory of operation. What a heartbeat says is news only, so nothing is ever repaired: one that could
+not be sent is followed by the next, one that could not be read is counted. A process without
+contact to the broker says nothing and hears nothing, and others take it for dead, which is what
+they should.
 """
 
 from __future__ import annotations
@@ -19,8 +21,19 @@ from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.control.speaking import Speaker
-from anabranch.protocol.errors import DataMissing, OutcomeUnknown, Outvoted, RemoteProtocolError, Unavailable
-from anabranch.protocol.limits import CONTROL_WAIT_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
+from anabranch.protocol.errors import (
+    DataMissing,
+    OutcomeUnknown,
+    Outvoted,
+    RemoteProtocolError,
+    Unavailable,
+)
+from anabranch.protocol.limits import (
+    CONTROL_WAIT_MS,
+    HEARTBEAT_EVERY_MS,
+    HEARTBEAT_NEWS_MS,
+    HEARTBEAT_SEND_MS,
+)
 from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.upstream_selection import choose
 
@@ -31,7 +44,9 @@ _ALONE: Final = nullcontext()
 
 
 class ControlWriter:
-    """Writes to a control topic what may be lost. Never holds its caller up where the broker does not answer. Not thread-safe."""
+    """Writes to a control topic what may be lost. Never holds its caller up where the broker
+    does not answer. Not thread-safe.
+    """
 
     def __init__(self, log: EventLog, topic: str, clock: Clock) -> None:
         """Nothing is contacted yet."""
@@ -41,10 +56,11 @@ class ControlWriter:
         self._not_before_ms = 0
 
     def write(self, entries: Sequence[ControlRecord]) -> bool:
-        """Write ``entries``; whether all of them are there. Never raises because of the broker; after a failure it tries only a while later.
+        """Write ``entries``; whether all of them are there. Never raises because of the broker;
+        after a failure it tries only a while later.
 
-        Blocks until the broker has them: milliseconds, and ``CONTROL_WAIT_MS`` at most; then it is a failure, though they may come yet. Until
-        that is known nothing else is written.
+        Blocks until the broker has them: milliseconds, and ``CONTROL_WAIT_MS`` at most; then it is
+        a failure, though they may come yet. Until that is known nothing else is written.
         """
         if not (self._free() and self._begin(entries)):
             return False
@@ -56,16 +72,20 @@ class ControlWriter:
         return self._taken()
 
     def offer(self, entry: ControlRecord) -> bool:
-        """Send ``entry`` and wait for nothing; whether it is under way, or there. False while the one before is not settled.
+        """Send ``entry`` and wait for nothing; whether it is under way, or there. False while the
+        one before is not settled.
 
-        So where the broker does not answer one record is under way at most, and the newest news are sent as soon as it does.
+        So where the broker does not answer one record is under way at most, and the newest news are
+        sent as soon as it does.
         """
         if not (self._free() and self._begin([entry])):
             return False
         return not self._settled() or self._taken()
 
     def close(self) -> None:
-        """Idempotent. The last word is often the one that matters: what is under way is waited for, ``CONTROL_WAIT_MS`` at most."""
+        """Idempotent. The last word is often the one that matters: what is under way is
+        waited for, ``CONTROL_WAIT_MS`` at most.
+        """
         deadline_ms = self._clock.monotonic_ms() + CONTROL_WAIT_MS
         while self._under_way and not self._settled() and self._clock.monotonic_ms() < deadline_ms:
             self._clock.sleep_ms(_PAUSE_MS)
@@ -88,7 +108,9 @@ class ControlWriter:
             if self._writer is None:
                 self._writer = self._log.writer()
             for entry in entries:
-                self._writer.send(self._at, control_records.encode(entry), control_records.key_of(entry))
+                self._writer.send(
+                    self._at, control_records.encode(entry), control_records.key_of(entry)
+                )
         except (OutcomeUnknown, Unavailable):
             self._give_up()
             return False
@@ -120,23 +142,35 @@ class ControlWriter:
 class HeartbeatSender:
     """Sends the heartbeats of one process. Not thread-safe.
 
-    Call ``send`` as often as you like: it sends what is news soon, and otherwise one heartbeat every now and then.
+    Call ``send`` as often as you like: it sends what is news soon, and otherwise one heartbeat
+    every now and then.
     """
 
-    def __init__(self, log: EventLog, topic: str, clock: Clock, *, every_ms: int = HEARTBEAT_EVERY_MS) -> None:
+    def __init__(
+        self, log: EventLog, topic: str, clock: Clock, *, every_ms: int = HEARTBEAT_EVERY_MS
+    ) -> None:
         """Nothing is contacted yet. ``every_ms``: between two heartbeats without news."""
-        self._writer, self._clock, self._every_ms = ControlWriter(log, topic, clock), clock, every_ms
+        self._writer, self._clock, self._every_ms = (
+            ControlWriter(log, topic, clock),
+            clock,
+            every_ms,
+        )
         self._last: Heartbeat | None = None
         self._sent_ms = 0
 
     def send(self, beat: Heartbeat) -> bool:
-        """Send ``beat`` if it is time to; its ``written_ms`` is set here. Returns whether it was sent. Never raises because of the broker.
+        """Send ``beat`` if it is time to; its ``written_ms`` is set here. Returns whether it was
+        sent. Never raises because of the broker.
 
         Waits for nothing: that the broker has it is looked at when the next one is due.
         """
         now_ms = self._clock.monotonic_ms()
         stated = _news(beat)
-        wait_ms = HEARTBEAT_NEWS_MS if self._last is not None and stated != _news(self._last) else self._every_ms
+        wait_ms = (
+            HEARTBEAT_NEWS_MS
+            if self._last is not None and stated != _news(self._last)
+            else self._every_ms
+        )
         if self._last is not None and now_ms - self._sent_ms < wait_ms:
             return False
         sent = self._writer.offer(replace(beat, written_ms=self._clock.now_ms()))
@@ -145,7 +179,9 @@ class HeartbeatSender:
         return sent
 
     def say_last(self, beat: Heartbeat) -> None:
-        """Send ``beat`` now, whatever was said just before, and wait for the broker to have it, ``CONTROL_WAIT_MS`` at most."""
+        """Send ``beat`` now, whatever was said just before, and wait for the broker to have
+        it, ``CONTROL_WAIT_MS`` at most.
+        """
         self._writer.write([replace(beat, written_ms=self._clock.now_ms())])
 
     def close(self) -> None:
@@ -154,12 +190,15 @@ class HeartbeatSender:
 
 
 class ControlReader:
-    """Follows all control topics, by default from now on: what is alive is heard again within a moment. Not thread-safe.
+    """Follows all control topics, by default from now on: what is alive is heard again within a
+    moment. Not thread-safe.
 
     Of each topic only what its writer may say counts (``protocol.control.speaking``).
     """
 
-    def __init__(self, log: EventLog, speakers: Mapping[str, Speaker], *, from_beginning: bool = False) -> None:
+    def __init__(
+        self, log: EventLog, speakers: Mapping[str, Speaker], *, from_beginning: bool = False
+    ) -> None:
         """Open the topics. ``speakers``: who writes each.
 
         Raises:
@@ -167,10 +206,14 @@ class ControlReader:
         """
         self._speakers = {TopicPartition(topic, 0): speaker for topic, speaker in speakers.items()}
         self._reader = log.reader(committed=False, headers=False, follows=True)
-        self._next = {at: self._reader.offsets(at)[0 if from_beginning else 1] for at in self._speakers}
+        self._next = {
+            at: self._reader.offsets(at)[0 if from_beginning else 1] for at in self._speakers
+        }
         self._reader.assign(self._next)
         self.counts: Counter[str] = Counter()
-        """Records by kind, and ``undecodable``, ``forged`` (its writer may not say it) and ``lost`` (retention was faster than this reader)."""
+        """Records by kind, and ``undecodable``, ``forged`` (its writer may not say it) and
+        ``lost`` (retention was faster than this reader).
+        """
 
     def poll(self, wait_ms: int = 0) -> list[ControlRecord]:
         """What is there; waits up to ``wait_ms`` for the first record."""
@@ -216,7 +259,8 @@ class ControlReader:
 
 
 def records_so_far(log: EventLog, speakers: Mapping[str, Speaker]) -> Iterator[ControlRecord]:
-    """Everything that stands in the control topics, which are opened when the first record is asked for.
+    """Everything that stands in the control topics, which are opened when the first record is asked
+    for.
 
     Raises:
         Unavailable: one of them does not exist, or there is no answer.
@@ -229,9 +273,11 @@ def records_so_far(log: EventLog, speakers: Mapping[str, Speaker]) -> Iterator[C
 
 
 class ReplicaControl:
-    """What one replica hears on the control topics, and what follows: whose tentative buckets to take, whether to correct. Not thread-safe.
+    """What one replica hears on the control topics, and what follows: whose tentative buckets to
+    take, whether to correct. Not thread-safe.
 
-    ``choose``, ``states``, ``may_correct`` and ``peer_serves`` are what ``processing.replica`` asks of its neighbours.
+    ``choose``, ``states``, ``may_correct`` and ``peer_serves`` are what ``processing.replica`` asks
+    of its neighbours.
     """
 
     def __init__(
@@ -245,9 +291,9 @@ class ReplicaControl:
     ) -> None:
         """``gate.epoch`` is this process's epoch: set it before the first ``poll``.
 
-        ``detector``: what is heard of its peers, and of the replicas of its inputs.
-        ``listener`` gets every record. ``lock``: held while what follows changes, for callers that ask from other threads; not while the
-        topic is read.
+        ``detector``: what is heard of its peers, and of the replicas of its inputs. ``listener``
+        gets every record. ``lock``: held while what follows changes, for callers that ask from
+        other threads; not while the topic is read.
         """
         self._listener, self._lock = listener, lock
         self._reader, self._clock, self._gate, self._detector = reader, clock, gate, detector
@@ -271,23 +317,32 @@ class ReplicaControl:
             if isinstance(entry, Heartbeat):
                 self._detector.heard(entry, now_ms)
             elif isinstance(entry, Fence) and self._gate.is_fenced_by(entry):
-                message = f"replica {entry.replica} of {entry.stage}, epoch {entry.epoch}, must end: {entry.reason}"
+                message = (
+                    f"replica {entry.replica} of {entry.stage}, epoch {entry.epoch}, must end:"
+                    f" {entry.reason}"
+                )
                 raise Outvoted(message)
         self._detector.look(now_ms)
 
     def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:
-        """The replica from which to take tentative buckets of an input, of those that ``offers`` names; one stays with a good one."""
+        """The replica from which to take tentative buckets of an input, of those that
+        ``offers`` names; one stays with a good one.
+        """
         chosen = choose(self._current.get(stream), self.states(stream), offers)
         if chosen is not None:
             self._current[stream] = chosen
         return chosen
 
     def states(self, stream: str) -> Mapping[str, ReplicaState]:
-        """What each replica of an input says of itself; FAILURE: it says nothing. Empty: it has none."""
+        """What each replica of an input says of itself; FAILURE: it says nothing. Empty: it
+        has none.
+        """
         return self._detector.states(stream, self._clock.now_ms())
 
     def may_correct(self, wanted: bool) -> bool:
-        """Tell the gate whether corrections are possible now; whether they may be made at full speed."""
+        """Tell the gate whether corrections are possible now; whether they may be made at
+        full speed.
+        """
         if not wanted:
             self._gate.done()
             return False

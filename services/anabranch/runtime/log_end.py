@@ -10,7 +10,14 @@ from anabranch.protocol.errors import Unavailable
 _POLL_MS: Final = 100
 
 
-def read_to(end: int, topic: str, position: Callable[[], int], poll: Callable[[int], object], *, silent_polls_max: int) -> None:
+def read_to(
+    end: int,
+    topic: str,
+    position: Callable[[], int],
+    poll: Callable[[int], object],
+    *,
+    silent_polls_max: int,
+) -> None:
     """Poll until ``position`` has come to ``end``.
 
     Args:
@@ -29,4 +36,6 @@ def read_to(end: int, topic: str, position: Callable[[], int], poll: Callable[[i
         poll(_POLL_MS)
         silent = silent + 1 if position() == before else 0
         if silent > silent_polls_max:
-            raise Unavailable(f"{topic}: nothing came after offset {before}, but it goes on to {end}")
+            raise Unavailable(
+                f"{topic}: nothing came after offset {before}, but it goes on to {end}"
+            )

@@ -14,36 +14,51 @@ if TYPE_CHECKING:
 _LIBRARY_LEVEL = logging.WARNING
 """Libraries speak up from here on: py4j and kafka clients are talkative below."""
 _OURS = "anabranch.boundaries"
-"""A logger of our own that is called as libraries' are, from where no service is known: it speaks up from the process' level on."""
+"""A logger of our own that is called as libraries' are, from where no service is known: it
+speaks up from the process' level on.
+"""
 
 _LINES_PER_WINDOW: Final = 20
 _WINDOW_SECONDS: Final = 10.0
-"""While a broker is away its client reports every attempt on every connection, hundreds a second: a long outage must not fill the disk."""
+"""While a broker is away its client reports every attempt on every connection, hundreds a
+second: a long outage must not fill the disk.
+"""
 _STATUS_TEXT_MAX: Final = 2_000
 """Of an error, for people."""
 
 
 class _Throttle(logging.Filter):
-    """Lets through so many lines of each library logger per window; the next window's first line says how many were left out."""
+    """Lets through so many lines of each library logger per window; the next window's first
+    line says how many were left out.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._windows: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to write ``record``. Called under the handler's lock or not: a lost count does no harm."""
+        """Whether to write ``record``. Called under the handler's lock or not: a lost count
+        does no harm.
+        """
         begun, lines = self._windows.get(record.name, (record.created, 0))
         if not 0 <= record.created - begun < _WINDOW_SECONDS:
             left_out = lines - _LINES_PER_WINDOW
             if left_out > 0:
-                record.msg, record.args = f"{record.getMessage()} ({left_out} lines before this were left out)", None
+                record.msg, record.args = (
+                    f"{record.getMessage()} ({left_out} lines before this were left out)",
+                    None,
+                )
             begun, lines = record.created, 0
         self._windows[record.name] = (begun, lines + 1)
         return lines < _LINES_PER_WINDOW
 
 
-def configure(service: str, name: str, level: str = "info", stream: TextIO | None = None) -> FilteringBoundLogger:
-    """Set up logging of this process; the logger has ``service`` and ``name`` bound. May be called again (tests)."""
+def configure(
+    service: str, name: str, level: str = "info", stream: TextIO | None = None
+) -> FilteringBoundLogger:
+    """Set up logging of this process; the logger has ``service`` and ``name`` bound. May be
+    called again (tests).
+    """
     target = stream if stream is not None else sys.stderr
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -61,7 +76,10 @@ def configure(service: str, name: str, level: str = "info", stream: TextIO | Non
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.processors.JSONRenderer(default=str)],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.JSONRenderer(default=str),
+        ],
     )
     handler = logging.StreamHandler(target)
     handler.setFormatter(formatter)
@@ -74,6 +92,10 @@ def configure(service: str, name: str, level: str = "info", stream: TextIO | Non
 
 def short(text: str) -> str:
     """The last lines of a Python traceback in Spark's message, or its first line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("at ", "File ", "..."))]
+    lines = [
+        line.strip()
+        for line in text.splitlines()
+        if line.strip() and not line.strip().startswith(("at ", "File ", "..."))
+    ]
     reported = [line for line in lines if "Error" in line or "Exception" in line]
     return " | ".join(dict.fromkeys(reported[-3:] or lines[:2]))[:_STATUS_TEXT_MAX]

@@ -1,6 +1,7 @@
 """What every service counts, in base units (records, bytes, seconds), as Prometheus metrics.
 
-Every metric has the labels ``pipeline``, ``service`` and ``name``; a service adds its own metrics to the same registry.
+Every metric has the labels ``pipeline``, ``service`` and ``name``; a service adds its own metrics
+to the same registry.
 """
 
 from __future__ import annotations
@@ -18,13 +19,32 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 _LABELS = ("pipeline", "service", "name")
-_AGES_S: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0, 300.0)
+_AGES_S: Final = (
+    0.1,
+    0.2,
+    0.3,
+    0.5,
+    0.75,
+    1.0,
+    1.5,
+    2.0,
+    3.0,
+    5.0,
+    7.5,
+    10.0,
+    20.0,
+    30.0,
+    60.0,
+    300.0,
+)
 _AGES_KEPT: Final = 64
 """At a bucket of 250 ms the last 16 s."""
 
 
 class Registry(CollectorRegistry):
-    """The metrics of a process, and of its parts, each of which registers the same families with labels of its own."""
+    """The metrics of a process, and of its parts, each of which registers the same families
+    with labels of its own.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +63,10 @@ class Registry(CollectorRegistry):
     def collect(self) -> Iterator[Metric]:
         """Each family once, with the samples of all."""
         families: dict[str, Metric] = {}
-        for metric in (*super().collect(), *(metric for part in self._parts for metric in part.collect())):
+        for metric in (
+            *super().collect(),
+            *(metric for part in self._parts for metric in part.collect()),
+        ):
             known = families.setdefault(metric.name, metric)
             if known is not metric:
                 known.samples.extend(metric.samples)
@@ -51,20 +74,51 @@ class Registry(CollectorRegistry):
 
 
 class ServiceMetrics:
-    """The metrics that all services have. Counting is thread-safe (prometheus_client's own locks)."""
+    """The metrics that all services have. Counting is thread-safe (prometheus_client's own
+    locks).
+    """
 
-    def __init__(self, registry: CollectorRegistry, *, pipeline: str, service: str, name: str, restarts: int = 0) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        *,
+        pipeline: str,
+        service: str,
+        name: str,
+        restarts: int = 0,
+    ) -> None:
         self._own = (pipeline, service, name)
-        self._records = Counter("anabranch_records", "Records or rows handled", (*_LABELS, "direction"), registry=registry)
-        self._bytes = Counter("anabranch_bytes", "Bytes of the records handled", (*_LABELS, "direction"), registry=registry, unit="bytes")
+        self._records = Counter(
+            "anabranch_records",
+            "Records or rows handled",
+            (*_LABELS, "direction"),
+            registry=registry,
+        )
+        self._bytes = Counter(
+            "anabranch_bytes",
+            "Bytes of the records handled",
+            (*_LABELS, "direction"),
+            registry=registry,
+            unit="bytes",
+        )
         self._rejected = Counter(
             "anabranch_rejected_boundary_records",
             "Records of a boundary log that the reader did not accept, by reason",
             (*_LABELS, "stream", "reason"),
             registry=registry,
         )
-        self._lag = Gauge("anabranch_lag_seconds", "Wall clock minus event time of the last bucket", _LABELS, registry=registry)
-        self._last_bucket = Gauge("anabranch_last_bucket_seconds", "Event time of the last bucket since 1970", _LABELS, registry=registry)
+        self._lag = Gauge(
+            "anabranch_lag_seconds",
+            "Wall clock minus event time of the last bucket",
+            _LABELS,
+            registry=registry,
+        )
+        self._last_bucket = Gauge(
+            "anabranch_last_bucket_seconds",
+            "Event time of the last bucket since 1970",
+            _LABELS,
+            registry=registry,
+        )
         self._ages = Histogram(
             "anabranch_bucket_age_seconds",
             "Wall clock minus a bucket's end when it is closed here",
@@ -74,12 +128,19 @@ class ServiceMetrics:
         )
         self._last_ages: deque[int] = deque(maxlen=_AGES_KEPT)
         self._newest_ms: int | None = None
-        restarted = Gauge("anabranch_restarts", "How often the supervisor has restarted this process", _LABELS, registry=registry)
+        restarted = Gauge(
+            "anabranch_restarts",
+            "How often the supervisor has restarted this process",
+            _LABELS,
+            registry=registry,
+        )
         restarted.labels(*self._own).set(restarts)
         self._rejected_seen: dict[tuple[str, str], int] = {}
 
     def closed(self, bucket_ms: int, now_ms: int) -> int:
-        """The bucket that ends at ``bucket_ms`` is closed here: each counts once. Returns how old buckets usually are then: the median of the last ones."""
+        """The bucket that ends at ``bucket_ms`` is closed here: each counts once. Returns how
+        old buckets usually are then: the median of the last ones.
+        """
         if self._newest_ms is None or bucket_ms > self._newest_ms:
             self._newest_ms = bucket_ms
             self._last_ages.append(now_ms - bucket_ms)
@@ -102,14 +163,18 @@ class ServiceMetrics:
         self._bytes.labels(*self._own, "rejected").inc(size_bytes)
 
     def rejected(self, stream: str, totals: Mapping[str, int]) -> None:
-        """Take over a boundary reader's ``counts`` of ``stream``: running totals by reason, which never fall."""
+        """Take over a boundary reader's ``counts`` of ``stream``: running totals by reason,
+        which never fall.
+        """
         for reason, total in totals.items():
             seen = self._rejected_seen.get((stream, reason), 0)
             if total > seen:
                 self._rejected.labels(*self._own, stream, reason).inc(total - seen)
                 self._rejected_seen[stream, reason] = total
 
-    def follow(self, last_bucket_ms: Callable[[], int | None], lag_ms: Callable[[], int | None]) -> None:
+    def follow(
+        self, last_bucket_ms: Callable[[], int | None], lag_ms: Callable[[], int | None]
+    ) -> None:
         """Ask these at every scrape; None is shown as NaN."""
         self._last_bucket.labels(*self._own).set_function(lambda: _seconds(last_bucket_ms()))
         self._lag.labels(*self._own).set_function(lambda: _seconds(lag_ms()))

@@ -1,4 +1,5 @@
-"""Follows the log of moves: where each replica has its place now, by all that stands there; and asks where it runs.
+"""Follows the log of moves: where each replica has its place now, by all that stands there; and
+asks where it runs.
 
 A crash loses nothing: a new reader reads the log again, from its beginning.
 """
@@ -39,7 +40,9 @@ class PlacementReader:
         """Records that count for nobody: no moves, or moves that cannot be."""
 
     def poll(self, wait_ms: int = 0) -> bool:
-        """Take what is there; whether a place has changed. Waits up to ``wait_ms`` for the first record."""
+        """Take what is there; whether a place has changed. Waits up to ``wait_ms`` for the
+        first record.
+        """
         has_changed = False
         for chunk in self._reader.fetch(_FETCH_RECORDS, wait_ms):
             for value in chunk.values:
@@ -61,7 +64,13 @@ class PlacementReader:
             Unavailable: no answer, or nothing comes although there is more.
         """
         end = self._reader.offsets(self._at)[1]
-        read_to(end, self._at.topic, lambda: self._reader.position(self._at), self.poll, silent_polls_max=_SILENT_POLLS_MAX)
+        read_to(
+            end,
+            self._at.topic,
+            lambda: self._reader.position(self._at),
+            self.poll,
+            silent_polls_max=_SILENT_POLLS_MAX,
+        )
 
     def close(self) -> None:
         """Idempotent."""
@@ -69,13 +78,16 @@ class PlacementReader:
 
 
 def runs_on(log: EventLog, pipeline: Pipeline, stage: str, process: str) -> str:
-    """The node on which the newest epoch of a replica began, by its boundary log, read to its end; empty: on none, or nobody knows.
+    """The node on which the newest epoch of a replica began, by its boundary log, read to its end;
+    empty: on none, or nobody knows.
 
     Raises:
         Unavailable: no answer.
     """
     writers = pipeline.stream_writers(stage)
-    reader = BoundaryReader(log, pipeline.topic_names.boundaries(stage), writers, bucket_ms=pipeline.bucket_ms)
+    reader = BoundaryReader(
+        log, pipeline.topic_names.boundaries(stage), writers, bucket_ms=pipeline.bucket_ms
+    )
     try:
         reader.read_to_end()
         return reader.log_state.node(process if process in writers else writers[0])

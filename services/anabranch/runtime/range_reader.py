@@ -1,11 +1,15 @@
-"""Reads ranges of offsets, and nothing else: between two reads, and of partitions that are not read, nothing is fetched.
+"""Reads ranges of offsets, and nothing else: between two reads, and of partitions that are not
+read, nothing is fetched.
 
-A stage's task workers, and whoever else reads blocks, take turns at the partitions of a stream: a client that kept those assigned which it once read
-would fetch the whole stream in each of them. So a read assigns the partitions that it is for, from where it begins, and none when it ends. No answer
-of the broker is outstanding by the next one, so that it need not be waited for before the client can be sent elsewhere.
+A stage's task workers, and whoever else reads blocks, take turns at the partitions of a stream: a
+client that kept those assigned which it once read would fetch the whole stream in each of them. So
+a read assigns the partitions that it is for, from where it begins, and none when it ends. No answer
+of the broker is outstanding by the next one, so that it need not be waited for before the client
+can be sent elsewhere.
 
-A client hands out whatever it has fetched, so a read goes beyond its end by what one answer holds. That is kept, within bounds, for the read
-that goes on there, as where a backlog is read in small steps.
+A client hands out whatever it has fetched, so a read goes beyond its end by what one answer holds.
+That is kept, within bounds, for the read that goes on there, as where a backlog is read in small
+steps.
 """
 
 from __future__ import annotations
@@ -28,7 +32,9 @@ _LOOK_WAIT_MS: Final = 5_000
 _SILENCE_MS_MAX: Final = 120_000
 """A broker that is away for longer ends what is read for; a shorter absence only holds it up."""
 _KEPT_BYTES_MAX: Final = 16 * MIB
-"""Of records that were read too far: beyond it nothing more is read of partitions that are read to their end, and what is kept is dropped."""
+"""Of records that were read too far: beyond it nothing more is read of partitions that are
+read to their end, and what is kept is dropped.
+"""
 
 Take = Callable[[TopicPartition, int, bytes | None, Headers], None]
 """Given the place, offset, value and headers of a record."""
@@ -51,12 +57,16 @@ class RangeReader:
         self._kept: dict[TopicPartition, _Kept] = {}
         self._kept_bytes = 0
 
-    def read(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], take: Take) -> None:
-        """Give ``take`` every record from ``start`` up to, not including, ``end`` of each partition.
+    def read(
+        self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], take: Take
+    ) -> None:
+        """Give ``take`` every record from ``start`` up to, not including, ``end`` of each
+        partition.
 
         Raises:
             DataMissing: records are gone, or are not there yet after a long time.
-            Unavailable: nothing came for a longer one, though it is there, or nobody says that it is not.
+            Unavailable: nothing came for a longer one, though it is there, or nobody says that it
+                is not.
         """
         begin = {at: self._from_kept(at, start[at], last, take) for at, last in end.items()}
         begin = {at: first for at, first in begin.items() if first < end[at]}
@@ -87,7 +97,9 @@ class RangeReader:
             self._kept[at] = kept
         return following
 
-    def _read(self, begin: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], take: Take) -> None:
+    def _read(
+        self, begin: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], take: Take
+    ) -> None:
         reader = self._reader
         reader.assign(begin)
         waiting = set(begin)
@@ -106,7 +118,9 @@ class RangeReader:
                 self._look(at, end[at], silent_ms=self._clock.monotonic_ms() - heard_ms)
                 looked_ms = self._clock.monotonic_ms()
         with contextlib.suppress(DataMissing, Unavailable):  # what was wanted is there
-            while self._kept_bytes <= _KEPT_BYTES_MAX and (chunks := reader.fetch(_FETCH_RECORDS, 0)):
+            while self._kept_bytes <= _KEPT_BYTES_MAX and (
+                chunks := reader.fetch(_FETCH_RECORDS, 0)
+            ):
                 for chunk in chunks:
                     self._hand_out(chunk, end, take)
         if self._kept_bytes > _KEPT_BYTES_MAX:

@@ -1,4 +1,6 @@
-"""A reader's side of ASK (``protocol.control.recompute_requests``): sends requests on the control topic, hears the replies, and reports to people."""
+"""A reader's side of ASK (``protocol.control.recompute_requests``): sends requests on the
+control topic, hears the replies, and reports to people.
+"""
 
 from __future__ import annotations
 
@@ -27,31 +29,50 @@ class RecomputeClient:
         """``reader``: who asks, the process by service and name. ``streams``: what it reads."""
         pipeline = context.pipeline
         self._context, self._reader, self._streams = context, reader, tuple(streams)
-        self._requests = RecomputeRequests(reader, {s: pipeline.stream_writers(s) for s in streams if s in pipeline.stages})
+        self._requests = RecomputeRequests(
+            reader, {s: pipeline.stream_writers(s) for s in streams if s in pipeline.stages}
+        )
         service, _, name = reader.partition(".")
         self._topic = pipeline.topic_names.control(service, name)
         self._control: tuple[ControlReader, ControlWriter] | None = None
         self._reported: dict[str, str] = {}
         self._asks = Counter(
-            "anabranch_recompute_requests", "Requests to recompute blocks that are gone", _LABELS, registry=context.registry
+            "anabranch_recompute_requests",
+            "Requests to recompute blocks that are gone",
+            _LABELS,
+            registry=context.registry,
         )
-        self._stuck = Gauge("anabranch_blocks_gone", "1 while a reader waits for blocks that are gone", _LABELS, registry=context.registry)
+        self._stuck = Gauge(
+            "anabranch_blocks_gone",
+            "1 while a reader waits for blocks that are gone",
+            _LABELS,
+            registry=context.registry,
+        )
 
     def ask(self, gone: Mapping[str, tuple[int, int]]) -> str:
-        """One round, while blocks of ``gone`` = stream -> (first, last bucket) are needed. Returns what has come of it, for people.
+        """One round, while blocks of ``gone`` = stream -> (first, last bucket) are needed. Returns
+        what has come of it, for people.
 
         Raises:
             Unavailable: the log does not answer.
         """
         clock, log = self._context.clock, self._context.log
         if self._control is None:
-            self._control = ControlReader(log, speakers(self._context.pipeline)), ControlWriter(log, self._topic, clock)
+            self._control = (
+                ControlReader(log, speakers(self._context.pipeline)),
+                ControlWriter(log, self._topic, clock),
+            )
         control, writer = self._control
         for entry in control.poll():
             if isinstance(entry, AskReply):
                 self._requests.heard(entry, clock.now_ms())
                 if entry.reader == self._reader and entry.outcome is AskOutcome.DIFFERENT:
-                    self._context.logger.error("recomputed_rows_differ", stream=entry.stream, replica=entry.replica, reason=entry.reason)
+                    self._context.logger.error(
+                        "recomputed_rows_differ",
+                        stream=entry.stream,
+                        replica=entry.replica,
+                        reason=entry.reason,
+                    )
         for stream in self._streams:
             if stream not in gone:
                 self._requests.there(stream)
@@ -82,5 +103,9 @@ class RecomputeClient:
         if reported != self._reported.get(stream):
             self._reported[stream] = reported
             state = self._requests.state(stream)
-            log = self._context.logger.error if state in (None, RequestState.REJECTED) else self._context.logger.warning
+            log = (
+                self._context.logger.error
+                if state in (None, RequestState.REJECTED)
+                else self._context.logger.warning
+            )
             log("blocks_gone", reader=self._reader, stream=stream, reported=reported)

@@ -1,9 +1,10 @@
 """The frame around every service: settings, loop, health, and how it ends.
 
-Theory of operation. A service is a thing with ``start``, ``step`` and ``stop``. The main thread alone calls them, so a service needs no
-locks; the health server's threads only read its ``status``. A signal sets a flag that the loop sees after the current step. Everything a
-service does can be repeated after a crash, so any doubt is answered by ending the process: an error ends it, a thread that dies ends it,
-an end that takes too long is cut short.
+Theory of operation. A service is a thing with ``start``, ``step`` and ``stop``. The main thread
+alone calls them, so a service needs no locks; the health server's threads only read its ``status``.
+A signal sets a flag that the loop sees after the current step. Everything a service does can be
+repeated after a crash, so any doubt is answered by ending the process: an error ends it, a thread
+that dies ends it, an end that takes too long is cut short.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ STOP_SECONDS_MAX: Final = 10.0
 """An orderly end takes at most this; then the process ends as it is, which is safe at any point."""
 
 STEP_SECONDS_MAX: Final = 300.0
-"""A loop that has not come round for this long is not alive. Its process ends: nothing in it can be trusted to bring the loop back, least of all
-where a call into a library never returns, and whoever started it starts it again."""
+"""A loop that has not come round for this long is not alive. Its process ends: nothing in it can be
+trusted to bring the loop back, least of all where a call into a library never returns, and whoever
+started it starts it again.
+"""
 
 _STOPPING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _SIGNALS_AT_ONCE: Final = 64
@@ -63,16 +66,18 @@ class ExitCode(IntEnum):
 
 
 OWN_FILES: Final = 0o077
-"""The mask of what processes make, and those that they start: checkpoints and logs hold users' data, for their owner alone."""
+"""The mask of what processes make, and those that they start: checkpoints and logs hold
+users' data, for their owner alone.
+"""
 
 
 @dataclass(slots=True)
 class ServiceStatus:
     """What a service says about itself. Written by the loop, read by the health server.
 
-    ``last_bucket_ms`` is the event time up to which it is done, ``lag_ms`` the wall clock minus that; ``age_ms`` is how old a bucket usually is when
-    it is closed here. What stands in ``detail`` is replaced, never
-    changed: its values are read by other threads.
+    ``last_bucket_ms`` is the event time up to which it is done, ``lag_ms`` the wall clock minus
+    that; ``age_ms`` is how old a bucket usually is when it is closed here. What stands in
+    ``detail`` is replaced, never changed: its values are read by other threads.
     """
 
     state: str = "starting"
@@ -85,7 +90,9 @@ class ServiceStatus:
 
     def shown(self) -> dict[str, object]:
         """All of it, as it is now: keys may come and go while whoever asked looks at it."""
-        fields: dict[str, object] = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        fields: dict[str, object] = {
+            each.name: getattr(self, each.name) for each in dataclasses.fields(self)
+        }
         return fields | {"detail": self.detail.copy()}
 
 
@@ -106,7 +113,9 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServiceContext:
-    """What a service is built from. ``stopping`` is set by a signal: long waits inside a step look at it."""
+    """What a service is built from. ``stopping`` is set by a signal: long waits inside a step
+    look at it.
+    """
 
     log: EventLog
     index: Index | None
@@ -122,14 +131,19 @@ class ServiceContext:
 
 Connections = tuple[EventLog, Index | None, Clock, Entropy]
 Connect = Callable[[str, str | None], Connections]
-"""(Kafka address, Redis URL or None) -> ports. ``anabranch.adapters.connect.connect`` is the one for real."""
+"""(Kafka address, Redis URL or None) -> ports. ``anabranch.adapters.connect.connect`` is the
+one for real.
+"""
 Build = Callable[[ServiceSettings, ServiceContext], Service]
 
 
-def main(service_name: str, build: Build, connect: Connect, arguments: Sequence[str] | None = None) -> NoReturn:
+def main(
+    service_name: str, build: Build, connect: Connect, arguments: Sequence[str] | None = None
+) -> NoReturn:
     """Run one service until it is told to stop; ends the process with an ``ExitCode``.
 
-    A service's ``__main__`` is ``main("ingestion", build, connect)`` with ``connect`` from ``anabranch.adapters.connect``.
+    A service's ``__main__`` is ``main("ingestion", build, connect)`` with ``connect`` from
+    ``anabranch.adapters.connect``.
     """
     given = sys.argv[1:] if arguments is None else arguments
     try:
@@ -155,8 +169,16 @@ def run(service_name: str, build: Build, connect: Connect, settings: ServiceSett
             return ExitCode.STOPPED
         log, index, clock, entropy = connect(settings.kafka, settings.redis)
         registry = Registry()
-        metrics = ServiceMetrics(registry, pipeline=pipeline.name, service=service_name, name=settings.name, restarts=settings.restarts)
-        context = ServiceContext(log, index, clock, entropy, registry, metrics, settings, pipeline, logger, stopping)
+        metrics = ServiceMetrics(
+            registry,
+            pipeline=pipeline.name,
+            service=service_name,
+            name=settings.name,
+            restarts=settings.restarts,
+        )
+        context = ServiceContext(
+            log, index, clock, entropy, registry, metrics, settings, pipeline, logger, stopping
+        )
         service = build(settings, context)
     except Exception as error:  # noqa: BLE001 - every error has an exit code
         return _ended(logger, error)
@@ -167,14 +189,23 @@ def _check_name(service_name: str, name: str, pipeline: Pipeline) -> None:
     """Raises ConfigurationError where the pipeline has no process of that name."""
     there = [known for service, known in pipeline.processes() if service == service_name]
     if name not in there:
-        raise ConfigurationError(f"--name {name}: pipeline {pipeline.name} has no such {service_name}; there are {', '.join(there)}")
+        raise ConfigurationError(
+            f"--name {name}: pipeline {pipeline.name} has no such {service_name}; there are"
+            f" {', '.join(there)}"
+        )
 
 
 class Loop:
-    """Drives one service: start, step until told to stop, stop. ``on_ending`` is told before ``stop`` is called."""
+    """Drives one service: start, step until told to stop, stop. ``on_ending`` is told before
+    ``stop`` is called.
+    """
 
     def __init__(
-        self, service_name: str, service: Service, context: ServiceContext, on_ending: Callable[[ExitCode], None] = lambda _code: None
+        self,
+        service_name: str,
+        service: Service,
+        context: ServiceContext,
+        on_ending: Callable[[ExitCode], None] = lambda _code: None,
     ) -> None:
         self._on_ending = on_ending
         self._service_name = service_name
@@ -187,7 +218,9 @@ class Loop:
     def report(self) -> dict[str, object]:
         """What ``/statusz`` shows."""
         now_ms = self._context.clock.monotonic_ms()
-        stuck = self._stepped_ms is not None and now_ms - self._stepped_ms > STEP_SECONDS_MAX * 1_000
+        stuck = (
+            self._stepped_ms is not None and now_ms - self._stepped_ms > STEP_SECONDS_MAX * 1_000
+        )
         return {
             "service": self._service_name,
             "name": self._context.settings.name,
@@ -204,7 +237,13 @@ class Loop:
         code = ExitCode.STOPPED
         health: HealthServer | None = None
         try:
-            health = HealthServer(settings.metrics_host, settings.metrics_port, self.report, self._context.registry, self._context.clock)
+            health = HealthServer(
+                settings.metrics_host,
+                settings.metrics_port,
+                self.report,
+                self._context.registry,
+                self._context.clock,
+            )
             health.start()
             write_run_file(settings.state_dir, self._service_name, settings.name, health.port)
             logger.info("starting", metrics_port=health.port, pid=os.getpid())
@@ -234,7 +273,8 @@ class Loop:
             while not self._context.stopping.is_set():
                 now_ms = self._stepped_ms = self._context.clock.monotonic_ms()
                 if watched_ms is None or now_ms - watched_ms >= _WATCH_AGAIN_MS:
-                    # Works without the interpreter, which may be what hangs: writes the stacks of all threads to stderr and ends with code 1.
+                    # Works without the interpreter, which may be what hangs: writes the stacks of
+                    # all threads to stderr and ends with code 1.
                     faulthandler.dump_traceback_later(STEP_SECONDS_MAX, exit=True)
                     watched_ms = now_ms
                 self._service.step()
@@ -248,11 +288,15 @@ def run_file(state_dir: Path, service: str, name: str) -> Path:
 
 
 def write_run_file(state_dir: Path, service: str, name: str, metrics_port: int) -> None:
-    """Tell a supervisor which port was taken. Replaced as a whole, so a reader never sees half of it."""
+    """Tell a supervisor which port was taken. Replaced as a whole, so a reader never sees
+    half of it.
+    """
     path = run_file(state_dir, service, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}.new")
-    draft.write_text(json.dumps({"pid": os.getpid(), "metrics_port": metrics_port}), encoding="utf-8")
+    draft.write_text(
+        json.dumps({"pid": os.getpid(), "metrics_port": metrics_port}), encoding="utf-8"
+    )
     draft.replace(path)
 
 
@@ -267,8 +311,12 @@ def exit_code_of(error: Exception) -> ExitCode:
     return ExitCode.ERROR
 
 
-def _ended(logger: FilteringBoundLogger, error: Exception, status: ServiceStatus | None = None) -> ExitCode:
-    """Log ``error`` once; its field ``error`` in the last line of the log is what a supervisor shows."""
+def _ended(
+    logger: FilteringBoundLogger, error: Exception, status: ServiceStatus | None = None
+) -> ExitCode:
+    """Log ``error`` once; its field ``error`` in the last line of the log is what a
+    supervisor shows.
+    """
     code = exit_code_of(error)
     text = str(error) or type(error).__name__
     if status is not None:
@@ -282,16 +330,21 @@ def _ended(logger: FilteringBoundLogger, error: Exception, status: ServiceStatus
 
 
 def _stop_on_signals(stopping: threading.Event, logger: FilteringBoundLogger) -> None:
-    """A thread of its own is told of signals: handlers in Python wait for the main thread, which may be in a call that does not return."""
+    """A thread of its own is told of signals: handlers in Python wait for the main thread,
+    which may be in a call that does not return.
+    """
     wakes, tells = socket.socketpair()
     tells.setblocking(False)
 
     def listen() -> None:
         while not stopping.is_set():
-            stops = [number for number in wakes.recv(_SIGNALS_AT_ONCE) if number in _STOPPING_SIGNALS]
+            stops = [
+                number for number in wakes.recv(_SIGNALS_AT_ONCE) if number in _STOPPING_SIGNALS
+            ]
             if stops:
                 stopping.set()
-                # A start that takes long, or a step that hangs, must not outlive the time for an orderly end.
+                # A start that takes long, or a step that hangs, must not outlive the time for an
+                # orderly end.
                 _cut_short(logger, ExitCode.STOPPED, reason=signal.Signals(stops[0]).name)
 
     threading.Thread(target=listen, name="signals", daemon=True).start()

@@ -1,4 +1,6 @@
-"""Settings of one service process: command line, then environment (``ANABRANCH_...``), then defaults."""
+"""Settings of one service process: command line, then environment (``ANABRANCH_...``), then
+defaults.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 class ServiceSettings(BaseSettings):
     """Everything that is not in the pipeline file. ``redis`` may hold a password: never log it."""
 
-    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True
+    )
 
     pipeline: Path
     name: str = Field(min_length=1, max_length=160)
@@ -64,7 +68,9 @@ _EXAMPLES: Final = {
 
 
 def argument_parser(service: str) -> argparse.ArgumentParser:
-    """The command line of ``python -m anabranch.<service>``. Options that are left out stay out of the result."""
+    """The command line of ``python -m anabranch.<service>``. Options that are left out stay
+    out of the result.
+    """
     parser = argparse.ArgumentParser(
         prog=f"python -m anabranch.{service}",
         description=f"Runs the {service} service of one pipeline.",
@@ -72,18 +78,46 @@ def argument_parser(service: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
     )
-    parser.add_argument("--pipeline", type=Path, metavar="FILE", help="the pipeline file (required)")
-    parser.add_argument("--name", help=f"{_NAMES[service]} (required)")
-    parser.add_argument("--kafka", metavar="ADDR", help="bootstrap address of the brokers, HOST:PORT[,HOST:PORT...] (required)")
     parser.add_argument(
-        "--redis", metavar="URL", help="redis://HOST:PORT/DB or unix:///PATH of the index; without it: no index; no password here"
+        "--pipeline", type=Path, metavar="FILE", help="the pipeline file (required)"
     )
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="where this process may keep files (required)")
-    parser.add_argument("--metrics-host", metavar="HOST", help="where to serve health and metrics (default 127.0.0.1)")
-    parser.add_argument("--metrics-port", type=int, metavar="N", help="its port; 0 takes any free one (default)")
-    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="default info")
-    parser.add_argument("--restarts", type=int, metavar="N", help="how often a supervisor has restarted this process; for metrics")
-    parser.add_argument("--check-config", action="store_true", help="check settings and pipeline file, then exit")
+    parser.add_argument("--name", help=f"{_NAMES[service]} (required)")
+    parser.add_argument(
+        "--kafka",
+        metavar="ADDR",
+        help="bootstrap address of the brokers, HOST:PORT[,HOST:PORT...] (required)",
+    )
+    parser.add_argument(
+        "--redis",
+        metavar="URL",
+        help=(
+            "redis://HOST:PORT/DB or unix:///PATH of the index; without it: no index; no password"
+            " here"
+        ),
+    )
+    parser.add_argument(
+        "--state-dir", type=Path, metavar="DIR", help="where this process may keep files (required)"
+    )
+    parser.add_argument(
+        "--metrics-host",
+        metavar="HOST",
+        help="where to serve health and metrics (default 127.0.0.1)",
+    )
+    parser.add_argument(
+        "--metrics-port", type=int, metavar="N", help="its port; 0 takes any free one (default)"
+    )
+    parser.add_argument(
+        "--log-level", choices=["debug", "info", "warning", "error"], help="default info"
+    )
+    parser.add_argument(
+        "--restarts",
+        type=int,
+        metavar="N",
+        help="how often a supervisor has restarted this process; for metrics",
+    )
+    parser.add_argument(
+        "--check-config", action="store_true", help="check settings and pipeline file, then exit"
+    )
     return parser
 
 
@@ -97,7 +131,8 @@ def read_settings(service: str, arguments: Sequence[str]) -> ServiceSettings:
     given = vars(argument_parser(service).parse_args(arguments))
     if holds_password(str(given.get("redis", ""))):
         raise ConfigurationError(
-            "--redis holds a password, which others see on a command line: set ANABRANCH_REDIS, or ANABRANCH_REDIS_PASSWORD_FILE"
+            "--redis holds a password, which others see on a command line: set ANABRANCH_REDIS, or"
+            " ANABRANCH_REDIS_PASSWORD_FILE"
         )
     try:
         return ServiceSettings(**given)
@@ -107,7 +142,8 @@ def read_settings(service: str, arguments: Sequence[str]) -> ServiceSettings:
             option = str(mistake["loc"][0]) if mistake["loc"] else "settings"
             name = option.removeprefix(ENVIRONMENT_PREFIX.lower())
             lines.append(
-                f"--{name.replace('_', '-')} (or {ENVIRONMENT_PREFIX}{name.upper()}): {_describe(mistake['type'], mistake['msg'])}"
+                f"--{name.replace('_', '-')} (or {ENVIRONMENT_PREFIX}{name.upper()}):"
+                f" {_describe(mistake['type'], mistake['msg'])}"
             )
         raise ConfigurationError("\n".join(lines)) from error
 

@@ -1,1 +1,3 @@
-"""A deployment on this machine: an embedded Kafka and Redis, and a supervisor that runs every service as a process of its own."""
+"""A deployment on this machine: an embedded Kafka and Redis, and a supervisor that runs every
+service as a process of its own.
+"""

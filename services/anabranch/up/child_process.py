@@ -16,12 +16,15 @@ _PR_SET_PDEATHSIG: Final = 1
 _KILL_WAIT_S: Final = 5.0
 _TAIL_BYTES: Final = 4_000
 
-# The kernel ties "my parent died" to the *thread* that forked. So one thread that lives as long as this process starts all children.
+# The kernel ties "my parent died" to the *thread* that forked. So one thread that lives as long as
+# this process starts all children.
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="start-children")
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """What runs in the child between fork and exec: prepared before the fork, because little is safe there."""
+    """What runs in the child between fork and exec: prepared before the fork, because little
+    is safe there.
+    """
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -36,10 +39,17 @@ def _die_with_parent() -> Callable[[], None] | None:
 
 
 class ChildProcess:
-    """One run of a program in a session of its own (so that Ctrl-C at a terminal reaches only the parent). Not thread-safe."""
+    """One run of a program in a session of its own (so that Ctrl-C at a terminal reaches only
+    the parent). Not thread-safe.
+    """
 
     def __init__(
-        self, arguments: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None, folder: Path | None = None
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
     ) -> None:
         """Start it. Output and errors are appended to ``log``.
 
@@ -79,7 +89,9 @@ class ChildProcess:
         return self._process.poll()
 
     def stop(self, timeout_s: float) -> None:
-        """Ask it to end, wait up to ``timeout_s``, then kill its whole process group. Idempotent."""
+        """Ask it to end, wait up to ``timeout_s``, then kill its whole process group.
+        Idempotent.
+        """
         if self.alive():
             self._process.terminate()
             try:

@@ -31,7 +31,9 @@ from anabranch.up.topics import prepare, topics_of
 PACE: Final = "ANABRANCH_SPARK_PACE_MS"
 COMPILERS: Final = "ANABRANCH_SPARK_COMPILERS"
 _PACE_LEAST_MS: Final = 400
-"""A batch for each bucket of 250 ms keeps two cores busy and makes results no younger: they wait for one another."""
+"""A batch for each bucket of 250 ms keeps two cores busy and makes results no younger: they
+wait for one another.
+"""
 _PACE_STEP_MS: Final = 150
 _PACE_MAX_MS: Final = 1_000
 
@@ -47,12 +49,19 @@ def selected(names: Sequence[tuple[str, str]], only: Sequence[str]) -> list[tupl
     for wanted in only:
         if not any(wanted in (service, f"{service}/{name}") for service, name in names):
             there = ", ".join(f"{service}/{name}" for service, name in names)
-            raise ConfigurationError(f"--only {wanted}: no such process; there are {', '.join(STOP_ORDER)}, or one of {there}")
-    return [(service, name) for service, name in names if service in only or f"{service}/{name}" in only]
+            raise ConfigurationError(
+                f"--only {wanted}: no such process; there are {', '.join(STOP_ORDER)}, or one of"
+                f" {there}"
+            )
+    return [
+        (service, name) for service, name in names if service in only or f"{service}/{name}" in only
+    ]
 
 
 def pace_ms(replicas: int, cores: int) -> int:
-    """Least time between two batches of a query, where ``replicas`` share ``cores``: a small batch takes about 0.15 s of one core."""
+    """Least time between two batches of a query, where ``replicas`` share ``cores``: a small
+    batch takes about 0.15 s of one core.
+    """
     return min(_PACE_MAX_MS, _PACE_LEAST_MS + _PACE_STEP_MS * max(0, replicas - cores))
 
 
@@ -65,9 +74,11 @@ def specs_of(
     links: Sequence[Link] = (),
     replicas: int = 0,
 ) -> list[ProcessSpec]:
-    """How each process is started; one with a link is told that for Kafka's address. ``replicas``: of stages, on all nodes together.
+    """How each process is started; one with a link is told that for Kafka's address. ``replicas``:
+    of stages, on all nodes together.
 
-    The Redis URL may hold a password, so it goes by the environment, which others cannot read, to the manager, who alone has a use for it.
+    The Redis URL may hold a password, so it goes by the environment, which others cannot read, to
+    the manager, who alone has a use for it.
     """
     index = {} if redis is None else {"ANABRANCH_REDIS": redis}
     spark = {
@@ -81,7 +92,15 @@ def specs_of(
         ProcessSpec(
             service,
             name,
-            [*program, f"anabranch.{service}", *where, "--kafka", linked.get(f"{service}/{name}", kafka), "--name", name],
+            [
+                *program,
+                f"anabranch.{service}",
+                *where,
+                "--kafka",
+                linked.get(f"{service}/{name}", kafka),
+                "--name",
+                name,
+            ],
             {"consistency_manager": index, "processing": spark}.get(service, {}),
         )
         for service, name in names
@@ -102,16 +121,21 @@ def up(
     replication: int | None = None,
     drills: bool = False,
 ) -> None:
-    """Run ``pipeline_file`` until ``stopping`` is set; everything is stopped when this returns or raises.
+    """Run ``pipeline_file`` until ``stopping`` is set; everything is stopped when this returns or
+    raises.
 
     ``drills``: every service reaches the embedded Kafka by a link of its own, which can be cut.
 
     Raises:
-        ConfigurationError: the file, an option or a topic is wrong, the directory is in use, a service rejects its settings.
+        ConfigurationError: the file, an option or a topic is wrong, the directory is in use, a
+            service rejects its settings.
         Unavailable: Kafka cannot be reached or started.
     """
     if drills and kafka is not None:
-        raise ConfigurationError("--drills is for the embedded broker, which it gives a listener for each service; leave out --kafka")
+        raise ConfigurationError(
+            "--drills is for the embedded broker, which it gives a listener for each service; leave"
+            " out --kafka"
+        )
     if kafka is None:
         kafka_security.reject_security_for("the embedded broker has no security")
     if redis is None:
@@ -127,18 +151,26 @@ def up(
     servers: dict[str, Server] = {}
     supervisor: Supervisor | None = None
     early = _Early(state_dir)
-    os.environ[MARK] = mark_of(state_dir)  # the embedded servers inherit it, so a sweep finds them too
+    os.environ[MARK] = mark_of(
+        state_dir
+    )  # the embedded servers inherit it, so a sweep finds them too
     try:
         if left := sweep(state_dir):
             say(f"ended {len(left)} processes that a killed supervisor had left")
         embedded = kafka is None
-        replicas = sum(len(labels) for node, labels in pipeline.nodes().items() if ("processing", node) in names)
+        replicas = sum(
+            len(labels)
+            for node, labels in pipeline.nodes().items()
+            if ("processing", node) in names
+        )
         specs = partial(specs_of, names, pipeline_file.resolve(), state_dir, replicas=replicas)
         links: tuple[Link, ...] = ()
         if kafka is None:
             say("starting Kafka")
             labels = [f"{service}/{name}" for service, name in names] if drills else []
-            servers["kafka"] = broker = EmbeddedKafka(state_dir / "kafka", kafka_port, linked=labels)
+            servers["kafka"] = broker = EmbeddedKafka(
+                state_dir / "kafka", kafka_port, linked=labels
+            )
             early.start(specs(broker.reserve(), None, broker.links))
             kafka, links = broker.start(), broker.links
         else:
@@ -171,40 +203,59 @@ def up(
             say("stopping")
             supervisor.stop(stop_now)
         else:
-            stop_servers({name: server for name, server in servers.items() if server.pid is not None}, 5.0)
+            stop_servers(
+                {name: server for name, server in servers.items() if server.pid is not None}, 5.0
+            )
         early.end()
         os.environ.pop(MARK, None)
         lock.release()
 
 
 class _Early:
-    """Processes that are not the supervisor's yet, or never: nodes that start while the broker does, and what makes the archive of classes."""
+    """Processes that are not the supervisor's yet, or never: nodes that start while the
+    broker does, and what makes the archive of classes.
+    """
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
         self._running: dict[str, ManagedProcess] = {}
 
     def start(self, specs: Sequence[ProcessSpec]) -> None:
-        """Start the nodes of ``specs``: Spark takes the longest of all, and needs no broker before its replicas start."""
+        """Start the nodes of ``specs``: Spark takes the longest of all, and needs no broker
+        before its replicas start.
+        """
         for spec in specs:
             if spec.service == "processing":
                 self._running[spec.label] = ManagedProcess(spec, self._state_dir)
 
     def kept(self, specs: Sequence[ProcessSpec]) -> dict[str, ManagedProcess]:
-        """Those that were started as ``specs`` have them, by label; the others, such as of a broker that had to take another port, are ended."""
+        """Those that were started as ``specs`` have them, by label; the others, such as of a
+        broker that had to take another port, are ended.
+        """
         commands = {spec.label: list(spec.command) for spec in specs}
-        kept = {label: process for label, process in self._running.items() if list(process.spec.command) == commands.get(label)}
+        kept = {
+            label: process
+            for label, process in self._running.items()
+            if list(process.spec.command) == commands.get(label)
+        }
         for label in kept:
             del self._running[label]
         self.end()
         return kept
 
     def keep_classes(self, say: Callable[[str], None]) -> None:
-        """Make the archive of Spark's classes, unless it is there, where nobody waits for the processor any more."""
+        """Make the archive of Spark's classes, unless it is there, where nobody waits for the
+        processor any more.
+        """
         if not class_archive.place().archive.exists():
-            say("keeping Spark's classes, once on this machine: nodes then start with half of the processor time")
+            say(
+                "keeping Spark's classes, once on this machine: nodes then start with half of the"
+                " processor time"
+            )
             program = "from anabranch.cli import app; app(['classes'])"
-            spec = ProcessSpec("classes", "spark", ["nice", "-n", "19", sys.executable, "-c", program])
+            spec = ProcessSpec(
+                "classes", "spark", ["nice", "-n", "19", sys.executable, "-c", program]
+            )
             self._running[spec.label] = ManagedProcess(spec, self._state_dir)
 
     def end(self) -> None:
@@ -214,8 +265,12 @@ class _Early:
         self._running.clear()
 
 
-def start_redis(state_dir: Path, servers: dict[str, Server], say: Callable[[str], None]) -> str | None:
-    """URL of an embedded Redis; None where there is no server program, or it does not start: it holds an index only, everything works without it."""
+def start_redis(
+    state_dir: Path, servers: dict[str, Server], say: Callable[[str], None]
+) -> str | None:
+    """URL of an embedded Redis; None where there is no server program, or it does not start:
+    it holds an index only, everything works without it.
+    """
     server = EmbeddedRedis(state_dir / "redis")
     try:
         url = server.start()

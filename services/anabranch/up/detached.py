@@ -1,6 +1,8 @@
-"""``anabranch up --detach``: the supervisor as a process of its own, which this one watches until it is ready.
+"""``anabranch up --detach``: the supervisor as a process of its own, which this one watches until
+it is ready.
 
-What holds after a crash: the supervisor does not depend on this process, which may be killed at any time.
+What holds after a crash: the supervisor does not depend on this process, which may be killed at any
+time.
 """
 
 from __future__ import annotations
@@ -21,11 +23,18 @@ _STOP_WAIT_S: Final = 20.0
 
 
 def start(
-    arguments: Sequence[str], state_dir: Path, say: Callable[[str], None], stopping: threading.Event, *, program: Sequence[str] = ()
+    arguments: Sequence[str],
+    state_dir: Path,
+    say: Callable[[str], None],
+    stopping: threading.Event,
+    *,
+    program: Sequence[str] = (),
 ) -> int:
-    """Run ``anabranch up`` with ``arguments`` in the background; returns when it is ready, or has ended: its exit code, 0 for ready.
+    """Run ``anabranch up`` with ``arguments`` in the background; returns when it is ready, or has
+    ended: its exit code, 0 for ready.
 
-    What it says meanwhile is said here, too, and kept in ``<state_dir>/logs/up.log``. ``stopping``: it is stopped again. ``program``: another one.
+    What it says meanwhile is said here, too, and kept in ``<state_dir>/logs/up.log``. ``stopping``:
+    it is stopped again. ``program``: another one.
     """
     log = log_path(state_dir.resolve(), "up", "")
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +42,13 @@ def start(
     command = [*(program or (sys.executable, "-m", "anabranch.cli", "up")), *arguments]
     with log.open("ab") as output:
         place = output.tell()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     with log.open(encoding="utf-8", errors="replace") as stated:
         stated.seek(place)
         while True:

@@ -1,10 +1,11 @@
 """A real Kafka broker of one node, from its jars, for a machine without one.
 
-The same state folder gives the same broker: its data, its cluster id and, if it is free, its port. Once it has run, it comes back at its port
-or not at all, since its clients were told that one.
+The same state folder gives the same broker: its data, its cluster id and, if it is free, its port.
+Once it has run, it comes back at its port or not at all, since its clients were told that one.
 
-With ``linked`` services the broker has one listener more for each, which advertises the address of a proxy (``drills.links``): a client that
-comes through the proxy is told that the broker is there, and never goes around it.
+With ``linked`` services the broker has one listener more for each, which advertises the address of
+a proxy (``drills.links``): a client that comes through the proxy is told that the broker is there,
+and never goes around it.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from anabranch.up.tcp_ports import LOOPBACK, port_is_free
 
 HEAP_MIB: Final = 512
 START_TIMEOUT_S: Final = 180.0
-"""A start takes some 7 s of processor time, which on a machine that is short of cores were seen to last for more than a minute: ended then, it would
-only begin again. One that fails ends by itself, and is not waited for."""
+"""A start takes some 7 s of processor time, which on a machine that is short of cores were seen to
+last for more than a minute: ended then, it would only begin again. One that fails ends by itself,
+and is not waited for.
+"""
 STOP_TIMEOUT_S: Final = 15.0
 
 _FORMAT_TIMEOUT_S: Final = 60.0
@@ -71,16 +74,20 @@ _SETTINGS: Final = {
     "message.max.bytes": str(RECORD_BYTES_ON_BROKER_MAX),
     "replica.fetch.max.bytes": str(RECORD_BYTES_ON_BROKER_MAX),
     "socket.request.max.bytes": str(2 * RECORD_BYTES_ON_BROKER_MAX + 1024 * 1024),
-    # Retention goes by the records' own times, and simulated or historical data may be years old: nothing is dropped for its age.
+    # Retention goes by the records' own times, and simulated or historical data may be years old:
+    # nothing is dropped for its age.
     "log.retention.ms": "-1",
     "log.retention.bytes": "-1",
     "log.retention.check.interval.ms": "10000",
     "log.segment.delete.delay.ms": "5000",
-    "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),  # the default takes a quarter of the heap
+    "log.cleaner.dedupe.buffer.size": str(
+        16 * 1024 * 1024
+    ),  # the default takes a quarter of the heap
     "num.network.threads": "2",
     "num.io.threads": "4",
     "background.threads": "4",
-    # A broker that was killed may come back only when its old session has ended; the default is 9 s.
+    # A broker that was killed may come back only when its old session has ended; the default is 9
+    # s.
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
 }
@@ -90,12 +97,19 @@ class EmbeddedKafka(OwnedServer):
     """One broker and its state folder. Not thread-safe. The data stays when it ends."""
 
     def __init__(
-        self, state_dir: Path, port: int = 0, heap_mib: int = HEAP_MIB, *, linked: Sequence[str] = (), java_options: Sequence[str] = ()
+        self,
+        state_dir: Path,
+        port: int = 0,
+        heap_mib: int = HEAP_MIB,
+        *,
+        linked: Sequence[str] = (),
+        java_options: Sequence[str] = (),
     ) -> None:
         """Nothing is started.
 
-        ``port`` 0: the port of last time if there was one and it is free, else any free one. ``linked``: labels of the services that come
-        through a proxy. ``java_options``: further ones of the broker's Java.
+        ``port`` 0: the port of last time if there was one and it is free, else any free one.
+        ``linked``: labels of the services that come through a proxy. ``java_options``: further ones
+        of the broker's Java.
         """
         super().__init__("embedded Kafka", state_dir, "kafka.log", port=port, pause_ms=_PAUSE_MS)
         self._heap_mib = heap_mib
@@ -106,11 +120,14 @@ class EmbeddedKafka(OwnedServer):
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """The links of the ``linked`` services, in their order; empty before the first start. They keep their ports until this ends."""
+        """The links of the ``linked`` services, in their order; empty before the first start.
+        They keep their ports until this ends.
+        """
         return self._links
 
     def reserve(self) -> str:
-        """The address, and the links, that the first start will have, unless a port is taken until then.
+        """The address, and the links, that the first start will have, unless a port is taken until
+        then.
 
         Raises:
             ConfigurationError: the wanted port is taken.
@@ -121,12 +138,13 @@ class EmbeddedKafka(OwnedServer):
         return self.address
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> str:
-        """Start the broker and wait until it answers; its address. Does nothing when it runs already.
+        """Start the broker and wait until it answers; its address. Does nothing when it runs
+        already.
 
         Raises:
             ConfigurationError: no Java, no jars, or the wanted port is taken.
-            Unavailable: the broker ended or did not answer within ``timeout_s``, and the text has the end of its log; or its port was taken
-                since it ran.
+            Unavailable: the broker ended or did not answer within ``timeout_s``, and the text has
+                the end of its log; or its port was taken since it ran.
         """
         if self.alive():
             return self.address
@@ -136,17 +154,25 @@ class EmbeddedKafka(OwnedServer):
         classpath = ":".join(str(jar) for jar in jars)
         self._dir.mkdir(parents=True, exist_ok=True)
         (self._dir / "log4j2.xml").write_text(_LOG4J)
-        shutil.rmtree(self._temporary, ignore_errors=True)  # a killed broker leaves the libraries there that it unpacked
+        shutil.rmtree(
+            self._temporary, ignore_errors=True
+        )  # a killed broker leaves the libraries there that it unpacked
         self._temporary.mkdir(exist_ok=True)
         is_first = not self._links or self._reserved is not None
         for attempt in range(_ATTEMPTS):
-            self._port, controller_port = self._reserved or self._choose_ports(afresh=attempt > 0, relink=is_first)
+            self._port, controller_port = self._reserved or self._choose_ports(
+                afresh=attempt > 0, relink=is_first
+            )
             self._reserved = None
             properties = self._write_properties(self._port, controller_port)
             if not (self._dir / "formatted").exists():
                 self._format([str(java.executable), *options, "-cp", classpath], properties)
             command = [str(java.executable), *options, *self._java_options]
-            if self._run([*command, "-cp", classpath, "kafka.Kafka", str(properties)], self._answers, timeout_s):
+            if self._run(
+                [*command, "-cp", classpath, "kafka.Kafka", str(properties)],
+                self._answers,
+                timeout_s,
+            ):
                 return self.address
             if self._port_wanted or not any(sign in self._log_tail() for sign in _PORT_TAKEN):
                 break
@@ -157,7 +183,9 @@ class EmbeddedKafka(OwnedServer):
         super().stop(timeout_s)
 
     def _choose_ports(self, *, afresh: bool, relink: bool) -> tuple[int, int]:
-        """(broker's, controller's) port and, with ``relink``, the links; those of last time where possible. Remember them."""
+        """(broker's, controller's) port and, with ``relink``, the links; those of last time
+        where possible. Remember them.
+        """
         remembered = self._dir / "ports.json"
         last = json.loads(remembered.read_text()) if remembered.exists() and not afresh else {}
         ports = {
@@ -165,8 +193,13 @@ class EmbeddedKafka(OwnedServer):
             "controller": port_of_last_time(int(last.get("controller", 0))),
         }
         known = last.get("links", {})
-        if relink:  # not at a later start: the proxy then holds the links' ports and knows the broker's
-            self._links = tuple(Link(label, *map(port_of_last_time, known.get(label, (0, 0)))) for label in self._linked)
+        if (
+            relink
+        ):  # not at a later start: the proxy then holds the links' ports and knows the broker's
+            self._links = tuple(
+                Link(label, *map(port_of_last_time, known.get(label, (0, 0))))
+                for label in self._linked
+            )
         links = {**known, **{link.label: (link.port, link.broker_port) for link in self._links}}
         write_whole(remembered, json.dumps({**ports, "links": links}))
         return ports["broker"], ports["controller"]
@@ -174,7 +207,10 @@ class EmbeddedKafka(OwnedServer):
     def _write_properties(self, port: int, controller_port: int) -> Path:
         at = {"PLAINTEXT": port, "CONTROLLER": controller_port}
         names = [f"LINK{number}" for number in range(len(self._links))]
-        listening = {**at, **dict(zip(names, (link.broker_port for link in self._links), strict=True))}
+        listening = {
+            **at,
+            **dict(zip(names, (link.broker_port for link in self._links), strict=True)),
+        }
         advertised = {**at, **dict(zip(names, (link.port for link in self._links), strict=True))}
         settings = {
             **_SETTINGS,
@@ -207,22 +243,45 @@ class EmbeddedKafka(OwnedServer):
         ]
 
     def _format(self, command: list[str], properties: Path) -> None:
-        """Make the data folder. The mark ``formatted`` comes last, so an interrupted attempt is begun again."""
+        """Make the data folder. The mark ``formatted`` comes last, so an interrupted attempt
+        is begun again.
+        """
         shutil.rmtree(self._dir / "data", ignore_errors=True)
-        cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]  # may not start with a dash
-        arguments = [*command, "kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(properties)]
+        cluster = (
+            "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+        )  # may not start with a dash
+        arguments = [
+            *command,
+            "kafka.tools.StorageTool",
+            "format",
+            "--standalone",
+            "-t",
+            cluster,
+            "-c",
+            str(properties),
+        ]
         try:
-            done = subprocess.run(arguments, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False)
+            done = subprocess.run(
+                arguments, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False
+            )
         except subprocess.TimeoutExpired as error:
-            message = f"making the data folder of the embedded Kafka took longer than {_FORMAT_TIMEOUT_S:g} s"
+            message = (
+                "making the data folder of the embedded Kafka took longer than"
+                f" {_FORMAT_TIMEOUT_S:g} s"
+            )
             raise Unavailable(message) from error
         if done.returncode != 0:
-            message = f"the data folder of the embedded Kafka could not be made: {(done.stdout + done.stderr).strip()[-1_000:]}"
+            message = (
+                "the data folder of the embedded Kafka could not be made:"
+                f" {(done.stdout + done.stderr).strip()[-1_000:]}"
+            )
             raise Unavailable(message)
         write_whole(self._dir / "formatted", cluster)
 
     def _answers(self) -> bool:
-        """Whether the broker answers. An open port is not enough: it opens before the broker can serve."""
+        """Whether the broker answers. An open port is not enough: it opens before the broker
+        can serve.
+        """
         return not port_is_free(self._port) and broker_answers(self.address, _ANSWER_S)
 
 

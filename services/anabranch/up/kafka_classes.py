@@ -1,7 +1,9 @@
-"""An archive of the broker's classes, as Java has loaded and checked them once: the embedded broker starts with it in 0.6 of the time.
+"""An archive of the broker's classes, as Java has loaded and checked them once: the embedded broker
+starts with it in 0.6 of the time.
 
-``anabranch classes`` makes it beside that of Spark's (``adapters.spark.class_archive``), which says what such an archive is. It lies in the cache, 50 MB
-for each version of Java and Kafka. Java itself rejects one that does not fit, and goes on without; it changes nothing that the broker does.
+``anabranch classes`` makes it beside that of Spark's (``adapters.spark.class_archive``), which says
+what such an archive is. It lies in the cache, 50 MB for each version of Java and Kafka. Java itself
+rejects one that does not fit, and goes on without; it changes nothing that the broker does.
 """
 
 from __future__ import annotations
@@ -21,8 +23,14 @@ _USE: Final = "-XX:SharedArchiveFile"
 
 def archive(java: Path, jars: Sequence[Path]) -> Path:
     """Where the archive for this Java and these jars is, or would be."""
-    files = [(str(path), path.stat().st_size, int(path.stat().st_mtime)) for path in (java.resolve(), *jars)]
-    return cache_dir() / f"kafka-{hashlib.blake2b(repr(files).encode(), digest_size=8).hexdigest()}.jsa"
+    files = [
+        (str(path), path.stat().st_size, int(path.stat().st_mtime))
+        for path in (java.resolve(), *jars)
+    ]
+    return (
+        cache_dir()
+        / f"kafka-{hashlib.blake2b(repr(files).encode(), digest_size=8).hexdigest()}.jsa"
+    )
 
 
 def options(java: Path, jars: Sequence[Path]) -> list[str]:
@@ -32,7 +40,8 @@ def options(java: Path, jars: Sequence[Path]) -> list[str]:
 
 
 def make() -> bool:
-    """Make the archive, unless it is there: start a broker and let Java write at its end. Returns whether it had to be made.
+    """Make the archive, unless it is there: start a broker and let Java write at its end. Returns
+    whether it had to be made.
 
     Raises:
         ConfigurationError: no Java, no jars.
@@ -55,7 +64,9 @@ def make() -> bool:
             broker.start()
             broker.stop(timeout_s=60.0)
             if not unfinished.exists():
-                message = "no archive of the broker's classes was made; it starts without one, slower"
+                message = (
+                    "no archive of the broker's classes was made; it starts without one, slower"
+                )
                 raise Unavailable(message)
             beside = path.with_suffix(".unfinished")
             shutil.copyfile(unfinished, beside)

@@ -1,7 +1,8 @@
 """The jars of a Kafka broker, from Maven Central, in a cache outside the checkout.
 
-The cache is ``adapters.system.cache``'s. A finished set is a small file that lists its jars; it is written last, so
-a download that was interrupted is taken up again. Processes that start at the same time wait for each other on a file lock.
+The cache is ``adapters.system.cache``'s. A finished set is a small file that lists its jars; it is
+written last, so a download that was interrupted is taken up again. Processes that start at the same
+time wait for each other on a file lock.
 """
 
 from __future__ import annotations
@@ -21,14 +22,20 @@ _LOG4J_VERSION: Final = "2.25.4"
 _GROUPS: Final[Sequence[Sequence[str]]] = (
     (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",),
     # Kafka's POM brings no binding for slf4j 1.7: without it the broker logs nothing at all.
-    (f"org.apache.logging.log4j:log4j-slf4j-impl:{_LOG4J_VERSION}", f"org.apache.logging.log4j:log4j-core:{_LOG4J_VERSION}"),
+    (
+        f"org.apache.logging.log4j:log4j-slf4j-impl:{_LOG4J_VERSION}",
+        f"org.apache.logging.log4j:log4j-core:{_LOG4J_VERSION}",
+    ),
 )
-"""Resolved group by group: log4j's parent POM manages versions of Kafka's own dependencies (kafka-clients among them) and, resolved
-together, would win over Kafka's. Where two groups bring one artefact, the first group's version stays."""
+"""Resolved group by group: log4j's parent POM manages versions of Kafka's own dependencies
+(kafka-clients among them) and, resolved together, would win over Kafka's. Where two groups bring
+one artefact, the first group's version stays.
+"""
 
 
 def kafka_classpath() -> list[Path]:
-    """The jars of the broker, downloaded on the first call on a machine (44 MB); later calls need no network.
+    """The jars of the broker, downloaded on the first call on a machine (44 MB); later calls need
+    no network.
 
     Raises:
         ConfigurationError: a jar could not be had; the text says what to do.
@@ -43,7 +50,9 @@ def kafka_classpath() -> list[Path]:
         if jars is None:
             jars = _download(cache)
             unfinished = listing.with_suffix(".unfinished")
-            unfinished.write_text(json.dumps([str(jar.relative_to(cache)) for jar in jars], indent=1))
+            unfinished.write_text(
+                json.dumps([str(jar.relative_to(cache)) for jar in jars], indent=1)
+            )
             unfinished.replace(listing)
     return jars
 
@@ -61,10 +70,15 @@ def _download(cache: Path) -> list[Path]:
     try:
         jars = fetched(_GROUPS, cache)
     except ConfigurationError as error:
-        message = f"the Kafka broker's jars {error}, or give the address of a running broker with --kafka"
+        message = (
+            f"the Kafka broker's jars {error}, or give the address of a running broker with --kafka"
+        )
         raise ConfigurationError(message) from error
     clients = jars[("org.apache.kafka", "kafka-clients")]
     if KAFKA_VERSION not in clients.name:
-        message = f"resolved {clients.name} for a broker of version {KAFKA_VERSION}: remove {cache / 'maven'} and try again"
+        message = (
+            f"resolved {clients.name} for a broker of version {KAFKA_VERSION}: remove"
+            f" {cache / 'maven'} and try again"
+        )
         raise ConfigurationError(message)
     return list(jars.values())

@@ -1,6 +1,8 @@
-"""A server program that belongs to the local deployment: its folder, its port, its process and its end.
+"""A server program that belongs to the local deployment: its folder, its port, its process and its
+end.
 
-The embedded Kafka, the embedded Redis and the proxy of the fault drills are such servers; what is special to each is how it is started.
+The embedded Kafka, the embedded Redis and the proxy of the fault drills are such servers; what is
+special to each is how it is started.
 """
 
 from __future__ import annotations
@@ -20,14 +22,17 @@ _TAIL_CHARS_MAX: Final = 2_000
 class OwnedServer:
     """One server on the loopback address and its state folder. Not thread-safe.
 
-    A subclass has a ``start`` that chooses ports, writes what the program reads, and calls ``_run``.
+    A subclass has a ``start`` that chooses ports, writes what the program reads, and calls
+    ``_run``.
     """
 
-    def __init__(self, title: str, folder: Path, log_name: str, *, port: int = 0, pause_ms: int = 50) -> None:
+    def __init__(
+        self, title: str, folder: Path, log_name: str, *, port: int = 0, pause_ms: int = 50
+    ) -> None:
         """Nothing is started.
 
-        ``title`` is what messages call it. ``port`` 0: that of last time if there was one and it is free, else any free one. ``pause_ms``:
-        between two looks whether it answers.
+        ``title`` is what messages call it. ``port`` 0: that of last time if there was one and it is
+        free, else any free one. ``pause_ms``: between two looks whether it answers.
         """
         self._title = title
         self._dir = folder
@@ -74,26 +79,34 @@ class OwnedServer:
             self._process.kill()
 
     def _needed_port(self) -> int:
-        """The port that it must have: the one that was asked for, or that it had before, which its clients know; 0: any.
+        """The port that it must have: the one that was asked for, or that it had before, which its
+        clients know; 0: any.
 
         Raises:
             ConfigurationError: the one that was asked for is taken.
-            Unavailable: the one that it had before is taken: by a process that took it while this one was down, so it may be given back.
+            Unavailable: the one that it had before is taken: by a process that took it while this
+                one was down, so it may be given back.
         """
         if self._port_wanted and not port_is_free(self._port_wanted):
             raise ConfigurationError(
-                f"port {self._port_wanted} for the {self._title} is taken: end what uses it, or let anabranch choose one"
+                f"port {self._port_wanted} for the {self._title} is taken: end what uses it, or let"
+                " anabranch choose one"
             )
         if self._port_kept and not port_is_free(self._port_kept):
-            raise Unavailable(f"port {self._port_kept}, where the {self._title} was, is taken by another process: end that one")
+            raise Unavailable(
+                f"port {self._port_kept}, where the {self._title} was, is taken by another process:"
+                " end that one"
+            )
         return self._port_wanted or self._port_kept
 
     def _run(self, command: Sequence[str], answers: Callable[[], bool], timeout_s: float) -> bool:
-        """Start ``command`` and wait until ``answers()`` is true while it runs; False: it ended before that.
+        """Start ``command`` and wait until ``answers()`` is true while it runs; False: it ended
+        before that.
 
         Raises:
             OSError: the program cannot be started.
-            Unavailable: it did not answer within ``timeout_s``, and was killed; the text has the end of its log.
+            Unavailable: it did not answer within ``timeout_s``, and was killed; the text has the
+                end of its log.
         """
         self._process = process = ChildProcess(command, self.log_path)
         clock = SystemClock()
@@ -104,7 +117,10 @@ class OwnedServer:
                 return True
             if clock.monotonic_ms() >= deadline_ms:
                 process.kill()
-                raise Unavailable(f"the {self._title} did not answer within {timeout_s:g} s; its log ends: {self._log_tail()}")
+                raise Unavailable(
+                    f"the {self._title} did not answer within {timeout_s:g} s; its log ends:"
+                    f" {self._log_tail()}"
+                )
             clock.sleep_ms(self._pause_ms)
         return False
 
@@ -114,7 +130,11 @@ class OwnedServer:
 
     def _ended(self) -> Unavailable:
         """The error that says that it ended by itself."""
-        how = f"code {self._process.exit_code}; its log ends: {self._log_tail()}" if self._process is not None else "no attempt"
+        how = (
+            f"code {self._process.exit_code}; its log ends: {self._log_tail()}"
+            if self._process is not None
+            else "no attempt"
+        )
         return Unavailable(f"the {self._title} ended with {how}")
 
 

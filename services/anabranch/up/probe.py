@@ -1,4 +1,6 @@
-"""Asking a process over its health port. An answer that does not come is None, never an error: it may be paused, dead, or just starting."""
+"""Asking a process over its health port. An answer that does not come is None, never an
+error: it may be paused, dead, or just starting.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Processes of a local deployment: how one is started, watched and ended, with everything below it.
 
-Every process gets a session and group of its own (a terminal's Ctrl-C reaches the supervisor only), dies with the supervisor, and carries
-two marks in its environment: the deployment's and its own. A node has a JVM and Python workers below it, some in groups of their own
-(PySpark's daemon makes one) and some without a parent once it is dead; they all inherit the marks, which find whatever is left.
+Every process gets a session and group of its own (a terminal's Ctrl-C reaches the supervisor only),
+dies with the supervisor, and carries two marks in its environment: the deployment's and its own. A
+node has a JVM and Python workers below it, some in groups of their own (PySpark's daemon makes one)
+and some without a parent once it is dead; they all inherit the marks, which find whatever is left.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ MARK: Final = "ANABRANCH_SUPERVISED_BY"
 """Environment variable of every process of a deployment; its value is the state directory."""
 
 MARK_OF_ONE: Final = "ANABRANCH_SUPERVISED_AS"
-"""Environment variable of one process and all below it; its value is its log file, which no other has."""
+"""Environment variable of one process and all below it; its value is its log file, which no
+other has.
+"""
 
 STOPPED: Final = "Tt"
 """States of a process that SIGSTOP or a debugger stopped, as ``has_state`` takes them."""
@@ -32,16 +35,30 @@ LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 """A log file larger than this is moved aside (one older file is kept) when its process starts."""
 
 _REASON_BYTES: Final = 256 * 1024
-"""Of the end of a log, in which a reason is looked for: the line that gives it holds the tracebacks of Python and Spark, too."""
+"""Of the end of a log, in which a reason is looked for: the line that gives it holds the
+tracebacks of Python and Spark, too.
+"""
 
 _KILL_WAIT_S: Final = 5.0
 _KILL_PAUSE_MS: Final = 10
 
 _NOT_INHERITED: Final = frozenset(
     f"ANABRANCH_{name}"
-    for name in ("PIPELINE", "NAME", "KAFKA", "REDIS", "STATE_DIR", "METRICS_HOST", "METRICS_PORT", "CHECK_CONFIG", "RESTARTS")
+    for name in (
+        "PIPELINE",
+        "NAME",
+        "KAFKA",
+        "REDIS",
+        "STATE_DIR",
+        "METRICS_HOST",
+        "METRICS_PORT",
+        "CHECK_CONFIG",
+        "RESTARTS",
+    )
 )
-"""Settings of one service: those of whoever started the supervisor must not become those of every process."""
+"""Settings of one service: those of whoever started the supervisor must not become those of
+every process.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +77,9 @@ class ProcessSpec:
 
 
 class ManagedProcess:
-    """One run of a ``ProcessSpec``. Its output goes to ``<state_dir>/logs/<service>-<name>.log``."""
+    """One run of a ``ProcessSpec``. Its output goes to
+    ``<state_dir>/logs/<service>-<name>.log``.
+    """
 
     def __init__(self, spec: ProcessSpec, state_dir: Path, restarts: int = 0) -> None:
         """Start it.
@@ -72,11 +91,20 @@ class ManagedProcess:
         self.log_path = log_path(state_dir.resolve(), spec.service, spec.name)
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         bound_log(self.log_path)
-        inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
-        environment = {**inherited, **spec.environment, MARK: mark_of(state_dir), MARK_OF_ONE: str(self.log_path)}
+        inherited = {
+            name: value for name, value in os.environ.items() if name not in _NOT_INHERITED
+        }
+        environment = {
+            **inherited,
+            **spec.environment,
+            MARK: mark_of(state_dir),
+            MARK_OF_ONE: str(self.log_path),
+        }
         environment["ANABRANCH_RESTARTS"] = str(restarts)
         environment["PYTHONSAFEPATH"] = (
-            "1"  # else the folder in which `up` was run would come before the standard library, in Spark's workers too
+            # else the folder in which `up` was run would come before the standard library, in
+            # Spark's workers too
+            "1"
         )
         self._child = ChildProcess(spec.command, self.log_path, environment=environment)
 
@@ -98,14 +126,18 @@ class ManagedProcess:
                     os.kill(pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it and everything below it, now. Also after it has ended: its group may have outlived it."""
+        """End it and everything below it, now. Also after it has ended: its group may have
+        outlived it.
+        """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._child.stop(_KILL_WAIT_S)
         _kill_marked(MARK_OF_ONE, str(self.log_path))
 
     def last_error(self) -> str:
-        """Why it ended, from the end of its log: the ``error`` of its last JSON line that has one, else the last line."""
+        """Why it ended, from the end of its log: the ``error`` of its last JSON line that has
+        one, else the last line.
+        """
         return reason_in(self._child.log_tail(_REASON_BYTES).splitlines())
 
 
@@ -140,7 +172,9 @@ def mark_of(state_dir: Path) -> str:
 
 
 def marked(variable: str, value: str) -> list[int]:
-    """Ids of the processes of this user whose environment has ``variable=value``, this one left out; zombies have none."""
+    """Ids of the processes of this user whose environment has ``variable=value``, this one
+    left out; zombies have none.
+    """
     wanted = f"{variable}={value}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -155,7 +189,9 @@ def marked(variable: str, value: str) -> list[int]:
 
 
 def has_state(pid: int, states: str) -> bool:
-    """Whether a process is in one of ``states``, letters of /proc/PID/stat: T stopped, Z zombie ...; one that is gone is in X."""
+    """Whether a process is in one of ``states``, letters of /proc/PID/stat: T stopped, Z
+    zombie ...; one that is gone is in X.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -164,12 +200,16 @@ def has_state(pid: int, states: str) -> bool:
 
 
 def sweep(state_dir: Path) -> list[int]:
-    """Kill whatever of a deployment is still there; their process ids. For after a stop, and before a start after a crash."""
+    """Kill whatever of a deployment is still there; their process ids. For after a stop, and
+    before a start after a crash.
+    """
     return _kill_marked(MARK, mark_of(state_dir))
 
 
 def _kill_marked(variable: str, value: str) -> list[int]:
-    """Kill all that carry the mark and wait until they are gone; again if one of them started another meanwhile. Their process ids."""
+    """Kill all that carry the mark and wait until they are gone; again if one of them started
+    another meanwhile. Their process ids.
+    """
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + int(_KILL_WAIT_S * 1_000)
     killed: list[int] = []

@@ -1,8 +1,11 @@
-"""The state directory of a local deployment: its lock, and ``supervisor.json``, which says what runs.
+"""The state directory of a local deployment: its lock, and ``supervisor.json``, which says what
+runs.
 
 Invariants:
-    SF1 Who holds the lock is the one supervisor of the directory; only it writes ``supervisor.json``. The lock goes with its process.
-    SF2 ``supervisor.json`` is replaced as a whole, readable by its owner only, and holds no password.
+    SF1 Who holds the lock is the one supervisor of the directory; only it writes
+        ``supervisor.json``. The lock goes with its process.
+    SF2 ``supervisor.json`` is replaced as a whole, readable by its owner only, and holds no
+        password.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ _LOCK: Final = "supervisor.lock"
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """One process as the supervisor knows it. ``state``: starting, running, restarting, failed, stopped."""
+    """One process as the supervisor knows it. ``state``: starting, running, restarting,
+    failed, stopped.
+    """
 
     service: str
     name: str
@@ -39,7 +44,8 @@ class ProcessRow:
 class Deployment:
     """What ``supervisor.json`` says.
 
-    ``ready``: every service was ready at least once since ``up``. ``drills``: there is a proxy whose links can be cut.
+    ``ready``: every service was ready at least once since ``up``. ``drills``: there is a proxy
+        whose links can be cut.
     """
 
     pid: int
@@ -57,7 +63,9 @@ def default_directory(pipeline_file: Path) -> Path:
 
 
 def directory_of(state_dir: Path | None, pipeline_file: Path | None) -> Path:
-    """The state directory that a command means: the one given, else that of the pipeline file, else that of the current folder."""
+    """The state directory that a command means: the one given, else that of the pipeline
+    file, else that of the current folder.
+    """
     if state_dir is not None:
         return state_dir
     return default_directory(pipeline_file) if pipeline_file is not None else Path(DIRECTORY_NAME)
@@ -65,7 +73,10 @@ def directory_of(state_dir: Path | None, pipeline_file: Path | None) -> Path:
 
 def nothing_runs(directory: Path) -> str:
     """What is said where a command meant a deployment of this directory, and there is none."""
-    return f"nothing runs in {directory.absolute()}: name the deployment with -f FILE or --state-dir DIR, or start it with `anabranch up`"
+    return (
+        f"nothing runs in {directory.absolute()}: name the deployment with -f FILE or --state-dir"
+        " DIR, or start it with `anabranch up`"
+    )
 
 
 def write(directory: Path, deployment: Deployment) -> None:
@@ -79,7 +90,9 @@ def write(directory: Path, deployment: Deployment) -> None:
 
 
 def read(directory: Path) -> Deployment | None:
-    """What the last supervisor of ``directory`` wrote; None: nothing, or not readable as such (an older version's)."""
+    """What the last supervisor of ``directory`` wrote; None: nothing, or not readable as such
+    (an older version's).
+    """
     try:
         content = json.loads((directory / _FILE).read_text(encoding="utf-8"))
         rows = tuple(ProcessRow(**row) for row in content.pop("processes"))
@@ -112,8 +125,9 @@ class Lock:
             holder = file.read().strip() or "unknown"
             file.close()
             message = (
-                f"{self._path.parent}: already in use by `anabranch up` (process {holder}); "
-                f"stop it with `anabranch down --state-dir {self._path.parent}`, or give another --state-dir"
+                f"{self._path.parent}: already in use by `anabranch up` (process {holder}); stop it"
+                f" with `anabranch down --state-dir {self._path.parent}`, or give another"
+                " --state-dir"
             )
             raise ConfigurationError(message) from None
         file.truncate(0)

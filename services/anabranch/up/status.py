@@ -1,4 +1,6 @@
-"""What runs, as ``anabranch status`` shows it: the supervisor's file, and each process' own word."""
+"""What runs, as ``anabranch status`` shows it: the supervisor's file, and each process' own
+word.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +29,25 @@ Row = dict[str, object]
 def rows_of(state_dir: Path) -> list[Row] | None:
     """One object per process, servers first; None: no supervisor runs there.
 
-    Keys: service, name, pid, state, last_bucket_ms, lag_ms, age_ms, metrics_port, restarts, error, address, waiting_for, cut, detail. A process that is
-    there but does not answer has the state ``paused`` if it was stopped, else ``silent`` (it is very busy). ``cut``: what does not pass between
-    it and Kafka, in words; None: everything passes. ``detail``: what only its kind of service has to say; empty while it does not answer. A
-    node's has ``stages``: for each replica on it stage, replica, state, last_bucket_ms, lag_ms, waiting_for, error, restarts and a detail of its own.
+    Keys: service, name, pid, state, last_bucket_ms, lag_ms, age_ms, metrics_port, restarts, error,
+    address, waiting_for, cut, detail. A process that is there but does not answer has the state
+    ``paused`` if it was stopped, else ``silent`` (it is very busy). ``cut``: what does not pass
+    between it and Kafka, in words; None: everything passes. ``detail``: what only its kind of
+    service has to say; empty while it does not answer. A node's has ``stages``: for each replica on
+    it stage, replica, state, last_bucket_ms, lag_ms, waiting_for, error, restarts and a detail of
+    its own.
     """
     deployment = state_file.read(state_dir)
     if deployment is None or state_file.Lock(state_dir).holder() is None:
         return None
     cuts = links.wanted(links.directory_of(state_dir)) if deployment.drills else {}
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
-        return list(threads.map(lambda known: _row(known, cuts.get(f"{known.service}/{known.name}")), deployment.processes))
+        return list(
+            threads.map(
+                lambda known: _row(known, cuts.get(f"{known.service}/{known.name}")),
+                deployment.processes,
+            )
+        )
 
 
 def _row(known: ProcessRow, cut: Cut | None) -> Row:
@@ -92,7 +102,9 @@ class Hop:
 
 
 def hops_of(pipeline: Pipeline, rows: list[Row]) -> list[Hop]:
-    """Sources, stages, outputs, in this order, as far as they have closed anything. Of several replicas of a stage the fastest counts: it is who is read."""
+    """Sources, stages, outputs, in this order, as far as they have closed anything. Of
+    several replicas of a stage the fastest counts: it is who is read.
+    """
     ages: dict[tuple[str, str], int] = {}
     for row in rows:
         for service, name, age in (
@@ -101,25 +113,43 @@ def hops_of(pipeline: Pipeline, rows: list[Row]) -> list[Hop]:
         ):
             if isinstance(age, int):
                 ages[service, name] = min(age, ages.get((service, name), age))
-    inputs: dict[tuple[str, str], list[tuple[str, str]]] = {("ingestion", source): [] for source in pipeline.sources}
-    writer = {source: ("ingestion", source) for source in pipeline.sources} | {stage: ("processing", stage) for stage in pipeline.stages}
-    inputs |= {("processing", stage): [writer[stream] for stream in pipeline.stages[stage].reads] for stage in pipeline.order()}
-    inputs |= {("delivery", name): [writer[output.stage]] for name, output in pipeline.outputs.items()}
+    inputs: dict[tuple[str, str], list[tuple[str, str]]] = {
+        ("ingestion", source): [] for source in pipeline.sources
+    }
+    writer = {source: ("ingestion", source) for source in pipeline.sources} | {
+        stage: ("processing", stage) for stage in pipeline.stages
+    }
+    inputs |= {
+        ("processing", stage): [writer[stream] for stream in pipeline.stages[stage].reads]
+        for stage in pipeline.order()
+    }
+    inputs |= {
+        ("delivery", name): [writer[output.stage]] for name, output in pipeline.outputs.items()
+    }
     return [
-        Hop(f"{service}/{name}", ages[service, name], ages[service, name] - max((ages[each] for each in reads if each in ages), default=0))
+        Hop(
+            f"{service}/{name}",
+            ages[service, name],
+            ages[service, name] - max((ages[each] for each in reads if each in ages), default=0),
+        )
         for (service, name), reads in inputs.items()
         if (service, name) in ages
     ]
 
 
 def slowest_in_words(hops: list[Hop]) -> str:
-    """Where most of the age of results comes from; empty where nothing is known, or the data is not of now."""
+    """Where most of the age of results comes from; empty where nothing is known, or the data
+    is not of now.
+    """
     known = [hop for hop in hops if 0 <= hop.age_ms < _NOT_OF_NOW_MS]
     if not known or known != hops:
         return ""
     slowest = max(known, key=lambda hop: hop.added_ms)
     oldest = max(known, key=lambda hop: hop.age_ms)
-    return f"slowest hop: {slowest.name} adds {slowest.added_ms / 1_000:.1f} s; a bucket is {oldest.age_ms / 1_000:.1f} s old when {oldest.name} closes it"
+    return (
+        f"slowest hop: {slowest.name} adds {slowest.added_ms / 1_000:.1f} s; a bucket is"
+        f" {oldest.age_ms / 1_000:.1f} s old when {oldest.name} closes it"
+    )
 
 
 def detail_in_words(row: Row) -> str:

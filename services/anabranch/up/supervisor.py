@@ -1,11 +1,14 @@
-"""The supervisor: one process per service, started again when it dies, stopped in order, nothing left behind.
+"""The supervisor: one process per service, started again when it dies, stopped in order, nothing
+left behind.
 
-Theory of operation. One thread goes round every 100 ms: who has ended, whose delay is over, who has become ready. A server (embedded Kafka,
-Redis) is watched like a service, but started in place, because nothing works without it. All state that matters is in Kafka and in the
-checkpoints, so the supervisor may be killed at any time: its children die with it, and the next one goes on.
+Theory of operation. One thread goes round every 100 ms: who has ended, whose delay is over, who has
+become ready. A server (embedded Kafka, Redis) is watched like a service, but started in place,
+because nothing works without it. All state that matters is in Kafka and in the checkpoints, so the
+supervisor may be killed at any time: its children die with it, and the next one goes on.
 
-Exit codes of services (runtime.service.ExitCode): 2 ends the supervisor with the text; 4 is shown as failed and tried again with a longer
-delay; all others, 0 included (somebody stopped a service by hand), are restarted.
+Exit codes of services (runtime.service.ExitCode): 2 ends the supervisor with the text; 4 is shown
+as failed and tried again with a longer delay; all others, 0 included (somebody stopped a service by
+hand), are restarted.
 """
 
 from __future__ import annotations
@@ -31,8 +34,15 @@ STOP_ORDER: Final = ("ingestion", "processing", "delivery", "consistency_manager
 SERVER_STOP_ORDER: Final = ("redis", "proxy", "kafka")
 
 _ROUND_S: Final = 0.1
-_GROUP_PATIENCE_MS: Final = {"ingestion": 2_000, "processing": 5_000, "delivery": 2_000, "consistency_manager": 1_500}
-"""How long the next group waits for this one; a slow process keeps its time until the services' limit."""
+_GROUP_PATIENCE_MS: Final = {
+    "ingestion": 2_000,
+    "processing": 5_000,
+    "delivery": 2_000,
+    "consistency_manager": 1_500,
+}
+"""How long the next group waits for this one; a slow process keeps its time until the
+services' limit.
+"""
 _SERVICES_STOP_MS: Final = 9_000
 _SERVERS_STOP_S: Final = 3.0
 """Together less than 15 s, the whole time of an orderly stop."""
@@ -75,9 +85,15 @@ class _Watched:
     backoff: Backoff = field(default_factory=Backoff)
 
     def row(self) -> ProcessRow:
-        pid = self.process.pid if self.process is not None and self.process.exit_code() is None else None
+        pid = (
+            self.process.pid
+            if self.process is not None and self.process.exit_code() is None
+            else None
+        )
         port = self.metrics_port if pid is not None else None
-        return ProcessRow(self.spec.service, self.spec.name, pid, port, self.restarts, self.state, self.error)
+        return ProcessRow(
+            self.spec.service, self.spec.name, pid, port, self.restarts, self.state, self.error
+        )
 
 
 @dataclass(slots=True)
@@ -95,11 +111,15 @@ class _WatchedServer:
         alive = self.starting is None and self.server.alive()
         state = "running" if alive else "restarting"
         pid = self.server.pid if alive else None
-        return ProcessRow(self.name, self.name, pid, None, self.restarts, state, self.error, self.server.address)
+        return ProcessRow(
+            self.name, self.name, pid, None, self.restarts, state, self.error, self.server.address
+        )
 
 
 class Supervisor:
-    """Runs ``specs`` in ``state_dir``, whose lock the caller holds. ``say`` gets one line of text for people per event."""
+    """Runs ``specs`` in ``state_dir``, whose lock the caller holds. ``say`` gets one line of
+    text for people per event.
+    """
 
     def __init__(
         self,
@@ -116,9 +136,11 @@ class Supervisor:
         started: Mapping[str, ManagedProcess] | None = None,
         when_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """``servers``: those that run already and are to be watched, by ``kafka``, ``redis`` or ``proxy``; ``drills``: one is a proxy.
+        """``servers``: those that run already and are to be watched, by ``kafka``, ``redis`` or
+        ``proxy``; ``drills``: one is a proxy.
 
-        ``started``: processes of ``specs`` that run already, by label. ``when_ready`` is called once, when all of them are.
+        ``started``: processes of ``specs`` that run already, by label. ``when_ready`` is called
+            once, when all of them are.
         """
         self._state_dir = state_dir
         self._clock = clock
@@ -126,8 +148,13 @@ class Supervisor:
         self._pipeline, self._kafka, self._redis, self._drills = pipeline, kafka, redis, drills
         self._services = [_Watched(spec, (started or {}).get(spec.label)) for spec in specs]
         now_ms = clock.monotonic_ms()
-        self._servers = [_WatchedServer(name, server, started_ms=now_ms) for name, server in (servers or {}).items()]
-        self._starter = ThreadPoolExecutor(max(1, len(self._servers)), thread_name_prefix="start-servers")
+        self._servers = [
+            _WatchedServer(name, server, started_ms=now_ms)
+            for name, server in (servers or {}).items()
+        ]
+        self._starter = ThreadPoolExecutor(
+            max(1, len(self._servers)), thread_name_prefix="start-servers"
+        )
         self._announced_ready, self._when_ready = False, when_ready
         self._written: Deployment | None = None
         self._unwritable = False
@@ -160,7 +187,9 @@ class Supervisor:
             self._watch_server(server)
         for service in self._services:
             self._watch(service)
-        became_ready = not self._announced_ready and all(service.ready for service in self._services)
+        became_ready = not self._announced_ready and all(
+            service.ready for service in self._services
+        )
         self._announced_ready |= became_ready
         self._publish()
         if became_ready:  # after the file: who has read this line finds everything ready in it
@@ -169,7 +198,9 @@ class Supervisor:
             self._when_ready()
 
     def stop(self, stop_now: threading.Event | None = None) -> None:
-        """Stop everything, in order, within 15 s; what remains is killed. ``stop_now``: kill at once. Idempotent."""
+        """Stop everything, in order, within 15 s; what remains is killed. ``stop_now``: kill
+        at once. Idempotent.
+        """
         begun_ms = self._clock.monotonic_ms()
         limit_ms = begun_ms + _SERVICES_STOP_MS
         impatient = stop_now if stop_now is not None else threading.Event()
@@ -179,7 +210,9 @@ class Supervisor:
             for service in group:
                 if service.process is not None:
                     service.process.terminate()
-            patience_ms = min(limit_ms, self._clock.monotonic_ms() + _GROUP_PATIENCE_MS.get(name, 2_000))
+            patience_ms = min(
+                limit_ms, self._clock.monotonic_ms() + _GROUP_PATIENCE_MS.get(name, 2_000)
+            )
             self._await_end(group, patience_ms, impatient)
         self._await_end(self._services, limit_ms, impatient)
         for service in self._services:
@@ -189,28 +222,57 @@ class Supervisor:
                 service.process.kill()
             service.state, service.ready = "stopped", False
         self._starter.shutdown(wait=False, cancel_futures=True)
-        up = {server.name: server.server for server in self._servers if server.starting is None or server.starting.done()}
+        up = {
+            server.name: server.server
+            for server in self._servers
+            if server.starting is None or server.starting.done()
+        }
         stop_servers(up, 0.0 if impatient.is_set() else _SERVERS_STOP_S)
-        sweep(self._state_dir)  # a server that is just being started too; its thread then ends by itself
+        sweep(
+            self._state_dir
+        )  # a server that is just being started too; its thread then ends by itself
         rows = [service.row() for service in self._services]
-        servers = [ProcessRow(s.name, s.name, restarts=s.restarts, state="stopped", address=s.server.address) for s in self._servers]
+        servers = [
+            ProcessRow(
+                s.name, s.name, restarts=s.restarts, state="stopped", address=s.server.address
+            )
+            for s in self._servers
+        ]
         self._write(self._deployment((*servers, *rows)))
 
-    def _await_end(self, group: Sequence[_Watched], until_ms: int, impatient: threading.Event) -> None:
+    def _await_end(
+        self, group: Sequence[_Watched], until_ms: int, impatient: threading.Event
+    ) -> None:
         while not impatient.is_set() and self._clock.monotonic_ms() < until_ms:
-            if all(service.process is None or service.process.exit_code() is not None for service in group):
+            if all(
+                service.process is None or service.process.exit_code() is not None
+                for service in group
+            ):
                 return
             self._clock.sleep_ms(20)
 
     def _start(self, service: _Watched) -> None:
         try:
             service.process = ManagedProcess(service.spec, self._state_dir, service.restarts)
-        except OSError as error:  # no memory, no room, no such program: the same as if it had ended at once
+        except (
+            OSError
+        ) as error:  # no memory, no room, no such program: the same as if it had ended at once
             delay_ms = service.backoff.after_end(0)
-            service.again_ms, service.state, service.error = self._clock.monotonic_ms() + delay_ms, "restarting", str(error)
-            self._say(f"{service.spec.label} cannot be started: {error}; again in {delay_ms / 1_000:g} s")
+            service.again_ms, service.state, service.error = (
+                self._clock.monotonic_ms() + delay_ms,
+                "restarting",
+                str(error),
+            )
+            self._say(
+                f"{service.spec.label} cannot be started: {error}; again in {delay_ms / 1_000:g} s"
+            )
             return
-        service.again_ms, service.ready, service.metrics_port, service.state = None, False, None, "starting"
+        service.again_ms, service.ready, service.metrics_port, service.state = (
+            None,
+            False,
+            None,
+            "starting",
+        )
 
     def _watch(self, service: _Watched) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -232,19 +294,25 @@ class Supervisor:
             service.process, service.state, service.error = None, "failed", text
             raise ConfigurationError(f"{service.spec.label}: {text}")
         failed = code == ExitCode.STAGE_FAILED
-        # A start is no sign of health: where it takes a minute, a function that fails at once would be tried again without any rest.
+        # A start is no sign of health: where it takes a minute, a function that fails at once would
+        # be tried again without any rest.
         ran_ms = now_ms - service.ready_ms if service.ready else 0
         delay_ms = service.backoff.after_end(ran_ms, of_function=failed)
         service.process, service.ready, service.again_ms = None, False, now_ms + delay_ms
         service.state = "failed" if failed else "restarting"
         service.error = text or _how_ended(code)
-        self._say(f"{service.spec.label} {_how_ended(code)}; again in {delay_ms / 1_000:g} s; log: {process.log_path}")
+        self._say(
+            f"{service.spec.label} {_how_ended(code)}; again in {delay_ms / 1_000:g} s; log:"
+            f" {process.log_path}"
+        )
         if text and code > 0:
             self._say(f"  {text.splitlines()[0][:500]}")
 
     def _look_whether_ready(self, service: _Watched, process: ManagedProcess) -> None:
         if service.metrics_port is None:
-            service.metrics_port = probe.metrics_port(self._state_dir, service.spec.service, service.spec.name, process.pid)
+            service.metrics_port = probe.metrics_port(
+                self._state_dir, service.spec.service, service.spec.name, process.pid
+            )
         if service.metrics_port is not None and probe.ready(service.metrics_port):
             service.ready, service.state, service.error = True, "running", None
             service.ready_ms = self._clock.monotonic_ms()
@@ -253,7 +321,9 @@ class Supervisor:
             self._tell_why_not(service, service.metrics_port)
 
     def _tell_why_not(self, service: _Watched, port: int) -> None:
-        """Say once what keeps a process from being ready that goes on trying, such as a node with a function that fails."""
+        """Say once what keeps a process from being ready that goes on trying, such as a node
+        with a function that fails.
+        """
         error = (probe.status(port) or {}).get("error")
         if error and error != service.error:
             self._say(f"{service.spec.label}: {str(error).splitlines()[0][:500]}")
@@ -273,7 +343,8 @@ class Supervisor:
             self._say(f"{watched.name} ended; again in {delay_ms / 1_000:g} s")
         if now_ms < watched.again_ms:
             return
-        # On a thread of its own: a broker takes seconds to come up, and a stop must not wait for that.
+        # On a thread of its own: a broker takes seconds to come up, and a stop must not wait for
+        # that.
         watched.restarts += 1
         watched.started_ms, watched.again_ms = now_ms, None
         watched.starting = self._starter.submit(watched.server.start)
@@ -291,21 +362,37 @@ class Supervisor:
 
     def _deployment(self, rows: Sequence[ProcessRow]) -> Deployment:
         index = None if self._redis is None else without_password(self._redis)
-        return Deployment(os.getpid(), self._pipeline, self._kafka, index, self._announced_ready, tuple(rows), self._drills)
+        return Deployment(
+            os.getpid(),
+            self._pipeline,
+            self._kafka,
+            index,
+            self._announced_ready,
+            tuple(rows),
+            self._drills,
+        )
 
     def _publish(self) -> None:
-        rows = [*(server.row() for server in self._servers), *(service.row() for service in self._services)]
+        rows = [
+            *(server.row() for server in self._servers),
+            *(service.row() for service in self._services),
+        ]
         deployment = self._deployment(rows)
         if deployment != self._written and self._write(deployment):
             self._written = deployment
 
     def _write(self, deployment: Deployment) -> bool:
-        """Whether what runs could be written down; if not, everything goes on, and the next round tries again."""
+        """Whether what runs could be written down; if not, everything goes on, and the next
+        round tries again.
+        """
         try:
             state_file.write(self._state_dir, deployment)
         except OSError as error:
             if not self._unwritable:
-                self._say(f"what runs cannot be written to {self._state_dir}, so `anabranch status` is old: {error}")
+                self._say(
+                    f"what runs cannot be written to {self._state_dir}, so `anabranch status` is"
+                    f" old: {error}"
+                )
             self._unwritable = True
             return False
         self._unwritable = False
@@ -313,11 +400,16 @@ class Supervisor:
 
 
 def stop_servers(servers: Mapping[str, Server], timeout_s: float) -> None:
-    """Stop embedded servers: all others, then Kafka, since it takes the longest and nothing may need it; together within ``timeout_s``."""
+    """Stop embedded servers: all others, then Kafka, since it takes the longest and nothing
+    may need it; together within ``timeout_s``.
+    """
     if not servers:
         return
     with ThreadPoolExecutor(len(servers)) as threads:
-        ordered = sorted(servers, key=lambda name: SERVER_STOP_ORDER.index(name) if name in SERVER_STOP_ORDER else 0)
+        ordered = sorted(
+            servers,
+            key=lambda name: SERVER_STOP_ORDER.index(name) if name in SERVER_STOP_ORDER else 0,
+        )
         for done in [threads.submit(servers[name].stop, timeout_s) for name in ordered]:
             done.result()
 

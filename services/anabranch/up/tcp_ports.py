@@ -10,7 +10,8 @@ from anabranch.protocol.errors import ConfigurationError
 
 LOOPBACK: Final = "127.0.0.1"
 
-# Below the range from which kernels take the ports of outgoing connections: a server that is down for a moment finds its port again.
+# Below the range from which kernels take the ports of outgoing connections: a server that is down
+# for a moment finds its port again.
 _FIRST: Final = 20_000
 _COUNT: Final = 12_000
 _STEP: Final = 7_919  # prime: processes with neighbouring ids start their search far apart
@@ -30,7 +31,8 @@ def port_is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port that is free now and was not given before by this process. Another process may take it: be ready to ask again.
+    """A port that is free now and was not given before by this process. Another process may take
+    it: be ready to ask again.
 
     Raises:
         ConfigurationError: none is left.

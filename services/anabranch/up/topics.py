@@ -16,12 +16,16 @@ from anabranch.protocol.errors import ConfigurationError, Unavailable
 Owner = Literal["input", "output", "internal"]
 
 _KEPT_FOR_EVER: Final = {"retention.ms": "-1"}
-"""On the embedded broker: the records' own times may be years ago, and a try-out must not lose them."""
+"""On the embedded broker: the records' own times may be years ago, and a try-out must not
+lose them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic, and whose it is: ``input`` the user writes, ``output`` the user reads. ``partitions_pinned``: another number is an error."""
+    """A topic, and whose it is: ``input`` the user writes, ``output`` the user reads.
+    ``partitions_pinned``: another number is an error.
+    """
 
     kind: str
     owner: Owner
@@ -29,22 +33,33 @@ class Topic:
     partitions_pinned: bool
 
 
-def topics_of(pipeline: Pipeline, *, replication: int | None = None, embedded: bool = False) -> list[Topic]:
+def topics_of(
+    pipeline: Pipeline, *, replication: int | None = None, embedded: bool = False
+) -> list[Topic]:
     """All topics of ``pipeline``; inputs, then internal ones, then outputs. Each name once.
 
-    ``replication``: copies of each; None: one on the ``embedded`` broker, else as many as the cluster makes by itself.
+    ``replication``: copies of each; None: one on the ``embedded`` broker, else as many as the
+        cluster makes by itself.
     """
     found: dict[str, Topic] = {}
     copies = replication if replication is not None else 1 if embedded else BROKERS_OWN
 
-    def add(kind: str, owner: Owner, name: str, partitions: int | None = None, *, pinned: bool = True) -> None:
+    def add(
+        kind: str, owner: Owner, name: str, partitions: int | None = None, *, pinned: bool = True
+    ) -> None:
         kept = _KEPT_FOR_EVER if embedded else {}
         settings = topic_settings(kind, name, partitions, copies, kept)
         found.setdefault(name, Topic(kind, owner, settings, pinned))
 
     for source in pipeline.sources.values():
         for topic in source.topics:
-            add("arrivals" if source.event_time.field is None else "input", "input", topic, pipeline.partitions, pinned=False)
+            add(
+                "arrivals" if source.event_time.field is None else "input",
+                "input",
+                topic,
+                pipeline.partitions,
+                pinned=False,
+            )
     for source in pipeline.sources.values():
         add("dead_letters", "output", source.dead_letter, pinned=False)
     for kind, settings in internal_topics(pipeline, copies):
@@ -52,20 +67,36 @@ def topics_of(pipeline: Pipeline, *, replication: int | None = None, embedded: b
     for output in pipeline.outputs.values():
         # Where a key goes depends on the number of partitions, so a number in the file is binding.
         wanted = output.corrected.partitions
-        add("output", "output", output.corrected.topic, wanted or pipeline.partitions, pinned=wanted is not None)
+        add(
+            "output",
+            "output",
+            output.corrected.topic,
+            wanted or pipeline.partitions,
+            pinned=wanted is not None,
+        )
         add("rejected", "output", output.rejected)
         if output.live is not None:
             wanted = output.live.partitions
             kind = "live_upsert" if output.live.upsert else "live"
-            add(kind, "output", output.live.topic, wanted or pipeline.partitions, pinned=wanted is not None)
+            add(
+                kind,
+                "output",
+                output.live.topic,
+                wanted or pipeline.partitions,
+                pinned=wanted is not None,
+            )
     return list(found.values())
 
 
-def prepare(log: EventLog, topics: Iterable[Topic], *, create_inputs: bool, say: Callable[[str], None]) -> list[str]:
-    """Create the topics that are missing; their names. What existing ones give less than they must is said, with what to do.
+def prepare(
+    log: EventLog, topics: Iterable[Topic], *, create_inputs: bool, say: Callable[[str], None]
+) -> list[str]:
+    """Create the topics that are missing; their names. What existing ones give less than they must
+    is said, with what to do.
 
     Raises:
-        ConfigurationError: an input topic is missing and ``create_inputs`` is false, or a number of partitions is wrong.
+        ConfigurationError: an input topic is missing and ``create_inputs`` is false, or a number of
+            partitions is wrong.
         Unavailable: the broker does not answer.
     """
     topics = list(topics)
@@ -78,17 +109,23 @@ def prepare(log: EventLog, topics: Iterable[Topic], *, create_inputs: bool, say:
             actual = existing.get(wanted.name)
             if actual is None and topic.owner == "input" and not create_inputs:
                 mistakes.append(
-                    f"input topic {wanted.name} does not exist on this broker; create it, or have its producer create it "
-                    f"(kafka-topics.sh --create --topic {wanted.name} --partitions {wanted.partitions} ...)"
+                    f"input topic {wanted.name} does not exist on this broker; create it, or have"
+                    f" its producer create it (kafka-topics.sh --create --topic {wanted.name}"
+                    f" --partitions {wanted.partitions} ...)"
                 )
             elif actual is not None and topic.partitions_pinned and actual != wanted.partitions:
                 mistakes.append(
-                    f"topic {wanted.name} has {actual} partitions, the pipeline needs {wanted.partitions}; "
-                    f"write that number into the pipeline file, or delete the topic and lose what is in it"
+                    f"topic {wanted.name} has {actual} partitions, the pipeline needs"
+                    f" {wanted.partitions}; write that number into the pipeline file, or delete the"
+                    " topic and lose what is in it"
                 )
         if mistakes:
             raise ConfigurationError("\n".join(mistakes))
-        theirs = [topic.settings for topic in topics if topic.owner != "internal" and topic.settings.name in existing]
+        theirs = [
+            topic.settings
+            for topic in topics
+            if topic.owner != "internal" and topic.settings.name in existing
+        ]
         ours = [topic.settings for topic in topics if topic.settings not in theirs]
         for difference in [*admin.create(ours), *_of_users(admin, theirs, existing)]:
             say(f"note: {difference}")
@@ -97,8 +134,12 @@ def prepare(log: EventLog, topics: Iterable[Topic], *, create_inputs: bool, say:
     return [topic.settings.name for topic in topics if topic.settings.name not in existing]
 
 
-def _of_users(admin: LogAdmin, topics: Iterable[TopicSettings], existing: Mapping[str, int]) -> Iterator[str]:
-    """What existing topics of users give less than "nothing is lost" needs; whoever may not ask for their settings is told so."""
+def _of_users(
+    admin: LogAdmin, topics: Iterable[TopicSettings], existing: Mapping[str, int]
+) -> Iterator[str]:
+    """What existing topics of users give less than "nothing is lost" needs; whoever may not
+    ask for their settings is told so.
+    """
     for topic in topics:
         wanted = of_users(topic, existing[topic.name])
         try:

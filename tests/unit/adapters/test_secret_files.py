@@ -31,7 +31,9 @@ def test_a_secret_by_file_or_by_environment(secret: Path) -> None:
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o644, 0o620, 0o606])
 def test_a_file_that_others_may_read_or_write_is_rejected(secret: Path, mode: int) -> None:
     secret.chmod(mode)
-    with pytest.raises(ConfigurationError, match=rf"X_FILE: .* is open to others .mode {mode:03o}.: chmod 600"):
+    with pytest.raises(
+        ConfigurationError, match=rf"X_FILE: .* is open to others .mode {mode:03o}.: chmod 600"
+    ):
         secret_of(None, secret, "X")
 
 
@@ -53,7 +55,9 @@ def test_keys_are_secrets_and_certificates_are_not(secret: Path, tmp_path: Path)
     public = tmp_path / "certificate"
     public.write_text("public")
     public.chmod(0o644)
-    kafka = KafkaSecurity(security_protocol="SSL", ssl_ca=public, ssl_certificate=public, ssl_key=secret)
+    kafka = KafkaSecurity(
+        security_protocol="SSL", ssl_ca=public, ssl_certificate=public, ssl_key=secret
+    )
     redis = RedisSecurity(tls_ca=public, tls_certificate=public, tls_key=secret)
     assert kafka.options()
     assert redis.options("rediss://h:1/0")

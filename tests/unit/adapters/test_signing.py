@@ -20,7 +20,11 @@ PUBLIC = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68
 
 
 def keys() -> tuple[SigningKey, SigningKey, KeyRing]:
-    north, south, ring = SigningKey.generate("north", "1"), SigningKey.generate("south", "1"), KeyRing()
+    north, south, ring = (
+        SigningKey.generate("north", "1"),
+        SigningKey.generate("south", "1"),
+        KeyRing(),
+    )
     for key in (north, south):
         assert ring.publish(key.participant, key.key_id, key.public)
     return north, south, ring
@@ -36,8 +40,13 @@ def test_a_contract_is_active_when_both_have_signed_it_with_published_keys() -> 
     north, south, ring = keys()
     book = ContractBook(ring.verify)
     assert book.sign(CONTRACT, north.sign(CONTRACT), 0) is Verdict.ACCEPTED
-    assert book.sign(CONTRACT, replace(north.sign(CONTRACT), participant="south"), 0) is Verdict.UNSIGNED
-    assert book.sign(CONTRACT, SigningKey.generate("south", "1").sign(CONTRACT), 0) is Verdict.UNSIGNED
+    assert (
+        book.sign(CONTRACT, replace(north.sign(CONTRACT), participant="south"), 0)
+        is Verdict.UNSIGNED
+    )
+    assert (
+        book.sign(CONTRACT, SigningKey.generate("south", "1").sign(CONTRACT), 0) is Verdict.UNSIGNED
+    )
     assert book.sign(CONTRACT, south.sign(contract(fixed_price=1_001)), 0) is Verdict.UNSIGNED
     assert book.sign(CONTRACT, south.sign(CONTRACT), 0) is Verdict.ACCEPTED
     booked = book.find("north-south")
@@ -68,7 +77,9 @@ def test_an_id_has_one_key() -> None:
 
 @pytest.mark.parametrize("secret", [b"", SECRET[:-1], SECRET + b"0"])
 def test_a_key_of_another_length_is_rejected_and_not_shown(secret: bytes) -> None:
-    with pytest.raises(ConfigurationError, match=rf"signing key 1 of north: {len(secret)} bytes, not {KEY_BYTES}") as raised:
+    with pytest.raises(
+        ConfigurationError, match=rf"signing key 1 of north: {len(secret)} bytes, not {KEY_BYTES}"
+    ) as raised:
         SigningKey("north", "1", secret)
     assert secret.hex() not in str(raised.value) or not secret
 

@@ -15,7 +15,9 @@ BEGIN_S = 1_000.0
 
 def batch(first: int, rows: int, late_ms: float, rate: int = 10) -> Received:
     """Received ``late_ms`` after its last tuple was due."""
-    return Received(round((BEGIN_S + (first + rows - 1) / rate) * 1e6 + late_ms * 1000), first, rows)
+    return Received(
+        round((BEGIN_S + (first + rows - 1) / rate) * 1e6 + late_ms * 1000), first, rows
+    )
 
 
 def test_latency_is_counted_from_when_a_tuple_was_due() -> None:
@@ -24,10 +26,23 @@ def test_latency_is_counted_from_when_a_tuple_was_due() -> None:
 
 
 def test_what_was_lost_repeated_and_late_is_seen() -> None:
-    received = [batch(0, 10, 5), batch(10, 10, 5), batch(25, 5, 900), batch(25, 5, 950), batch(30, 10, 5)]
+    received = [
+        batch(0, 10, 5),
+        batch(10, 10, 5),
+        batch(25, 5, 900),
+        batch(25, 5, 950),
+        batch(30, 10, 5),
+    ]
     found = figures(
-        "ask", received, begin_s=BEGIN_S, rate=10, warm_s=BEGIN_S, killed_s=BEGIN_S + 2, sent=40, repeated=1
-    )  # fmt: skip
+        "ask",
+        received,
+        begin_s=BEGIN_S,
+        rate=10,
+        warm_s=BEGIN_S,
+        killed_s=BEGIN_S + 2,
+        sent=40,
+        repeated=1,
+    )
     assert (found.lost, found.twice, found.repeated) == (5, 5, 1)
     assert found.throughput == 10
     assert found.p50_ms == pytest.approx(455)
@@ -36,7 +51,16 @@ def test_what_was_lost_repeated_and_late_is_seen() -> None:
 
 
 def test_a_receiver_that_never_came_back() -> None:
-    found = figures("none", [], begin_s=BEGIN_S, rate=10, warm_s=BEGIN_S, killed_s=BEGIN_S + 2, sent=4, repeated=0)
+    found = figures(
+        "none",
+        [],
+        begin_s=BEGIN_S,
+        rate=10,
+        warm_s=BEGIN_S,
+        killed_s=BEGIN_S + 2,
+        sent=4,
+        repeated=0,
+    )
     assert found.lost == 4
     assert math.isnan(found.first_s)
     assert table([found]).splitlines()[-1] == "| 10 | none | 0 | - | - | - | - | - | 4 | 0 |"

@@ -22,7 +22,10 @@ COST = Cost(
 
 
 def test_of_several_runs_the_middle_of_each_figure_is_told(tmp_path: Path) -> None:
-    runs = [replace(COST, java_ms=java_ms, commands=commands) for java_ms, commands in ((300.0, 1.0), (110.0, 2.0), (120.0, 9.0))]
+    runs = [
+        replace(COST, java_ms=java_ms, commands=commands)
+        for java_ms, commands in ((300.0, 1.0), (110.0, 2.0), (120.0, 9.0))
+    ]
     write(tmp_path / "BATCH.md", {"quick": runs, "full": [COST]}, 50, 90)
     text = (tmp_path / "BATCH.md").read_text()
     assert "| quick | 3 | 120 | 3 | 0.2 | 5 | 4 | 2 | 6 | 250 | 0.1 |" in text

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.dpc.figures import Cut, Event, NewResult, Trace, death_figures, failure_figures, new_results, percentile, spread, told
+from benchmarks.dpc.figures import (
+    Cut,
+    Event,
+    NewResult,
+    Trace,
+    death_figures,
+    failure_figures,
+    new_results,
+    percentile,
+    spread,
+    told,
+)
 
 WIDTH = 100
 
@@ -27,7 +38,9 @@ def usual(first: int, last: int, delay_ms: float = 30) -> list[Event]:
 
 
 def failure() -> Trace:
-    """Cut from bucket 101 on; after 1 s tentative buckets; healed at 15 s; corrected at once at 15.2 s."""
+    """Cut from bucket 101 on; after 1 s tentative buckets; healed at 15 s; corrected at once
+    at 15.2 s.
+    """
     events = usual(1, 100)
     events.append(tentative(11_100, 101, rows=5))
     events += [tentative(WIDTH * bucket + 700, bucket, rows=5) for bucket in range(105, 145)]
@@ -37,7 +50,11 @@ def failure() -> Trace:
 
 def test_a_record_that_closes_several_buckets_is_late_for_each_of_them() -> None:
     found = new_results([stable(330, 3)], {1: 100.0, 2: 200.0, 3: 300.0})
-    assert found == [NewResult(1, 330, 230, False), NewResult(2, 330, 130, False), NewResult(3, 330, 30, False)]
+    assert found == [
+        NewResult(1, 330, 230, False),
+        NewResult(2, 330, 130, False),
+        NewResult(3, 330, 30, False),
+    ]
 
 
 def test_corrections_and_what_was_due_at_no_known_time_are_not_new() -> None:
@@ -64,7 +81,13 @@ def test_figures_of_a_failure() -> None:
 def test_a_masked_failure_has_no_tentative_result_and_nothing_to_correct() -> None:
     events = [*usual(1, 100), stable(11_020, 110, rows=10), *usual(111, 150)]
     figures = failure_figures(trace(*events), Cut(101, 10_050, 11_000))
-    assert (figures.tentative_rows, figures.first_ms, figures.later_ms, figures.done_ms, figures.tentative_s) == (0, None, None, None, 0.0)
+    assert (
+        figures.tentative_rows,
+        figures.first_ms,
+        figures.later_ms,
+        figures.done_ms,
+        figures.tentative_s,
+    ) == (0, None, None, None, 0.0)
     assert figures.longest_ms == 920
     assert "nothing to correct" in told(figures)
 

@@ -1,4 +1,6 @@
-"""The published experiments in virtual time: the rules hold their bounds, and the comparison with the answer is not blind."""
+"""The published experiments in virtual time: the rules hold their bounds, and the comparison
+with the answer is not blind.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,19 @@ from benchmarks.dpc.sources import Withhold, tuples, window_of
 from benchmarks.dpc.virtual import Costs, VirtualSession
 from benchmarks.dpc.watch import Sum, check_answer
 
-pytestmark = pytest.mark.no_cover  # the same lines ten thousand times, each of which a test of its own covers
+pytestmark = (
+    pytest.mark.no_cover
+)  # the same lines ten thousand times, each of which a test of its own covers
 
 ONE_NODE = Session("one-node", (1,), 1, 2_000, failures_s=(6,))
 
 
-def run(session: Session, folder: Path, costs: Costs | None = None, withhold: Withhold = Withhold.BOUNDARY) -> SessionResult:
+def run(
+    session: Session,
+    folder: Path,
+    costs: Costs | None = None,
+    withhold: Withhold = Withhold.BOUNDARY,
+) -> SessionResult:
     result = VirtualSession(session, folder, costs or Costs(), withhold=withhold).run()
     assert result.error == ""
     assert result.wrong == 0
@@ -32,7 +41,9 @@ def run(session: Session, folder: Path, costs: Costs | None = None, withhold: Wi
 
 
 @pytest.mark.parametrize("withhold", list(Withhold))
-def test_one_node_holds_its_bound_and_corrects_everything(tmp_path: Path, withhold: Withhold) -> None:
+def test_one_node_holds_its_bound_and_corrects_everything(
+    tmp_path: Path, withhold: Withhold
+) -> None:
     (figures,) = run(ONE_NODE, tmp_path, withhold=withhold).failures
     assert 0 < figures.delay_ms <= 2_000
     assert figures.first_ms is not None
@@ -47,7 +58,10 @@ def test_a_run_is_the_same_twice(tmp_path: Path) -> None:
 
 def test_two_nodes_wait_once_with_process_and_at_every_node_with_delay(tmp_path: Path) -> None:
     session = Session("two", (2,), 2, 2_200, failures_s=(10,))
-    process, delay = (run(replace(session, policy=policy), tmp_path).failures[0] for policy in ("process", "delay"))
+    process, delay = (
+        run(replace(session, policy=policy), tmp_path).failures[0]
+        for policy in ("process", "delay")
+    )
     assert process.longest_ms <= 2_200
     assert delay.longest_ms > process.longest_ms
     assert delay.tentative_rows < process.tentative_rows
@@ -61,7 +75,10 @@ def test_a_failure_shorter_than_the_wait_leaves_no_trace_in_a_chain_of_four(tmp_
 
 @pytest.mark.nightly
 def test_the_same_bound_holds_for_every_length_of_a_chain(tmp_path: Path) -> None:
-    delays = [run(chain(nodes, "process", (15.0,)), tmp_path).failures[0].delay_ms for nodes in (1, 2, 3, 4)]
+    delays = [
+        run(chain(nodes, "process", (15.0,)), tmp_path).failures[0].delay_ms
+        for nodes in (1, 2, 3, 4)
+    ]
     assert max(delays) <= 4_000
 
 
@@ -95,10 +112,14 @@ def test_the_answer_of_a_window_is_that_of_its_tuples() -> None:
         for row in tuples(bucket, count, 100).to_pylist():
             assert (row["event_time"] - 1) // 100 + 1 == bucket
             assert 200 < row["event_time"] < 400, (
-                "in the window that ends with bucket 4: its lower bound belongs to it, its upper one does not"
+                "in the window that ends with bucket 4: its lower bound belongs to it, its upper"
+                " one does not"
             )
             rows.setdefault(row["key"], []).append(row["value"])
-    expected = [{"key": key, "value": sum(rows[key]), "time": len(rows[key]), "event_time": 400} for key in sorted(rows)]
+    expected = [
+        {"key": key, "value": sum(rows[key]), "time": len(rows[key]), "event_time": 400}
+        for key in sorted(rows)
+    ]
     assert window_of(4, counts, 100).to_pylist() == expected
 
 
@@ -108,7 +129,10 @@ def test_results_survive_as_text(tmp_path: Path) -> None:
 
 
 def test_the_report_names_every_figure_and_its_plots_are_drawings(tmp_path: Path) -> None:
-    results = [run(ONE_NODE, tmp_path), run(Session("two-process", (2,), 2, 2_200, failures_s=(10,)), tmp_path)]
+    results = [
+        run(ONE_NODE, tmp_path),
+        run(Session("two-process", (2,), 2, 2_200, failures_s=(10,)), tmp_path),
+    ]
     table = rows([], results)
     assert {row.experiment for row in table} == {1, 2}
     assert all(row.holds in {"-", "yes (virtual)"} for row in table)
@@ -125,25 +149,52 @@ def test_the_report_names_every_figure_and_its_plots_are_drawings(tmp_path: Path
 
 def correction(**changes: Any) -> SessionResult:
     figures = FailureFigures(
-        seconds=60, longest_ms=2_500, normal_ms=100, normal_max_ms=150, first_ms=2_200, later_ms=900, correcting_ms=1_000,
-        tentative_rows=400, tentative_s=60, done_ms=20_000, speed=1.5,
-    )  # fmt: skip
-    return SessionResult(Session("correction", (5,), 1, 3_000, failures_s=(60,)), failures=[replace(figures, **changes)])
+        seconds=60,
+        longest_ms=2_500,
+        normal_ms=100,
+        normal_max_ms=150,
+        first_ms=2_200,
+        later_ms=900,
+        correcting_ms=1_000,
+        tentative_rows=400,
+        tentative_s=60,
+        done_ms=20_000,
+        speed=1.5,
+    )
+    return SessionResult(
+        Session("correction", (5,), 1, 3_000, failures_s=(60,)),
+        failures=[replace(figures, **changes)],
+    )
 
 
 def test_a_bound_that_was_kept_while_the_corrections_did_not_end_does_not_hold() -> None:
     ended, unended = correction(), correction(done_ms=None, speed=0.7)
-    assert [row.holds for row in rows([], [ended])] == ["yes (virtual)", "yes (virtual)", "-", "yes (virtual)"]
-    assert [row.holds for row in rows([ended], [unended])] == ["yes", "yes", "-", "yes"], "it is judged by the real processes"
+    assert [row.holds for row in rows([], [ended])] == [
+        "yes (virtual)",
+        "yes (virtual)",
+        "-",
+        "yes (virtual)",
+    ]
+    assert [row.holds for row in rows([ended], [unended])] == [
+        "yes",
+        "yes",
+        "-",
+        "yes",
+    ], "it is judged by the real processes"
     told = "NO, the corrections did not end"
     table = rows([unended], [ended])
     assert [row.holds for row in table] == [told, told, "-", "NO"]
     assert (table[2].real, table[2].virtual) == ("1 did not end", "20.00 s")
     assert [row.real for row in rows([ended, unended], [])][2] == "20.00 s; 1 did not end"
-    assert [row.holds for row in rows([], [correction(done_ms=None, first_ms=None, tentative_rows=0, speed=None)])] == ["yes (virtual)"] * 2
+    assert [
+        row.holds
+        for row in rows([], [correction(done_ms=None, first_ms=None, tentative_rows=0, speed=None)])
+    ] == ["yes (virtual)"] * 2
 
 
-@pytest.mark.parametrize("points", [[], [(0.0, 0.0)], [(1.0, 5.0), (2.0, 5.0)], [(-3.0, 0.0001), (1e6, 1e5)]])
+@pytest.mark.parametrize(
+    "points", [[], [(0.0, 0.0)], [(1.0, 5.0), (2.0, 5.0)], [(-3.0, 0.0001), (1e6, 1e5)]]
+)
 def test_any_points_can_be_drawn(points: list[tuple[float, float]]) -> None:
     ET.fromstring(plot("a < b", "x", "y", [Line("one & two", points)], [(0.0, "cut")]))
 
@@ -153,7 +204,8 @@ def test_quick_is_less_and_full_is_more() -> None:
         return sum(sum(session.failures_s) for session in chosen)
 
     quick, usual, full = (
-        sessions({1, 2, 3, 4, 5, 6}, quick=quick, full=full, load=0.5) for quick, full in ((True, False), (False, False), (False, True))
+        sessions({1, 2, 3, 4, 5, 6}, quick=quick, full=full, load=0.5)
+        for quick, full in ((True, False), (False, False), (False, True))
     )
     assert length(quick) < length(usual) < length(full)
     assert (

@@ -33,16 +33,35 @@ def test_json_and_commands_say_the_same() -> None:
     told = set()
     for line in run("--commands", "--principal-prefix", "p-").splitlines()[2:]:
         words = shlex.split(line)
-        assert words[:6] == ["kafka-acls.sh", "--bootstrap-server", "$BROKERS", "--command-config", "$ADMIN_CONFIG", "--add"]
+        assert words[:6] == [
+            "kafka-acls.sh",
+            "--bootstrap-server",
+            "$BROKERS",
+            "--command-config",
+            "$ADMIN_CONFIG",
+            "--add",
+        ]
         who = words[words.index("--allow-principal") + 1].removeprefix("User:")
-        resource = next(kind for kind in ("topic", "group", "transactional-id") if f"--{kind}" in words)
-        name, pattern = words[words.index(f"--{resource}") + 1], words[words.index("--resource-pattern-type") + 1]
+        resource = next(
+            kind for kind in ("topic", "group", "transactional-id") if f"--{kind}" in words
+        )
+        name, pattern = (
+            words[words.index(f"--{resource}") + 1],
+            words[words.index("--resource-pattern-type") + 1],
+        )
         operations = [words[place + 1] for place, word in enumerate(words) if word == "--operation"]
-        told |= {(who, resource, name, pattern == "prefixed", operation) for operation in operations}
-    assert told == {(r["principal"], r["resource"], r["name"], r["prefixed"], r["operation"]) for r in rights}
+        told |= {
+            (who, resource, name, pattern == "prefixed", operation) for operation in operations
+        }
+    assert told == {
+        (r["principal"], r["resource"], r["name"], r["prefixed"], r["operation"]) for r in rights
+    }
 
 
-@pytest.mark.parametrize("words", [["--json", "--commands"], ["--principal-prefix", "a b"], ["--principal-prefix", "$(x)"]])
+@pytest.mark.parametrize(
+    "words",
+    [["--json", "--commands"], ["--principal-prefix", "a b"], ["--principal-prefix", "$(x)"]],
+)
 def test_mistakes(words: list[str]) -> None:
     with pytest.raises(ConfigurationError):
         run(*words)

@@ -15,7 +15,11 @@ FILE = Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline.yaml"
 
 
 def offered(words: str) -> list[str]:
-    asked = {"_ANABRANCH_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    asked = {
+        "_ANABRANCH_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
     return CliRunner().invoke(app, [], prog_name="anabranch", env=asked).output.split()
 
 
@@ -36,7 +40,11 @@ def test_names_of_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     for command in ("logs", "restart", "drill kill"):
         assert offered(f"anabranch {command} ") == []
     (tmp_path / ".anabranch").mkdir()
-    rows = (ProcessRow("kafka", "kafka"), ProcessRow("ingestion", "a"), ProcessRow("ingestion", "b"))
+    rows = (
+        ProcessRow("kafka", "kafka"),
+        ProcessRow("ingestion", "a"),
+        ProcessRow("ingestion", "b"),
+    )
     state_file.write(tmp_path / ".anabranch", Deployment(1, "p.yaml", "k:1", None, True, rows))
     for command in ("logs", "restart", "drill kill", "drill heal"):
         assert offered(f"anabranch {command} ing") == ["ingestion/a", "ingestion/b"]

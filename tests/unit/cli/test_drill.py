@@ -66,7 +66,10 @@ def _run(*arguments: str) -> tuple[str, list[object]]:
 
 def test_kill_pause_and_resume_name_what_they_reached() -> None:
     assert _run("kill", "a/b", "c/d") == (
-        "killed a/b: processes 3 12; it is started again\nkilled c/d: processes 3 12; it is started again\n",
+        (
+            "killed a/b: processes 3 12; it is started again\nkilled c/d: processes 3 12; it is"
+            " started again\n"
+        ),
         [("kill", "a/b"), ("kill", "c/d")],
     )
     assert _run("pause", "a/b") == ("paused a/b: processes 5\n", [("pause", "a/b")])
@@ -82,7 +85,10 @@ def test_a_drill_with_a_duration_undoes_itself() -> None:
 
 def test_a_link_can_be_made_slow_instead_of_cut() -> None:
     out, done = _run("cut", "a/b", "--delay", "100ms")
-    assert (out, done) == ("cut a/b: slow link to Kafka: all 100 ms late\n", [("cut", "a/b", Cut(delay_ms=100))])
+    assert (out, done) == (
+        "cut a/b: slow link to Kafka: all 100 ms late\n",
+        [("cut", "a/b", Cut(delay_ms=100))],
+    )
     with pytest.raises(ConfigurationError, match="--delay and --reset exclude each other"):
         _run("cut", "a/b", "--delay", "100ms", "--reset")
     with pytest.raises(ConfigurationError, match="--delay 20: '20' is not a duration"):
@@ -92,13 +98,26 @@ def test_a_link_can_be_made_slow_instead_of_cut() -> None:
 def test_it_undoes_itself_also_when_it_fails_half_way() -> None:
     with pytest.raises(Unavailable):
         _run("pause", "a/b", "a/fails", "--for", "1h")
-    assert _Recorded.done[1:] == [("pause", "a/b"), ("pause", "a/fails"), ("resume", "a/b"), ("resume", "a/fails")]
+    assert _Recorded.done[1:] == [
+        ("pause", "a/b"),
+        ("pause", "a/fails"),
+        ("resume", "a/b"),
+        ("resume", "a/fails"),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("command", "undo"), [(("pause", "--for", "1ms"), "resume"), (("cut", "--for", "1ms"), "heal"), (("resume",), "resume"), (("heal",), "heal")]
-)  # fmt: skip
-def test_one_that_cannot_be_undone_does_not_keep_the_others_broken(command: tuple[str, ...], undo: str) -> None:
+    ("command", "undo"),
+    [
+        (("pause", "--for", "1ms"), "resume"),
+        (("cut", "--for", "1ms"), "heal"),
+        (("resume",), "resume"),
+        (("heal",), "heal"),
+    ],
+)
+def test_one_that_cannot_be_undone_does_not_keep_the_others_broken(
+    command: tuple[str, ...], undo: str
+) -> None:
     result = CliRunner().invoke(drill.app, [*command, "gone/a", "gone/b", "c/d"])
     assert isinstance(result.exception, Unavailable)
     assert str(result.exception).startswith("gone/a")
@@ -122,4 +141,6 @@ def test_nothing_is_done_when_one_name_is_wrong() -> None:
 
 
 def test_the_real_drill_is_what_is_recorded_here() -> None:
-    assert {name for name in vars(_Recorded) if not name.startswith("_")} - {"done"} <= set(dir(Drill))
+    assert {name for name in vars(_Recorded) if not name.startswith("_")} - {"done"} <= set(
+        dir(Drill)
+    )

@@ -24,7 +24,9 @@ def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     done: list[str] = []
 
     class Recorded:
-        def __init__(self, _log: object, _pipeline: object, source: str, asked: object, *_: object) -> None:
+        def __init__(
+            self, _log: object, _pipeline: object, source: str, asked: object, *_: object
+        ) -> None:
             self._what = f"{source} {asked}"
 
         def plan(self) -> GivenUp:
@@ -42,7 +44,9 @@ def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 
 def test_it_asks_and_does_it(done: list[str]) -> None:
-    given = CliRunner().invoke(app, ["give-up", "reports", "--from", "1000", "--until", "2000", *_WHERE], input="y\n")
+    given = CliRunner().invoke(
+        app, ["give-up", "reports", "--from", "1000", "--until", "2000", *_WHERE], input="y\n"
+    )
     assert given.exit_code == 0, given.output
     assert done == ["reports Times(from_ms=1000, until_ms=2000)"]
     assert "given up after 1970-01-01T00:00:01.000Z up to" in given.output
@@ -60,6 +64,12 @@ def test_without_a_yes_nothing_happens(done: list[str]) -> None:
 
 def test_wrong_usage_is_told(done: list[str]) -> None:
     assert CliRunner().invoke(app, ["give-up", "reports", *_WHERE]).exit_code == 2
-    for wrong in (["--from", "soon", *_WHERE], ["--from", "1000", *_WHERE], ["--from", "1000", "--until", "2000"]):
-        assert isinstance(CliRunner().invoke(app, ["give-up", "reports", *wrong]).exception, ConfigurationError)
+    for wrong in (
+        ["--from", "soon", *_WHERE],
+        ["--from", "1000", *_WHERE],
+        ["--from", "1000", "--until", "2000"],
+    ):
+        assert isinstance(
+            CliRunner().invoke(app, ["give-up", "reports", *wrong]).exception, ConfigurationError
+        )
     assert done == []

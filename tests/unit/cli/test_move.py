@@ -23,7 +23,9 @@ def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, object]:
     done: dict[str, object] = {"runs_on": "north.0", "is_done": True}
 
     class Recorded:
-        def __init__(self, _log: object, _pipeline: object, label: str, node: str, *_: object) -> None:
+        def __init__(
+            self, _log: object, _pipeline: object, label: str, node: str, *_: object
+        ) -> None:
             done["asked"] = label, node
             self.runs_on = done["runs_on"]
 

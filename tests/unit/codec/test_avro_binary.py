@@ -14,7 +14,17 @@ RECORD: dict[str, Any] = {
     "name": "r",
     "fields": [
         {"name": "a", "type": ["null", "long"]},
-        {"name": "b", "type": {"type": "array", "items": {"type": "record", "name": "inner", "fields": [{"name": "x", "type": "int"}]}}},
+        {
+            "name": "b",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "inner",
+                    "fields": [{"name": "x", "type": "int"}],
+                },
+            },
+        },
         {"name": "c", "type": {"type": "enum", "name": "e", "symbols": ["u", "v"]}},
         {"name": "d", "type": {"type": "fixed", "name": "f", "size": 3}},
         {"name": "g", "type": ["null", "inner"]},
@@ -33,15 +43,34 @@ def reading(data: bytes, items_max: int = 100) -> Reader:
 
 def test_it_reads_what_fastavro_writes() -> None:
     value = {
-        "a": -(2**63), "b": [{"x": 1}, {"x": -(2**31)}], "c": "v", "d": b"abc", "g": {"x": 5}, "h": "zebra \u00e9", "i": 0.5, "j": -1e300,
-        "k": True, "l": b"\0\xff",
-    }  # fmt: skip
+        "a": -(2**63),
+        "b": [{"x": 1}, {"x": -(2**31)}],
+        "c": "v",
+        "d": b"abc",
+        "g": {"x": 5},
+        "h": "zebra \u00e9",
+        "i": 0.5,
+        "j": -1e300,
+        "k": True,
+        "l": b"\0\xff",
+    }
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(RECORD), value)
     reader = reading(out.getvalue())
     found = compile_schema(RECORD)(reader)
     reader.end()
-    assert found == (-(2**63), ((1,), (-(2**31),)), "v", b"abc", (5,), "zebra \u00e9", 0.5, -1e300, True, b"\0\xff")
+    assert found == (
+        -(2**63),
+        ((1,), (-(2**31),)),
+        "v",
+        b"abc",
+        (5,),
+        "zebra \u00e9",
+        0.5,
+        -1e300,
+        True,
+        b"\0\xff",
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,9 +143,15 @@ def nested(depth: int) -> object:
         (nested(20), "too deeply"),
         ({"type": "map", "values": "int"}, "maps"),
         ({"type": "array", "items": "null"}, "take no bytes"),
-        ({"type": "array", "items": {"type": "record", "name": "e", "fields": []}}, "take no bytes"),
+        (
+            {"type": "array", "items": {"type": "record", "name": "e", "fields": []}},
+            "take no bytes",
+        ),
         ({"type": "array", "items": {"type": "fixed", "name": "f", "size": 0}}, "take no bytes"),
-        ({"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "r"]}]}, "is not a type, or is part of itself"),
+        (
+            {"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "r"]}]},
+            "is not a type, or is part of itself",
+        ),
     ],
 )
 def test_schemas_that_cannot_be_read_safely_are_rejected(schema: object, says: str) -> None:

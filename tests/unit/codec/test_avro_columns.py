@@ -38,7 +38,10 @@ def test_a_length_that_goes_beyond_its_record_takes_nothing_of_the_next() -> Non
 
 
 def test_rows_are_written_with_their_prefix() -> None:
-    values = write_rows([(pa.array([1, None, -300]), "long", True), (pa.array(["a", "", "bcd"]), "string", False)], b"\0\1")
+    values = write_rows(
+        [(pa.array([1, None, -300]), "long", True), (pa.array(["a", "", "bcd"]), "string", False)],
+        b"\0\1",
+    )
     assert values == [b"\0\1\x02\x02\x02a", b"\0\1\0\0", b"\0\1\x02\xd7\x04\x06bcd"]
 
 

@@ -11,7 +11,12 @@ import pytest
 
 from anabranch.codec.avro_records import AvroDecoder, AvroEncoder
 from anabranch.codec.record_schema import RecordSchema, from_avro
-from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RecordRejected, RejectionReason
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    LocalProtocolError,
+    RecordRejected,
+    RejectionReason,
+)
 
 AVRO: dict[str, Any] = {
     "type": "record",
@@ -29,11 +34,25 @@ AVRO: dict[str, Any] = {
         {"name": "x", "type": ["null", "double"]},
     ],
 }
-ROW = {"l": 2**40, "i": -5, "f": 0.5, "d": 1e300, "b": True, "s": "\u00e9", "y": b"\0", "n": 7, "m": None, "x": None}
+ROW = {
+    "l": 2**40,
+    "i": -5,
+    "f": 0.5,
+    "d": 1e300,
+    "b": True,
+    "s": "\u00e9",
+    "y": b"\0",
+    "n": 7,
+    "m": None,
+    "x": None,
+}
 SMALL: dict[str, Any] = {
     "type": "record",
     "name": "r",
-    "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": ["null", "int"], "default": None}],
+    "fields": [
+        {"name": "a", "type": "int"},
+        {"name": "b", "type": ["null", "int"], "default": None},
+    ],
 }
 
 
@@ -54,23 +73,52 @@ def framed(row: dict[str, Any], avro: dict[str, Any] = AVRO, schema_id: int = 1)
 
 def single(row: dict[str, Any], avro: dict[str, Any] = AVRO) -> bytes:
     canonical = fastavro.schema.to_parsing_canonical_form(avro)
-    return b"\xc3\x01" + bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO")) + body(avro, row)
+    return (
+        b"\xc3\x01"
+        + bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+        + body(avro, row)
+    )
 
 
-def decoded(schema: RecordSchema, *values: bytes) -> tuple[list[dict[str, Any]], list[tuple[int, RejectionReason]]]:
+def decoded(
+    schema: RecordSchema, *values: bytes
+) -> tuple[list[dict[str, Any]], list[tuple[int, RejectionReason]]]:
     table, rejected = AvroDecoder(schema).decode(values)
     assert table.schema == schema.arrow_schema()
     table.validate(full=True)
     return table.to_pylist(), [(index, error.reason) for index, error in rejected]
 
 
-@pytest.mark.parametrize("row", [ROW, {**ROW, "n": None, "m": "x", "x": -0.5, "s": "", "y": b"\xff" * 300, "l": -(2**63), "b": False}])
+@pytest.mark.parametrize(
+    "row",
+    [
+        ROW,
+        {
+            **ROW,
+            "n": None,
+            "m": "x",
+            "x": -0.5,
+            "s": "",
+            "y": b"\xff" * 300,
+            "l": -(2**63),
+            "b": False,
+        },
+    ],
+)
 def test_both_framings_are_read(row: dict[str, Any]) -> None:
     assert decoded(record(), framed(row), single(row)) == ([row, row], [])
 
 
 def test_rows_with_and_without_null_keep_their_places() -> None:
-    rows = [{**ROW, "n": None if n % 3 else n, "m": None if n % 2 else str(n), "x": None if n % 5 else n / 2} for n in range(50)]
+    rows = [
+        {
+            **ROW,
+            "n": None if n % 3 else n,
+            "m": None if n % 2 else str(n),
+            "x": None if n % 5 else n / 2,
+        }
+        for n in range(50)
+    ]
     assert decoded(record(), *(framed(row) for row in rows)) == (rows, [])
 
 
@@ -101,11 +149,22 @@ def test_what_does_not_fit_is_rejected_with_its_reason(value: bytes, reason: str
 @pytest.mark.parametrize(
     ("kind", "data"),
     [
-        ("int", b"\x80\x80\x80\x80\x10"), ("long", b"\x80" * 11), ("long", b"\x80" * 10), ("long", b""), ("boolean", b"\x02"), ("string", b"\x04\xff\xfe"),
-        ("string", b"\x01"), ("bytes", b"\x06ab"), ("bytes", b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"), ("float", b"abc"),
-        (["null", "int"], b"\x04\x02"), (["null", "int"], b"\x01\x02"), (["int", "null"], b"\x00"), ("string", b""),
+        ("int", b"\x80\x80\x80\x80\x10"),
+        ("long", b"\x80" * 11),
+        ("long", b"\x80" * 10),
+        ("long", b""),
+        ("boolean", b"\x02"),
+        ("string", b"\x04\xff\xfe"),
+        ("string", b"\x01"),
+        ("bytes", b"\x06ab"),
+        ("bytes", b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+        ("float", b"abc"),
+        (["null", "int"], b"\x04\x02"),
+        (["null", "int"], b"\x01\x02"),
+        (["int", "null"], b"\x00"),
+        ("string", b""),
     ],
-)  # fmt: skip
+)
 def test_each_kind_is_read_strictly(kind: object, data: bytes) -> None:
     avro = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
     assert decoded(record(avro), b"\0\0\0\0\1" + data) == ([], [(0, RejectionReason.NOT_AVRO)])
@@ -115,9 +174,17 @@ def test_a_text_that_is_not_utf8_disturbs_no_other() -> None:
     avro = {"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "string"]}]}
     head = b"\0\0\0\0\1"
     rows, rejected = decoded(
-        record(avro), head + b"\x02\x04\xc3\xa9", head + b"\x02\x04\xc3\x28", head + b"\0", head + b"\x02\x02x", head + b"\x02\x02\xc3"
+        record(avro),
+        head + b"\x02\x04\xc3\xa9",
+        head + b"\x02\x04\xc3\x28",
+        head + b"\0",
+        head + b"\x02\x02x",
+        head + b"\x02\x02\xc3",
     )
-    assert ([row["a"] for row in rows], [index for index, _ in rejected]) == (["\u00e9", None, "x"], [1, 4])
+    assert ([row["a"] for row in rows], [index for index, _ in rejected]) == (
+        ["\u00e9", None, "x"],
+        [1, 4],
+    )
 
 
 def test_halves_of_letters_in_two_records_do_not_make_one() -> None:
@@ -128,13 +195,27 @@ def test_halves_of_letters_in_two_records_do_not_make_one() -> None:
 
 
 def test_an_older_version_is_read_as_the_newest() -> None:
-    old_avro = {"type": "record", "name": "r", "fields": [
-        {"name": "gone", "type": "string"}, {"name": "a", "type": "int"}, {"name": "c", "type": "float"}, {"name": "e", "type": ["null", "long"]},
-    ]}  # fmt: skip
-    new_avro = {"type": "record", "name": "r", "fields": [
-        {"name": "a", "type": "long"}, {"name": "new", "type": "string", "default": "?"}, {"name": "c", "type": "double"},
-        {"name": "e", "type": ["null", "double"]}, {"name": "y", "type": ["null", "bytes"], "default": None},
-    ]}  # fmt: skip
+    old_avro = {
+        "type": "record",
+        "name": "r",
+        "fields": [
+            {"name": "gone", "type": "string"},
+            {"name": "a", "type": "int"},
+            {"name": "c", "type": "float"},
+            {"name": "e", "type": ["null", "long"]},
+        ],
+    }
+    new_avro = {
+        "type": "record",
+        "name": "r",
+        "fields": [
+            {"name": "a", "type": "long"},
+            {"name": "new", "type": "string", "default": "?"},
+            {"name": "c", "type": "double"},
+            {"name": "e", "type": ["null", "double"]},
+            {"name": "y", "type": ["null", "bytes"], "default": None},
+        ],
+    }
     old = record(old_avro, 1)
     new = record(new_avro, 2, old)
     old_row = {"gone": "x", "a": 5, "c": 0.5, "e": 3}
@@ -156,14 +237,31 @@ def test_an_older_version_is_read_as_the_newest() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ({"name": "b", "type": "int"}, {"name": "a", "type": "int"}, "field a is new and has no default"),
-        ({"name": "a", "type": "long"}, {"name": "a", "type": "int"}, "field a was long and cannot become int"),
+        (
+            {"name": "b", "type": "int"},
+            {"name": "a", "type": "int"},
+            "field a is new and has no default",
+        ),
+        (
+            {"name": "a", "type": "long"},
+            {"name": "a", "type": "int"},
+            "field a was long and cannot become int",
+        ),
         ({"name": "a", "type": "string"}, {"name": "a", "type": "bytes"}, "cannot become"),
-        ({"name": "a", "type": ["null", "int"]}, {"name": "a", "type": "int"}, "could be null and now cannot"),
+        (
+            {"name": "a", "type": ["null", "int"]},
+            {"name": "a", "type": "int"},
+            "could be null and now cannot",
+        ),
     ],
 )
-def test_versions_that_cannot_be_read_as_the_newest_are_rejected(old: dict[str, Any], new: dict[str, Any], says: str) -> None:
-    schemas = [record({"type": "record", "name": "r", "fields": [field]}, number) for number, field in ((1, old), (2, new))]
+def test_versions_that_cannot_be_read_as_the_newest_are_rejected(
+    old: dict[str, Any], new: dict[str, Any], says: str
+) -> None:
+    schemas = [
+        record({"type": "record", "name": "r", "fields": [field]}, number)
+        for number, field in ((1, old), (2, new))
+    ]
     with pytest.raises(ConfigurationError, match=says):
         AvroDecoder(RecordSchema("r", 2, schemas[1].avro, schemas[1].fields, 2, (schemas[0],)))
 
@@ -173,7 +271,9 @@ def test_no_records_are_an_empty_table() -> None:
     assert decoded(record(), b"x") == ([], [(0, RejectionReason.NOT_AVRO)])
 
 
-def test_a_value_that_one_reader_alone_rejects_still_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_one_reader_alone_rejects_still_has_a_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     decoder = AvroDecoder(record())
     monkeypatch.setattr(decoder, "decode_one", lambda _: [])
     assert decoder.rejection(b"x").reason is RejectionReason.NOT_AVRO
@@ -189,31 +289,45 @@ def test_decode_one_says_the_same() -> None:
         AvroDecoder(record(SMALL)).decode_one(framed({"a": 1, "b": None}, SMALL)[:-1] + b"\x04")
 
 
-# -- writing --------------------------------------------------------------------------------------------------------------------------
+# -- writing
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_is_encoded_decodes_to_the_same() -> None:
-    table, _ = AvroDecoder(record()).decode([framed(ROW), framed({**ROW, "n": None, "m": "x" * 500, "x": 0.25, "l": -1}), framed(ROW)])
+    table, _ = AvroDecoder(record()).decode(
+        [framed(ROW), framed({**ROW, "n": None, "m": "x" * 500, "x": 0.25, "l": -1}), framed(ROW)]
+    )
     encoder = AvroEncoder(table.schema, "an-output", 77)
     values = encoder.encode(table)
     assert encoder.avro["name"] == "an_output"
-    assert [fastavro.schemaless_reader(io.BytesIO(value[5:]), encoder.avro, None) for value in values] == table.to_pylist()
+    assert [
+        fastavro.schemaless_reader(io.BytesIO(value[5:]), encoder.avro, None) for value in values
+    ] == table.to_pylist()
     again, rejected = AvroDecoder(from_avro(encoder.avro, "r")).decode(values)
     assert (again, rejected) == (table, [])
     assert encoder.encode(table.slice(1, 1)) == values[1:2]
-    assert encoder.encode(pa.concat_tables([table.slice(2, 1), table.slice(1, 1)])) == [values[2], values[1]]
+    assert encoder.encode(pa.concat_tables([table.slice(2, 1), table.slice(1, 1)])) == [
+        values[2],
+        values[1],
+    ]
     assert encoder.encode(table.slice(0, 0)) == []
 
 
 def test_other_columns_become_what_avro_has() -> None:
     table = pa.table(
         {
-            "t": pa.array([1_500_999, None], pa.timestamp("us", "UTC")), "day": [dt.date(1970, 1, 3), None],
-            "n": [decimal.Decimal("1.50"), None], "small": pa.array([1, -1], pa.int8()), "u": pa.array([2**32 - 1, 0], pa.uint32()),
-            "h": pa.array([0.5, None], pa.float32()), "ls": pa.array(["a", None], pa.large_string()), "lb": pa.array([b"a", None], pa.large_binary()),
-            "flag": [True, None], "none": pa.array([None, None], pa.string()),
+            "t": pa.array([1_500_999, None], pa.timestamp("us", "UTC")),
+            "day": [dt.date(1970, 1, 3), None],
+            "n": [decimal.Decimal("1.50"), None],
+            "small": pa.array([1, -1], pa.int8()),
+            "u": pa.array([2**32 - 1, 0], pa.uint32()),
+            "h": pa.array([0.5, None], pa.float32()),
+            "ls": pa.array(["a", None], pa.large_string()),
+            "lb": pa.array([b"a", None], pa.large_binary()),
+            "flag": [True, None],
+            "none": pa.array([None, None], pa.string()),
         }
-    )  # fmt: skip
+    )
     encoder = AvroEncoder(table.schema, "r", 1)
     types = {field["name"]: field["type"][1] for field in encoder.avro["fields"]}
     assert types["t"] == {"type": "long", "logicalType": "timestamp-millis"}
@@ -227,11 +341,23 @@ def test_other_columns_become_what_avro_has() -> None:
         "bytes",
         "boolean",
     ]
-    found = [fastavro.schemaless_reader(io.BytesIO(value[5:]), encoder.avro, None) for value in encoder.encode(table)]
+    found = [
+        fastavro.schemaless_reader(io.BytesIO(value[5:]), encoder.avro, None)
+        for value in encoder.encode(table)
+    ]
     assert found[0]["t"] == dt.datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=dt.UTC)
     assert found[0] | {"t": 0} == {
-        "t": 0, "day": dt.date(1970, 1, 3), "n": "1.50", "small": 1, "u": 2**32 - 1, "h": 0.5, "ls": "a", "lb": b"a", "flag": True, "none": None,
-    }  # fmt: skip
+        "t": 0,
+        "day": dt.date(1970, 1, 3),
+        "n": "1.50",
+        "small": 1,
+        "u": 2**32 - 1,
+        "h": 0.5,
+        "ls": "a",
+        "lb": b"a",
+        "flag": True,
+        "none": None,
+    }
     assert found[1] == {**dict.fromkeys(found[0]), "small": -1, "u": 0}
 
 

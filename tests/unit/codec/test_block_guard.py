@@ -17,7 +17,9 @@ from anabranch.protocol.limits import BLOCK_ROWS_MAX
 
 def stream(*tables: pa.Table, **options: Any) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, tables[0].schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+    with pa.ipc.new_stream(
+        sink, tables[0].schema, options=pa.ipc.IpcWriteOptions(**options)
+    ) as writer:
         for table in tables:
             writer.write_table(table)
     return bytes(sink.getvalue())
@@ -36,10 +38,22 @@ def test_what_our_writers_make_is_taken() -> None:
     assert decode_block(GOOD[:-8]).equals(ROWS)
     assert decode_block(stream(ROWS, ROWS)).num_rows == 6
     kinds = [
-        pa.int8(), pa.float64(), pa.bool_(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.decimal128(10, 2), pa.date32(),
-        pa.timestamp("us", "UTC"), pa.list_(pa.int32()), pa.large_list(pa.string()), pa.list_(pa.int8(), 3), pa.binary(4),
+        pa.int8(),
+        pa.float64(),
+        pa.bool_(),
+        pa.string(),
+        pa.large_string(),
+        pa.binary(),
+        pa.large_binary(),
+        pa.decimal128(10, 2),
+        pa.date32(),
+        pa.timestamp("us", "UTC"),
+        pa.list_(pa.int32()),
+        pa.large_list(pa.string()),
+        pa.list_(pa.int8(), 3),
+        pa.binary(4),
         pa.map_(pa.string(), pa.struct([("a", pa.int8()), ("b", pa.list_(pa.float32()))])),
-    ]  # fmt: skip
+    ]
     for kind in kinds:
         assert decode_block(encode_block(column(kind))).num_rows == 0
 
@@ -58,11 +72,19 @@ def nested(depth: int) -> pa.DataType:
 @pytest.mark.parametrize(
     "kind",
     [
-        pa.null(), pa.list_(pa.null()), pa.struct([]), pa.list_(pa.struct([])), pa.list_(pa.int8(), 0), pa.binary(0), pa.map_(pa.int8(), pa.null()),
-        pa.list_(pa.null(), 2), pa.run_end_encoded(pa.int32(), pa.int64()), nested(40),
+        pa.null(),
+        pa.list_(pa.null()),
+        pa.struct([]),
+        pa.list_(pa.struct([])),
+        pa.list_(pa.int8(), 0),
+        pa.binary(0),
+        pa.map_(pa.int8(), pa.null()),
+        pa.list_(pa.null(), 2),
+        pa.run_end_encoded(pa.int32(), pa.int64()),
+        nested(40),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_types_that_nothing_bounds(kind: pa.DataType) -> None:
     with pytest.raises(RemoteProtocolError, match="type"):
         block_guard.check_table(pa.table({"x": pa.array([], kind)}))
@@ -83,7 +105,9 @@ def test_offsets_outside_the_data_and_broken_texts() -> None:
     at = GOOD.index(offsets)
     for wrong in ([0, 2**30, 6, 6], [0, 3, 2**30, 6], [6, 3, 0, 6], [0, -3, 6, 6]):
         with pytest.raises(RemoteProtocolError, match="contradict"):
-            decode_block(GOOD[:at] + np.array(wrong, np.int32).tobytes() + GOOD[at + len(offsets) :])
+            decode_block(
+                GOOD[:at] + np.array(wrong, np.int32).tobytes() + GOOD[at + len(offsets) :]
+            )
     with pytest.raises(RemoteProtocolError, match="contradict"):
         decode_block(GOOD.replace(b"abcdef", b"abc\xff\xfef"))
 
@@ -103,7 +127,9 @@ def test_too_many_messages() -> None:
 def test_metadata_of_a_message() -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, ROWS.schema) as writer:
-        writer.write_batch(ROWS.to_batches()[0], custom_metadata={"ARROW:experimental_compression": "lz4"})
+        writer.write_batch(
+            ROWS.to_batches()[0], custom_metadata={"ARROW:experimental_compression": "lz4"}
+        )
     with pytest.raises(RemoteProtocolError, match="metadata"):
         decode_block(bytes(sink.getvalue()))
 
@@ -112,7 +138,14 @@ def test_a_file_or_an_old_version() -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, ROWS.schema) as writer:
         writer.write_table(ROWS)
-    for value in (bytes(sink.getvalue()), stream(ROWS, use_legacy_format=True), b"", b"\xff" * 4, b"\xff" * 8, GOOD[8:]):
+    for value in (
+        bytes(sink.getvalue()),
+        stream(ROWS, use_legacy_format=True),
+        b"",
+        b"\xff" * 4,
+        b"\xff" * 8,
+        GOOD[8:],
+    ):
         with pytest.raises(RemoteProtocolError):
             decode_block(value)
 

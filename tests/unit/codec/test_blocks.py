@@ -1,4 +1,6 @@
-"""Blocks and digests. The digest is compared between replicas and kept in logs, so its values are written down here."""
+"""Blocks and digests. The digest is compared between replicas and kept in logs, so its values
+are written down here.
+"""
 
 from __future__ import annotations
 
@@ -33,33 +35,57 @@ from anabranch.protocol.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
 
 SCHEMA = pa.schema(
     [
-        ("key", pa.int64()), ("small", pa.int8()), ("flag", pa.bool_()), ("text", pa.string()), ("raw", pa.binary()),
-        ("level", pa.float64()), ("at", pa.timestamp("us", tz="UTC")), ("day", pa.date32()), ("price", pa.decimal128(10, 2)),
-        ("tags", pa.list_(pa.string())), ("event_time", pa.int64()),
+        ("key", pa.int64()),
+        ("small", pa.int8()),
+        ("flag", pa.bool_()),
+        ("text", pa.string()),
+        ("raw", pa.binary()),
+        ("level", pa.float64()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("day", pa.date32()),
+        ("price", pa.decimal128(10, 2)),
+        ("tags", pa.list_(pa.string())),
+        ("event_time", pa.int64()),
     ]
-)  # fmt: skip
+)
 
 FIRST: dict[str, Any] = {
-    "key": 5, "small": -1, "flag": True, "text": "déjà", "raw": b"\x00\xff", "level": 1.5, "at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
-    "day": date(2026, 1, 2), "price": Decimal("1.10"), "tags": ["a", "b"], "event_time": 1_000,
-}  # fmt: skip
+    "key": 5,
+    "small": -1,
+    "flag": True,
+    "text": "déjà",
+    "raw": b"\x00\xff",
+    "level": 1.5,
+    "at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
+    "day": date(2026, 1, 2),
+    "price": Decimal("1.10"),
+    "tags": ["a", "b"],
+    "event_time": 1_000,
+}
 NULLS: dict[str, Any] = {**dict.fromkeys(FIRST), "event_time": 1_000}
 
 texts = st.one_of(st.none(), st.text(max_size=12))
 ROWS = st.lists(
     st.fixed_dictionaries(
         {
-            "key": st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)), "small": st.one_of(st.none(), st.integers(-128, 127)),
-            "flag": st.one_of(st.none(), st.booleans()), "text": texts, "raw": st.one_of(st.none(), st.binary(max_size=12)),
+            "key": st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)),
+            "small": st.one_of(st.none(), st.integers(-128, 127)),
+            "flag": st.one_of(st.none(), st.booleans()),
+            "text": texts,
+            "raw": st.one_of(st.none(), st.binary(max_size=12)),
             "level": st.one_of(st.none(), st.floats()),
-            "at": st.one_of(st.none(), st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))),  # noqa: DTZ001
+            "at": st.one_of(
+                st.none(),
+                st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
+            ),
             "day": st.one_of(st.none(), st.dates(date(1900, 1, 1), date(2100, 1, 1))),
             "price": st.one_of(st.none(), st.decimals(-99_999, 99_999, places=2, allow_nan=False)),
-            "tags": st.one_of(st.none(), st.lists(texts, max_size=3)), "event_time": st.integers(1, 2_000),
+            "tags": st.one_of(st.none(), st.lists(texts, max_size=3)),
+            "event_time": st.integers(1, 2_000),
         }
     ),
     max_size=8,
-)  # fmt: skip
+)
 
 
 def table(rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA) -> pa.Table:
@@ -98,12 +124,16 @@ class TestDigest:
             ([None, None], pa.null(), 0x6E293F6F876DEAA6),
         ],
     )
-    def test_values_of_each_type_never_change(self, values: list[Any], kind: pa.DataType, expected: int) -> None:
+    def test_values_of_each_type_never_change(
+        self, values: list[Any], kind: pa.DataType, expected: int
+    ) -> None:
         assert column(values, kind) == expected
 
     @settings(deadline=None)  # the first one here loads what is loaded at first use
     @given(rows=ROWS, data=st.data())
-    def test_order_and_batching_do_not_matter(self, rows: list[dict[str, Any]], data: st.DataObject) -> None:
+    def test_order_and_batching_do_not_matter(
+        self, rows: list[dict[str, Any]], data: st.DataObject
+    ) -> None:
         expected = digest(table(rows))
         assert digest(table(data.draw(st.permutations(rows)))) == expected
         cut = data.draw(st.integers(0, len(rows)))
@@ -114,12 +144,18 @@ class TestDigest:
         assert digest(decode_block(encode_block(table(rows)))) == expected
 
     @given(rows=ROWS, before=st.integers(0, 4), after=st.integers(0, 4))
-    def test_a_slice_of_a_table_is_a_table(self, rows: list[dict[str, Any]], before: int, after: int) -> None:
+    def test_a_slice_of_a_table_is_a_table(
+        self, rows: list[dict[str, Any]], before: int, after: int
+    ) -> None:
         whole = table([FIRST] * before + rows + [NULLS] * after)
-        assert row_hashes(whole.slice(before, len(rows))).tolist() == row_hashes(table(rows)).tolist()
+        assert (
+            row_hashes(whole.slice(before, len(rows))).tolist() == row_hashes(table(rows)).tolist()
+        )
 
     @given(rows=ROWS.filter(bool), data=st.data())
-    def test_any_other_value_that_is_not_a_float_is_seen(self, rows: list[dict[str, Any]], data: st.DataObject) -> None:
+    def test_any_other_value_that_is_not_a_float_is_seen(
+        self, rows: list[dict[str, Any]], data: st.DataObject
+    ) -> None:
         at = data.draw(st.integers(0, len(rows) - 1))
         name = data.draw(st.sampled_from([n for n in SCHEMA.names if n != "level"]))
         other = data.draw(ROWS.filter(bool))[0][name]
@@ -129,10 +165,14 @@ class TestDigest:
     @given(st.lists(st.text(max_size=6), unique=True, max_size=50))
     @example(["", "\x00", "\x00\x00", "a", "aa", "aaa", "ab", "ba"])
     def test_different_texts_hash_differently(self, values: list[str]) -> None:
-        assert len(set(row_hashes(pa.table({"c": pa.array(values, pa.string())})).tolist())) == len(values)
+        assert len(set(row_hashes(pa.table({"c": pa.array(values, pa.string())})).tolist())) == len(
+            values
+        )
 
     @given(st.lists(st.one_of(st.none(), st.text(max_size=9)), max_size=30), st.integers(0, 20))
-    def test_texts_are_hashed_in_slices_to_the_same_values(self, values: list[str | None], slice_bytes: int) -> None:
+    def test_texts_are_hashed_in_slices_to_the_same_values(
+        self, values: list[str | None], slice_bytes: int
+    ) -> None:
         texts = pa.table({"c": pa.array(["ahead", *values], pa.string())}).slice(1)
         expected = row_hashes(texts).tolist()
         with pytest.MonkeyPatch.context() as patched:
@@ -150,10 +190,17 @@ class TestDigest:
     @pytest.mark.parametrize(
         ("kind", "zero"),
         [
-            (pa.int64(), 0), (pa.bool_(), False), (pa.string(), ""), (pa.binary(), b""), (pa.float64(), 0.0), (pa.date32(), date(1970, 1, 1)),
-            (pa.timestamp("us"), datetime(1970, 1, 1)), (pa.decimal128(5, 2), Decimal(0)), (pa.list_(pa.int64()), []),  # noqa: DTZ001
+            (pa.int64(), 0),
+            (pa.bool_(), False),
+            (pa.string(), ""),
+            (pa.binary(), b""),
+            (pa.float64(), 0.0),
+            (pa.date32(), date(1970, 1, 1)),
+            (pa.timestamp("us"), datetime(1970, 1, 1)),  # noqa: DTZ001
+            (pa.decimal128(5, 2), Decimal(0)),
+            (pa.list_(pa.int64()), []),
         ],
-    )  # fmt: skip
+    )
     def test_nothing_is_not_zero(self, kind: pa.DataType, zero: object) -> None:
         assert column([None], kind) != column([zero], kind)
 
@@ -177,14 +224,24 @@ class TestDigest:
         )
         assert len({column([value], kind) for value in (*others, [{"n": 1, "x": 0.3}])}) == 7
         pairs = pa.map_(pa.string(), pa.float64())
-        assert column([[("a", 1.0)]], pairs) == column([[("a", 2.0)]], pairs) != column([[("b", 1.0)]], pairs)
+        assert (
+            column([[("a", 1.0)]], pairs)
+            == column([[("a", 2.0)]], pairs)
+            != column([[("b", 1.0)]], pairs)
+        )
 
     def test_a_value_in_another_column_is_another_row(self) -> None:
         schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
-        assert digest(table([{"a": 1, "b": 2}], schema)) != digest(table([{"a": 2, "b": 1}], schema))
+        assert digest(table([{"a": 1, "b": 2}], schema)) != digest(
+            table([{"a": 2, "b": 1}], schema)
+        )
 
     def test_a_row_twice_counts_twice(self) -> None:
-        assert digest(table([FIRST, FIRST])) == 2 * digest(table([FIRST])) % 2**64 != digest(table([FIRST]))
+        assert (
+            digest(table([FIRST, FIRST]))
+            == 2 * digest(table([FIRST])) % 2**64
+            != digest(table([FIRST]))
+        )
 
     def test_a_table_without_columns_or_rows(self) -> None:
         assert digest(pa.table({})) == 0
@@ -192,7 +249,9 @@ class TestDigest:
         assert row_hashes(table([])).tolist() == []
         assert row_hashes(pa.table({"c": pa.chunked_array([], pa.int64())})).tolist() == []
 
-    def test_texts_beyond_what_one_array_can_hold_come_in_chunks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_texts_beyond_what_one_array_can_hold_come_in_chunks(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """``combine_chunks`` leaves several chunks only above 2 GiB of text."""
 
         class Chunked:
@@ -207,13 +266,28 @@ class TestDigest:
 
 
 class TestHeaders:
-    @given(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 2**32 - 1), st.sampled_from(["0", "15", "r/1"]))
+    @given(
+        st.integers(0, 2**62),
+        st.integers(0, 2**62),
+        st.integers(0, 2**32 - 1),
+        st.sampled_from(["0", "15", "r/1"]),
+    )
     def test_come_back(self, bucket: int, epoch: int, number: int, replica: str) -> None:
-        headers = BlockHeaders(bucket=bucket, epoch=epoch, number=number, replica=replica, attempt="0123456789abcdef")
+        headers = BlockHeaders(
+            bucket=bucket, epoch=epoch, number=number, replica=replica, attempt="0123456789abcdef"
+        )
         assert BlockHeaders.decode([("x", b"y"), *headers.encode()]) == headers
 
     @pytest.mark.parametrize(
-        "headers", [[], [("b", None)], [("b", b"")], [("b", bytes(20))], [("b", bytes(20) + b"no slash")], [("c", bytes(20) + b"a/0")]]
+        "headers",
+        [
+            [],
+            [("b", None)],
+            [("b", b"")],
+            [("b", bytes(20))],
+            [("b", bytes(20) + b"no slash")],
+            [("c", bytes(20) + b"a/0")],
+        ],
     )
     def test_others_are_rejected(self, headers: list[tuple[str, bytes | None]]) -> None:
         with pytest.raises(RemoteProtocolError, match="no block header"):
@@ -241,7 +315,9 @@ class TestBlocks:
             assert length < len(value)
 
     def test_a_schema_comes_back_without_its_metadata(self) -> None:
-        assert schema_from_text(schema_text(SCHEMA.with_metadata({"pandas": "x"}))).equals(SCHEMA, check_metadata=True)
+        assert schema_from_text(schema_text(SCHEMA.with_metadata({"pandas": "x"}))).equals(
+            SCHEMA, check_metadata=True
+        )
 
     @pytest.mark.parametrize("text", ["", "é", "x", "AAAA", schema_text(SCHEMA)[:100]])
     def test_what_is_no_schema_is_rejected(self, text: str) -> None:
@@ -258,11 +334,16 @@ class TestBlocks:
         cut = pieces(wide)
         assert sum(piece.num_rows for piece in cut) == 5
         assert max(piece.num_rows for piece in cut) <= 2
-        assert [piece.num_rows for piece in pieces(pa.table({"text": ["x" * (2 * BLOCK_BYTES_MAX)] * 2}))] == [1, 1]
+        assert [
+            piece.num_rows
+            for piece in pieces(pa.table({"text": ["x" * (2 * BLOCK_BYTES_MAX)] * 2}))
+        ] == [1, 1]
 
     @given(st.lists(st.sampled_from([0, 1, 40, 400, 4_000]), max_size=60))
     @example([0] * 50 + [400] * 3)
-    def test_no_piece_is_larger_than_a_block_however_skewed_the_rows_are(self, sizes: list[int]) -> None:
+    def test_no_piece_is_larger_than_a_block_however_skewed_the_rows_are(
+        self, sizes: list[int]
+    ) -> None:
         rows = pa.table({"text": pa.array(["x" * size for size in sizes], pa.string())})
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(blocks, "BLOCK_BYTES_MAX", 500)
@@ -274,35 +355,60 @@ class TestBlocks:
 class TestBuckets:
     def test_the_upper_bound_belongs_to_the_bucket(self) -> None:
         found = split_by_bucket(pa.table({"event_time": [100, 101, 199, 200, 201]}), 100)
-        assert [(bucket, rows.column("event_time").to_pylist()) for bucket, rows in found] == [(1, [100]), (2, [101, 199, 200]), (3, [201])]
+        assert [(bucket, rows.column("event_time").to_pylist()) for bucket, rows in found] == [
+            (1, [100]),
+            (2, [101, 199, 200]),
+            (3, [201]),
+        ]
 
     def test_none_and_one(self) -> None:
         assert split_by_bucket(pa.table({"event_time": pa.array([], pa.int64())}), 100) == []
         one = pa.table({"event_time": [150, 101, 200]})
         assert split_by_bucket(one, 100) == [(2, one)]
 
-    @given(st.lists(st.tuples(st.integers(1, 500), st.integers()), max_size=20), st.integers(1, 120))
-    def test_each_row_is_in_its_bucket_and_keeps_its_place(self, rows: list[tuple[int, int]], width_ms: int) -> None:
-        data = pa.table({"n": [f"{n}" for _, n in rows], "event_time": pa.array([s for s, _ in rows], pa.int64())})
+    @given(
+        st.lists(st.tuples(st.integers(1, 500), st.integers()), max_size=20), st.integers(1, 120)
+    )
+    def test_each_row_is_in_its_bucket_and_keeps_its_place(
+        self, rows: list[tuple[int, int]], width_ms: int
+    ) -> None:
+        data = pa.table(
+            {
+                "n": [f"{n}" for _, n in rows],
+                "event_time": pa.array([s for s, _ in rows], pa.int64()),
+            }
+        )
         found = split_by_bucket(data, width_ms)
         assert [bucket for bucket, _ in found] == sorted({-(-s // width_ms) for s, _ in rows})
         for bucket, part in found:
-            assert part.to_pylist() == [{"n": f"{n}", "event_time": s} for s, n in rows if (bucket - 1) * width_ms < s <= bucket * width_ms]
+            assert part.to_pylist() == [
+                {"n": f"{n}", "event_time": s}
+                for s, n in rows
+                if (bucket - 1) * width_ms < s <= bucket * width_ms
+            ]
         assert sum(digest(part) for _, part in found) % 2**64 == digest(data)
 
 
 class TestCanonicalOrder:
     def test_time_then_exact_columns_then_floats_nulls_first(self) -> None:
-        schema = pa.schema([("x", pa.float64()), ("k", pa.int64()), ("t", pa.string()), ("event_time", pa.int64())])
+        schema = pa.schema(
+            [("x", pa.float64()), ("k", pa.int64()), ("t", pa.string()), ("event_time", pa.int64())]
+        )
         expected: list[dict[str, Any]] = [
-            {"x": 9.0, "k": None, "t": "z", "event_time": 1}, {"x": 8.0, "k": 1, "t": None, "event_time": 1}, {"x": 7.0, "k": 1, "t": "", "event_time": 1},
-            {"x": None, "k": 1, "t": "a", "event_time": 1}, {"x": 1.0, "k": 1, "t": "a", "event_time": 1}, {"x": 2.0, "k": 1, "t": "a", "event_time": 1},
+            {"x": 9.0, "k": None, "t": "z", "event_time": 1},
+            {"x": 8.0, "k": 1, "t": None, "event_time": 1},
+            {"x": 7.0, "k": 1, "t": "", "event_time": 1},
+            {"x": None, "k": 1, "t": "a", "event_time": 1},
+            {"x": 1.0, "k": 1, "t": "a", "event_time": 1},
+            {"x": 2.0, "k": 1, "t": "a", "event_time": 1},
             {"x": 0.0, "k": 0, "t": "", "event_time": 2},
-        ]  # fmt: skip
+        ]
         assert canonical_sort(table(expected[::-1], schema)).to_pylist() == expected
 
     @given(rows=ROWS, data=st.data())
-    def test_is_the_same_for_any_order(self, rows: list[dict[str, Any]], data: st.DataObject) -> None:
+    def test_is_the_same_for_any_order(
+        self, rows: list[dict[str, Any]], data: st.DataObject
+    ) -> None:
         once = canonical_sort(table(rows))
         again = canonical_sort(table(data.draw(st.permutations(rows))))
         exact = [name for name in SCHEMA.names if name != "level"]
@@ -315,6 +421,11 @@ def test_tables_are_put_together_by_their_columns_whatever_their_order() -> None
     other = other.rename_columns(["b", "event_time"])
     tagged = two.replace_schema_metadata({"made": "elsewhere"})
     assert by_columns([]) == []
-    assert [table.to_pydict() for table in by_columns([one, tagged])] == [{"a": [1, 2], "event_time": [1, 1]}]
+    assert [table.to_pydict() for table in by_columns([one, tagged])] == [
+        {"a": [1, 2], "event_time": [1, 1]}
+    ]
     for some in ([one, other, tagged], [other, one, tagged], [one, tagged, other]):
-        assert [table.to_pydict() for table in by_columns(some)] == [{"a": [1, 2], "event_time": [1, 1]}, {"b": [3], "event_time": [1]}]
+        assert [table.to_pydict() for table in by_columns(some)] == [
+            {"a": [1, 2], "event_time": [1, 1]},
+            {"b": [3], "event_time": [1]},
+        ]

@@ -27,26 +27,60 @@ from anabranch.protocol.log.records import (
     ReplicaSnapshot,
     StableRange,
     TentativeRange,
-)  # fmt: skip
+)
 
-PART = Part(bucket=7, partition=1, attempt="00ff", blocks=2, offset_first=10, offset_next=15, rows=99, digest=2**64 - 1)
+PART = Part(
+    bucket=7,
+    partition=1,
+    attempt="00ff",
+    blocks=2,
+    offset_first=10,
+    offset_next=15,
+    rows=99,
+    digest=2**64 - 1,
+)
 SMALL = BoundaryRecord(replica="0", epoch=5, id=BatchId("l", 0), prev=None, closed=0)
 FULL = BoundaryRecord(
-    replica="1", epoch=5, id=BatchId("l", 3), prev=BatchId("k", 2), closed=6, parts=(PART, dataclasses.replace(PART, digest=0, bucket=8)),
-    base=4, kind=BoundaryKind.TENTATIVE, branch=(5, 1), missing=("reports",), positions=(InputPosition("t", 0, 17, 0, 9, idle=True),),
-    made_from=(("reports", 6),), written_ms=1_700_000_000_000, given_up=(GivenUp("reports", 3, 6),),
-)  # fmt: skip
+    replica="1",
+    epoch=5,
+    id=BatchId("l", 3),
+    prev=BatchId("k", 2),
+    closed=6,
+    parts=(PART, dataclasses.replace(PART, digest=0, bucket=8)),
+    base=4,
+    kind=BoundaryKind.TENTATIVE,
+    branch=(5, 1),
+    missing=("reports",),
+    positions=(InputPosition("t", 0, 17, 0, 9, idle=True),),
+    made_from=(("reports", 6),),
+    written_ms=1_700_000_000_000,
+    given_up=(GivenUp("reports", 3, 6),),
+)
 EPOCH = EpochStarted(replica="0", fingerprint="f", token="t", schema="s", version=2, bucket_ms=250)
 RECOMPUTED = Recomputed(replica="0", epoch=5, parts=(PART,))
 RANGE = TentativeRange(first=7, last=9, branch=(5, 1), missing=("reports",), parts=(PART,))
 BRANCHES = BranchSnapshot(
-    number=(5, 1), tip=BatchId("l", 3), closed=9, upto=10, pending=((BatchId("l", 3), dataclasses.replace(PART, bucket=12)),),
+    number=(5, 1),
+    tip=BatchId("l", 3),
+    closed=9,
+    upto=10,
+    pending=((BatchId("l", 3), dataclasses.replace(PART, bucket=12)),),
     ranges=(RANGE, TentativeRange(first=10, last=10, branch=(4, 7))),
-)  # fmt: skip
+)
 REPLICA = ReplicaSnapshot(
-    replica="0", epoch=-1, fingerprint="f", schema="s", closed=6, base=0, path=(BatchId("l", 1), BatchId("l", 2)),
-    timelines=(BatchId("l", 2),), pending=((BatchId("l", 2), PART),), last=FULL, closed_parts=(PART,), branches=BRANCHES,
-)  # fmt: skip
+    replica="0",
+    epoch=-1,
+    fingerprint="f",
+    schema="s",
+    closed=6,
+    base=0,
+    path=(BatchId("l", 1), BatchId("l", 2)),
+    timelines=(BatchId("l", 2),),
+    pending=((BatchId("l", 2), PART),),
+    last=FULL,
+    closed_parts=(PART,),
+    branches=BRANCHES,
+)
 SNAPSHOT = LogSnapshot(
     as_of=9,
     forgotten=3,
@@ -70,13 +104,24 @@ def test_a_header_says_what_it_is() -> None:
 
 def test_any_reader_of_avro_can_read_it() -> None:
     value, _ = boundary_records.encode(FULL)
-    found = fastavro.schemaless_reader(io.BytesIO(value[10:]), catalog().newest("boundary_record").parsed, None)
+    found = fastavro.schemaless_reader(
+        io.BytesIO(value[10:]), catalog().newest("boundary_record").parsed, None
+    )
     assert found["parts"][0] == {**dataclasses.asdict(PART), "digest": b"\xff" * 8}
-    assert (found["kind"], found["branch"], found["prev"]) == ("tentative", {"epoch": 5, "counter": 1}, {"timeline": "k", "batch": 2})
+    assert (found["kind"], found["branch"], found["prev"]) == (
+        "tentative",
+        {"epoch": 5, "counter": 1},
+        {"timeline": "k", "batch": 2},
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("boundary_record", BoundaryRecord), ("epoch_started", EpochStarted), ("log_snapshot", LogSnapshot)]
+    ("name", "kind"),
+    [
+        ("boundary_record", BoundaryRecord),
+        ("epoch_started", EpochStarted),
+        ("log_snapshot", LogSnapshot),
+    ],
 )
 def test_the_schema_has_the_fields_of_the_value_in_their_order(name: str, kind: type) -> None:
     fields = catalog().newest(name).avro["fields"]
@@ -84,18 +129,41 @@ def test_the_schema_has_the_fields_of_the_value_in_their_order(name: str, kind: 
 
 
 def test_the_schema_of_a_part_has_its_fields_in_their_order() -> None:
-    parts = next(field for field in catalog().newest("boundary_record").avro["fields"] if field["name"] == "parts")
-    assert [field["name"] for field in parts["type"]["items"]["fields"]] == [field.name for field in dataclasses.fields(Part)]
-    replicas = next(field for field in catalog().newest("log_snapshot").avro["fields"] if field["name"] == "replicas")
-    assert [field["name"] for field in replicas["type"]["items"]["fields"]] == [field.name for field in dataclasses.fields(ReplicaSnapshot)]
+    parts = next(
+        field
+        for field in catalog().newest("boundary_record").avro["fields"]
+        if field["name"] == "parts"
+    )
+    assert [field["name"] for field in parts["type"]["items"]["fields"]] == [
+        field.name for field in dataclasses.fields(Part)
+    ]
+    replicas = next(
+        field
+        for field in catalog().newest("log_snapshot").avro["fields"]
+        if field["name"] == "replicas"
+    )
+    assert [field["name"] for field in replicas["type"]["items"]["fields"]] == [
+        field.name for field in dataclasses.fields(ReplicaSnapshot)
+    ]
 
 
 LONG = "x" * (limits.NAME_CHARACTERS_MAX + 1)
 WRONG: list[LogEntry] = [
-    *(dataclasses.replace(SMALL, parts=(dataclasses.replace(PART, **change),)) for change in (
-        {"offset_first": -1}, {"offset_next": 9}, {"blocks": -1}, {"blocks": 6}, {"rows": -1}, {"bucket": -1},
-        {"bucket": limits.BUCKET_MAX + 1}, {"partition": -1}, {"partition": limits.PARTITIONS_MAX}, {"attempt": LONG},
-    )),
+    *(
+        dataclasses.replace(SMALL, parts=(dataclasses.replace(PART, **change),))
+        for change in (
+            {"offset_first": -1},
+            {"offset_next": 9},
+            {"blocks": -1},
+            {"blocks": 6},
+            {"rows": -1},
+            {"bucket": -1},
+            {"bucket": limits.BUCKET_MAX + 1},
+            {"partition": -1},
+            {"partition": limits.PARTITIONS_MAX},
+            {"attempt": LONG},
+        )
+    ),
     dataclasses.replace(SMALL, replica=LONG),
     Recomputed(LONG, 5, ()),
     Recomputed("0", -1, ()),
@@ -105,7 +173,9 @@ WRONG: list[LogEntry] = [
     dataclasses.replace(SMALL, missing=(LONG,)),
     dataclasses.replace(SMALL, made_from=((LONG, 1),)),
     dataclasses.replace(SMALL, made_from=(("s", 1),) * (limits.INPUTS_MAX + 1)),
-    dataclasses.replace(SMALL, positions=(InputPosition("t", 0, 0, 0),) * (limits.POSITIONS_MAX + 1)),
+    dataclasses.replace(
+        SMALL, positions=(InputPosition("t", 0, 0, 0),) * (limits.POSITIONS_MAX + 1)
+    ),
     dataclasses.replace(SMALL, epoch=-1),
     dataclasses.replace(SMALL, closed=-1),
     dataclasses.replace(SMALL, base=-1),
@@ -130,31 +200,64 @@ WRONG: list[LogEntry] = [
     dataclasses.replace(SNAPSHOT, forgotten=-1),
     dataclasses.replace(SNAPSHOT, past=limits.BUCKET_MAX + 1),
     dataclasses.replace(SNAPSHOT, replicas=(REPLICA,) * (limits.REPLICAS_MAX + 1)),
-    *(dataclasses.replace(SNAPSHOT, replicas=(dataclasses.replace(REPLICA, **change),)) for change in (
-        {"epoch": -2}, {"closed": -1}, {"replica": LONG}, {"path": (BatchId("l", 1),) * (limits.CHAIN_RECORDS_MAX + 1)},
-        {"pending": ((BatchId("l", 1), dataclasses.replace(PART, rows=-1)),)}, {"last": dataclasses.replace(SMALL, closed=-1)},
-        {"path": (BatchId(LONG, 1),)}, {"timelines": (BatchId(LONG, 1),)}, {"timelines": (BatchId("l", 1),) * (limits.TIMELINES_MAX + 1)},
-        {"closed_parts": (dataclasses.replace(PART, rows=-1),)},
-    )),
-    *(dataclasses.replace(SNAPSHOT, replicas=(dataclasses.replace(REPLICA, branches=wrong),)) for wrong in (
-        *(dataclasses.replace(BRANCHES, **change) for change in (
-            {"number": (-1, 0)}, {"tip": BatchId(LONG, 1)}, {"closed": -1}, {"upto": limits.BUCKET_MAX + 1},
-            {"pending": ((BatchId("l", 1), dataclasses.replace(PART, rows=-1)),)}, {"ranges": (RANGE, RANGE)},
-        )),
-        *(dataclasses.replace(BRANCHES, ranges=(dataclasses.replace(RANGE, **change),)) for change in (
-            {"first": 10}, {"first": 8}, {"branch": (0, -1)}, {"missing": (LONG,)}, {"missing": ("s",) * (limits.MISSING_MAX + 1)},
-            {"parts": (dataclasses.replace(PART, rows=-1),)},
-        )),
-    )),
-    *(dataclasses.replace(SNAPSHOT, ranges=(wrong,)) for wrong in (
-        StableRange(5, 4, "0", ()), StableRange(4, 5, LONG, ()), StableRange(4, 7, "0", (dataclasses.replace(PART, rows=-1),)),
-        StableRange(4, 5, "0", (PART,)),
-    )),
-]  # fmt: skip
+    *(
+        dataclasses.replace(SNAPSHOT, replicas=(dataclasses.replace(REPLICA, **change),))
+        for change in (
+            {"epoch": -2},
+            {"closed": -1},
+            {"replica": LONG},
+            {"path": (BatchId("l", 1),) * (limits.CHAIN_RECORDS_MAX + 1)},
+            {"pending": ((BatchId("l", 1), dataclasses.replace(PART, rows=-1)),)},
+            {"last": dataclasses.replace(SMALL, closed=-1)},
+            {"path": (BatchId(LONG, 1),)},
+            {"timelines": (BatchId(LONG, 1),)},
+            {"timelines": (BatchId("l", 1),) * (limits.TIMELINES_MAX + 1)},
+            {"closed_parts": (dataclasses.replace(PART, rows=-1),)},
+        )
+    ),
+    *(
+        dataclasses.replace(SNAPSHOT, replicas=(dataclasses.replace(REPLICA, branches=wrong),))
+        for wrong in (
+            *(
+                dataclasses.replace(BRANCHES, **change)
+                for change in (
+                    {"number": (-1, 0)},
+                    {"tip": BatchId(LONG, 1)},
+                    {"closed": -1},
+                    {"upto": limits.BUCKET_MAX + 1},
+                    {"pending": ((BatchId("l", 1), dataclasses.replace(PART, rows=-1)),)},
+                    {"ranges": (RANGE, RANGE)},
+                )
+            ),
+            *(
+                dataclasses.replace(BRANCHES, ranges=(dataclasses.replace(RANGE, **change),))
+                for change in (
+                    {"first": 10},
+                    {"first": 8},
+                    {"branch": (0, -1)},
+                    {"missing": (LONG,)},
+                    {"missing": ("s",) * (limits.MISSING_MAX + 1)},
+                    {"parts": (dataclasses.replace(PART, rows=-1),)},
+                )
+            ),
+        )
+    ),
+    *(
+        dataclasses.replace(SNAPSHOT, ranges=(wrong,))
+        for wrong in (
+            StableRange(5, 4, "0", ()),
+            StableRange(4, 5, LONG, ()),
+            StableRange(4, 7, "0", (dataclasses.replace(PART, rows=-1),)),
+            StableRange(4, 5, "0", (PART,)),
+        )
+    ),
+]
 
 
 @pytest.mark.parametrize("entry", WRONG)
-def test_what_no_writer_may_say_is_neither_written_nor_read(entry: LogEntry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_writer_may_say_is_neither_written_nor_read(
+    entry: LogEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The bytes are made by an encoder that does not check, as a foreign writer may be."""
     with pytest.raises(LocalProtocolError):
         boundary_records.encode(entry)
@@ -167,17 +270,24 @@ def test_what_no_writer_may_say_is_neither_written_nor_read(entry: LogEntry, mon
 
 def test_more_parts_than_a_record_may_have_are_rejected() -> None:
     with pytest.raises(LocalProtocolError, match="parts"):
-        boundary_records.encode(dataclasses.replace(SMALL, parts=(PART,) * (limits.PARTS_PER_RECORD_MAX + 1)))
+        boundary_records.encode(
+            dataclasses.replace(SMALL, parts=(PART,) * (limits.PARTS_PER_RECORD_MAX + 1))
+        )
 
 
 def test_the_largest_record_that_is_allowed_fits() -> None:
-    parts = tuple(dataclasses.replace(PART, bucket=10**10 + n, attempt="0123456789abcdef") for n in range(limits.PARTS_PER_RECORD_MAX))
+    parts = tuple(
+        dataclasses.replace(PART, bucket=10**10 + n, attempt="0123456789abcdef")
+        for n in range(limits.PARTS_PER_RECORD_MAX)
+    )
     value, _ = boundary_records.encode(dataclasses.replace(SMALL, parts=parts))
     assert len(value) < limits.BOUNDARY_BYTES_MAX
     assert boundary_records.decode(value) == dataclasses.replace(SMALL, parts=parts)
 
 
-def test_a_boundary_record_larger_than_a_snapshot_may_be_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_boundary_record_larger_than_a_snapshot_may_be_is_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     value, _ = boundary_records.encode(FULL)
     monkeypatch.setattr(limits, "BOUNDARY_BYTES_MAX", len(value) - 1)
     with pytest.raises(RemoteProtocolError, match="boundary record of"):
@@ -212,14 +322,26 @@ def test_parts_survive_json() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        None, 7, [], {}, "x", [["a"], [1]], [["a"], [1, 2, 5, 0, 0, 0, 0, "0"]], [["a"], [1, 2, 0, 0, 0, 0, 0, "z"]],
-        [["a"], ["x", 2, 0, 0, 0, 0, 0, "0"]], [["a"], [1, 2, 0, 9, 0, 0, 0, "0"]], [["a"], [1, 2, 0, 0, 0, 0, 0, "1" * 17]], [[7], [1, 2, 0, 0, 0, 0, 0, "0"]],
+        None,
+        7,
+        [],
+        {},
+        "x",
+        [["a"], [1]],
+        [["a"], [1, 2, 5, 0, 0, 0, 0, "0"]],
+        [["a"], [1, 2, 0, 0, 0, 0, 0, "z"]],
+        [["a"], ["x", 2, 0, 0, 0, 0, 0, "0"]],
+        [["a"], [1, 2, 0, 9, 0, 0, 0, "0"]],
+        [["a"], [1, 2, 0, 0, 0, 0, 0, "1" * 17]],
+        [[7], [1, 2, 0, 0, 0, 0, 0, "0"]],
     ],
-)  # fmt: skip
+)
 def test_what_is_not_a_list_of_parts_is_rejected(value: object) -> None:
     with pytest.raises(RemoteProtocolError):
         boundary_records.parts_from_json(value)
 
 
 def test_the_framing_is_that_of_all_our_records() -> None:
-    assert single_object.read(boundary_records.encode(EPOCH)[0], 1_000, 0)[0].name == "epoch_started"
+    assert (
+        single_object.read(boundary_records.encode(EPOCH)[0], 1_000, 0)[0].name == "epoch_started"
+    )

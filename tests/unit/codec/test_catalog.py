@@ -36,11 +36,17 @@ def test_the_projects_own_catalog_has_no_defects() -> None:
 
 
 def test_released_schemas_never_change() -> None:
-    """Every version has its line in released.txt; a change to a released file needs a new version instead."""
+    """Every version has its line in released.txt; a change to a released file needs a new
+    version instead.
+    """
     lines = (SCHEMAS / "released.txt").read_text().splitlines()
-    listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines if not line.startswith("#"))}
+    listed = {
+        name: digest
+        for digest, _, name in (line.partition("  ") for line in lines if not line.startswith("#"))
+    }
     found = {
-        str(path.relative_to(SCHEMAS)): hashlib.sha256(path.read_bytes()).hexdigest() for path in (SCHEMAS / "records").glob("*/*.avsc")
+        str(path.relative_to(SCHEMAS)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (SCHEMAS / "records").glob("*/*.avsc")
     }
     assert found == listed
 
@@ -53,7 +59,9 @@ def jsonable(value: Any) -> Any:
     return [jsonable(item) for item in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=[str(path.relative_to(SCHEMAS)) for path in EXAMPLES])
+@pytest.mark.parametrize(
+    "path", EXAMPLES, ids=[str(path.relative_to(SCHEMAS)) for path in EXAMPLES]
+)
 def test_each_example_decodes_to_what_stands_beside_it(path: Path) -> None:
     """With a foreign reader and with ours; and ours writes the same bytes."""
     value = path.read_bytes()
@@ -87,7 +95,18 @@ def test_each_internal_topic_has_its_kind() -> None:
         names.placement(),
         names.progress("o"),
     ]
-    kinds = [catalog.catalog().topics[kind] for kind in ("boundaries", "blocks", "control", "manager", "alarms", "placement", "progress")]
+    kinds = [
+        catalog.catalog().topics[kind]
+        for kind in (
+            "boundaries",
+            "blocks",
+            "control",
+            "manager",
+            "alarms",
+            "placement",
+            "progress",
+        )
+    ]
     words = {"pipeline": "p", "stream": "s", "replica": "0", "output": "o", "process": "delivery.o"}
     assert [kind.pattern.format(**words) for kind in kinds] == made
 
@@ -103,7 +122,11 @@ def test_dead_letters_hold_whatever_came_in_and_stay_longer() -> None:
 def test_topics_of_the_truth_are_never_cut_by_age_or_by_an_unclean_leader() -> None:
     for kind in ("boundaries", "blocks", "placement"):
         config = catalog.catalog().topics[kind].config
-        assert (config["retention.ms"], config["retention.bytes"], config["cleanup.policy"]) == ("-1", "-1", "delete")
+        assert (config["retention.ms"], config["retention.bytes"], config["cleanup.policy"]) == (
+            "-1",
+            "-1",
+            "delete",
+        )
         assert config["unclean.leader.election.enable"] == "false"
 
 
@@ -112,7 +135,11 @@ def test_settings_of_a_topic() -> None:
     assert (found.name, found.partitions, found.replication) == ("p.s.boundaries", 1, 3)
     assert found.config["min.insync.replicas"] == "2"
     blocks = catalog.topic_settings("blocks", "p.s.blocks.0", 8, config={"segment.bytes": "1"})
-    assert (blocks.partitions, blocks.config["min.insync.replicas"], blocks.config["segment.bytes"]) == (8, "1", "1")
+    assert (
+        blocks.partitions,
+        blocks.config["min.insync.replicas"],
+        blocks.config["segment.bytes"],
+    ) == (8, "1", "1")
     with pytest.raises(ValueError, match="number of partitions"):
         catalog.topic_settings("blocks", "p.s.blocks.0")
     with pytest.raises(KeyError):
@@ -124,12 +151,20 @@ def test_where_the_cluster_says_how_many_copies_it_says_how_many_must_have_a_rec
     assert (found.replication, "min.insync.replicas" in found.config) == (-1, False)
 
 
-@pytest.mark.parametrize(("replication", "in_sync"), [(1, "1"), (2, "1"), (3, "2"), (4, "2"), (5, "3")])
+@pytest.mark.parametrize(
+    ("replication", "in_sync"), [(1, "1"), (2, "1"), (3, "2"), (4, "2"), (5, "3")]
+)
 def test_one_broker_may_always_be_missing_if_there_are_two(replication: int, in_sync: str) -> None:
-    assert catalog.topic_settings("control", "p.control", replication=replication).config["min.insync.replicas"] == in_sync
+    assert (
+        catalog.topic_settings("control", "p.control", replication=replication).config[
+            "min.insync.replicas"
+        ]
+        == in_sync
+    )
 
 
-# -- defects --------------------------------------------------------------------------------------------------------------------------
+# -- defects
+# --------------------------------------------------------------------------------------------------
 
 ALARM = '{"type": "record", "name": "alarm", "fields": [{"name": "kind", "type": "string"}]}'
 
@@ -188,7 +223,9 @@ def test_a_folder_that_is_no_record_is_a_defect(folder: Path) -> None:
 
 
 def test_a_version_that_no_topic_names_is_a_defect(folder: Path) -> None:
-    (folder / "records" / "alarm" / "v2.avsc").write_text(ALARM.replace("]", ', {"name": "x", "type": "int", "default": 0}]'))
+    (folder / "records" / "alarm" / "v2.avsc").write_text(
+        ALARM.replace("]", ', {"name": "x", "type": "int", "default": 0}]')
+    )
     assert "no topic names v2" in defects(folder)
 
 
@@ -202,14 +239,21 @@ def test_a_topic_that_names_a_version_that_is_not_there_is_a_defect(folder: Path
     ("fields", "says"),
     [
         ('{"name": "kind", "type": "int"}', "field kind has another type"),
-        ('{"name": "kind", "type": "string"}, {"name": "x", "type": "int"}', "field x is new and has no default"),
+        (
+            '{"name": "kind", "type": "string"}, {"name": "x", "type": "int"}',
+            "field x is new and has no default",
+        ),
         ('{"name": "kind", "type": "string"}', "two records have the same canonical form"),
     ],
 )
-def test_a_version_that_cannot_follow_the_one_before_is_a_defect(folder: Path, fields: str, says: str) -> None:
+def test_a_version_that_cannot_follow_the_one_before_is_a_defect(
+    folder: Path, fields: str, says: str
+) -> None:
     path = folder / "topics" / "alarms.yaml"
     path.write_text(path.read_text().replace("alarm: [1]", "alarm: [1, 2]"))
-    (folder / "records" / "alarm" / "v2.avsc").write_text(ALARM.replace('{"name": "kind", "type": "string"}', fields))
+    (folder / "records" / "alarm" / "v2.avsc").write_text(
+        ALARM.replace('{"name": "kind", "type": "string"}', fields)
+    )
     assert says in defects(folder)
 
 

@@ -22,24 +22,53 @@ from anabranch.protocol.control.records import (
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.log.records import EpochStarted
 
-HEARTBEAT = Heartbeat(service="processing", name="tolls", replica="1", epoch=-1, state="running", bucket=7, written_ms=8)
+HEARTBEAT = Heartbeat(
+    service="processing",
+    name="tolls",
+    replica="1",
+    epoch=-1,
+    state="running",
+    bucket=7,
+    written_ms=8,
+)
 PROGRESS = DeliveryProgress(
-    output="tolls", first_bucket=3, last_bucket=9, positions=((0, 17), (1, 0)), written_ms=5, first_position=2, next_position=4
+    output="tolls",
+    first_bucket=3,
+    last_bucket=9,
+    positions=((0, 17), (1, 0)),
+    written_ms=5,
+    first_position=2,
+    next_position=4,
 )
 BRANCHED = dataclasses.replace(
-    HEARTBEAT, replica_state="up_failure", branch=2, checkpoint="000000000017-000001", checkpoint_bucket=6, corrects=True
+    HEARTBEAT,
+    replica_state="up_failure",
+    branch=2,
+    checkpoint="000000000017-000001",
+    checkpoint_bucket=6,
+    corrects=True,
 )
 FENCE = Fence(stage="tolls", replica="1", epoch=17, reason="outvoted", written_ms=4)
-ASK = Ask(stream="reports", reader="delivery.tolls", number=7, bucket_first=1, bucket_last=9, written_ms=4)
+ASK = Ask(
+    stream="reports", reader="delivery.tolls", number=7, bucket_first=1, bucket_last=9, written_ms=4
+)
 ANSWER = AskReply(
-    stream="reports", replica="1", reader="delivery.tolls", number=7, outcome=AskOutcome.UNABLE, reason="input is gone", written_ms=4
+    stream="reports",
+    replica="1",
+    reader="delivery.tolls",
+    number=7,
+    outcome=AskOutcome.UNABLE,
+    reason="input is gone",
+    written_ms=4,
 )
 TRIM = TrimPoint(stream="reports", bucket=9, written_ms=4)
 MOVE = Move(stage="tolls", replica="1", node="north.2", written_ms=4)
 ALARM = Alarm(kind="digest", stream="tolls", bucket=-1, text="two replicas differ", written_ms=6)
 
 
-@pytest.mark.parametrize("entry", [HEARTBEAT, BRANCHED, FENCE, TRIM, PROGRESS, ALARM, ASK, ANSWER, MOVE])
+@pytest.mark.parametrize(
+    "entry", [HEARTBEAT, BRANCHED, FENCE, TRIM, PROGRESS, ALARM, ASK, ANSWER, MOVE]
+)
 def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
     assert control_records.decode(control_records.encode(entry)) == entry
 
@@ -58,20 +87,29 @@ def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
     ],
 )
 def test_the_schema_has_the_fields_of_the_value_in_their_order(name: str, kind: type) -> None:
-    assert [field["name"] for field in catalog().newest(name).avro["fields"]] == [field.name for field in dataclasses.fields(kind)]
+    assert [field["name"] for field in catalog().newest(name).avro["fields"]] == [
+        field.name for field in dataclasses.fields(kind)
+    ]
 
 
 def test_a_text_that_is_too_long_is_cut() -> None:
-    found = control_records.decode(control_records.encode(dataclasses.replace(ALARM, text="\u20ac" * 1_000_000)))
+    found = control_records.decode(
+        control_records.encode(dataclasses.replace(ALARM, text="\u20ac" * 1_000_000))
+    )
     assert found == dataclasses.replace(ALARM, text="\u20ac" * limits.ALARM_CHARACTERS_MAX)
 
 
 def test_a_reason_that_is_too_long_is_cut() -> None:
-    found = control_records.decode(control_records.encode(dataclasses.replace(FENCE, reason="r" * 1_000_000)))
+    found = control_records.decode(
+        control_records.encode(dataclasses.replace(FENCE, reason="r" * 1_000_000))
+    )
     assert found == dataclasses.replace(FENCE, reason="r" * limits.ALARM_CHARACTERS_MAX)
 
 
-@pytest.mark.parametrize("entry", [dataclasses.replace(HEARTBEAT, name="n" * 250), dataclasses.replace(FENCE, replica="r" * 250)])
+@pytest.mark.parametrize(
+    "entry",
+    [dataclasses.replace(HEARTBEAT, name="n" * 250), dataclasses.replace(FENCE, replica="r" * 250)],
+)
 def test_a_name_longer_than_any_of_ours_is_rejected(entry: ControlRecord) -> None:
     with pytest.raises(RemoteProtocolError, match="has 250 characters"):
         control_records.decode(control_records.encode(entry))

@@ -8,7 +8,14 @@ from anabranch.codec.record_schema import from_avro
 from anabranch.protocol.errors import ConfigurationError, RejectionReason
 from anabranch.protocol.limits import RECORD_BYTES_MAX
 
-RECORD = from_avro({"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}, {"name": "s", "type": "string"}]}, "r")
+RECORD = from_avro(
+    {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": "a", "type": "int"}, {"name": "s", "type": "string"}],
+    },
+    "r",
+)
 TABLE = pa.table({"a": [1, 2, 3], "s": ["x", "y", "z"]}, schema=RECORD.arrow_schema())
 
 
@@ -20,14 +27,23 @@ def test_all_values_or_the_places_of_those_that_are_rows(kind: Format) -> None:
     assert (found.table, found.rows, found.rejected) == (TABLE, None, [])
     found = decoder.decode([values[0], b"?", values[1]])
     assert (found.table, found.rows) == (TABLE.slice(0, 2), [0, 2])
-    found = decoder.decode([None, values[0], b"", b"?", values[1], b"x" * (RECORD_BYTES_MAX + 1), values[2]])
+    found = decoder.decode(
+        [None, values[0], b"", b"?", values[1], b"x" * (RECORD_BYTES_MAX + 1), values[2]]
+    )
     assert (found.table, found.rows) == (TABLE, [1, 4, 6])
     assert [(index, error.reason.value) for index, error in found.rejected] == [
-        (0, "null_value"), (2, "empty_value"), (3, f"not_{kind}"), (5, "too_large"),
-    ]  # fmt: skip
+        (0, "null_value"),
+        (2, "empty_value"),
+        (3, f"not_{kind}"),
+        (5, "too_large"),
+    ]
     assert decoder.decode([]).table.num_rows == 0
     nothing = decoder.decode([None])
-    assert (nothing.table.num_rows, nothing.rows, nothing.rejected[0][1].reason) == (0, [], RejectionReason.NULL_VALUE)
+    assert (nothing.table.num_rows, nothing.rows, nothing.rejected[0][1].reason) == (
+        0,
+        [],
+        RejectionReason.NULL_VALUE,
+    )
 
 
 def test_a_key_is_a_compact_object_of_its_columns() -> None:
@@ -52,5 +68,7 @@ def test_the_schema_of_avro_values_is_told() -> None:
 
 
 def test_a_key_column_that_is_not_there_is_rejected() -> None:
-    with pytest.raises(ConfigurationError, match="key column b is not a column of the output; there are a, s"):
+    with pytest.raises(
+        ConfigurationError, match="key column b is not a column of the output; there are a, s"
+    ):
         Encoder(TABLE.schema, "json", ["a", "b"])

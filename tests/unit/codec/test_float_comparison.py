@@ -10,7 +10,9 @@ import pytest
 from anabranch.codec.float_comparison import float_columns, float_difference
 
 
-def table(*values: float | None, cars: tuple[int, ...] = (3, 1, 2), kind: pa.DataType | None = None) -> pa.Table:
+def table(
+    *values: float | None, cars: tuple[int, ...] = (3, 1, 2), kind: pa.DataType | None = None
+) -> pa.Table:
     return pa.table(
         {
             "mean": pa.array(values, kind or pa.float64()),
@@ -27,7 +29,9 @@ def test_columns_of_floating_point_numbers_are_found() -> None:
 def test_another_order_of_rows_and_of_additions_is_no_difference() -> None:
     total = 0.1 + 0.2 + 0.3
     assert total != 0.3 + 0.2 + 0.1
-    assert not float_difference(table(total, 1.0, 2.0), table(1.0, 2.0, 0.3 + 0.2 + 0.1, cars=(1, 2, 3)))
+    assert not float_difference(
+        table(total, 1.0, 2.0), table(1.0, 2.0, 0.3 + 0.2 + 0.1, cars=(1, 2, 3))
+    )
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
@@ -42,5 +46,9 @@ def test_a_difference_names_column_values_and_how_many_more() -> None:
 
 
 def test_single_precision_is_judged_as_what_it_is() -> None:
-    assert not float_difference(table(1.0, 2.0, 3.0, kind=pa.float32()), table(1.00001, 2.0, 3.0, kind=pa.float32()))
-    assert float_difference(table(1.0, 2.0, 3.0, kind=pa.float32()), table(1.01, 2.0, 3.0, kind=pa.float32()))
+    assert not float_difference(
+        table(1.0, 2.0, 3.0, kind=pa.float32()), table(1.00001, 2.0, 3.0, kind=pa.float32())
+    )
+    assert float_difference(
+        table(1.0, 2.0, 3.0, kind=pa.float32()), table(1.01, 2.0, 3.0, kind=pa.float32())
+    )

@@ -6,12 +6,19 @@ from anabranch.protocol.limits import RECORD_BYTES_MAX
 
 
 def test_values_that_may_be_decoded_are_all_admitted() -> None:
-    assert admit([b"a", b"x" * RECORD_BYTES_MAX]) == ([b"a", b"x" * RECORD_BYTES_MAX], None, [], RECORD_BYTES_MAX + 1)
+    assert admit([b"a", b"x" * RECORD_BYTES_MAX]) == (
+        [b"a", b"x" * RECORD_BYTES_MAX],
+        None,
+        [],
+        RECORD_BYTES_MAX + 1,
+    )
     assert admit([]) == ([], None, [], 0)
 
 
 def test_the_others_are_rejected_unseen_and_keep_their_places() -> None:
-    admitted, rows, rejected, size_bytes = admit([b"a", None, b"", b"b", b"x" * (RECORD_BYTES_MAX + 1), b"c"])
+    admitted, rows, rejected, size_bytes = admit(
+        [b"a", None, b"", b"b", b"x" * (RECORD_BYTES_MAX + 1), b"c"]
+    )
     assert (admitted, rows, size_bytes) == ([b"a", b"b", b"c"], [0, 3, 5], RECORD_BYTES_MAX + 4)
     assert [(index, error.reason) for index, error in rejected] == [
         (1, RejectionReason.NULL_VALUE),

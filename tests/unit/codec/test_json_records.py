@@ -173,11 +173,18 @@ def test_no_records_are_an_empty_table() -> None:
 def test_rows_become_compact_objects_in_the_order_of_the_columns() -> None:
     table = pa.table(
         {
-            "class": pa.array([1, None]), "t": pa.array([1_500_999, -1], pa.timestamp("us", "UTC")), "d": pa.array([0.5, float("nan")]),
-            "s": ["\u00e9\n", ""], "y": [b"\0\1", None], "day": [dt.date(2024, 2, 29), None], "n": [decimal.Decimal("1.50"), None],
-            "l": [[1, 2], []], "o": [{"a": 1}, None], "left": [1, 2],
+            "class": pa.array([1, None]),
+            "t": pa.array([1_500_999, -1], pa.timestamp("us", "UTC")),
+            "d": pa.array([0.5, float("nan")]),
+            "s": ["\u00e9\n", ""],
+            "y": [b"\0\1", None],
+            "day": [dt.date(2024, 2, 29), None],
+            "n": [decimal.Decimal("1.50"), None],
+            "l": [[1, 2], []],
+            "o": [{"a": 1}, None],
+            "left": [1, 2],
         }
-    )  # fmt: skip
+    )
     encoder = JsonEncoder(table.schema.remove(9))
     assert [value.decode() for value in encoder.encode(table)] == [
         '{"class":1,"t":1500,"d":0.5,"s":"\u00e9\\n","y":"AAE=","day":"2024-02-29","n":"1.50","l":[1,2],"o":{"a":1}}',
@@ -186,9 +193,14 @@ def test_rows_become_compact_objects_in_the_order_of_the_columns() -> None:
     assert encoder.encode(table.slice(0, 0)) == []
 
 
-@pytest.mark.parametrize(("unit", "number"), [("s", 2), ("ms", 2_000), ("us", 2_000_000), ("ns", 2_000_000_000)])
+@pytest.mark.parametrize(
+    ("unit", "number"), [("s", 2), ("ms", 2_000), ("us", 2_000_000), ("ns", 2_000_000_000)]
+)
 def test_timestamps_of_all_units_become_milliseconds(unit: str, number: int) -> None:
-    assert values_of(pa.chunked_array([pa.array([number, None], pa.timestamp(unit))])) == [2_000, None]
+    assert values_of(pa.chunked_array([pa.array([number, None], pa.timestamp(unit))])) == [
+        2_000,
+        None,
+    ]
 
 
 def test_columns_have_names_of_their_own() -> None:

@@ -14,7 +14,17 @@ from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.log.records import EpochStarted
 
-PROGRESS = LiveProgress("tolls", 2, 17, 40, 43, undone=True, last_bucket=39, last_position=4, written_ms=1_700_000_000_000)
+PROGRESS = LiveProgress(
+    "tolls",
+    2,
+    17,
+    40,
+    43,
+    undone=True,
+    last_bucket=39,
+    last_position=4,
+    written_ms=1_700_000_000_000,
+)
 STABLE = Version(RecordId(3, 1), 300, b'{"a":1}')
 TENTATIVE = Version(RecordId(5, 0), 500, b'{"a":2}', (9, 2), ("reports", "other"))
 
@@ -44,15 +54,30 @@ def test_progress_of_another_kind_is_rejected() -> None:
             {"kind": "undo", "stable": 40, "stable_ms": 4_000, "last_id": "39.4"},
             LiveRecord(Kind.UNDO, RecordId(39, 4), stable=40, stable_ms=4_000),
         ),
-        (Kind.REC_DONE, {"kind": "rec_done", "stable": 40, "stable_ms": 4_000}, LiveRecord(Kind.REC_DONE, stable=40, stable_ms=4_000)),
+        (
+            Kind.REC_DONE,
+            {"kind": "rec_done", "stable": 40, "stable_ms": 4_000},
+            LiveRecord(Kind.REC_DONE, stable=40, stable_ms=4_000),
+        ),
         (
             Kind.BOUNDARY,
-            {"kind": "boundary", "stable": 40, "stable_ms": 4_000, "shown": 43, "shown_ms": 4_300, "sequence": 17},
-            LiveRecord(Kind.BOUNDARY, stable=40, stable_ms=4_000, shown=43, shown_ms=4_300, sequence=17),
+            {
+                "kind": "boundary",
+                "stable": 40,
+                "stable_ms": 4_000,
+                "shown": 43,
+                "shown_ms": 4_300,
+                "sequence": 17,
+            },
+            LiveRecord(
+                Kind.BOUNDARY, stable=40, stable_ms=4_000, shown=43, shown_ms=4_300, sequence=17
+            ),
         ),
     ],
 )
-def test_control_records_are_flat_json(kind: Kind, fields: dict[str, object], record: LiveRecord) -> None:
+def test_control_records_are_flat_json(
+    kind: Kind, fields: dict[str, object], record: LiveRecord
+) -> None:
     value, headers = live_records.control(kind, PROGRESS, 100)
     assert json.loads(value) == fields
     assert dict(headers)["anabranch-kind"] == kind.value.encode()
@@ -60,18 +85,35 @@ def test_control_records_are_flat_json(kind: Kind, fields: dict[str, object], re
 
 
 def test_an_undo_before_any_stable_tuple_names_none() -> None:
-    value, headers = live_records.control(Kind.UNDO, dataclasses.replace(PROGRESS, last_bucket=0), 100)
+    value, headers = live_records.control(
+        Kind.UNDO, dataclasses.replace(PROGRESS, last_bucket=0), 100
+    )
     assert "anabranch-id" not in dict(headers)
     assert live_records.decode(headers, None, value).id is None
 
 
 def test_user_records() -> None:
-    kind, ident, event_time = ("anabranch-kind", b"insertion"), ("anabranch-id", b"3.1"), ("anabranch-event-time", b"300")
+    kind, ident, event_time = (
+        ("anabranch-kind", b"insertion"),
+        ("anabranch-id", b"3.1"),
+        ("anabranch-event-time", b"300"),
+    )
     found = live_records.decode([kind, ident, event_time], b"k", b"v")
-    assert found == LiveRecord(Kind.INSERTION, RecordId(3, 1), event_time_ms=300, key=b"k", value=b"v")
-    headers = [("anabranch-kind", b"tentative"), ("anabranch-id", b"3.1" + live_records.tentative_suffix((9, 2))), event_time]
+    assert found == LiveRecord(
+        Kind.INSERTION, RecordId(3, 1), event_time_ms=300, key=b"k", value=b"v"
+    )
+    headers = [
+        ("anabranch-kind", b"tentative"),
+        ("anabranch-id", b"3.1" + live_records.tentative_suffix((9, 2))),
+        event_time,
+    ]
     found = live_records.decode([*headers, ("anabranch-missing", b"a,b")], None, b"v")
-    assert (found.kind, found.id, found.branch, found.missing) == (Kind.TENTATIVE, RecordId(3, 1), (9, 2), ("a", "b"))
+    assert (found.kind, found.id, found.branch, found.missing) == (
+        Kind.TENTATIVE,
+        RecordId(3, 1),
+        (9, 2),
+        ("a", "b"),
+    )
     assert live_records.decode([*headers, ("anabranch-missing", b"")], None, b"v").missing == ()
 
 
@@ -81,12 +123,47 @@ def test_user_records() -> None:
         ([], b"v"),
         ([("anabranch-kind", b"other")], b"v"),
         ([("anabranch-kind", b"insertion")], b"v"),
-        ([("anabranch-kind", b"insertion"), ("anabranch-id", b"1.1/2.2"), ("anabranch-event-time", b"1")], b"v"),
-        ([("anabranch-kind", b"tentative"), ("anabranch-id", b"1.1"), ("anabranch-event-time", b"1")], b"v"),
-        ([("anabranch-kind", b"tentative"), ("anabranch-id", b"1.1/x"), ("anabranch-event-time", b"1")], b"v"),
-        ([("anabranch-kind", b"insertion"), ("anabranch-id", b"1.1"), ("anabranch-event-time", b"-1")], b"v"),
+        (
+            [
+                ("anabranch-kind", b"insertion"),
+                ("anabranch-id", b"1.1/2.2"),
+                ("anabranch-event-time", b"1"),
+            ],
+            b"v",
+        ),
+        (
+            [
+                ("anabranch-kind", b"tentative"),
+                ("anabranch-id", b"1.1"),
+                ("anabranch-event-time", b"1"),
+            ],
+            b"v",
+        ),
+        (
+            [
+                ("anabranch-kind", b"tentative"),
+                ("anabranch-id", b"1.1/x"),
+                ("anabranch-event-time", b"1"),
+            ],
+            b"v",
+        ),
+        (
+            [
+                ("anabranch-kind", b"insertion"),
+                ("anabranch-id", b"1.1"),
+                ("anabranch-event-time", b"-1"),
+            ],
+            b"v",
+        ),
         ([("anabranch-kind", None)], b"{}"),
-        ([("anabranch-kind", b"insertion"), ("anabranch-id", None), ("anabranch-event-time", b"1")], b"v"),
+        (
+            [
+                ("anabranch-kind", b"insertion"),
+                ("anabranch-id", None),
+                ("anabranch-event-time", b"1"),
+            ],
+            b"v",
+        ),
         ([("anabranch-kind", b"boundary")], None),
         ([("anabranch-kind", b"boundary")], b"x" * 5_000),
         ([("anabranch-kind", b"boundary")], b"[]"),
@@ -95,7 +172,9 @@ def test_user_records() -> None:
         ([("anabranch-kind", b"undo")], b'{"stable":1,"stable_ms":1,"last_id":7}'),
     ],
 )
-def test_what_is_none_of_ours_is_rejected(headers: list[tuple[str, bytes | None]], value: bytes | None) -> None:
+def test_what_is_none_of_ours_is_rejected(
+    headers: list[tuple[str, bytes | None]], value: bytes | None
+) -> None:
     with pytest.raises(RemoteProtocolError):
         live_records.decode(headers, None, value)
 

@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.codec.plan_offsets import INITIAL, kind_of, missing_of, offset_of, position_fields, position_of, rows_of, taken_of
+from anabranch.codec.plan_offsets import (
+    INITIAL,
+    kind_of,
+    missing_of,
+    offset_of,
+    position_fields,
+    position_of,
+    rows_of,
+    taken_of,
+)
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import Plan, QueryPosition, TakenBucket
@@ -16,7 +25,12 @@ TAKEN: tuple[TakenBucket, ...] = (
     (4, "0", (Part(4, 0, "aa", 2, 10, 12, 5, 2**64 - 1), Part(4, 1, "aa", 1, 3, 4, 2, 7))),
     (6, "1", (Part(6, 0, "bb", 1, 12, 13, 1, 0),)),
 )
-PLAN = Plan(QueryPosition(2, 3, has_rows=True), QueryPosition(3, 6, has_rows=True), (("a", TAKEN), ("b", ())), 8)
+PLAN = Plan(
+    QueryPosition(2, 3, has_rows=True),
+    QueryPosition(3, 6, has_rows=True),
+    (("a", TAKEN), ("b", ())),
+    8,
+)
 TENTATIVE = replace(PLAN, kind=BoundaryKind.TENTATIVE, missing=("a", "b"))
 
 
@@ -33,7 +47,11 @@ def test_a_plan_comes_back_from_its_offset(plan: Plan) -> None:
 def test_all_inputs_of_a_tentative_plan_say_the_same_of_it() -> None:
     for name in ("a", "b"):
         offset = offset_of(TENTATIVE, name)
-        assert (kind_of(offset), missing_of(offset), position_of(offset)) == (BoundaryKind.TENTATIVE, ("a", "b"), PLAN.after)
+        assert (kind_of(offset), missing_of(offset), position_of(offset)) == (
+            BoundaryKind.TENTATIVE,
+            ("a", "b"),
+            PLAN.after,
+        )
 
 
 def test_an_offset_of_a_stable_plan_is_as_it_was_before_there_were_others() -> None:
@@ -56,7 +74,14 @@ def test_what_an_earlier_version_left_is_rejected_with_what_to_do() -> None:
         position_of(INITIAL | {"sequence": 3, "bucket": 6, "closed": 5})
 
 
-@pytest.mark.parametrize("damage", [{"kind": "provisional"}, {"taken": [[4, "0", "parts"]]}, {"taken": [[4, "0", [["aa"], [4, 0, 7]]]]}])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"kind": "provisional"},
+        {"taken": [[4, "0", "parts"]]},
+        {"taken": [[4, "0", [["aa"], [4, 0, 7]]]]},
+    ],
+)
 def test_a_damaged_offset_is_not_taken_for_another(damage: dict[str, object]) -> None:
     offset = offset_of(PLAN, "a") | damage
     with pytest.raises((ValueError, RemoteProtocolError)):

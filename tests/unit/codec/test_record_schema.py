@@ -22,22 +22,39 @@ def of(kind: object, **more: object) -> dict[str, object]:
 def test_fields_become_columns() -> None:
     schema = record_schema.parse(
         text(
-            {"name": "a", "type": "int"}, {"name": "b", "type": ["null", "long"], "default": None}, {"name": "c", "type": ["float", "null"]},
-            {"name": "d", "type": {"type": "long", "logicalType": "timestamp-millis"}}, {"name": "e", "type": "double", "default": 1},
-            {"name": "f", "type": "boolean"}, {"name": "g", "type": "string"}, {"name": "h", "type": "bytes", "default": "\u00ff"},
-            doc="x", namespace="n", schema_id=7,
+            {"name": "a", "type": "int"},
+            {"name": "b", "type": ["null", "long"], "default": None},
+            {"name": "c", "type": ["float", "null"]},
+            {"name": "d", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "e", "type": "double", "default": 1},
+            {"name": "f", "type": "boolean"},
+            {"name": "g", "type": "string"},
+            {"name": "h", "type": "bytes", "default": "\u00ff"},
+            doc="x",
+            namespace="n",
+            schema_id=7,
         ),
-        "rec", 3,
-    )  # fmt: skip
+        "rec",
+        3,
+    )
     assert (schema.name, schema.version, schema.schema_id) == ("rec", 3, 7)
     assert schema.arrow_schema() == pa.schema(
         [
-            pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.int64()), pa.field("c", pa.float32()),
-            pa.field("d", pa.int64(), nullable=False), pa.field("e", pa.float64(), nullable=False),
-            pa.field("f", pa.bool_(), nullable=False), pa.field("g", pa.string(), nullable=False), pa.field("h", pa.binary(), nullable=False),
+            pa.field("a", pa.int32(), nullable=False),
+            pa.field("b", pa.int64()),
+            pa.field("c", pa.float32()),
+            pa.field("d", pa.int64(), nullable=False),
+            pa.field("e", pa.float64(), nullable=False),
+            pa.field("f", pa.bool_(), nullable=False),
+            pa.field("g", pa.string(), nullable=False),
+            pa.field("h", pa.binary(), nullable=False),
         ]
-    )  # fmt: skip
-    assert [(f.name, f.default) for f in schema.fields if f.has_default] == [("b", None), ("e", 1.0), ("h", b"\xff")]
+    )
+    assert [(f.name, f.default) for f in schema.fields if f.has_default] == [
+        ("b", None),
+        ("e", 1.0),
+        ("h", b"\xff"),
+    ]
     assert schema.field("c") is schema.fields[2]
     assert schema.field("z") is None
 
@@ -61,11 +78,17 @@ def test_without_an_id_of_its_own_a_version_is_its_id() -> None:
         (text(of("int"), schema_id="x"), "schema_id 'x'"),
         (text(of("int"), schema_id=2**32), "schema_id"),
         (text(of("int"), schema_id=True), "schema_id"),
-        (text(*({"name": f"f{n}", "type": "int"} for n in range(limits.RECORD_FIELDS_MAX + 1))), "fields; at most"),
+        (
+            text(*({"name": f"f{n}", "type": "int"} for n in range(limits.RECORD_FIELDS_MAX + 1))),
+            "fields; at most",
+        ),
         (text(7), "'7' is not a field"),
         (text({"name": "a b", "type": "int"}), "'a b' is not a field"),
         (text(of("int"), of("int")), "field a is there twice"),
-        (text({"name": "event_time", "type": "long"}), "field event_time: 'event_time' is a column that anabranch adds"),
+        (
+            text({"name": "event_time", "type": "long"}),
+            "field event_time: 'event_time' is a column that anabranch adds",
+        ),
         (text({"name": "Event_Time", "type": "long"}), "field Event_Time"),
         (text(of("int", colour=1)), "field a: unknown key 'colour'"),
         (text(of("date")), 'type "date" is not supported'),

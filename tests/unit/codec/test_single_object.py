@@ -43,7 +43,16 @@ def test_anything_else_is_rejected(value: bytes | None, says: str) -> None:
         single_object.read(value, 1_000, 10)
 
 
-@pytest.mark.parametrize("value", [{**ALARM, "bucket": "x"}, {**ALARM, "bucket": 2**63}, {"kind": "x"}, {**ALARM, "more": 1}, None])
+@pytest.mark.parametrize(
+    "value",
+    [
+        {**ALARM, "bucket": "x"},
+        {**ALARM, "bucket": 2**63},
+        {"kind": "x"},
+        {**ALARM, "more": 1},
+        None,
+    ],
+)
 def test_what_does_not_fit_is_not_written(value: object) -> None:
     with pytest.raises(LocalProtocolError):
         single_object.write(catalog().newest("alarm"), value, 1_000)

@@ -12,7 +12,12 @@ APPLIED = {**WANTED.config, "segment.bytes": "1"}
 
 
 def told(**applied: str) -> list[str]:
-    return differences(WANTED, 2, 3, {**APPLIED, **{name.replace("_", "."): value for name, value in applied.items()}})
+    return differences(
+        WANTED,
+        2,
+        3,
+        {**APPLIED, **{name.replace("_", "."): value for name, value in applied.items()}},
+    )
 
 
 def test_a_topic_as_it_must_be() -> None:
@@ -33,13 +38,21 @@ def test_a_topic_as_it_must_be() -> None:
 )
 def test_what_gives_less_is_told_with_what_to_do(setting: str, value: str, says: str) -> None:
     (sentence,) = differences(WANTED, 2, 3, {**APPLIED, setting: value})
-    assert sentence.startswith(f"topic p.s.blocks.0 has {setting}={value} instead of {WANTED.config[setting]}: ")
+    assert sentence.startswith(
+        f"topic p.s.blocks.0 has {setting}={value} instead of {WANTED.config[setting]}: "
+    )
     assert says in sentence
-    assert sentence.endswith(f"--entity-name p.s.blocks.0 --add-config {setting}={WANTED.config[setting]}")
+    assert sentence.endswith(
+        f"--entity-name p.s.blocks.0 --add-config {setting}={WANTED.config[setting]}"
+    )
 
 
 def test_a_setting_that_is_not_known_is_told() -> None:
-    applied = {name: value for name, value in APPLIED.items() if name not in ("retention.ms", "cleanup.policy")}
+    applied = {
+        name: value
+        for name, value in APPLIED.items()
+        if name not in ("retention.ms", "cleanup.policy")
+    }
     assert len(differences(WANTED, 2, 3, applied)) == 2
 
 
@@ -68,19 +81,26 @@ def test_partitions_and_copies() -> None:
 def test_a_users_topic_is_its_users_business_but_for_what_may_lose_a_record() -> None:
     output = of_users(topic_settings("output", "out", 3, 3), 7)
     assert set(output.config) == USERS_TOO
-    assert differences(output, 7, 3, {**output.config, "retention.ms": "1", "max.message.bytes": "1"}) == []
+    assert (
+        differences(output, 7, 3, {**output.config, "retention.ms": "1", "max.message.bytes": "1"})
+        == []
+    )
     assert len(differences(output, 7, 3, {**output.config, "min.insync.replicas": "1"})) == 1
 
 
 @pytest.mark.parametrize("kind", sorted(catalog().topics))
 def test_every_kind_as_it_is_made_has_none(kind: str) -> None:
     topic = topic_settings(kind, "t", 1, 3)
-    assert differences(topic, 1 if topic.partitions == 1 else topic.partitions, 3, topic.config) == []
+    assert (
+        differences(topic, 1 if topic.partitions == 1 else topic.partitions, 3, topic.config) == []
+    )
 
 
 def test_one_copy_is_told_where_the_cluster_could_keep_more() -> None:
     (sentence,) = too_few_copies({"b": 1, "a": 1, "c": 3}, 3)
-    assert sentence.startswith("2 new topics have one copy each, though the cluster has 3 brokers (a, b): ")
+    assert sentence.startswith(
+        "2 new topics have one copy each, though the cluster has 3 brokers (a, b): "
+    )
     assert "--replication 3" in sentence
     (sentence,) = too_few_copies(dict.fromkeys("dcba", 1), 5)
     assert "(a, b, c, ...)" in sentence

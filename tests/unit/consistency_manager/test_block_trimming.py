@@ -33,7 +33,11 @@ class World(ManagerWorld):
     def starts(self) -> list[int]:
         """First offset of each block partition."""
         reader = self.log.reader()
-        return [reader.offsets(TopicPartition(f"p.totals.blocks.{r}", p))[0] for r in "01" for p in (0, 1)]
+        return [
+            reader.offsets(TopicPartition(f"p.totals.blocks.{r}", p))[0]
+            for r in "01"
+            for p in (0, 1)
+        ]
 
     def readable(self, first: int, last: int) -> list[int]:
         """Buckets of which the blocks are there, from whoever was first."""
@@ -74,7 +78,9 @@ def test_blocks_go_as_the_delivery_goes_on(world: World) -> None:
     stepped(manager)
     assert world.readable(1, 9) == []
     reader = world.log.reader()
-    assert world.starts() == [reader.offsets(TopicPartition(f"p.totals.blocks.{r}", p))[1] for r in "01" for p in (0, 1)]
+    assert world.starts() == [
+        reader.offsets(TopicPartition(f"p.totals.blocks.{r}", p))[1] for r in "01" for p in (0, 1)
+    ]
 
 
 def test_a_slower_reader_holds_everything_back(world: World) -> None:
@@ -92,7 +98,9 @@ def test_without_a_word_of_the_delivery_nothing_is_deleted(world: World) -> None
     assert world.starts() == [0, 0, 0, 0]
 
 
-def test_a_restart_makes_up_for_what_was_not_deleted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_makes_up_for_what_was_not_deleted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
 
         def reject(_self: LocalLogAdmin, _offsets: Mapping[TopicPartition, int]) -> None:
@@ -113,7 +121,9 @@ def test_a_restart_makes_up_for_what_was_not_deleted(world: World, monkeypatch: 
     again.stop()
 
 
-def test_a_stream_that_cannot_be_trimmed_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_cannot_be_trimmed_does_not_hold_up_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     deleted: list[str] = []
 
     def delete(_self: LocalLogAdmin, offsets: Mapping[TopicPartition, int]) -> None:
@@ -125,13 +135,21 @@ def test_a_stream_that_cannot_be_trimmed_does_not_hold_up_the_others(monkeypatch
     monkeypatch.setattr(LocalLogAdmin, "delete_before", delete)
     pipeline = outputs.pipeline("p")
     stage = pipeline.stages["totals"]
-    pipeline = pipeline.model_copy(update={"stages": {name: stage.model_copy(update={"name": name}) for name in ("a", "b")}})
+    pipeline = pipeline.model_copy(
+        update={"stages": {name: stage.model_copy(update={"name": name}) for name in ("a", "b")}}
+    )
     clock = VirtualClock()
-    trimming = BlockTrimming(outputs.context(LocalEventLog(clock), pipeline, clock, SeededEntropy(1), "consistency_manager", "p"))
+    trimming = BlockTrimming(
+        outputs.context(
+            LocalEventLog(clock), pipeline, clock, SeededEntropy(1), "consistency_manager", "p"
+        )
+    )
     part = Part(1, 0, "t", 1, 0, 1, 1, 0)
     for stream in ("a", "b"):
         trimming.seen(
-            stream, BoundaryRecord("0", 0, BatchId("l", 1), None, 1, (part,)), Outcome(accepted=True, reason="accepted", replica="0")
+            stream,
+            BoundaryRecord("0", 0, BatchId("l", 1), None, 1, (part,)),
+            Outcome(accepted=True, reason="accepted", replica="0"),
         )
     for _ in range(2):
         trimming.round({"a": 1, "b": 1})
@@ -139,7 +157,9 @@ def test_a_stream_that_cannot_be_trimmed_does_not_hold_up_the_others(monkeypatch
     trimming.close()
 
 
-def test_a_rejection_is_tried_again_after_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rejection_is_tried_again_after_a_while(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[int] = []
 
     def reject(_self: LocalLogAdmin, _offsets: Mapping[TopicPartition, int]) -> None:

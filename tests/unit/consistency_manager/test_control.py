@@ -14,7 +14,16 @@ from anabranch.pipeline.model import Stage
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.consistency import IndexImage
 from anabranch.protocol.control.failure_detector import Peer
-from anabranch.protocol.control.records import Alarm, Ask, AskOutcome, AskReply, ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.control.records import (
+    Alarm,
+    Ask,
+    AskOutcome,
+    AskReply,
+    ControlRecord,
+    Fence,
+    Heartbeat,
+    TrimPoint,
+)
 from anabranch.protocol.limits import HEARTBEAT_SEND_MS, TRIM_EVERY_MS
 from harness import outputs
 from harness.control_topics import said, say
@@ -35,18 +44,28 @@ class World:
         self.image = IndexImage("p")
 
     def room(self) -> ControlRoom:
-        room = ControlRoom(outputs.context(self.log, self.pipeline, self.clock, SeededEntropy(1), "consistency_manager", "p"), self.image)
+        room = ControlRoom(
+            outputs.context(
+                self.log, self.pipeline, self.clock, SeededEntropy(1), "consistency_manager", "p"
+            ),
+            self.image,
+        )
         room.start()
         return room
 
     def hears(self, *entries: ControlRecord) -> None:
-        say(self.log, self.pipeline, *(replace(entry, written_ms=self.clock.now_ms()) for entry in entries))
+        say(
+            self.log,
+            self.pipeline,
+            *(replace(entry, written_ms=self.clock.now_ms()) for entry in entries),
+        )
 
     def said(self, kind: type[ControlRecord]) -> list[ControlRecord]:
         return [
             entry
             for entry in said(self.log, self.pipeline)
-            if isinstance(entry, kind) and getattr(entry, "service", "") in ("", "consistency_manager")
+            if isinstance(entry, kind)
+            and getattr(entry, "service", "") in ("", "consistency_manager")
         ]
 
     def content(self) -> dict[str, object]:
@@ -98,14 +117,21 @@ def test_trim_points_follow_the_slowest_reader(world: World) -> None:
     world.hears(replace(DELIVERY, checkpoint_bucket=20))
     room.round({"totals": 9}, "running")
     room.round({"totals": 9}, "running")
-    assert [point.bucket for point in world.said(TrimPoint) if isinstance(point, TrimPoint)] == [5, 9]
+    assert [point.bucket for point in world.said(TrimPoint) if isinstance(point, TrimPoint)] == [
+        5,
+        9,
+    ]
     assert world.content()["trim:totals"] == {"bucket": "9"}
 
 
 def test_what_is_of_no_use_is_counted(world: World) -> None:
     room = world.room()
     writer = world.log.writer()
-    for entry in (Alarm("k", "s", 1, "t", 0), Ask("unknown", "0", 1, 1, 1, 0), TrimPoint("unknown", 1, 0)):
+    for entry in (
+        Alarm("k", "s", 1, "t", 0),
+        Ask("unknown", "0", 1, 1, 1, 0),
+        TrimPoint("unknown", 1, 0),
+    ):
         writer.send(TopicPartition("p.manager", 0), control_records.encode(entry))
     writer.flush()
     room.round({}, "running")
@@ -114,7 +140,9 @@ def test_what_is_of_no_use_is_counted(world: World) -> None:
 
 
 def test_what_others_say_in_its_name_is_counted_and_changes_nothing(world: World) -> None:
-    """Each process writes where it likes in its own topic; what it says there of trimming, fencing or of others does not count."""
+    """Each process writes where it likes in its own topic; what it says there of trimming,
+    fencing or of others does not count.
+    """
     room = world.room()
     writer = world.log.writer()
     forged = (
@@ -124,7 +152,9 @@ def test_what_others_say_in_its_name_is_counted_and_changes_nothing(world: World
         replace(BEAT, replica="1"),
     )
     for entry in forged:
-        writer.send(TopicPartition("p.control.processing.totals.0", 0), control_records.encode(entry))
+        writer.send(
+            TopicPartition("p.control.processing.totals.0", 0), control_records.encode(entry)
+        )
     writer.flush()
     for _ in range(3):
         room.round({"totals": 9}, "running")
@@ -136,7 +166,9 @@ def test_what_others_say_in_its_name_is_counted_and_changes_nothing(world: World
 
 def test_every_reader_of_a_stream_holds_its_trimming_back() -> None:
     pipeline = outputs.pipeline("p", replicas=2)
-    after = Stage(name="after", participant="north", reads=["totals"], transform=["m:f"], replicas=2)
+    after = Stage(
+        name="after", participant="north", reads=["totals"], transform=["m:f"], replicas=2
+    )
     pipeline = pipeline.model_copy(update={"stages": {**pipeline.stages, "after": after}})
     assert readers_of(pipeline) == {
         "totals": [*(Peer("processing", "after", r) for r in "01"), Peer("delivery", "out", "0")],
@@ -146,20 +178,36 @@ def test_every_reader_of_a_stream_holds_its_trimming_back() -> None:
 
 def test_each_process_that_stands_by_holds_it_back_too() -> None:
     pipeline = outputs.pipeline("p", replicas=1)
-    after = Stage(name="after", participant="north", reads=["totals"], transform=["m:f"], replicas=2, ha="passive")
+    after = Stage(
+        name="after",
+        participant="north",
+        reads=["totals"],
+        transform=["m:f"],
+        replicas=2,
+        ha="passive",
+    )
     pipeline = pipeline.model_copy(update={"stages": {**pipeline.stages, "after": after}})
     standbys = [Peer("standby", "after", process) for process in "01"]
-    assert readers_of(pipeline)["totals"] == [Peer("processing", "after", "0"), *standbys, Peer("delivery", "out", "0")]
+    assert readers_of(pipeline)["totals"] == [
+        Peer("processing", "after", "0"),
+        *standbys,
+        Peer("delivery", "out", "0"),
+    ]
 
 
 def test_rows_that_came_out_differently_are_an_alarm(world: World) -> None:
     room = world.room()
     ask = Ask("totals", "delivery.out", 1, 5, 9, 0)
-    answers = [AskReply("totals", "0", "delivery.out", 1, outcome, "bucket 5 has other rows", 0) for outcome in AskOutcome]
+    answers = [
+        AskReply("totals", "0", "delivery.out", 1, outcome, "bucket 5 has other rows", 0)
+        for outcome in AskOutcome
+    ]
     world.hears(ask, *answers)
     before = room.rejected._value.get()
     room.round({}, "running")
-    assert [(alarm.kind, alarm.stream) for alarm in room.alarms] == [("recomputed_rows_differ", "totals")]
+    assert [(alarm.kind, alarm.stream) for alarm in room.alarms] == [
+        ("recomputed_rows_differ", "totals")
+    ]
     assert "bucket 5 has other rows" in room.alarms[0].text
     assert room.rejected._value.get() == before
     world.hears(replace(ask, stream="unknown"))

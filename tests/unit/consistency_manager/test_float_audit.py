@@ -22,7 +22,9 @@ from harness.waiting import wait_until
 
 
 def other_means(table: pa.Table, by: float) -> pa.Table:
-    return table.set_column(table.schema.get_field_index("mean"), "mean", pc.multiply(table.column("mean"), by))
+    return table.set_column(
+        table.schema.get_field_index("mean"), "mean", pc.multiply(table.column("mean"), by)
+    )
 
 
 class World(ManagerWorld):
@@ -31,7 +33,10 @@ class World(ManagerWorld):
     def __init__(self) -> None:
         super().__init__()
         columns = schema_text(rows(1, 1).schema)
-        self.replicas = [Replica(self.log, self.pipeline, self.clock, SeededEntropy(n), str(n), schema=columns) for n in (0, 1)]
+        self.replicas = [
+            Replica(self.log, self.pipeline, self.clock, SeededEntropy(n), str(n), schema=columns)
+            for n in (0, 1)
+        ]
         self.watching = self.manager()
 
     def close_bucket(self, bucket: int, by: float) -> None:
@@ -48,7 +53,11 @@ class World(ManagerWorld):
         return float(self.watching._floats._compared.labels("p", "totals")._value.get())
 
     def alarms(self) -> list[Alarm]:
-        found = [control_records.decode(value) for chunk in everything(self.log, "p.control.alarms") for value in chunk.values]
+        found = [
+            control_records.decode(value)
+            for chunk in everything(self.log, "p.control.alarms")
+            for value in chunk.values
+        ]
         return [alarm for alarm in found if isinstance(alarm, Alarm)]
 
 
@@ -68,7 +77,10 @@ def test_a_difference_is_one_alarm_that_names_it(world: World) -> None:
     world.close_bucket(1, 1 + 1e-5)
     (alarm,) = world.alarms()
     assert (alarm.kind, alarm.stream, alarm.bucket) == ("float_mismatch", "totals", 1)
-    assert alarm.text.startswith("replicas 0 and 1 of totals differ in bucket 1, column mean: 0.25 against 0.2500025, and 6 more rows")
+    assert alarm.text.startswith(
+        "replicas 0 and 1 of totals differ in bucket 1, column mean: 0.25 against 0.2500025, and 6"
+        " more rows"
+    )
     world.replicas[0].close_buckets(2, {2: rows(2, 8)})
     world.replicas[1].close_buckets(2, {2: other_means(rows(2, 8), 2.0)})
     world.clock.advance(FLOAT_SAMPLE_EVERY_MS)
@@ -76,7 +88,9 @@ def test_a_difference_is_one_alarm_that_names_it(world: World) -> None:
     assert world.watching._floats._samples.empty(), "the pair is known to differ"
 
 
-def test_an_error_of_the_thread_ends_the_manager(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_thread_ends_the_manager(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> str:
         raise ZeroDivisionError
 
@@ -89,7 +103,9 @@ def test_an_error_of_the_thread_ends_the_manager(world: World, monkeypatch: pyte
         world.watching.step()
 
 
-def test_a_stream_without_floats_starts_no_thread_and_is_looked_at_as_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_without_floats_starts_no_thread_and_is_looked_at_as_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plain, looks = ManagerWorld(), list[str]()
 
     def counted(text: str) -> pa.Schema:
@@ -99,7 +115,10 @@ def test_a_stream_without_floats_starts_no_thread_and_is_looked_at_as_seldom(mon
     monkeypatch.setattr(float_audit, "schema_from_text", counted)
     watching: ConsistencyManager = plain.manager()
     columns = schema_text(rows(1, 1).drop_columns("mean").schema)
-    replicas = [Replica(plain.log, plain.pipeline, plain.clock, SeededEntropy(n), str(n), schema=columns) for n in (0, 1)]
+    replicas = [
+        Replica(plain.log, plain.pipeline, plain.clock, SeededEntropy(n), str(n), schema=columns)
+        for n in (0, 1)
+    ]
     for bucket in range(1, 6):
         for replica in replicas:
             replica.close_buckets(bucket, {bucket: rows(bucket, 8).drop_columns("mean")})

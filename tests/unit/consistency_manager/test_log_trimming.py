@@ -62,7 +62,10 @@ class World(ManagerWorld):
 
     def log_snapshots(self) -> list[LogSnapshot]:
         partition = self.log.partition(AT)
-        found = [boundary_records.decode(partition.at(offset).value) for offset in range(partition.start, partition.end)]
+        found = [
+            boundary_records.decode(partition.at(offset).value)
+            for offset in range(partition.start, partition.end)
+        ]
         return [entry for entry in found if isinstance(entry, LogSnapshot)]
 
 
@@ -144,7 +147,9 @@ def test_where_nothing_is_trimmed_nothing_is_forgotten(world: World) -> None:
     assert begun.log_state.stable(1, 50) == world.whole.log_state.stable(1, 50)
 
 
-def test_what_is_too_large_is_not_written_and_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_large_is_not_written_and_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_snapshots, "SNAPSHOT_ITEMS_MAX", 10)
     manager = world.manager()
     world.close(15, manager)
@@ -170,7 +175,9 @@ def test_what_is_too_large_is_not_written_and_is_told(world: World, monkeypatch:
     assert manager.status.detail["no_log_snapshot"] == {}
 
 
-def test_what_there_is_no_room_for_is_forgotten_and_comes_back_when_readers_went_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_there_is_no_room_for_is_forgotten_and_comes_back_when_readers_went_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(boundary_log, "CHAIN_RECORDS_MAX", 5)
     monkeypatch.setattr(log_snapshots, "SNAPSHOT_ITEMS_MAX", 60)
     monkeypatch.setattr(log_snapshots, "SNAPSHOT_EVERY_PARTS", 8)
@@ -185,7 +192,9 @@ def test_what_there_is_no_room_for_is_forgotten_and_comes_back_when_readers_went
     agrees(world)
 
 
-def test_while_a_replica_of_another_pipeline_file_writes_there_is_no_log_snapshot(world: World) -> None:
+def test_while_a_replica_of_another_pipeline_file_writes_there_is_no_log_snapshot(
+    world: World,
+) -> None:
     manager = world.manager()
     more = outputs.pipeline("p", replicas=3)
     create_topics(world.log, more)
@@ -204,7 +213,9 @@ def test_while_a_replica_of_another_pipeline_file_writes_there_is_no_log_snapsho
 
 @pytest.mark.parametrize("error", [Unavailable("away"), OutcomeUnknown("who knows")])
 @pytest.mark.parametrize("what", ["log_snapshot", "deletion"])
-def test_what_fails_is_made_up_for(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception, what: str) -> None:
+def test_what_fails_is_made_up_for(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception, what: str
+) -> None:
     manager = world.manager()
     fails = [True]
 
@@ -215,18 +226,22 @@ def test_what_fails_is_made_up_for(world: World, monkeypatch: pytest.MonkeyPatch
 
     def flush(self: LocalLogWriter) -> object:
         found = original_flush(self)
-        if fails[0] and any(each.at == AT and world.log.partition(AT).at(each.offset).value[10:] for each in found):  # type: ignore[index]
+        if fails[0] and any(each.at == AT for each in found):
             entry = boundary_records.decode(world.log.partition(AT).at(found[-1].offset).value)
             if isinstance(entry, LogSnapshot):
                 raise error
         return found
 
     original_delete, original_flush = LocalLogAdmin.delete_before, LocalLogWriter.flush
-    monkeypatch.setattr(LocalLogAdmin, "delete_before", delete_before) if what == "deletion" else monkeypatch.setattr(
-        LocalLogWriter, "flush", flush
+    (
+        monkeypatch.setattr(LocalLogAdmin, "delete_before", delete_before)
+        if what == "deletion"
+        else monkeypatch.setattr(LocalLogWriter, "flush", flush)
     )
     world.close(40, manager)
-    assert manager._context.registry.get_sample_value("anabranch_log_snapshot_failures_total", {"pipeline": "p"})
+    assert manager._context.registry.get_sample_value(
+        "anabranch_log_snapshot_failures_total", {"pipeline": "p"}
+    )
     agrees(world)
     fails[0] = False
     world.close(40, manager)
@@ -234,7 +249,9 @@ def test_what_fails_is_made_up_for(world: World, monkeypatch: pytest.MonkeyPatch
     agrees(world)
 
 
-def test_a_broker_that_is_away_is_waited_for_once_in_a_round(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_is_away_is_waited_for_once_in_a_round(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manager = world.manager()
     trimming, asked = manager._log_trimming, list[str]()
 
@@ -244,7 +261,10 @@ def test_a_broker_that_is_away_is_waited_for_once_in_a_round(world: World, monke
 
     monkeypatch.setattr(LogTrimming, "_sum_up", away)
     trimming._logs["other"] = replace(trimming._logs["totals"])
-    readers, audits = dict.fromkeys(trimming._logs, manager._streams["totals"]), dict.fromkeys(trimming._logs, manager._audits["totals"])
+    readers, audits = (
+        dict.fromkeys(trimming._logs, manager._streams["totals"]),
+        dict.fromkeys(trimming._logs, manager._audits["totals"]),
+    )
     for expected in (["totals"], ["totals", "other"], ["totals", "other"]):
         trimming.round(readers, {}, audits)
         assert asked == expected

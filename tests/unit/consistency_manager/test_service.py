@@ -35,16 +35,30 @@ class World:
         self.pipeline = outputs.pipeline("p", replicas=replicas)
         create_topics(self.log, self.pipeline)
         names = self.pipeline.stream_writers("totals")
-        self.replicas = [Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in names]
+        self.replicas = [
+            Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in names
+        ]
 
     def manager(self, *, index: bool = True) -> ConsistencyManager:
-        made = outputs.context(self.log, self.pipeline, self.clock, self.entropy, "consistency_manager", "p", self.index if index else None)
+        made = outputs.context(
+            self.log,
+            self.pipeline,
+            self.clock,
+            self.entropy,
+            "consistency_manager",
+            "p",
+            self.index if index else None,
+        )
         manager = build(made.settings, made)
         manager.start()
         return manager
 
     def alarms(self) -> list[Alarm]:
-        found = [control_records.decode(value) for chunk in everything(self.log, "p.control.alarms") for value in chunk.values]
+        found = [
+            control_records.decode(value)
+            for chunk in everything(self.log, "p.control.alarms")
+            for value in chunk.values
+        ]
         return [alarm for alarm in found if isinstance(alarm, Alarm)]
 
     def beat(self, state: str, *, value: bytes | None = None) -> None:
@@ -54,12 +68,25 @@ class World:
         writer.flush()
 
     def delivery_says(self, rejected: int) -> None:
-        say(self.log, self.pipeline, Heartbeat("delivery", "out", "0", -1, "running", 1, self.clock.now_ms(), rejected=rejected))
+        say(
+            self.log,
+            self.pipeline,
+            Heartbeat(
+                "delivery", "out", "0", -1, "running", 1, self.clock.now_ms(), rejected=rejected
+            ),
+        )
 
     def content(self) -> dict[str, object]:
         """All but who wrote it, and the heartbeats, which pass."""
-        keys = [k for k in self.index.keys("anabranch:p:") if not k.endswith(":index") and ":process:" not in k]
-        return {k: self.index.ranked(k, 0, 1e18) if ":boundaries:" in k else self.index.get(k) for k in keys}
+        keys = [
+            k
+            for k in self.index.keys("anabranch:p:")
+            if not k.endswith(":index") and ":process:" not in k
+        ]
+        return {
+            k: self.index.ranked(k, 0, 1e18) if ":boundaries:" in k else self.index.get(k)
+            for k in keys
+        }
 
 
 @pytest.fixture
@@ -78,11 +105,16 @@ def test_it_writes_the_index(world: World) -> None:
     assert world.index.ranked("anabranch:p:boundaries:totals:0", 1, 1e18) == [("2", 3.0)]
     assert manager.status.last_bucket_ms == 300
     manager.step()
-    assert manager.status.detail["processes"] == {"processing:totals:0": "stable", "consistency_manager:p:0": "starting"}
+    assert manager.status.detail["processes"] == {
+        "processing:totals:0": "stable",
+        "consistency_manager:p:0": "starting",
+    }
     world.clock.advance(20_000)
     manager.step()
     assert world.index.get("anabranch:p:process:processing:totals:0") == {}
-    assert manager.status.detail["processes"] == {}, "its own next heartbeat is heard in the round after"
+    assert manager.status.detail["processes"] == {}, (
+        "its own next heartbeat is heard in the round after"
+    )
 
 
 def test_a_difference_is_an_alarm_once(world: World) -> None:
@@ -115,18 +147,26 @@ def test_a_replica_that_two_contradict_is_fenced_once_over_restarts() -> None:
     control = said(world.log, world.pipeline)
     (fence,) = [entry for entry in control if isinstance(entry, Fence)]
     assert (fence.stage, fence.replica, fence.epoch) == ("totals", "2", world.replicas[2].epoch)
-    assert sorted(alarm.kind for alarm in world.alarms()) == ["digest_mismatch", "digest_mismatch", "replica_fenced"]
+    assert sorted(alarm.kind for alarm in world.alarms()) == [
+        "digest_mismatch",
+        "digest_mismatch",
+        "replica_fenced",
+    ]
 
 
 def test_a_gap_is_an_alarm_once_over_restarts() -> None:
     world = World(replicas=1)
-    stage = world.pipeline.stages["totals"].model_copy(update={"ha": "amnesia", "state_horizon_ms": 200})
+    stage = world.pipeline.stages["totals"].model_copy(
+        update={"ha": "amnesia", "state_horizon_ms": 200}
+    )
     world.pipeline = world.pipeline.model_copy(update={"stages": {"totals": stage}})
     manager = world.manager()
     world.replicas[0].close_buckets(3, {2: rows(2, 6)})
     manager.step()
     assert world.alarms() == []
-    writer = BoundaryWriter(world.log, "p.totals.boundaries", ["0"], "0", "f1", world.clock, world.entropy)
+    writer = BoundaryWriter(
+        world.log, "p.totals.boundaries", ["0"], "0", "f1", world.clock, world.entropy
+    )
     writer.append(BoundaryRecord("0", writer.start(), BatchId("l", 0), None, 7, missing=("a",)))
     manager.step()
     manager.step()
@@ -184,25 +224,33 @@ def test_rubbish_in_the_control_topic_is_counted(world: World) -> None:
 def test_an_internal_topic_that_would_lose_records_is_told_with_what_to_do() -> None:
     world = World()
     topic, partitions = world.log.topics["p.totals.blocks.0"]
-    world.log.topics["p.totals.blocks.0"] = (replace(topic, config={**topic.config, "retention.ms": "604800000"}), partitions)
+    world.log.topics["p.totals.blocks.0"] = (
+        replace(topic, config={**topic.config, "retention.ms": "604800000"}),
+        partitions,
+    )
     manager = world.manager()
     manager.step()
     (told,) = cast("list[str]", manager.status.detail["topics"])
     assert told.startswith(
-        "topic p.totals.blocks.0 has retention.ms=604800000 instead of -1: records would be deleted before they are read"
+        "topic p.totals.blocks.0 has retention.ms=604800000 instead of -1: records would be deleted"
+        " before they are read"
     )
     assert told.endswith("--add-config retention.ms=-1")
     manager.stop()
 
 
-def test_a_manager_that_may_not_ask_for_settings_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manager_that_may_not_ask_for_settings_says_so_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def rejected(*_: object) -> dict[str, str]:
         raise Unavailable("not allowed")
 
     monkeypatch.setattr(LocalLogAdmin, "settings", rejected)
     manager = World().manager()
     manager.step()
-    assert manager.status.detail["topics"] == ["the settings of internal topics were not looked at: not allowed"]
+    assert manager.status.detail["topics"] == [
+        "the settings of internal topics were not looked at: not allowed"
+    ]
     manager.stop()
 
 

@@ -1,4 +1,6 @@
-"""The live half of the delivery service on a log in memory whose transactions end as the test says."""
+"""The live half of the delivery service on a log in memory whose transactions end as the test
+says.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,20 @@ def test_a_failure_from_its_first_tentative_bucket_to_rec_done(world: World) -> 
     view = outputs.live_view(world.log, world.pipeline)
     found = delivered(world.log, world.pipeline)
     assert [(r.id, r.key, r.value) for r in view.stable()] == [(i, k, v) for _, i, k, v in found]
-    assert (list(view.tentative()), view.in_failure, view.failures, view.stable_upto, view.gaps) == ([], False, 1, 7, 0)
+    assert (
+        list(view.tentative()),
+        view.in_failure,
+        view.failures,
+        view.stable_upto,
+        view.gaps,
+    ) == ([], False, 1, 7, 0)
     detail = service.status.detail
-    assert (detail["live"], detail["live_stable_ms"], detail["live_shown_ms"], detail["live_failure"]) == ("running", 700, 700, False)
+    assert (
+        detail["live"],
+        detail["live_stable_ms"],
+        detail["live_shown_ms"],
+        detail["live_failure"],
+    ) == ("running", 700, 700, False)
 
 
 @pytest.mark.parametrize("upsert", [False, True])
@@ -59,7 +72,9 @@ def test_stable_records_name_what_was_given_up(*, upsert: bool) -> None:
     settle(world.service())
     found = [dict(headers) for chunk in everything(world.log, LIVE) for headers in chunk.headers]
     named = {
-        (h["anabranch-id"] or b"").split(b".")[0]: h.get("anabranch-missing") for h in found if h.get("anabranch-kind") == b"insertion"
+        (h["anabranch-id"] or b"").split(b".")[0]: h.get("anabranch-missing")
+        for h in found
+        if h.get("anabranch-kind") == b"insertion"
     }
     assert named == ({b"4": b"cars"} if upsert else {b"3": None, b"4": b"cars"})
 
@@ -75,7 +90,10 @@ def test_a_failure_lasts_while_the_stage_says_that_it_corrects(world: World) -> 
     settle(service)
     world.replica.close_buckets(8, {8: rows(8, 2)})
     settle(service)
-    assert world.transcript()[-2:] == ["tentative 8, boundary 7/8", "insertion 8 x2, boundary 8/8"], "still the same failure: no undo"
+    assert world.transcript()[-2:] == [
+        "tentative 8, boundary 7/8",
+        "insertion 8 x2, boundary 8/8",
+    ], "still the same failure: no undo"
     world.says("0", "stable")
     settle(service)
     assert world.transcript()[-1] == "rec_done, boundary 8"
@@ -88,10 +106,19 @@ def test_columns_that_change_in_one_transaction(world: World) -> None:
     world.replica.show(3, {3: other})
     world.replica.show(4, {4: rows(4, 1)})
     settle(world.service())
-    assert world.transcript() == ["insertion 1, insertion 2 x4, boundary 2", "tentative 3 x2, tentative 4, boundary 2/4"]
+    assert world.transcript() == [
+        "insertion 1, insertion 2 x4, boundary 2",
+        "tentative 3 x2, tentative 4, boundary 2/4",
+    ]
     view = outputs.live_view(world.log, world.pipeline)
     found = {record.id: "mean" in json.loads(record.value or b"") for record in view.records()}
-    assert [found[RecordId(*at)] for at in ((1, 0), (2, 0), (2, 3), (3, 0), (4, 0))] == [True, False, True, False, True]
+    assert [found[RecordId(*at)] for at in ((1, 0), (2, 0), (2, 3), (3, 0), (4, 0))] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -120,21 +147,35 @@ def test_what_a_tentative_record_says(world: World) -> None:
     service = world.service()
     branch = world.replica.show(1, {1: rows(1, 2)}, ("reports", "other"))
     settle(service)
-    record = next(r for _, r in outputs.live_records_of(world.log, world.pipeline) if r.kind is Kind.TENTATIVE)
-    assert (record.id, record.branch, record.missing, record.event_time_ms) == (RecordId(1, 0), branch, ("reports", "other"), 1)
+    record = next(
+        r for _, r in outputs.live_records_of(world.log, world.pipeline) if r.kind is Kind.TENTATIVE
+    )
+    assert (record.id, record.branch, record.missing, record.event_time_ms) == (
+        RecordId(1, 0),
+        branch,
+        ("reports", "other"),
+        1,
+    )
     assert json.loads(record.value or b"")["total"] == 1_000_000
-    assert (service.status.detail["live_failure"], service.status.detail["live_shown_ms"]) == (True, 100)
+    assert (service.status.detail["live_failure"], service.status.detail["live_shown_ms"]) == (
+        True,
+        100,
+    )
 
 
 @pytest.mark.parametrize("operation", [Operation.FLUSH, Operation.COMMIT, Operation.BEGIN])
 @pytest.mark.parametrize("applied", [None, 0])
 @pytest.mark.parametrize("at", range(6))
-def test_an_unknown_outcome_at_any_transaction_is_settled(world: World, operation: Operation, applied: int | None, at: int) -> None:
+def test_an_unknown_outcome_at_any_transaction_is_settled(
+    world: World, operation: Operation, applied: int | None, at: int
+) -> None:
     service = world.service()
     for number in range(6):
         feed(world, number)
         if number == at:
-            world.log.fail_next(operation, applied=applied, topic=LIVE if operation is Operation.FLUSH else None)
+            world.log.fail_next(
+                operation, applied=applied, topic=LIVE if operation is Operation.FLUSH else None
+            )
         settle(service)
     assert world.transcript() == FAILURE
     assert service._live is not None
@@ -180,7 +221,11 @@ def test_outcomes_that_stay_unknown_do_not_stop_the_corrected_topic(world: World
             raise OutcomeUnknown("planned")
 
     real = world.log.transactional_writer
-    world.log.transactional_writer = lambda ident: Spoilt(real(ident)) if ident.endswith("live") else real(ident)  # type: ignore[assignment, method-assign, return-value]
+
+    def writer(ident: str) -> object:
+        return Spoilt(real(ident)) if ident.endswith("live") else real(ident)
+
+    world.log.transactional_writer = writer  # type: ignore[method-assign, assignment]
     service._live._writer = Spoilt(service._live._writer)  # type: ignore[assignment]
     drain(service, 3)
     assert len(delivered(world.log, world.pipeline)) == 5
@@ -210,13 +255,18 @@ def test_a_record_that_the_live_topic_rejects_does_not_stop_the_corrected_one(wo
     assert len(delivered(world.log, world.pipeline)) == 5
 
 
-def test_the_corrected_topic_begins_only_when_it_is_recorded_where_the_live_one_begins(world: World) -> None:
+def test_the_corrected_topic_begins_only_when_it_is_recorded_where_the_live_one_begins(
+    world: World,
+) -> None:
     feed(world, 0)
     service = outputs.service(world.log, world.pipeline, world.clock, world.entropy)
     world.log.admin().create([TopicSettings(PROGRESS, 1)])
     world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic=PROGRESS)
     service.start()
-    assert service.status.waiting_for == "it is not recorded yet where the live topic of output out begins"
+    assert (
+        service.status.waiting_for
+        == "it is not recorded yet where the live topic of output out begins"
+    )
     drain(service, 3)
     settle(service)
     assert world.transcript() == FAILURE[:1]
@@ -251,7 +301,9 @@ def test_what_is_trimmed_and_not_described_any_more_is_said(world: World) -> Non
 
 def test_a_live_topic_that_is_added_later_begins_where_the_corrected_one_is(world: World) -> None:
     output = world.pipeline.outputs["out"]
-    world.pipeline = world.pipeline.model_copy(update={"outputs": {"out": output.model_copy(update={"live": None})}})
+    world.pipeline = world.pipeline.model_copy(
+        update={"outputs": {"out": output.model_copy(update={"live": None})}}
+    )
     feed(world, 0)
     drain(world.service(), 3)
     world.replica.close_buckets(4, {4: rows(4, 4)})
@@ -302,7 +354,9 @@ def test_tentative_blocks_that_are_gone_are_left_out() -> None:
         world.log.trim(at, world.log.partition(at).end)
     world.replica.show(2, {2: rows(2, 2)})
     settle(service)
-    found = [r for _, r in outputs.live_records_of(world.log, world.pipeline) if r.kind is Kind.TENTATIVE]
+    found = [
+        r for _, r in outputs.live_records_of(world.log, world.pipeline) if r.kind is Kind.TENTATIVE
+    ]
     assert sorted(str(r.id) for r in found) == ["2.0", "2.1"]
     assert len(world.transcript()) == 1
 
@@ -318,7 +372,10 @@ def test_with_the_undo_a_bucket_comes_from_whoever_has_it() -> None:
     world.log.trim(at, world.log.partition(at).end)
     second.close_buckets(1, {1: rows(1, 3)})
     settle(service)
-    assert world.transcript() == ["tentative 1 x2, tentative 2 x2, boundary 0/2", "undo, insertion 1 x3, tentative 2 x5, boundary 1/2"]
+    assert world.transcript() == [
+        "tentative 1 x2, tentative 2 x2, boundary 0/2",
+        "undo, insertion 1 x3, tentative 2 x5, boundary 1/2",
+    ]
 
 
 def test_a_tentative_bucket_is_held_while_a_peer_is_stable() -> None:
@@ -352,7 +409,10 @@ def test_a_branch_of_a_failure_that_is_over_begins_no_other_one() -> None:
     second.close_buckets(1, {1: rows(1, 3)})
     world.says("1", "stable")
     settle(service)
-    assert world.transcript() == ["tentative 1 x2, boundary 0/1", "undo, insertion 1 x3, rec_done, boundary 1"]
+    assert world.transcript() == [
+        "tentative 1 x2, boundary 0/1",
+        "undo, insertion 1 x3, rec_done, boundary 1",
+    ]
     first.show(2, {2: rows(2, 2)})
     service.step()
     wait = waits(world.pipeline, outputs.STAGE)
@@ -392,7 +452,9 @@ def test_tentative_buckets_come_from_the_better_replica() -> None:
     service.stop()
 
 
-def test_large_transactions_are_read_in_portions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_transactions_are_read_in_portions(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "LIVE_CHUNK_ROWS", 4)
     service = world.service()
     world.replica.close_buckets(3, {1: rows(1, 3), 2: rows(2, 3), 3: rows(3, 9)})
@@ -404,7 +466,9 @@ def test_large_transactions_are_read_in_portions(world: World, monkeypatch: pyte
     ]
 
 
-def test_many_stable_buckets_are_seen_page_by_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_stable_buckets_are_seen_page_by_page(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "DELIVERY_BUCKETS_MAX", 2)
     service = world.service()
     buckets = (1, 2, 4, 5, 9)
@@ -451,9 +515,20 @@ def test_heartbeats_say_what_no_failover_reads_again(world: World) -> None:
     world.replica.close_buckets(4, {4: rows(4, 1)})
     settle(service, 20)
     service.stop()
-    beats = [control_records.decode(value) for chunk in everything(world.log, "p.control.delivery.out", 1) for value in chunk.values]
-    found = [(b.service, b.name, b.state, b.bucket, b.checkpoint_bucket) for b in beats if isinstance(b, Heartbeat)]
-    assert (found[0], found[-1]) == (("delivery", "out", "running", 0, 0), ("delivery", "out", "running", 4, 3))
+    beats = [
+        control_records.decode(value)
+        for chunk in everything(world.log, "p.control.delivery.out", 1)
+        for value in chunk.values
+    ]
+    found = [
+        (b.service, b.name, b.state, b.bucket, b.checkpoint_bucket)
+        for b in beats
+        if isinstance(b, Heartbeat)
+    ]
+    assert (found[0], found[-1]) == (
+        ("delivery", "out", "running", 0, 0),
+        ("delivery", "out", "running", 4, 3),
+    )
 
 
 def test_topics_that_cannot_be_right_are_rejected() -> None:
@@ -486,14 +561,21 @@ def test_control_kinds_go_to_every_partition() -> None:
         feed(world, number)
         settle(service)
     for partition in range(3):
-        kinds = [r.kind for p, r in outputs.live_records_of(world.log, world.pipeline) if p == partition]
-        assert (kinds.count(Kind.UNDO), kinds.count(Kind.REC_DONE), kinds.count(Kind.BOUNDARY)) == (1, 1, 6)
+        kinds = [
+            r.kind for p, r in outputs.live_records_of(world.log, world.pipeline) if p == partition
+        ]
+        assert (kinds.count(Kind.UNDO), kinds.count(Kind.REC_DONE), kinds.count(Kind.BOUNDARY)) == (
+            1,
+            1,
+            6,
+        )
     view = outputs.live_view(world.log, world.pipeline)
     assert len(list(view.records())) == 15
     assert view.sequence == 6
 
 
-# -- the compacted view -------------------------------------------------------------------------------------------------------------------
+# -- the compacted view
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("restart", range(7))
@@ -536,10 +618,14 @@ def test_foreign_records_of_an_upsert_view_are_counted() -> None:
 
 
 def metric(service: DeliveryService, name: str) -> float | None:
-    return service._context.registry.get_sample_value(f"anabranch_delivery_live_{name}", {"pipeline": "p", "output": "out"})
+    return service._context.registry.get_sample_value(
+        f"anabranch_delivery_live_{name}", {"pipeline": "p", "output": "out"}
+    )
 
 
-def test_an_upsert_view_that_outgrows_its_bound_waits_and_the_corrected_topic_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upsert_view_that_outgrows_its_bound_waits_and_the_corrected_topic_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """At the commit that does it, and at each start after that."""
     world = World(upsert=True)
     service = world.service()
@@ -552,7 +638,10 @@ def test_an_upsert_view_that_outgrows_its_bound_waits_and_the_corrected_topic_go
     assert "holds more than 1000 bytes" in str(service.status.detail["live"])
     assert metric(service, "waiting") == 1
     service = world.service()
-    assert "waiting: output out: the upsert view of its live topic holds more than 1000 bytes" in str(service.status.detail["live"])
+    assert (
+        "waiting: output out: the upsert view of its live topic holds more than 1000 bytes"
+        in str(service.status.detail["live"])
+    )
     world.replica.close_buckets(3, {3: rows(3, 1)})
     drain(service, 3)
     assert len(delivered(world.log, world.pipeline)) == 10
@@ -562,11 +651,19 @@ def test_an_upsert_view_that_outgrows_its_bound_waits_and_the_corrected_topic_go
     monkeypatch.setattr(upsert_view, "UPSERT_BYTES_MAX", 10_000)
     world.clock.sleep_ms(600_000)
     settle(service)
-    assert (service.status.detail["live"], metric(service, "waiting"), compacted(world)[0]) == ("running", 0, ("insertion", 3_000_000))
+    assert (service.status.detail["live"], metric(service, "waiting"), compacted(world)[0]) == (
+        "running",
+        0,
+        ("insertion", 3_000_000),
+    )
 
 
-def test_reading_a_view_back_may_take_long_while_it_gets_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records come every 3 s, more than 5 s in all; where nothing comes for 5 s it is given up, for the corrected topic's sake."""
+def test_reading_a_view_back_may_take_long_while_it_gets_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Records come every 3 s, more than 5 s in all; where nothing comes for 5 s it is given
+    up, for the corrected topic's sake.
+    """
     world = World(upsert=True)
     first = world.service()
     for bucket in range(1, 5):

@@ -20,7 +20,10 @@ def test_results_that_the_live_topic_does_not_take_are_left_out_of_it() -> None:
         table = rows(bucket, 3)
         roads = pa.array(["long" * 200 if n == 1 else "short" for n in range(3)])
         world.replica.close_buckets(bucket, {bucket: table.set_column(1, "road", roads)})
-        world.replica.show(bucket + 1, {bucket + 1: rows(bucket + 1, 1).set_column(1, "road", pa.array(["long" * 200]))})
+        world.replica.show(
+            bucket + 1,
+            {bucket + 1: rows(bucket + 1, 1).set_column(1, "road", pa.array(["long" * 200]))},
+        )
         settle(service)
     lines = ["insertion 1 x2, boundary 1", "boundary 1/2", "undo 1.2, insertion 2 x2, boundary 2/3"]
     assert world.transcript() == lines

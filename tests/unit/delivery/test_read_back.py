@@ -21,10 +21,14 @@ def test_what_stays_hidden_is_not_waited_for_without_end() -> None:
     hiding.send(TopicPartition("out", 0), b"1")
     hiding.flush()
     told: list[str | None] = []
-    with pytest.raises(Unavailable, match=r"out\[0\] is readable up to 0 of 1: an open transaction"):
+    with pytest.raises(
+        Unavailable, match=r"out\[0\] is readable up to 0 of 1: an open transaction"
+    ):
         read_back.committed(log, "out", [0], [1], lambda *_: None, told.append, headers=False)
     assert told, "who waits is told why, all the while"
     hiding.commit()
     taken: list[bytes | None] = []
-    read_back.committed(log, "out", [0], [1], lambda value, *_: taken.append(value), told.append, headers=False)
+    read_back.committed(
+        log, "out", [0], [1], lambda value, *_: taken.append(value), told.append, headers=False
+    )
     assert taken == [b"1"]

@@ -16,7 +16,13 @@ from anabranch.delivery.service import DeliveryService
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.edge.delivery import partition_of
-from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    DataMissing,
+    Fenced,
+    OutcomeUnknown,
+    Unavailable,
+)
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
 from anabranch.protocol.log.records import GivenUp
@@ -38,7 +44,9 @@ class World:
         self.sizes: dict[int, int] = {}
 
     def feed(self, upto: int, sizes: dict[int, int]) -> None:
-        self.replica.close_buckets(upto, {bucket: rows(bucket, count) for bucket, count in sizes.items()})
+        self.replica.close_buckets(
+            upto, {bucket: rows(bucket, count) for bucket, count in sizes.items()}
+        )
         self.sizes |= sizes
 
     def service(self) -> DeliveryService:
@@ -65,10 +73,17 @@ def test_stable_buckets_become_records_in_canonical_order(world: World) -> None:
     service = world.service()
     drain(service, 9)
     world.check()
-    by_id = {ident: (partition, key, value) for partition, ident, key, value in delivered(world.log, world.pipeline)}
+    by_id = {
+        ident: (partition, key, value)
+        for partition, ident, key, value in delivered(world.log, world.pipeline)
+    }
     for bucket, count in world.sizes.items():
-        table = rows(bucket, count).sort_by([(name, "ascending") for name in ("event_time", "car", "road", "total", "mean")])
-        expected = [{k: v for k, v in row.items() if k != "event_time"} for row in table.to_pylist()]
+        table = rows(bucket, count).sort_by(
+            [(name, "ascending") for name in ("event_time", "car", "road", "total", "mean")]
+        )
+        expected = [
+            {k: v for k, v in row.items() if k != "event_time"} for row in table.to_pylist()
+        ]
         got = [by_id[RecordId(bucket, position)] for position in range(count)]
         assert [json.loads(value or b"") for _, _, value in got] == expected
         for position, (partition, key, _) in enumerate(got):
@@ -80,7 +95,9 @@ def test_stable_buckets_become_records_in_canonical_order(world: World) -> None:
 
 def test_records_name_what_was_given_up(world: World) -> None:
     given_up = (GivenUp("cars", 4, 6), GivenUp("reports", 5, 5))
-    world.replica.close_buckets(9, {3: rows(3, 2), 5: rows(5, 3), 6: rows(6, 1), 7: rows(7, 1)}, given_up)
+    world.replica.close_buckets(
+        9, {3: rows(3, 2), 5: rows(5, 3), 6: rows(6, 1), 7: rows(7, 1)}, given_up
+    )
     drain(world.service(), 9)
     found: dict[int, set[bytes | None]] = {}
     for chunk in everything(world.log, "p.out", 2):
@@ -95,10 +112,14 @@ def test_several_buckets_go_in_one_transaction(world: World) -> None:
         world.feed(upto, {upto: 3})
     drain(world.service(), 20)
     world.check()
-    assert [(p.first_bucket, p.last_bucket) for p in outputs.progress(world.log, world.pipeline)] == [(1, 20)]
+    assert [
+        (p.first_bucket, p.last_bucket) for p in outputs.progress(world.log, world.pipeline)
+    ] == [(1, 20)]
 
 
-def test_a_large_bucket_goes_in_several_transactions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_bucket_goes_in_several_transactions(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "rows_bound", lambda _: 10)
     world.feed(5, {2: 4, 3: 35, 4: 3})
     service = world.service()
@@ -132,11 +153,16 @@ def changed(table: pa.Table) -> pa.Table:
 
 
 def values(world: World) -> dict[RecordId, dict[str, object]]:
-    return {ident: json.loads(value or b"") for _, ident, _, value in delivered(world.log, world.pipeline)}
+    return {
+        ident: json.loads(value or b"")
+        for _, ident, _, value in delivered(world.log, world.pipeline)
+    }
 
 
 @pytest.mark.parametrize("rows_max", [100, 3])
-def test_columns_that_change_change_in_the_output(world: World, monkeypatch: pytest.MonkeyPatch, rows_max: int) -> None:
+def test_columns_that_change_change_in_the_output(
+    world: World, monkeypatch: pytest.MonkeyPatch, rows_max: int
+) -> None:
     """In one run, and in the bucket that was open when the stage's function changed."""
     monkeypatch.setattr(module, "rows_bound", lambda _: rows_max)
     both = rows(2, 6)
@@ -149,20 +175,37 @@ def test_columns_that_change_change_in_the_output(world: World, monkeypatch: pyt
     drain(world.service(), 3)
     world.check()
     found = values(world)
-    is_new = [found[RecordId(*at)].keys() == {"car", "road", "total", "new"} for at in ((1, 0), (2, 0), (2, 2), (2, 3), (2, 5), (3, 1))]
-    assert is_new == [False, True, True, False, False, True]  # by time: what the new function made of bucket 2 is older
-    assert (found[RecordId(2, 0)]["total"], found[RecordId(2, 5)]["total"]) == ("2000000", 2_000_005)
+    is_new = [
+        found[RecordId(*at)].keys() == {"car", "road", "total", "new"}
+        for at in ((1, 0), (2, 0), (2, 2), (2, 3), (2, 5), (3, 1))
+    ]
+    assert is_new == [
+        False,
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]  # by time: what the new function made of bucket 2 is older
+    assert (found[RecordId(2, 0)]["total"], found[RecordId(2, 5)]["total"]) == (
+        "2000000",
+        2_000_005,
+    )
 
 
 @pytest.mark.parametrize("operation", [Operation.FLUSH, Operation.COMMIT, Operation.BEGIN])
 @pytest.mark.parametrize("applied", [None, 0])
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_unknown_outcomes_are_settled_by_reading_back(world: World, operation: Operation, applied: int | None, at: int) -> None:
+def test_unknown_outcomes_are_settled_by_reading_back(
+    world: World, operation: Operation, applied: int | None, at: int
+) -> None:
     service = world.service()
     for upto in range(1, 5):
         if upto == at:
             world.feed(upto, {upto: 6})
-            world.log.fail_next(operation, applied=applied, topic="p.out" if operation is Operation.FLUSH else None)
+            world.log.fail_next(
+                operation, applied=applied, topic="p.out" if operation is Operation.FLUSH else None
+            )
         else:
             world.feed(upto, {upto: 6})
         drain(service, upto)
@@ -207,7 +250,12 @@ def test_foreign_records_do_not_disturb(world: World) -> None:
     world.log.admin().create([TopicSettings("p.out", 2)])
     writer = world.log.writer()
     at = TopicPartition("p.out", 0)
-    for header in ([], [("anabranch-id", b"9999.0")], [("anabranch-id", b"rubbish")], [("other", b"1.0")]):
+    for header in (
+        [],
+        [("anabranch-id", b"9999.0")],
+        [("anabranch-id", b"rubbish")],
+        [("other", b"1.0")],
+    ):
         writer.send(at, b"x", headers=header)
     writer.flush()
     world.feed(2, {1: 6})
@@ -290,10 +338,14 @@ def test_topics_that_cannot_be_right_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="has 2 partitions, the file says 3"):
         world.service()
     world = World()
-    world.log.admin().create([TopicSettings("p.out", 2, config={"cleanup.policy": "compact,delete"})])
+    world.log.admin().create(
+        [TopicSettings("p.out", 2, config={"cleanup.policy": "compact,delete"})]
+    )
     with pytest.raises(ConfigurationError, match="must not be compacted"):
         world.service()
-    made = outputs.context(world.log, world.pipeline, world.clock, world.entropy, "delivery", "none")
+    made = outputs.context(
+        world.log, world.pipeline, world.clock, world.entropy, "delivery", "none"
+    )
     with pytest.raises(ConfigurationError, match="no such output; it has out"):
         module.build(made.settings, made)
 
@@ -345,7 +397,10 @@ def test_blocks_that_nobody_has_are_asked_for_and_waited_for() -> None:
     for _ in range(3):
         service.step()
     assert service.status.state == "waiting"
-    assert service.status.waiting_for == ("blocks of totals from bucket 2 on, which are deleted: asked for buckets 2..2 of totals")
+    assert (
+        service.status.waiting_for
+        == "blocks of totals from bucket 2 on, which are deleted: asked for buckets 2..2 of totals"
+    )
     assert len(delivered(world.log, world.pipeline)) == 2
     peer.append_recomputed({2: rows(2, 6)})
     drain(service, 3)
@@ -394,7 +449,9 @@ def test_it_goes_on_over_a_log_with_a_snapshot(world: World) -> None:
     world.check()
 
 
-def test_a_bucket_that_is_trimmed_and_not_described_any_more_is_never_left_out(world: World) -> None:
+def test_a_bucket_that_is_trimmed_and_not_described_any_more_is_never_left_out(
+    world: World,
+) -> None:
     """The output was away while all others went on."""
     world.feed(1, {1: 6})
     first = world.service()
@@ -406,7 +463,9 @@ def test_a_bucket_that_is_trimmed_and_not_described_any_more_is_never_left_out(w
     for _ in range(3):
         service.step()
     assert service.status.state == "waiting"
-    assert str(service.status.waiting_for).startswith("buckets 1..3 of totals, which are trimmed since all other readers are beyond: ")
+    assert str(service.status.waiting_for).startswith(
+        "buckets 1..3 of totals, which are trimmed since all other readers are beyond: "
+    )
     assert len(delivered(world.log, world.pipeline)) == 6
 
 
@@ -444,7 +503,10 @@ def test_records_without_key_are_spread_by_id() -> None:
     world.feed(2, {1: 6, 2: 5})
     drain(world.service(), 2)
     world.check()
-    assert all(p == (i.bucket + i.position) % 3 and key is None for p, i, key, _ in delivered(world.log, world.pipeline))
+    assert all(
+        p == (i.bucket + i.position) % 3 and key is None
+        for p, i, key, _ in delivered(world.log, world.pipeline)
+    )
 
 
 def rejected(world: World) -> list[tuple[RecordId, bytes | None, dict[str, bytes | None]]]:
@@ -459,12 +521,19 @@ def rejected(world: World) -> list[tuple[RecordId, bytes | None, dict[str, bytes
 def uneven(bucket: int, large: Collection[int], *, size: int = 500) -> pa.Table:
     """Four rows, of which those at ``large`` make records of more than ``size`` bytes."""
     table = rows(bucket, 4).sort_by("event_time")
-    roads = [text * (size // 5) if n in large else text for n, text in enumerate(table.column("road").to_pylist())]
+    roads = [
+        text * (size // 5) if n in large else text
+        for n, text in enumerate(table.column("road").to_pylist())
+    ]
     return table.set_column(1, "road", pa.array(roads))
 
 
-@pytest.mark.parametrize("fault", [None, (Operation.COMMIT, None), (Operation.COMMIT, 0), (Operation.FLUSH, 0)])
-def test_results_that_are_too_large_go_to_a_topic_of_their_own(world: World, fault: tuple[Operation, int | None] | None) -> None:
+@pytest.mark.parametrize(
+    "fault", [None, (Operation.COMMIT, None), (Operation.COMMIT, 0), (Operation.FLUSH, 0)]
+)
+def test_results_that_are_too_large_go_to_a_topic_of_their_own(
+    world: World, fault: tuple[Operation, int | None] | None
+) -> None:
     """Each once, also where it is unknown whether it was written; the output goes on."""
     world.log.admin().create([TopicSettings("p.out", 2, config={"max.message.bytes": "300"})])
     service = world.service()
@@ -473,25 +542,39 @@ def test_results_that_are_too_large_go_to_a_topic_of_their_own(world: World, fau
     world.replica.close_buckets(4, {3: uneven(3, {0}), 4: uneven(4, {0, 1, 2, 3})})
     if fault is not None:
         for _ in range(3):
-            world.log.fail_next(fault[0], applied=fault[1], topic="p.out.rejected" if fault[0] is Operation.FLUSH else None)
+            world.log.fail_next(
+                fault[0],
+                applied=fault[1],
+                topic="p.out.rejected" if fault[0] is Operation.FLUSH else None,
+            )
     drain(service, 4)
     restarted = world.service()
     world.replica.close_buckets(5, {5: uneven(5, {2})})
     drain(restarted, 5)
     large = [(1, 1), (1, 3), (3, 0), (4, 0), (4, 1), (4, 2), (4, 3), (5, 2)]
     assert [(ident.bucket, ident.position) for ident, _, _ in rejected(world)] == large
-    taken = sorted((ident.bucket, ident.position) for _, ident, _, _ in delivered(world.log, world.pipeline))
-    assert taken == sorted({(bucket, position) for bucket in range(1, 6) for position in range(4)} - set(large))
+    taken = sorted(
+        (ident.bucket, ident.position) for _, ident, _, _ in delivered(world.log, world.pipeline)
+    )
+    assert taken == sorted(
+        {(bucket, position) for bucket in range(1, 6) for position in range(4)} - set(large)
+    )
     _, value, headers = rejected(world)[0]
     assert len(json.loads(value or b"")["road"]) >= 500
-    assert (headers["anabranch-topic"], headers["anabranch-reason"], headers["anabranch-event-time"]) == (b"p.out", b"too_large", b"2")
+    assert (
+        headers["anabranch-topic"],
+        headers["anabranch-reason"],
+        headers["anabranch-event-time"],
+    ) == (b"p.out", b"too_large", b"2")
     assert service._rejected._value.get() >= 5, "less those of unknown outcome"
     assert restarted.status.detail["rejected"] == 1
 
 
 def test_what_the_topic_of_rejected_results_does_not_take_either_comes_cut(world: World) -> None:
     world.log.admin().create([TopicSettings("p.out", 2, config={"max.message.bytes": "300"})])
-    world.log.admin().create([TopicSettings("p.out.rejected", 1, config={"max.message.bytes": "40000"})])
+    world.log.admin().create(
+        [TopicSettings("p.out.rejected", 1, config={"max.message.bytes": "40000"})]
+    )
     world.replica.close_buckets(1, {1: uneven(1, {1}, size=100_000)})
     drain(world.service(), 1)
     ((ident, value, headers),) = rejected(world)
@@ -503,13 +586,18 @@ def test_what_the_topic_of_rejected_results_does_not_take_either_comes_cut(world
 def test_a_topic_that_rejects_is_waited_for_and_the_process_lives(world: World) -> None:
     """Also one of rejected results that takes nothing: a person is told, and nothing is lost."""
     world.log.admin().create([TopicSettings("p.out", 2, config={"max.message.bytes": "300"})])
-    world.log.admin().create([TopicSettings("p.out.rejected", 1, config={"max.message.bytes": "10"})])
+    world.log.admin().create(
+        [TopicSettings("p.out.rejected", 1, config={"max.message.bytes": "10"})]
+    )
     service = world.service()
     world.replica.close_buckets(1, {1: uneven(1, {1})})
     for _ in range(50):
         service.step()
     assert "too large" in str(service.status.waiting_for)
-    world.log.topics["p.out.rejected"] = (TopicSettings("p.out.rejected", 1), world.log.topics["p.out.rejected"][1])
+    world.log.topics["p.out.rejected"] = (
+        TopicSettings("p.out.rejected", 1),
+        world.log.topics["p.out.rejected"][1],
+    )
     drain(service, 1)
     assert [ident for ident, _, _ in rejected(world)] == [RecordId(1, 1)]
     assert len(delivered(world.log, world.pipeline)) == 3

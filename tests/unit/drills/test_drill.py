@@ -19,12 +19,20 @@ from anabranch.drills.drill import Drill
 from anabranch.drills.links import Cut, Direction, Link
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.up import state_file
-from anabranch.up.processes import MARK_OF_ONE, STOPPED, ManagedProcess, ProcessSpec, has_state, marked
+from anabranch.up.processes import (
+    MARK_OF_ONE,
+    STOPPED,
+    ManagedProcess,
+    ProcessSpec,
+    has_state,
+    marked,
+)
 from anabranch.up.state_file import Deployment, Lock, ProcessRow
 from anabranch.up.status import rows_of
 from harness.waiting import wait_until
 
-# Like a stage: a child in its own session (the JVM), and one whose parent is gone (a worker of PySpark's daemon).
+# Like a stage: a child in its own session (the JVM), and one whose parent is gone (a worker of
+# PySpark's daemon).
 _WITH_FAMILY = """
 import subprocess, sys, threading
 subprocess.Popen(["sleep", "60"], start_new_session=True)
@@ -35,7 +43,9 @@ threading.Event().wait(60)
 
 
 def _start(state_dir: Path, name: str) -> ManagedProcess:
-    process = ManagedProcess(ProcessSpec("processing", name, [sys.executable, "-c", _WITH_FAMILY]), state_dir)
+    process = ManagedProcess(
+        ProcessSpec("processing", name, [sys.executable, "-c", _WITH_FAMILY]), state_dir
+    )
     wait_until(lambda: "there" in process.log_path.read_text(), 20, "up")
     return process
 
@@ -59,7 +69,9 @@ def family(tmp_path: Path) -> Iterator[tuple[ManagedProcess, ManagedProcess]]:
     lock.release()
 
 
-def test_pause_and_resume_reach_all_below_and_nothing_beside(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
+def test_pause_and_resume_reach_all_below_and_nothing_beside(
+    tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]
+) -> None:
     victim, beside = family
     drill = Drill(tmp_path)
     paused = drill.pause("processing/s.0")
@@ -73,7 +85,9 @@ def test_pause_and_resume_reach_all_below_and_nothing_beside(tmp_path: Path, fam
     wait_until(lambda: not any(has_state(pid, STOPPED) for pid in paused), 5, "all go on")
 
 
-def test_kill_ends_all_below_and_nothing_beside_also_when_paused(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
+def test_kill_ends_all_below_and_nothing_beside_also_when_paused(
+    tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]
+) -> None:
     victim, beside = family
     drill = Drill(tmp_path)
     drill.pause("processing/s.0")
@@ -86,33 +100,51 @@ def test_kill_ends_all_below_and_nothing_beside_also_when_paused(tmp_path: Path,
         drill.kill("processing/s.0")
 
 
-def test_an_orderly_stop_wakes_all_that_is_paused(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
+def test_an_orderly_stop_wakes_all_that_is_paused(
+    tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]
+) -> None:
     paused = Drill(tmp_path).pause("processing/s.0")
     family[0].terminate()
     wait_until(lambda: not any(has_state(pid, STOPPED) for pid in paused), 5, "all are awake")
 
 
-def test_a_server_is_reached_by_its_process_id(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
+def test_a_server_is_reached_by_its_process_id(
+    tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]
+) -> None:
     assert Drill(tmp_path).pause("kafka/kafka") == [family[0].pid]
     assert Drill(tmp_path).resume("kafka/kafka") == [family[0].pid]
 
 
-def test_a_server_that_has_come_back_is_reached_at_its_new_id(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
+def test_a_server_that_has_come_back_is_reached_at_its_new_id(
+    tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]
+) -> None:
     drill, (victim, beside) = Drill(tmp_path), family
     assert drill.kill("kafka/kafka") == [victim.pid]
     with pytest.raises(Unavailable, match="kafka/kafka does not run now"):
         drill.kill("kafka/kafka")  # the supervisor has not seen it yet
     before = state_file.read(tmp_path)
     assert before is not None
-    state_file.write(tmp_path, replace(before, processes=(replace(before.processes[0], pid=beside.pid), *before.processes[1:])))
+    state_file.write(
+        tmp_path,
+        replace(
+            before, processes=(replace(before.processes[0], pid=beside.pid), *before.processes[1:])
+        ),
+    )
     assert drill.kill("kafka/kafka") == [beside.pid]
 
 
-def test_an_id_that_another_process_has_now_is_left_alone(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
+def test_an_id_that_another_process_has_now_is_left_alone(
+    tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]
+) -> None:
     other = subprocess.Popen(["sleep", "60"])
     before = state_file.read(tmp_path)
     assert before is not None
-    state_file.write(tmp_path, replace(before, processes=(replace(before.processes[0], pid=other.pid), *before.processes[1:])))
+    state_file.write(
+        tmp_path,
+        replace(
+            before, processes=(replace(before.processes[0], pid=other.pid), *before.processes[1:])
+        ),
+    )
     with pytest.raises(Unavailable, match="kafka/kafka does not run now"):
         Drill(tmp_path).kill("kafka/kafka")
     assert other.poll() is None
@@ -120,10 +152,14 @@ def test_an_id_that_another_process_has_now_is_left_alone(tmp_path: Path, family
     other.wait()
 
 
-def test_mistakes_are_explained(tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]) -> None:
+def test_mistakes_are_explained(
+    tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]
+) -> None:
     drill = Drill(tmp_path)
     drill.check(["processing/s.0", "delivery/o"])
-    with pytest.raises(ConfigurationError, match=r"no process processing/s; there are .*processing/s\.1"):
+    with pytest.raises(
+        ConfigurationError, match=r"no process processing/s; there are .*processing/s\.1"
+    ):
         drill.check(["processing/s.0", "processing/s"])
     with pytest.raises(Unavailable, match=r"delivery/o does not run now \(restarting\)"):
         drill.pause("delivery/o")
@@ -140,18 +176,27 @@ def test_where_nothing_runs(tmp_path: Path) -> None:
         Drill(tmp_path)
 
 
-def test_a_cut_is_done_when_the_proxy_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_is_done_when_the_proxy_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock = Lock(tmp_path)
     lock.acquire()
     rows = (ProcessRow("ingestion", "a", 1), ProcessRow("redis", "redis", 2))
-    state_file.write(tmp_path, Deployment(os.getpid(), "p.yaml", "b:1", None, True, rows, drills=True))
+    state_file.write(
+        tmp_path, Deployment(os.getpid(), "p.yaml", "b:1", None, True, rows, drills=True)
+    )
     folder = links.directory_of(tmp_path)
     links.lay(folder, [Link("ingestion/a", 1, 2)])
     drill = Drill(tmp_path)
-    with pytest.raises(ConfigurationError, match="redis/redis has no link to Kafka that could be cut; these have: ingestion/a"):
+    with pytest.raises(
+        ConfigurationError,
+        match="redis/redis has no link to Kafka that could be cut; these have: ingestion/a",
+    ):
         drill.cut("redis/redis", Cut())
     monkeypatch.setattr(drills, "_DONE_MS", 100)
-    with pytest.raises(Unavailable, match=r"the proxy did not do it; its log: .*proxy\.log after 0\.1 s"):
+    with pytest.raises(
+        Unavailable, match=r"the proxy did not do it; its log: .*proxy\.log after 0\.1 s"
+    ):
         drill.cut("ingestion/a", Cut())
     monkeypatch.setattr(drills, "_DONE_MS", 10_000)
     wanted = Cut(Direction.TO)
@@ -162,7 +207,10 @@ def test_a_cut_is_done_when_the_proxy_says_so(tmp_path: Path, monkeypatch: pytes
     cutting.join(5)
     assert not cutting.is_alive()
     assert drill.cuts() == {"ingestion/a": wanted}
-    assert [row["cut"] for row in rows_of(tmp_path) or []] == ["its requests do not reach Kafka", None]
+    assert [row["cut"] for row in rows_of(tmp_path) or []] == [
+        "its requests do not reach Kafka",
+        None,
+    ]
     links.write_applied(folder, {})
     drill.heal("ingestion/a")
     assert drill.cuts() == {}

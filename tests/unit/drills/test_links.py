@@ -16,7 +16,11 @@ def test_links_are_laid_anew_without_cuts(tmp_path: Path) -> None:
     links.lay(folder, [_A])
     links.want(folder, _A.label, Cut())
     links.write_applied(folder, links.wanted(folder))
-    assert (links.read_links(folder), links.wanted(folder), links.applied(folder)) == ([_A], {_A.label: Cut()}, {_A.label: Cut()})
+    assert (links.read_links(folder), links.wanted(folder), links.applied(folder)) == (
+        [_A],
+        {_A.label: Cut()},
+        {_A.label: Cut()},
+    )
     links.lay(folder, [_A])
     assert (links.read_links(folder), links.wanted(folder), links.applied(folder)) == ([_A], {}, {})
 
@@ -27,7 +31,10 @@ def test_cuts_of_several_links_are_kept_apart_and_the_newest_counts(tmp_path: Pa
     links.want(folder, "ingestion/a", Cut())
     links.want(folder, "ingestion/b", Cut(Direction.TO))
     links.want(folder, "ingestion/a", Cut(Direction.FROM, reset=True))
-    assert links.wanted(folder) == {"ingestion/a": Cut(Direction.FROM, reset=True), "ingestion/b": Cut(Direction.TO)}
+    assert links.wanted(folder) == {
+        "ingestion/a": Cut(Direction.FROM, reset=True),
+        "ingestion/b": Cut(Direction.TO),
+    }
     links.want(folder, "ingestion/a", None)
     links.want(folder, "ingestion/a", None)  # nothing to heal
     assert links.wanted(folder) == {"ingestion/b": Cut(Direction.TO)}
@@ -49,13 +56,20 @@ def test_a_cut_says_what_it_holds() -> None:
         (Cut(Direction.TO), True, False, "its requests do not reach Kafka"),
         (Cut(Direction.FROM), False, True, "Kafka's answers do not reach it"),
         (Cut(delay_ms=50), False, False, "slow link to Kafka: all 50 ms late"),
-        (Cut(Direction.FROM, delay_ms=50), False, False, "slow link to Kafka: Kafka's answers 50 ms late"),
+        (
+            Cut(Direction.FROM, delay_ms=50),
+            False,
+            False,
+            "slow link to Kafka: Kafka's answers 50 ms late",
+        ),
         (Cut(reset=True), True, True, "cut off from Kafka, connections reset"),
     ]
     assert [(cut, cut.holds_to, cut.holds_from, cut.in_words()) for cut, *_ in rows] == rows
 
 
-def test_a_slow_link_is_slow_in_its_direction_and_its_delay_is_kept_in_the_file(tmp_path: Path) -> None:
+def test_a_slow_link_is_slow_in_its_direction_and_its_delay_is_kept_in_the_file(
+    tmp_path: Path,
+) -> None:
     slow = [Cut(direction, delay_ms=30) for direction in Direction]
     assert [(cut.delay_to_ms, cut.delay_from_ms) for cut in slow] == [(30, 0), (0, 30), (30, 30)]
     links.lay(tmp_path, [_A])

@@ -1,4 +1,6 @@
-"""The proxy between a client and a server that sends back what it gets: passing on, cuts, heals, and the ends of connections."""
+"""The proxy between a client and a server that sends back what it gets: passing on, cuts,
+heals, and the ends of connections.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,9 @@ def test_bytes_pass_both_ways_unchanged_also_more_than_any_buffer_holds(running:
         assert exactly(client, len(sent)) == sent
         sender.join()
     wait_until(
-        lambda: running.echo.ended == 1 and running.proxy._proxies[LABEL].connections == 0, 5, "the end was passed on, and forgotten"
+        lambda: running.echo.ended == 1 and running.proxy._proxies[LABEL].connections == 0,
+        5,
+        "the end was passed on, and forgotten",
     )
 
 
@@ -164,7 +168,11 @@ def test_what_the_proxy_itself_holds_at_the_cut_stays_there(running: Running) ->
     with running.connect() as client:
         sender = threading.Thread(target=client.sendall, args=(sent,))
         sender.start()  # and reads nothing: the answers fill every buffer on their way back
-        wait_until(lambda: any(connection.back.pending for connection in proxy._connections), 10, "the proxy holds some")
+        wait_until(
+            lambda: any(connection.back.pending for connection in proxy._connections),
+            10,
+            "the proxy holds some",
+        )
         running.cut(Cut(Direction.FROM))
         (connection,) = proxy._connections
         held = bytes(connection.back.pending)
@@ -178,7 +186,9 @@ def test_what_the_proxy_itself_holds_at_the_cut_stays_there(running: Running) ->
         sender.join()
 
 
-def test_a_new_connection_during_a_cut_is_open_and_unanswered_until_the_heal(running: Running) -> None:
+def test_a_new_connection_during_a_cut_is_open_and_unanswered_until_the_heal(
+    running: Running,
+) -> None:
     running.cut(Cut())
     with running.connect() as client:
         client.sendall(b"hello")
@@ -216,8 +226,12 @@ def test_reset_closes_connections_and_refuses_new_ones(running: Running) -> None
         assert exactly(again, 1) == b"z"
 
 
-@pytest.mark.parametrize(("direction", "ways"), [(Direction.BOTH, 2), (Direction.TO, 1), (Direction.FROM, 1)])
-def test_a_slow_link_passes_everything_later_each_way_that_it_is_slow(running: Running, direction: Direction, ways: int) -> None:
+@pytest.mark.parametrize(
+    ("direction", "ways"), [(Direction.BOTH, 2), (Direction.TO, 1), (Direction.FROM, 1)]
+)
+def test_a_slow_link_passes_everything_later_each_way_that_it_is_slow(
+    running: Running, direction: Direction, ways: int
+) -> None:
     delay_ms = 150
     clock = SystemClock()
     running.cut(Cut(direction, delay_ms=delay_ms))
@@ -234,7 +248,10 @@ def test_a_slow_link_passes_everything_later_each_way_that_it_is_slow(running: R
         client.sendall(b"four")
         assert exactly(client, 4) == b"four"
         assert clock.monotonic_ms() - begun_ms < delay_ms
-    assert [json.loads(line)["event"] for line in running.said] == [f"slow ({direction}, 150 ms)", "healed"]
+    assert [json.loads(line)["event"] for line in running.said] == [
+        f"slow ({direction}, 150 ms)",
+        "healed",
+    ]
 
 
 def test_a_slow_link_passes_on_the_end_after_what_came_before(running: Running) -> None:
@@ -247,7 +264,11 @@ def test_a_slow_link_passes_on_the_end_after_what_came_before(running: Running) 
         sender.join()
         client.shutdown(socket.SHUT_WR)
         assert client.recv(1) == b""
-    wait_until(lambda: running.proxy._proxies[LABEL].connections == 0, 5, "the end was passed on, and forgotten")
+    wait_until(
+        lambda: running.proxy._proxies[LABEL].connections == 0,
+        5,
+        "the end was passed on, and forgotten",
+    )
 
 
 def test_a_broker_that_is_down_closes_the_connection(running: Running) -> None:
@@ -263,7 +284,9 @@ def test_a_restarted_proxy_keeps_the_cut(running: Running, tmp_path: Path) -> No
     other = Link("delivery/o", free_port(), free_port())
     links.write_applied(running.folder, {})
     running.stop()
-    (tmp_path / "drills" / "links.json").write_text(json.dumps([{"label": LABEL, "port": other.port, "broker_port": other.broker_port}]))
+    (tmp_path / "drills" / "links.json").write_text(
+        json.dumps([{"label": LABEL, "port": other.port, "broker_port": other.broker_port}])
+    )
     again = Proxy(running.folder, running.said.append)
     again.step()
     assert links.applied(running.folder) == {LABEL: Cut(Direction.TO)}

@@ -2,21 +2,39 @@ from __future__ import annotations
 
 import pytest
 
-from examples.toll_road.comparing import TEXTS_MAX, Delivered, Result, compare, compare_rejected, followed, percentile_ms, result, shortened
+from examples.toll_road.comparing import (
+    TEXTS_MAX,
+    Delivered,
+    Result,
+    compare,
+    compare_rejected,
+    followed,
+    percentile_ms,
+    result,
+    shortened,
+)
 from examples.toll_road.traffic import Rejected
 
 
-def row(seg: int, toll: object, event_time_ms: int = 100, key: bytes = b"k", partition: int | None = 0) -> Result:
+def row(
+    seg: int, toll: object, event_time_ms: int = 100, key: bytes = b"k", partition: int | None = 0
+) -> Result:
     return result({"seg": seg, "toll": toll}, event_time_ms, key, partition)
 
 
 ANSWER = {1: [row(1, 0), row(2, 8)], 2: [row(3, 18)]}
-GOOD = [Delivered((1, 0), row(1, 0), 0), Delivered((1, 1), row(2, 8), 0), Delivered((2, 0), row(3, 18), 0)]
+GOOD = [
+    Delivered((1, 0), row(1, 0), 0),
+    Delivered((1, 1), row(2, 8), 0),
+    Delivered((2, 0), row(3, 18), 0),
+]
 
 
 def test_equal() -> None:
     assert compare(ANSWER, GOOD).is_equal()
-    assert compare(ANSWER, [each._replace(result=each.result._replace(partition=None)) for each in GOOD]).is_equal(), "who does not know"
+    assert compare(
+        ANSWER, [each._replace(result=each.result._replace(partition=None)) for each in GOOD]
+    ).is_equal(), "who does not know"
 
 
 def test_nothing_where_nothing_must_be_shows_nothing() -> None:
@@ -72,11 +90,26 @@ def test_who_followed_a_topic_saw_the_beginning_of_what_is_there() -> None:
 
 
 def test_dead_letters_count_once_and_must_be_what_was_written() -> None:
-    expected = [Rejected("reports.0", 0, 5, "not_json", b"x"), Rejected("reports.0", 1, 5, "late", None)]
+    expected = [
+        Rejected("reports.0", 0, 5, "not_json", b"x"),
+        Rejected("reports.0", 1, 5, "late", None),
+    ]
     assert compare_rejected(expected, [*expected, expected[0]]).is_equal()
-    for altered in (expected[0]._replace(reason="wrong_type"), expected[0]._replace(value=b"y"), expected[0]._replace(value=None)):
-        found = compare_rejected(expected, [expected[0], altered, Rejected("reports.0", 0, 6, "late", b"z")])
-        assert (found.expected, found.found, found.missing, found.unexpected, found.altered) == (2, 2, 1, 1, 1)
+    for altered in (
+        expected[0]._replace(reason="wrong_type"),
+        expected[0]._replace(value=b"y"),
+        expected[0]._replace(value=None),
+    ):
+        found = compare_rejected(
+            expected, [expected[0], altered, Rejected("reports.0", 0, 6, "late", b"z")]
+        )
+        assert (found.expected, found.found, found.missing, found.unexpected, found.altered) == (
+            2,
+            2,
+            1,
+            1,
+            1,
+        )
         assert not found.is_equal()
 
 

@@ -94,7 +94,9 @@ def test_the_table_has_a_row_per_finding() -> None:
         (["--kill", "delivery/tolls", "--cut", "ingestion/reports_0"], "ingestion/reports_0", 75),
     ],
 )
-def test_a_source_is_cut_off_unless_something_is_killed(arguments: list[str], cut: str | None, seconds: float) -> None:
+def test_a_source_is_cut_off_unless_something_is_killed(
+    arguments: list[str], cut: str | None, seconds: float
+) -> None:
     options = parse(arguments)
     assert planned(options, read_job(options.pipeline)) == (cut, seconds)
 

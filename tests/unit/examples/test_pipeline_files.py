@@ -16,7 +16,13 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
 @pytest.mark.parametrize(
-    "name", ["toll_road/pipeline.yaml", "toll_road/with_notices.yaml", "stateless/pipeline.yaml", "windowed/pipeline.yaml"]
+    "name",
+    [
+        "toll_road/pipeline.yaml",
+        "toll_road/with_notices.yaml",
+        "stateless/pipeline.yaml",
+        "windowed/pipeline.yaml",
+    ],
 )
 def test_the_file_is_taken(name: str) -> None:
     assert load(EXAMPLES / name).outputs
@@ -37,8 +43,12 @@ def test_the_demo_reads_what_anabranch_reads(name: str) -> None:
     job = read_job(EXAMPLES / "toll_road" / name)
     assert job.topics == [source.topics[0] for source in pipeline.sources.values()]
     assert job.dead_letters == [source.dead_letter for source in pipeline.sources.values()]
-    assert job.outputs == {output.name: output.corrected.topic for output in pipeline.outputs.values()}
-    assert {output.name: tuple(output.corrected.key) for output in pipeline.outputs.values()}.items() <= oracle.KEYS.items()
+    assert job.outputs == {
+        output.name: output.corrected.topic for output in pipeline.outputs.values()
+    }
+    assert {
+        output.name: tuple(output.corrected.key) for output in pipeline.outputs.values()
+    }.items() <= oracle.KEYS.items()
     assert (job.bucket_ms, job.partitions) == (pipeline.bucket_ms, pipeline.partitions)
     assert (job.window_ms, job.free_vehicles, job.free_speed) == (10_000, 20, 40)
 
@@ -50,6 +60,12 @@ def test_a_copy_has_as_many_replicas_as_asked_for_and_is_taken(tmp_path: Path) -
 
 
 def test_the_command_line_of_the_demo() -> None:
-    options = parse(["--replicas", "2", "--kill", "ingestion/reports_0", "--kill", "delivery/tolls"])
-    assert (options.replicas, options.kill, options.rate) == (2, ["ingestion/reports_0", "delivery/tolls"], 400)
+    options = parse(
+        ["--replicas", "2", "--kill", "ingestion/reports_0", "--kill", "delivery/tolls"]
+    )
+    assert (options.replicas, options.kill, options.rate) == (
+        2,
+        ["ingestion/reports_0", "delivery/tolls"],
+        400,
+    )
     assert parse([]).pipeline == EXAMPLES / "toll_road" / "pipeline.yaml"

@@ -4,11 +4,21 @@ import os
 import subprocess
 import sys
 
-from examples.toll_road.process_tree import Process, descendants, find, is_running, proportional_bytes
+from examples.toll_road.process_tree import (
+    Process,
+    descendants,
+    find,
+    is_running,
+    proportional_bytes,
+)
 
 
 def test_a_child_is_found_with_its_memory_until_it_ends() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "print('up', flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child = subprocess.Popen(
+        [sys.executable, "-c", "print('up', flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert child.stdout is not None
     child.stdout.readline()
     process = find(child.pid)
@@ -17,6 +27,8 @@ def test_a_child_is_found_with_its_memory_until_it_ends() -> None:
     assert process in tree
     assert proportional_bytes({process}) > 100_000
     assert is_running(process)
-    assert not is_running(Process(process.pid, process.started + 1)), "another process with the same id"
+    assert not is_running(Process(process.pid, process.started + 1)), (
+        "another process with the same id"
+    )
     child.communicate(b"\n", timeout=10)
     assert not is_running(process)

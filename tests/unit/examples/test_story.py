@@ -10,7 +10,14 @@ import pytest
 
 from examples.toll_road.comparing import Comparison, Delivered, result
 from examples.toll_road.consuming import received_ms
-from examples.toll_road.live_checker import BOUNDARY, INSERTION, REC_DONE, TENTATIVE, UNDO, LiveRecord
+from examples.toll_road.live_checker import (
+    BOUNDARY,
+    INSERTION,
+    REC_DONE,
+    TENTATIVE,
+    UNDO,
+    LiveRecord,
+)
 from examples.toll_road.story import FailureReport, LiveTopic, Story, streams_of
 from examples.toll_road.tentative import Road
 from examples.toll_road.traffic import COLUMNS
@@ -49,14 +56,35 @@ WINDOW_MS, BUCKET_MS = 1_000, 500
 
 def road(begin_ms: int) -> Road:
     """Two expressways, one report each in each of the three windows from ``begin_ms`` on."""
-    rows = [(begin_ms + WINDOW_MS * window + 700, 5, 30, xway, 1, 0, 3, 0) for window in range(3) for xway in (0, 1)]
-    return Road(pl.DataFrame(rows, schema=list(COLUMNS), orient="row"), ("a", "b"), BUCKET_MS, WINDOW_MS, 20, 40, 1)
+    rows = [
+        (begin_ms + WINDOW_MS * window + 700, 5, 30, xway, 1, 0, 3, 0)
+        for window in range(3)
+        for xway in (0, 1)
+    ]
+    return Road(
+        pl.DataFrame(rows, schema=list(COLUMNS), orient="row"),
+        ("a", "b"),
+        BUCKET_MS,
+        WINDOW_MS,
+        20,
+        40,
+        1,
+    )
 
 
 def boundary(sequence: int, at: Road, stable: int, shown: int = 0, *, at_ms: int = 0) -> LiveRecord:
     buckets = [0, *sorted(at.answer)]
     upto = buckets[stable]
-    return LiveRecord(0, 0, BOUNDARY, stable=upto, shown=buckets[shown], sequence=sequence, stable_ms=upto * BUCKET_MS, received_ms=at_ms)
+    return LiveRecord(
+        0,
+        0,
+        BOUNDARY,
+        stable=upto,
+        shown=buckets[shown],
+        sequence=sequence,
+        stable_ms=upto * BUCKET_MS,
+        received_ms=at_ms,
+    )
 
 
 def results(kind: str, at: Road, window: int, xways: tuple[int, ...] = (0, 1)) -> list[LiveRecord]:
@@ -64,29 +92,54 @@ def results(kind: str, at: Road, window: int, xways: tuple[int, ...] = (0, 1)) -
     rows = [at.answer[bucket][xway] for xway in xways]
     branch, missing = ((1, 1), ("b",)) if kind == TENTATIVE else (None, ())
     return [
-        LiveRecord(0, 0, kind, (bucket, place), branch, row, missing=missing, event_time_ms=row.event_time_ms)
+        LiveRecord(
+            0,
+            0,
+            kind,
+            (bucket, place),
+            branch,
+            row,
+            missing=missing,
+            event_time_ms=row.event_time_ms,
+        )
         for place, row in enumerate(rows)
     ]
 
 
-def story_of(at: Road, begin_ms: int, *, tentative: list[LiveRecord] | None = None) -> list[LiveRecord]:
-    """The first window stable, the second one without b, then corrected, the third one stable. Each 500 ms late, the second one 2 500 ms."""
+def story_of(
+    at: Road, begin_ms: int, *, tentative: list[LiveRecord] | None = None
+) -> list[LiveRecord]:
+    """The first window stable, the second one without b, then corrected, the third one
+    stable. Each 500 ms late, the second one 2 500 ms.
+    """
     last = LiveRecord(0, 0, UNDO, (min(at.answer), 1))
     shown = results(TENTATIVE, at, 2, (0,)) if tentative is None else tentative
     ends_ms = [begin_ms + WINDOW_MS * number for number in (1, 2, 3)]
     return [
-        *results(INSERTION, at, 1), boundary(1, at, 1, at_ms=ends_ms[0] + 500),
-        *shown, boundary(2, at, 1, 2, at_ms=ends_ms[1] + 2_500),
-        last, *results(INSERTION, at, 2), LiveRecord(0, 0, REC_DONE), boundary(3, at, 2, at_ms=ends_ms[1] + 5_000),
-        *results(INSERTION, at, 3), boundary(4, at, 3, at_ms=ends_ms[2] + 3_000),
-    ]  # fmt: skip
+        *results(INSERTION, at, 1),
+        boundary(1, at, 1, at_ms=ends_ms[0] + 500),
+        *shown,
+        boundary(2, at, 1, 2, at_ms=ends_ms[1] + 2_500),
+        last,
+        *results(INSERTION, at, 2),
+        LiveRecord(0, 0, REC_DONE),
+        boundary(3, at, 2, at_ms=ends_ms[1] + 5_000),
+        *results(INSERTION, at, 3),
+        boundary(4, at, 3, at_ms=ends_ms[2] + 3_000),
+    ]
 
 
 class Kept(LiveTopic):
-    """What the client library keeps is what is stable: what it keeps of real records is seen below."""
+    """What the client library keeps is what is stable: what it keeps of real records is seen
+    below.
+    """
 
     def answer(self) -> list[Delivered]:
-        return [Delivered(each.ident, each.row, 0) for each in self.records() if each.kind == INSERTION and each.ident]  # type: ignore[arg-type]
+        return [
+            Delivered(each.ident, each.row, 0)  # type: ignore[arg-type]
+            for each in self.records()
+            if each.kind == INSERTION and each.ident
+        ]
 
 
 def topic_of(records: list[LiveRecord]) -> LiveTopic:
@@ -101,7 +154,9 @@ BEGIN_MS = 1_700_000_000_000
 
 def report_of(records: list[LiveRecord], again: list[LiveRecord] | None = None) -> FailureReport:
     at = road(BEGIN_MS)
-    told = Story("ingestion/b", 50, 20, topic_of(records), lambda _: None, 3_000, BEGIN_MS + 3 * WINDOW_MS)
+    told = Story(
+        "ingestion/b", 50, 20, topic_of(records), lambda _: None, 3_000, BEGIN_MS + 3 * WINDOW_MS
+    )
     told.cut_ms, told.heal_ms = BEGIN_MS + 1_600, BEGIN_MS + 10_000
     return told.report(at, topic_of(records if again is None else again), was_killed=False)
 
@@ -130,16 +185,32 @@ def test_it_cuts_heals_and_tells_what_is_seen() -> None:
     told = [line.partition("[/]  ")[2] for line in said]
     assert told[0] == "so far results come 0.5 s after their window, stable at once"
     assert [line.split(",")[0].split(":")[0].rpartition(" ")[0] for line in told[1:]] == [
-        "[bold]anabranch drill cut", "[bold]anabranch drill heal", "tentative", "undo back to result", "",
-    ]  # fmt: skip
+        "[bold]anabranch drill cut",
+        "[bold]anabranch drill heal",
+        "tentative",
+        "undo back to result",
+        "",
+    ]
     assert "made without b" in told[3]
 
 
 def test_a_right_story_is_good() -> None:
     found = report_of(story_of(road(BEGIN_MS), BEGIN_MS))
     assert found.broken == ()
-    assert (found.tentative, found.undone, found.corrected, found.failures, found.undos, found.rec_dones) == (1, 1, 2, 1, 1, 1)
-    assert (found.usual_p50_ms, found.usual_max_ms, found.longest_ms, found.added_ms) == (500, 500, 3_000, 2_500)
+    assert (
+        found.tentative,
+        found.undone,
+        found.corrected,
+        found.failures,
+        found.undos,
+        found.rec_dones,
+    ) == (1, 1, 2, 1, 1, 1)
+    assert (found.usual_p50_ms, found.usual_max_ms, found.longest_ms, found.added_ms) == (
+        500,
+        500,
+        3_000,
+        2_500,
+    )
     assert (found.missing, found.answer.expected) == (("b",), 6)
     assert found.is_good()
 
@@ -155,7 +226,10 @@ def wrong_stories() -> dict[str, tuple[list[LiveRecord], str]]:
     nonsense = story_of(at, BEGIN_MS, tentative=[NONSENSE._replace(ident=(second, 0))])
     return {
         "nonsense": (nonsense, "it has results of no expressway"),
-        "names nothing": (story_of(at, BEGIN_MS, tentative=[right[0]._replace(missing=())]), "none of its reports left out"),
+        "names nothing": (
+            story_of(at, BEGIN_MS, tentative=[right[0]._replace(missing=())]),
+            "none of its reports left out",
+        ),
         "only boundaries": (silent, "is shown without results"),
         "not shown": (silent, "was not shown without it"),
         "wrong final": ([good[0]._replace(row=good[1].row), *good[1:]], "insertion"),
@@ -173,7 +247,11 @@ def test_a_wrong_story_is_not_good(name: str) -> None:
 
 def test_a_node_may_be_cut_off_too() -> None:
     targets = ("ingestion/reports_2", "processing/north.0", "delivery/tolls")
-    assert [streams_of(target) for target in targets] == [{"reports_2"}, {"segment_statistics", "tolls"}, {"tolls"}]
+    assert [streams_of(target) for target in targets] == [
+        {"reports_2"},
+        {"segment_statistics", "tolls"},
+        {"tolls"},
+    ]
 
 
 def test_what_was_seen_must_still_be_there() -> None:
@@ -205,7 +283,9 @@ class Message:
 
     def __init__(self, value: dict[str, object], **headers: str) -> None:
         self._value = value
-        self._headers = [(f"anabranch-{name.replace('_', '-')}", text.encode()) for name, text in headers.items()]
+        self._headers = [
+            (f"anabranch-{name.replace('_', '-')}", text.encode()) for name, text in headers.items()
+        ]
 
     def headers(self) -> list[tuple[str, bytes]]:
         return self._headers
@@ -228,15 +308,40 @@ def test_the_answer_is_what_the_client_library_keeps() -> None:
     for message in (
         Message({"n": 1}, kind=INSERTION, id="1.1", event_time="100"),
         Message({"n": 2}, kind=TENTATIVE, id="2.1/1.1", event_time="200", missing="a"),
-        Message({"kind": BOUNDARY, "stable": 1, "stable_ms": 100, "shown": 2, "shown_ms": 200, "sequence": 1}, kind=BOUNDARY),
+        Message(
+            {
+                "kind": BOUNDARY,
+                "stable": 1,
+                "stable_ms": 100,
+                "shown": 2,
+                "shown_ms": 200,
+                "sequence": 1,
+            },
+            kind=BOUNDARY,
+        ),
     ):
         topic.take(message)
     assert [record.result.value for record in topic.answer()] == ['{"n": 1}', '{"n": 2}']
     for message in (
-        Message({"kind": UNDO, "stable": 1, "stable_ms": 100, "last_id": "1.1"}, kind=UNDO, id="1.1"),
+        Message(
+            {"kind": UNDO, "stable": 1, "stable_ms": 100, "last_id": "1.1"}, kind=UNDO, id="1.1"
+        ),
         Message({"n": 3}, kind=INSERTION, id="2.1", event_time="200"),
         Message({"kind": REC_DONE, "stable": 2, "stable_ms": 200}, kind=REC_DONE),
-        Message({"kind": BOUNDARY, "stable": 2, "stable_ms": 200, "shown": 0, "shown_ms": 0, "sequence": 2}, kind=BOUNDARY),
+        Message(
+            {
+                "kind": BOUNDARY,
+                "stable": 2,
+                "stable_ms": 200,
+                "shown": 0,
+                "shown_ms": 0,
+                "sequence": 2,
+            },
+            kind=BOUNDARY,
+        ),
     ):
         topic.take(message)
-    assert [(record.result.value, record.identifier) for record in topic.answer()] == [('{"n": 1}', (1, 1)), ('{"n": 3}', (2, 1))]
+    assert [(record.result.value, record.identifier) for record in topic.answer()] == [
+        ('{"n": 1}', (1, 1)),
+        ('{"n": 3}', (2, 1)),
+    ]

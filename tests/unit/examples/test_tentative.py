@@ -18,9 +18,20 @@ SMALL_MS = 2_000
 
 
 def reports() -> pl.DataFrame:
-    """Two windows on two expressways, with a report in every half second of each, in two segments."""
+    """Two windows on two expressways, with a report in every half second of each, in two
+    segments.
+    """
     rows = [
-        (time_ms, time_ms // 1_500 + 100 * xway, 10 + (time_ms // 500 * 7 + xway) % 50, xway, 1, 0, time_ms // 500 % 2, 0)
+        (
+            time_ms,
+            time_ms // 1_500 + 100 * xway,
+            10 + (time_ms // 500 * 7 + xway) % 50,
+            xway,
+            1,
+            0,
+            time_ms // 500 % 2,
+            0,
+        )
         for time_ms in range(0, 20_000, 250)
         for xway in (0, 1)
     ]
@@ -42,12 +53,19 @@ def without_b(first: int, last: int, window_ms: int = WINDOW_MS) -> list[Result]
     return list(road(some, window_ms).answer.get(LAST, []))
 
 
-def shown(rows: Iterable[Result], missing: tuple[str, ...] = ("b",), bucket: int = LAST) -> list[LiveRecord]:
-    made = [LiveRecord(0, 0, TENTATIVE, (bucket, place), (1, 1), row, missing=missing) for place, row in enumerate(rows)]
+def shown(
+    rows: Iterable[Result], missing: tuple[str, ...] = ("b",), bucket: int = LAST
+) -> list[LiveRecord]:
+    made = [
+        LiveRecord(0, 0, TENTATIVE, (bucket, place), (1, 1), row, missing=missing)
+        for place, row in enumerate(rows)
+    ]
     return [*made, LiveRecord(0, 0, BOUNDARY, stable=bucket - 1, shown=bucket, sequence=1)]
 
 
-def judged(records: list[LiveRecord], may_miss: tuple[str, ...] = ("b",), of: Road = WHOLE) -> list[str]:
+def judged(
+    records: list[LiveRecord], may_miss: tuple[str, ...] = ("b",), of: Road = WHOLE
+) -> list[str]:
     return check(transactions(records, 1)[0], of, may_miss, lambda _: may_miss)
 
 
@@ -72,7 +90,10 @@ def test_two_holes_in_a_long_window_any_in_a_short_one() -> None:
 
 def dense() -> pl.DataFrame:
     """A report of every one of ten segments of b in each half second; those of a stay."""
-    rows = [(time_ms, time_ms // 50, time_ms * 7919 % 97, 1, 1, 0, time_ms // 50 % 10, 0) for time_ms in range(0, 20_000, 50)]
+    rows = [
+        (time_ms, time_ms // 50, time_ms * 7919 % 97, 1, 1, 0, time_ms // 50 % 10, 0)
+        for time_ms in range(0, 20_000, 50)
+    ]
     of_b = pl.DataFrame(rows, schema=list(COLUMNS), orient="row")
     return pl.concat([reports().filter(pl.col("xway") == 0), of_b])
 
@@ -81,7 +102,9 @@ DENSE = road(dense())
 
 
 def torn(*parts: tuple[int, int], after: int = 99) -> list[Result]:
-    """Bucket 20 where of b's buckets some lack the reports of one segment, and those after ``after`` are missing."""
+    """Bucket 20 where of b's buckets some lack the reports of one segment, and those after
+    ``after`` are missing.
+    """
     place = -(-pl.col("time") // BUCKET_MS)
     gone = place > after
     for bucket, seg in parts:
@@ -91,7 +114,9 @@ def torn(*parts: tuple[int, int], after: int = 99) -> list[Result]:
 
 def test_a_source_falls_silent_inside_a_bucket() -> None:
     some = torn((8, 0), (8, 3), after=8)
-    assert some not in (torn(after=7), torn(after=8)), "it is neither with the whole bucket nor without it"
+    assert some not in (torn(after=7), torn(after=8)), (
+        "it is neither with the whole bucket nor without it"
+    )
     assert judged(shown(some), of=DENSE) == []
 
 
@@ -101,12 +126,26 @@ def test_one_partition_is_read_a_bucket_further_than_the_other() -> None:
 
 
 def test_any_other_bucket_has_all_its_reports_or_none() -> None:
-    assert any("whatever reports" in text for text in judged(shown(torn((4, 0), (9, 1), (14, 2))), of=DENSE))
-    assert any("whatever reports" in text for text in judged(shown(torn((4, 0), (8, 1), after=8)), of=DENSE))
+    assert any(
+        "whatever reports" in text
+        for text in judged(shown(torn((4, 0), (9, 1), (14, 2))), of=DENSE)
+    )
+    assert any(
+        "whatever reports" in text
+        for text in judged(shown(torn((4, 0), (8, 1), after=8)), of=DENSE)
+    )
 
 
 def other(row: Result, **fields: object) -> Result:
-    value = {"xway": 0, "dir": 0, "seg": 0, "window_end_ms": 10_000, "average_speed": 1, "vehicles": 1, "toll": 0}
+    value = {
+        "xway": 0,
+        "dir": 0,
+        "seg": 0,
+        "window_end_ms": 10_000,
+        "average_speed": 1,
+        "vehicles": 1,
+        "toll": 0,
+    }
     return result({**value, **fields}, row.event_time_ms, row.key, row.partition)
 
 
@@ -121,20 +160,47 @@ RIGHT = without_b(7, 99)
         (shown(RIGHT[1:]), "it has 1 results of expressway 0, not 2"),
         (shown(RIGHT[2:]), "it has 0 results of expressway 0, not 2"),
         (shown([other(RIGHT[0]), *RIGHT[1:]]), "none of its reports left out"),
-        (shown([*RIGHT[:3], other(RIGHT[3], xway=1, seg=1)]), "whatever reports of it are left out"),
-        (shown([*RIGHT[:3], other(RIGHT[3], xway=1, seg=77)]), "whatever reports of it are left out"),
-        (shown([*RIGHT[:3], RIGHT[3]._replace(key=b"other")]), "whatever reports of it are left out"),
+        (
+            shown([*RIGHT[:3], other(RIGHT[3], xway=1, seg=1)]),
+            "whatever reports of it are left out",
+        ),
+        (
+            shown([*RIGHT[:3], other(RIGHT[3], xway=1, seg=77)]),
+            "whatever reports of it are left out",
+        ),
+        (
+            shown([*RIGHT[:3], RIGHT[3]._replace(key=b"other")]),
+            "whatever reports of it are left out",
+        ),
         (shown([RIGHT[0]._replace(event_time_ms=1), *RIGHT[1:]]), "none of its reports left out"),
         (shown([RIGHT[0]._replace(partition=7), *RIGHT[1:]]), "none of its reports left out"),
         (shown([result({"nonsense": True}, 10_000, None, 0)]), "it has results of no expressway"),
         (shown([*RIGHT[2:], *RIGHT[:2]]), "its results are not in order"),
         (shown([RIGHT[1], RIGHT[0], *RIGHT[2:]]), "none of its reports left out"),
-        ([shown(RIGHT)[0]._replace(missing=("b", "c")), *shown(RIGHT)[1:]], "name different streams"),
+        (
+            [shown(RIGHT)[0]._replace(missing=("b", "c")), *shown(RIGHT)[1:]],
+            "name different streams",
+        ),
         (shown([]), "is shown without results, but has 2"),
     ],
-    ids=["names nothing", "wrong name", "one lost", "healthy left out", "wrong value", "made up", "no such segment", "key", "event_time", "partition",
-         "nonsense", "order", "order within", "two names", "empty"],
-)  # fmt: skip
+    ids=[
+        "names nothing",
+        "wrong name",
+        "one lost",
+        "healthy left out",
+        "wrong value",
+        "made up",
+        "no such segment",
+        "key",
+        "event_time",
+        "partition",
+        "nonsense",
+        "order",
+        "order within",
+        "two names",
+        "empty",
+    ],
+)
 def test_a_wrong_tentative_bucket_is_found(records: list[LiveRecord], says: str) -> None:
     assert any(says in text for text in judged(records)), judged(records)
 
@@ -143,5 +209,8 @@ def test_a_bucket_without_results_is_right_where_all_were_missing() -> None:
     assert judged(shown([]), ("a", "b")) == []
     assert judged(shown([]), (STAGE,)) == []
     assert judged(shown([], bucket=19)) == [], "it has none"
-    stable = [LiveRecord(0, 0, INSERTION, (LAST, 0), row=RIGHT[0]), LiveRecord(0, 0, BOUNDARY, stable=LAST, sequence=1)]
+    stable = [
+        LiveRecord(0, 0, INSERTION, (LAST, 0), row=RIGHT[0]),
+        LiveRecord(0, 0, BOUNDARY, stable=LAST, sequence=1),
+    ]
     assert judged(stable) == [], "stable ones are judged elsewhere"

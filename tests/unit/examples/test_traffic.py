@@ -5,10 +5,21 @@ from collections import Counter
 
 import polars as pl
 
-from examples.toll_road.traffic import BAD, COLUMNS, DAY_MS, OUT_OF_ORDERNESS_MS, Traffic, Truth, plan, span
+from examples.toll_road.traffic import (
+    BAD,
+    COLUMNS,
+    DAY_MS,
+    OUT_OF_ORDERNESS_MS,
+    Traffic,
+    Truth,
+    plan,
+    span,
+)
 
 START_MS = 1_700_000_000_000
-TRAFFIC = Traffic(start_ms=START_MS, end_ms=START_MS + 20_000, rate=300, expressways=3, seed=7, bad_share=0.02)
+TRAFFIC = Traffic(
+    start_ms=START_MS, end_ms=START_MS + 20_000, rate=300, expressways=3, seed=7, bad_share=0.02
+)
 
 
 def test_same_seed_makes_the_same_records_and_another_seed_others() -> None:
@@ -32,7 +43,9 @@ def test_good_records_are_the_json_of_their_report_within_the_bounds_of_linear_r
     for record in plan(TRAFFIC):
         if not record.rejected:
             assert record.value is not None
-            assert list(json.loads(record.value).items()) == list(zip(COLUMNS, record.report, strict=True))
+            assert list(json.loads(record.value).items()) == list(
+                zip(COLUMNS, record.report, strict=True)
+            )
             assert 0 <= record.report.speed <= 100
             assert 0 <= record.report.lane <= 4
             assert record.report.seg == record.report.pos // 5280 < 100
@@ -50,7 +63,9 @@ def test_every_kind_of_bad_record_is_there_and_differs_from_a_good_one() -> None
 
 
 def test_a_preloaded_topic_has_no_late_records() -> None:
-    traffic = Traffic(start_ms=START_MS, end_ms=START_MS + 20_000, rate=300, bad_share=0.05, has_late=False)
+    traffic = Traffic(
+        start_ms=START_MS, end_ms=START_MS + 20_000, rate=300, bad_share=0.05, has_late=False
+    )
     assert "late" not in {record.rejected for record in plan(traffic)}
 
 
@@ -66,7 +81,11 @@ def test_vehicles_enter_and_leave_and_some_segments_are_crowded() -> None:
 
 def test_truth_gives_back_what_was_added() -> None:
     truth = Truth()
-    reports = [record.report for record in plan(Traffic(START_MS, START_MS + 1_000, rate=50)) if not record.rejected]
+    reports = [
+        record.report
+        for record in plan(Traffic(START_MS, START_MS + 1_000, rate=50))
+        if not record.rejected
+    ]
     for report in reports:
         truth.add(report)
     assert truth.reports().rows() == [tuple(report) for report in reports]

@@ -18,13 +18,28 @@ LIMITS = EventTimeLimits(late_upto_ms=1_000, ahead_above_ms=9_000)
 BEAT = "beat"
 
 
-def chunk(partition: int, *records: bytes | tuple[str, bytes | None] | None, first: int = 0, arrived_ms: int = 2_000) -> Chunk:
+def chunk(
+    partition: int,
+    *records: bytes | tuple[str, bytes | None] | None,
+    first: int = 0,
+    arrived_ms: int = 2_000,
+) -> Chunk:
     """Records at offsets ``first``, ``first`` + 2 ...; ``(BEAT, text)`` is a heartbeat."""
-    values: list[bytes | None] = [b"ignored" if isinstance(record, tuple) else record for record in records]
-    headers: list[Headers] = [[("x", b"1"), (HEARTBEAT, record[1])] if isinstance(record, tuple) else () for record in records]
+    values: list[bytes | None] = [
+        b"ignored" if isinstance(record, tuple) else record for record in records
+    ]
+    headers: list[Headers] = [
+        [("x", b"1"), (HEARTBEAT, record[1])] if isinstance(record, tuple) else ()
+        for record in records
+    ]
     n = len(records)
     return Chunk(
-        TopicPartition("t", partition), [first + 2 * i for i in range(n)], values, [b"k"] * n, [arrived_ms + i for i in range(n)], headers
+        TopicPartition("t", partition),
+        [first + 2 * i for i in range(n)],
+        values,
+        [b"k"] * n,
+        [arrived_ms + i for i in range(n)],
+        headers,
     )
 
 
@@ -38,7 +53,9 @@ def reasons(result: Judged) -> list[tuple[int, str]]:
 
 
 def test_good_records_of_several_partitions() -> None:
-    result = judged(chunk(0, report(2_000, 1), report(1_500, 2)), chunk(1, report(3_000, 3), first=8))
+    result = judged(
+        chunk(0, report(2_000, 1), report(1_500, 2)), chunk(1, report(3_000, 3), first=8)
+    )
     assert result.table.column("car").to_pylist() == [1, 2, 3]
     assert result.table.column("event_time").to_pylist() == [2_000, 1_500, 3_000]
     assert result.table.column_names[-1] == "event_time"
@@ -47,9 +64,18 @@ def test_good_records_of_several_partitions() -> None:
 
 
 def test_bad_ones_among_good_ones() -> None:
-    result = judged(chunk(0, report(2_000, 1), b"{", None, report(2_100, 2)), chunk(1, b"", report(2_200, 3), report(None), report(-1)))
+    result = judged(
+        chunk(0, report(2_000, 1), b"{", None, report(2_100, 2)),
+        chunk(1, b"", report(2_200, 3), report(None), report(-1)),
+    )
     assert result.table.column("car").to_pylist() == [1, 2, 3]
-    assert reasons(result) == [(1, "not_json"), (2, "null_value"), (4, "empty_value"), (6, "no_event_time"), (7, "out_of_range")]
+    assert reasons(result) == [
+        (1, "not_json"),
+        (2, "null_value"),
+        (4, "empty_value"),
+        (6, "no_event_time"),
+        (7, "out_of_range"),
+    ]
     assert [fact.event_time_max_ms for fact in result.facts] == [2_100, 2_200]
 
 
@@ -63,7 +89,12 @@ def test_what_belongs_below_the_boundary_at_which_its_partition_was_found_is_not
     assert reasons(result) == [(0, "late"), (4, "out_of_range"), (5, "late"), (6, "late")]
     assert (result.late, result.reassigned) == (3, 1)
     assert result.facts[1].event_time_max_ms == 2_500
-    result = judged(known, chunk(1, report(900, 3), report(950, 4), report(950, 5)), limits=limits, late="reassign")
+    result = judged(
+        known,
+        chunk(1, report(900, 3), report(950, 4), report(950, 5)),
+        limits=limits,
+        late="reassign",
+    )
     assert result.table.column("event_time").to_pylist() == [1_001, 2_000, 1_001, 1_001, 1_001]
     assert (result.late, result.reassigned) == (3, 4)
 
@@ -85,36 +116,51 @@ def test_late_ones_are_dead_letters_and_still_count_as_speech() -> None:
 def test_late_ones_may_be_reassigned() -> None:
     result = judged(chunk(0, report(1_000, 1), report(1_500, 2), report(-4, 3)), late="reassign")
     assert result.table.column("event_time").to_pylist() == [1_001, 1_500]
-    assert result.table.column("time").to_pylist() == [1_000, 1_500], "the record itself stays as it was"
+    assert result.table.column("time").to_pylist() == [1_000, 1_500], (
+        "the record itself stays as it was"
+    )
     assert (result.late, result.reassigned) == (1, 1)
     assert reasons(result) == [(2, "out_of_range")]
     assert result.facts[0].event_time_max_ms == 1_500
 
 
 def test_those_ahead_move_nothing() -> None:
-    result = judged(chunk(0, report(9_001, 1), report(9_000, 2)), chunk(1, report(4_102_444_800_000)))
+    result = judged(
+        chunk(0, report(9_001, 1), report(9_000, 2)), chunk(1, report(4_102_444_800_000))
+    )
     assert result.table.column("car").to_pylist() == [2]
     assert reasons(result) == [(0, "ahead"), (2, "ahead")]
     assert [fact.event_time_max_ms for fact in result.facts] == [9_000, None]
 
 
 def test_a_boundary_beyond_the_clock_makes_a_record_dead_once() -> None:
-    result = judged(chunk(0, report(9_500)), limits=EventTimeLimits(late_upto_ms=10_000, ahead_above_ms=9_000))
+    result = judged(
+        chunk(0, report(9_500)), limits=EventTimeLimits(late_upto_ms=10_000, ahead_above_ms=9_000)
+    )
     assert reasons(result) == [(0, "ahead")]
 
 
 class TestArrival:
     def test_is_the_timestamp_of_the_broker(self) -> None:
-        result = judged(chunk(0, report(5, 1), b"{", report(6, 2), arrived_ms=4_000), event_time=EventTime(field=None))
+        result = judged(
+            chunk(0, report(5, 1), b"{", report(6, 2), arrived_ms=4_000),
+            event_time=EventTime(field=None),
+        )
         assert result.table.column("event_time").to_pylist() == [4_000, 4_002]
         assert result.facts[0].event_time_max_ms == 4_002
-        assert judged(chunk(0, report(5)), event_time=EventTime(field=None)).table.column("event_time").to_pylist() == [2_000]
+        assert judged(chunk(0, report(5)), event_time=EventTime(field=None)).table.column(
+            "event_time"
+        ).to_pylist() == [2_000]
 
     def test_without_timestamp_there_is_no_time(self) -> None:
-        assert reasons(judged(chunk(0, report(5), arrived_ms=-1), event_time=EventTime(field=None))) == [(0, "out_of_range")]
+        assert reasons(
+            judged(chunk(0, report(5), arrived_ms=-1), event_time=EventTime(field=None))
+        ) == [(0, "out_of_range")]
 
     def test_a_heartbeat_says_its_own_arrival(self) -> None:
-        result = judged(chunk(0, (BEAT, b"junk"), arrived_ms=4_000), event_time=EventTime(field=None))
+        result = judged(
+            chunk(0, (BEAT, b"junk"), arrived_ms=4_000), event_time=EventTime(field=None)
+        )
         assert (result.facts[0].event_time_max_ms, result.rejected) == (4_000, [])
 
 
@@ -122,29 +168,54 @@ class TestHeartbeats:
     def test_one_from_the_year_2100_closes_nothing_where_nothing_is_ahead(self) -> None:
         limits = EventTimeLimits(0, EVENT_TIME_MS_MAX, stated_ms=3_000)
         result = judged(
-            chunk(0, report(90_000_000, 1), (BEAT, b"176400000"), (BEAT, b"176400001"), (BEAT, b"4102444800000")), limits=limits
+            chunk(
+                0,
+                report(90_000_000, 1),
+                (BEAT, b"176400000"),
+                (BEAT, b"176400001"),
+                (BEAT, b"4102444800000"),
+            ),
+            limits=limits,
         )
         assert reasons(result) == [(2, "ahead"), (3, "ahead")]
         assert result.facts == [ChunkFacts(("t", 0), 7, 176_400_000)]
 
     def test_speak_for_their_partition(self) -> None:
-        result = judged(chunk(0, report(1_500, 1), (BEAT, b"2500"), report(1_600, 2)), chunk(1, (BEAT, b"2400"), (BEAT, b"2300")))
+        result = judged(
+            chunk(0, report(1_500, 1), (BEAT, b"2500"), report(1_600, 2)),
+            chunk(1, (BEAT, b"2400"), (BEAT, b"2300")),
+        )
         assert result.table.column("car").to_pylist() == [1, 2]
         assert result.facts == [ChunkFacts(("t", 0), 5, 2_500), ChunkFacts(("t", 1), 3, 2_400)]
         assert result.rejected == []
 
     def test_shift_nothing_among_bad_records(self) -> None:
-        result = judged(chunk(0, (BEAT, b"2500"), b"{", report(2_000, 1), (BEAT, b"1"), report(None), report(900)))
+        result = judged(
+            chunk(
+                0, (BEAT, b"2500"), b"{", report(2_000, 1), (BEAT, b"1"), report(None), report(900)
+            )
+        )
         assert result.table.column("car").to_pylist() == [1]
         assert reasons(result) == [(1, "not_json"), (4, "no_event_time"), (5, "late")]
         assert result.facts == [ChunkFacts(("t", 0), 11, 2_500)]
 
     @pytest.mark.parametrize(
         ("text", "reason"),
-        [(None, "no_event_time"), (b"", "no_event_time"), (b"soon", "no_event_time"), (b"-5", "no_event_time"), ("²".encode(), "no_event_time"), (b"9" * 16, "no_event_time"), (b"0", "out_of_range"),
-         (str(EVENT_TIME_MS_MAX + 1).encode(), "out_of_range"), (b"9001", "ahead")],
-    )  # fmt: skip
-    def test_that_are_not_as_they_must_be_are_dead_letters(self, text: bytes | None, reason: str) -> None:
+        [
+            (None, "no_event_time"),
+            (b"", "no_event_time"),
+            (b"soon", "no_event_time"),
+            (b"-5", "no_event_time"),
+            ("²".encode(), "no_event_time"),
+            (b"9" * 16, "no_event_time"),
+            (b"0", "out_of_range"),
+            (str(EVENT_TIME_MS_MAX + 1).encode(), "out_of_range"),
+            (b"9001", "ahead"),
+        ],
+    )
+    def test_that_are_not_as_they_must_be_are_dead_letters(
+        self, text: bytes | None, reason: str
+    ) -> None:
         result = judged(chunk(0, (BEAT, text)))
         assert reasons(result) == [(0, reason)]
         assert result.facts[0].event_time_max_ms is None
@@ -163,7 +234,10 @@ class TestHalves:
 
     def test_of_single_records_are_by_partition(self) -> None:
         front, back = Batch.of([chunk(0, b"a"), chunk(1, b"b"), chunk(2, b"c")]).halves()
-        assert [[c.values for c in half.chunks] for half in (front, back)] == [[[b"a"]], [[b"b"], [b"c"]]]
+        assert [[c.values for c in half.chunks] for half in (front, back)] == [
+            [[b"a"]],
+            [[b"b"], [b"c"]],
+        ]
 
     def test_find_records_by_number(self) -> None:
         batch = Batch.of([chunk(0, b"a", b"b"), chunk(1, b"c")])

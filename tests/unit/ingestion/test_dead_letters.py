@@ -22,7 +22,14 @@ from anabranch.protocol.limits import (
 from harness.sources import everything
 
 AT = TopicPartition("in", 3)
-CHUNK = Chunk(TopicPartition("in", 3), [7, 9], [b"{", None], [b"k", None], [1, 2], [[("trace", b"\x00\xff")], ()])
+CHUNK = Chunk(
+    TopicPartition("in", 3),
+    [7, 9],
+    [b"{", None],
+    [b"k", None],
+    [1, 2],
+    [[("trace", b"\x00\xff")], ()],
+)
 
 
 @pytest.fixture
@@ -34,7 +41,11 @@ def log() -> LocalEventLog:
 
 def test_carry_the_record_and_the_reason(log: LocalEventLog) -> None:
     letters = DeadLetters(log, "dead", 2)
-    letters.send(CHUNK, 0, RecordRejected(RejectionReason.NOT_JSON, "umlaut \u00fc " + "x" * 2 * ERROR_TEXT_MAX))
+    letters.send(
+        CHUNK,
+        0,
+        RecordRejected(RejectionReason.NOT_JSON, "umlaut \u00fc " + "x" * 2 * ERROR_TEXT_MAX),
+    )
     letters.send(CHUNK, 1, RecordRejected(RejectionReason.NULL_VALUE, "no value \ud800"))
     letters.flush()
     letters.close()
@@ -44,8 +55,12 @@ def test_carry_the_record_and_the_reason(log: LocalEventLog) -> None:
     first, second = [dict(headers) for headers in found.headers]
     assert (first.pop("anabranch-error") or b"").decode().startswith("umlaut \u00fc xx")
     assert first == {
-        "trace": b"\x00\xff", "anabranch-topic": b"in", "anabranch-partition": b"3", "anabranch-offset": b"7", "anabranch-reason": b"not_json",
-    }  # fmt: skip
+        "trace": b"\x00\xff",
+        "anabranch-topic": b"in",
+        "anabranch-partition": b"3",
+        "anabranch-offset": b"7",
+        "anabranch-reason": b"not_json",
+    }
     assert (second["anabranch-offset"], second["anabranch-reason"]) == (b"9", b"null_value")
 
 
@@ -58,13 +73,18 @@ def test_headers_of_senders_are_not_taken_for_ours(log: LocalEventLog) -> None:
         ("anabranch-reason", None),
     ]
     letters = DeadLetters(log, "dead", 2)
-    letters.send(replace(CHUNK, headers=[sent, ()]), 0, RecordRejected(RejectionReason.NOT_JSON, "no"))
+    letters.send(
+        replace(CHUNK, headers=[sent, ()]), 0, RecordRejected(RejectionReason.NOT_JSON, "no")
+    )
     letters.flush()
     ((headers,),) = [chunk.headers for chunk in everything(log, "dead", 2)]
     assert list(headers[:5]) == [
-        ("sender-anabranch-offset", b"1"), ("sender-Anabranch-Truncated", b"9"), ("trace", None), ("sender-anabranch-reason", b"x"),
+        ("sender-anabranch-offset", b"1"),
+        ("sender-Anabranch-Truncated", b"9"),
+        ("trace", None),
+        ("sender-anabranch-reason", b"x"),
         ("sender-anabranch-reason", None),
-    ]  # fmt: skip
+    ]
     assert [text for name, text in headers if name == "anabranch-offset"] == [b"7"]
 
 
@@ -100,7 +120,9 @@ class TestTooLarge:
         self.log.admin().create([TopicSettings("dead", 1, config={"max.message.bytes": "100000"})])
         return DeadLetters(self.log, "dead", 1)
 
-    def send(self, letters: DeadLetters, *records: tuple[bytes | None, bytes | None, Headers]) -> None:
+    def send(
+        self, letters: DeadLetters, *records: tuple[bytes | None, bytes | None, Headers]
+    ) -> None:
         for offset, (value, key, headers) in enumerate(records):
             letters.send(Chunk(AT, [offset], [value], [key], [1], [headers]), 0, self.WHY)
         letters.flush()
@@ -116,17 +138,31 @@ class TestTooLarge:
     def test_ones_are_cut_and_their_neighbours_are_not(self, letters: DeadLetters) -> None:
         large = b"y" * 99_000
         self.send(
-            letters, (b"a", b"k", ()), (b"x" * 200_000, b"k", [("trace", b"1")]), (large, b"k", ()), (None, None, ()), (b"z", b"k", ())
+            letters,
+            (b"a", b"k", ()),
+            (b"x" * 200_000, b"k", [("trace", b"1")]),
+            (large, b"k", ()),
+            (None, None, ()),
+            (b"z", b"k", ()),
         )
         found = self.found()
         assert {offset for offset, *_ in found} == {0, 1, 2, 3, 4}
         for offset, value, key, headers in found:
             if offset != 1:
-                assert (value, key) == {0: (b"a", b"k"), 2: (large, b"k"), 3: (None, None), 4: (b"z", b"k")}[offset]
+                assert (value, key) == {
+                    0: (b"a", b"k"),
+                    2: (large, b"k"),
+                    3: (None, None),
+                    4: (b"z", b"k"),
+                }[offset]
                 assert TRUNCATED not in headers
         ((_, value, key, headers),) = [each for each in found if each[0] == 1]
         assert (value, key, headers["trace"]) == (b"x" * DEAD_LETTER_CUT_BYTES, b"k", b"1")
-        assert (headers[TRUNCATED], headers["anabranch-topic"], headers["anabranch-reason"]) == (b"200007", b"in", b"too_large")
+        assert (headers[TRUNCATED], headers["anabranch-topic"], headers["anabranch-reason"]) == (
+            b"200007",
+            b"in",
+            b"too_large",
+        )
 
     @pytest.mark.parametrize("value", [b"v", None])
     def test_key_and_headers_are_cut_too(self, letters: DeadLetters, value: bytes | None) -> None:
@@ -138,16 +174,31 @@ class TestTooLarge:
 
     def test_the_largest_that_is_left_fits_into_the_room_that_every_topic_has(self) -> None:
         log = LocalEventLog()
-        log.admin().create([TopicSettings("dead", 1, config={"max.message.bytes": str(DEAD_LETTER_ROOM_BYTES)})])
+        log.admin().create(
+            [TopicSettings("dead", 1, config={"max.message.bytes": str(DEAD_LETTER_ROOM_BYTES)})]
+        )
         letters = DeadLetters(log, "dead", 1)
         why = RecordRejected(RejectionReason.TOO_LARGE, "\U0001f4a5" * 2 * ERROR_TEXT_MAX)
         at = TopicPartition("t" * NAME_CHARACTERS_MAX, 3)
-        letters.send(Chunk(at, [2**62], [bytes(10**6)], [bytes(10**6)], [1], [[("h", bytes(DEAD_LETTER_CUT_MORE_BYTES - 1))]]), 0, why)
+        letters.send(
+            Chunk(
+                at,
+                [2**62],
+                [bytes(10**6)],
+                [bytes(10**6)],
+                [1],
+                [[("h", bytes(DEAD_LETTER_CUT_MORE_BYTES - 1))]],
+            ),
+            0,
+            why,
+        )
         letters.flush()
         ((value, *_),) = [chunk.values for chunk in everything(log, "dead", 1)]
         assert value is not None
 
-    def test_small_ones_that_are_rejected_together_go_one_by_one(self, letters: DeadLetters, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_small_ones_that_are_rejected_together_go_one_by_one(
+        self, letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """A broker judges what is sent together."""
         flush = LocalLogWriter.flush
 
@@ -159,9 +210,15 @@ class TestTooLarge:
 
         monkeypatch.setattr(LocalLogWriter, "flush", strict)
         self.send(letters, (b"a", None, ()), (b"b", None, ()), (b"c" * 50_000, None, ()))
-        assert [(offset, value) for offset, value, _, _ in self.found()] == [(0, b"a"), (1, b"b"), (2, b"c" * 50_000)]
+        assert [(offset, value) for offset, value, _, _ in self.found()] == [
+            (0, b"a"),
+            (1, b"b"),
+            (2, b"c" * 50_000),
+        ]
 
-    def test_an_unknown_outcome_of_a_cut_one_sends_the_cut_one_again(self, letters: DeadLetters, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_unknown_outcome_of_a_cut_one_sends_the_cut_one_again(
+        self, letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         flush, flushes = LocalLogWriter.flush, []
 
         def unsure(writer: LocalLogWriter) -> list[Delivered]:
@@ -172,7 +229,9 @@ class TestTooLarge:
 
         monkeypatch.setattr(LocalLogWriter, "flush", unsure)
         self.send(letters, (b"x" * 200_000, None, ()))
-        assert [(offset, value) for offset, value, _, _ in self.found()] == [(0, b"x" * DEAD_LETTER_CUT_BYTES)]
+        assert [(offset, value) for offset, value, _, _ in self.found()] == [
+            (0, b"x" * DEAD_LETTER_CUT_BYTES)
+        ]
         assert len(flushes) == 3
 
     def test_where_not_even_the_cut_one_is_taken_everything_stops(self) -> None:

@@ -17,16 +17,30 @@ def times(values: list[object], unit: str, kind: pa.DataType) -> list[int | None
     """Event time of each value, None where it has none."""
     timed = event_time.from_field(pa.table({"t": pa.array(values, kind)}), "t", unit)
     bad = np.zeros(len(values), dtype=bool) if timed.bad is None else timed.bad
-    return [None if rejected else int(time) for time, rejected in zip(timed.event_time_ms, bad, strict=True)]
+    return [
+        None if rejected else int(time)
+        for time, rejected in zip(timed.event_time_ms, bad, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
     ("unit", "values", "expected"),
     [
-        ("ms", [1, EVENT_TIME_MS_MAX, 0, -5, EVENT_TIME_MS_MAX + 1], [1, EVENT_TIME_MS_MAX, None, None, None]),
+        (
+            "ms",
+            [1, EVENT_TIME_MS_MAX, 0, -5, EVENT_TIME_MS_MAX + 1],
+            [1, EVENT_TIME_MS_MAX, None, None, None],
+        ),
         (
             "us",
-            [1_000, 1_999, 2_000, 999, EVENT_TIME_MS_MAX * 1_000 + 999, (EVENT_TIME_MS_MAX + 1) * 1_000],
+            [
+                1_000,
+                1_999,
+                2_000,
+                999,
+                EVENT_TIME_MS_MAX * 1_000 + 999,
+                (EVENT_TIME_MS_MAX + 1) * 1_000,
+            ],
             [1, 1, 2, None, EVENT_TIME_MS_MAX, None],
         ),
         (
@@ -49,7 +63,11 @@ def test_small_whole_numbers() -> None:
 @pytest.mark.parametrize(
     ("unit", "values", "expected"),
     [
-        ("s", [1.001, 0.001, 0.0004, math.nan, math.inf, -math.inf, 1e300, None], [1_001, 1, None, None, None, None, None, None]),
+        (
+            "s",
+            [1.001, 0.001, 0.0004, math.nan, math.inf, -math.inf, 1e300, None],
+            [1_001, 1, None, None, None, None, None, None],
+        ),
         ("s", [1_700_000_000.123], [1_700_000_000_123]),
         ("s", [math.nextafter((EVENT_TIME_MS_MAX + 1) / 1_000, 0)], [EVENT_TIME_MS_MAX]),
         ("us", [1_500.0], [2]),

@@ -27,7 +27,9 @@ from harness.sources import StreamView, create_topics, everything, pipeline, rep
 class World:
     """One source, and processes of its service."""
 
-    def __init__(self, partitions: int = 2, *, config: dict[str, str] | None = None, **source: Any) -> None:
+    def __init__(
+        self, partitions: int = 2, *, config: dict[str, str] | None = None, **source: Any
+    ) -> None:
         self.clock = VirtualClock()
         self.entropy = SeededEntropy(1)
         self.log = LocalEventLog(self.clock)
@@ -45,7 +47,9 @@ class World:
 
     def grow(self, partitions: int) -> None:
         """The input topic gets more partitions."""
-        self.log.topics["p.reports"][1].extend(Partition() for _ in range(partitions - len(self.log.topics["p.reports"][1])))
+        self.log.topics["p.reports"][1].extend(
+            Partition() for _ in range(partitions - len(self.log.topics["p.reports"][1]))
+        )
 
     def process(self) -> IngestionService:
         process = service(self.log, self.pipeline, self.clock, self.entropy)
@@ -81,7 +85,9 @@ def test_rows_come_into_their_buckets() -> None:
     assert world.view.closed() == 10, "1050 is the lower mark"
     world.produce(0, report(1_300, 5))
     world.run(process)
-    assert {bucket: rows.column("car").to_pylist() for bucket, rows in world.view.stable().items()} == {10: [1], 11: [2]}
+    assert {
+        bucket: rows.column("car").to_pylist() for bucket, rows in world.view.stable().items()
+    } == {10: [1], 11: [2]}
     assert process.status.last_bucket_ms == 1_100
     assert process.status.detail["records"] == 5
     process.stop()
@@ -142,7 +148,10 @@ def test_late_records_may_be_reassigned() -> None:
     world.run(process)
     world.produce(0, report(300, 2))
     world.run(process, lambda: world.view.closed() == 10)
-    assert {bucket: sorted(rows.column("car").to_pylist()) for bucket, rows in world.view.stable().items()} == {10: [1, 2]}
+    assert {
+        bucket: sorted(rows.column("car").to_pylist())
+        for bucket, rows in world.view.stable().items()
+    } == {10: [1, 2]}
     assert process.status.detail["reassigned"] == 1
 
 
@@ -248,15 +257,21 @@ def test_an_unanswered_look_is_not_silence() -> None:
 
 
 def test_many_silent_partitions_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after the other they would take longer than a look counts for, and none would ever be left out."""
+    """One after the other they would take longer than a look counts for, and none would ever
+    be left out.
+    """
     world = World(100, idle_timeout=IdleTimeout(partition_ms=1_000))
     offsets, ends = LocalLogReader.offsets, LocalLogReader.ends
 
-    def slow_offsets(reader: LocalLogReader, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
+    def slow_offsets(
+        reader: LocalLogReader, at: TopicPartition, wait_ms: int | None = None
+    ) -> tuple[int, int]:
         world.clock.sleep_ms(16)
         return offsets(reader, at, wait_ms)
 
-    def slow_ends(reader: LocalLogReader, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
+    def slow_ends(
+        reader: LocalLogReader, places: Collection[TopicPartition], wait_ms: int
+    ) -> dict[TopicPartition, int]:
         world.clock.sleep_ms(16)
         with monkeypatch.context() as patched:
             patched.setattr(LocalLogReader, "offsets", offsets)
@@ -330,7 +345,9 @@ def test_a_crash_between_blocks_and_boundary_record_repeats_nothing(applied: int
     world = World(1, bounded=True)
     process = world.process()
     world.produce(0, report(1_000, 1), b"bad", report(1_001, 2))
-    world.log.fail_next(Operation.FLUSH, applied=applied, error=Unavailable, topic="p.reports.rejected")
+    world.log.fail_next(
+        Operation.FLUSH, applied=applied, error=Unavailable, topic="p.reports.rejected"
+    )
     with pytest.raises(Unavailable):
         world.run(process)
     process.stop()
@@ -386,7 +403,9 @@ def test_sparse_records_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class TestTooMuchOpen:
-    """A source may have 100 open parts, and holds back from 50 on; it reads ten records at a time, each of a bucket of its own."""
+    """A source may have 100 open parts, and holds back from 50 on; it reads ten records at a
+    time, each of a bucket of its own.
+    """
 
     @pytest.fixture(autouse=True)
     def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,7 +415,9 @@ class TestTooMuchOpen:
 
     @staticmethod
     def backlog(world: World, partition: int, first_ms: int = 1_000) -> None:
-        world.produce(partition, *(report(first_ms + 200 * i, partition * 1_000 + i) for i in range(300)))
+        world.produce(
+            partition, *(report(first_ms + 200 * i, partition * 1_000 + i) for i in range(300))
+        )
 
     def test_only_what_holds_the_boundary_back_is_read(self) -> None:
         world = World()
@@ -436,11 +457,16 @@ class TestTooMuchOpen:
         world = World(out_of_orderness_ms=3_600_000)
         self.backlog(world, 0, first_ms=10_000_000)
         self.backlog(world, 1, first_ms=10_000_000)
-        with pytest.raises(TooManyParts, match=r"1000000 parts .* source reports is held back by p\.reports\[[01]\]"):
+        with pytest.raises(
+            TooManyParts,
+            match=r"1000000 parts .* source reports is held back by p\.reports\[[01]\]",
+        ):
             world.run(world.process(), 100)
 
 
-def test_a_source_whose_readers_are_too_far_behind_takes_no_more_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_whose_readers_are_too_far_behind_takes_no_more_input(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(rules, "BLOCKS_KEPT_MAX", 10)
     monkeypatch.setattr(under_test, "COUNT_KEPT_EVERY_MS", 1_000)
     world = World(1, idle_timeout=IdleTimeout(partition_ms=1_000, source_ms=1_000))
@@ -456,7 +482,9 @@ def test_a_source_whose_readers_are_too_far_behind_takes_no_more_input(monkeypat
     for _ in range(50):
         world.run(process, 1)
         world.clock.advance(100)
-    assert (process.status.detail["records"], world.view.closed()) == (read, closed), "what waits to be read is no silence"
+    assert (process.status.detail["records"], world.view.closed()) == (read, closed), (
+        "what waits to be read is no silence"
+    )
     restarted = world.process()
     world.clock.advance(3_000)
     world.run(restarted, 2)
@@ -488,14 +516,24 @@ def test_large_records_are_taken_in_small_batches(monkeypatch: pytest.MonkeyPatc
 
 
 def test_arrival_is_the_time_of_the_broker() -> None:
-    world = World(1, config={"message.timestamp.type": "LogAppendTime"}, event_time=EventTime(field=None), bounded=True)
+    world = World(
+        1,
+        config={"message.timestamp.type": "LogAppendTime"},
+        event_time=EventTime(field=None),
+        bounded=True,
+    )
     world.produce(0, report(1, 1))
     arrived = world.clock.now_ms()
     world.run(world.process(), lambda: bool(world.view.stable()))
-    assert [rows.column("event_time").to_pylist() for rows in world.view.stable().values()] == [[arrived]]
+    assert [rows.column("event_time").to_pylist() for rows in world.view.stable().values()] == [
+        [arrived]
+    ]
 
 
-@pytest.mark.parametrize(("start", "first"), [("earliest", 0), ("latest", 4), (1_700_000_002_000, 2), (1_900_000_000_000, 4)])
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [("earliest", 0), ("latest", 4), (1_700_000_002_000, 2), (1_900_000_000_000, 4)],
+)
 def test_a_source_begins_where_it_is_told_to_and_then_goes_on(start: Any, first: int) -> None:
     world = World(1, start=start, bounded=True)
     for i in range(4):
@@ -514,7 +552,9 @@ def test_a_source_begins_where_it_is_told_to_and_then_goes_on(start: Any, first:
     world.produce(1, report(2_000, 6))
     world.produce(0, report(2_001, 7))
     world.run(world.process(), lambda: world.view.closed() == 21)
-    assert sorted(world.view.cars()) == [*expected, 6, 7], "after its first boundary nothing is left out, of a new partition neither"
+    assert sorted(world.view.cars()) == [*expected, 6, 7], (
+        "after its first boundary nothing is left out, of a new partition neither"
+    )
 
 
 def test_another_width_of_buckets_is_rejected_and_disturbs_nobody() -> None:
@@ -522,8 +562,13 @@ def test_another_width_of_buckets_is_rejected_and_disturbs_nobody() -> None:
     process = world.process()
     world.produce(0, report(1_000, 1))
     world.run(process)
-    changed = service(world.log, world.pipeline.model_copy(update={"bucket_ms": 200}), world.clock, world.entropy)
-    with pytest.raises(ConfigurationError, match=r"buckets of 100 ms, and the pipeline file says 200 ms.*`bucket: 100ms`"):
+    changed = service(
+        world.log, world.pipeline.model_copy(update={"bucket_ms": 200}), world.clock, world.entropy
+    )
+    with pytest.raises(
+        ConfigurationError,
+        match=r"buckets of 100 ms, and the pipeline file says 200 ms.*`bucket: 100ms`",
+    ):
         changed.start()
     changed.stop()
     world.produce(0, report(2_000, 2))
@@ -546,9 +591,15 @@ def test_a_stop_before_the_start_is_fine() -> None:
 
 def test_everything_that_decides_about_tuples_is_in_the_fingerprint() -> None:
     source = pipeline("p").sources["reports"]
-    same, other = pipeline("p", out_of_orderness_ms=9).sources["reports"], pipeline("p", late="reassign").sources["reports"]
+    same, other = (
+        pipeline("p", out_of_orderness_ms=9).sources["reports"],
+        pipeline("p", late="reassign").sources["reports"],
+    )
     assert under_test.fingerprint(source, 100) == under_test.fingerprint(same, 100)
-    assert len({under_test.fingerprint(s, width) for s in (source, other) for width in (100, 200)}) == 4
+    assert (
+        len({under_test.fingerprint(s, width) for s in (source, other) for width in (100, 200)})
+        == 4
+    )
 
 
 def test_it_says_that_it_lives_and_how_far_it_is() -> None:
@@ -559,7 +610,11 @@ def test_it_says_that_it_lives_and_how_far_it_is() -> None:
     world.run(process, lambda: world.view.closed() == 9)
     world.clock.advance(HEARTBEAT_EVERY_MS)
     process.step()
-    beats = [control_records.decode(value) for chunk in everything(world.log, "p.control.ingestion.reports") for value in chunk.values]
+    beats = [
+        control_records.decode(value)
+        for chunk in everything(world.log, "p.control.ingestion.reports")
+        for value in chunk.values
+    ]
     last = beats[-1]
     assert isinstance(last, Heartbeat)
     assert (last.service, last.name, last.replica, last.epoch, last.bucket) == (

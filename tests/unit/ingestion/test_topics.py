@@ -23,16 +23,23 @@ def test_says_which_is_missing() -> None:
     with pytest.raises(ConfigurationError, match=r"topic p\.trucks does not exist: create it"):
         check(log, of)
     log.admin().create([TopicSettings("p.trucks", 1)])
-    with pytest.raises(ConfigurationError, match=r"p\.reports\.blocks\.0 does not exist: 'anabranch topics' creates it"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"p\.reports\.blocks\.0 does not exist: 'anabranch topics' creates it",
+    ):
         check(log, of)
 
 
 def test_takes_the_dead_letter_topic_of_the_catalog_whatever_the_input_takes() -> None:
-    """What is larger than can be sent comes cut; and the topic may have been made by `anabranch topics --create`, before the input."""
+    """What is larger than can be sent comes cut; and the topic may have been made by
+    `anabranch topics --create`, before the input.
+    """
     log, of = LocalEventLog(), pipeline("p")
     create_topics(log, of, 3, config={"max.message.bytes": "20000000"})
     assert check(log, of) == topics.SourceTopics({"p.reports": 3}, blocks=2, dead_letter=1)
-    assert log.admin().settings("p.reports.rejected")["max.message.bytes"] == str(RECORD_BYTES_ON_BROKER_MAX)
+    assert log.admin().settings("p.reports.rejected")["max.message.bytes"] == str(
+        RECORD_BYTES_ON_BROKER_MAX
+    )
     assert check(log, of).dead_letter == 1, "and takes it as it is from then on"
 
 
@@ -43,14 +50,21 @@ def test_makes_the_dead_letter_topic_as_the_catalog_says() -> None:
     assert log.admin().settings("p.reports.rejected")["max.message.bytes"] == "16777216"
 
 
-@pytest.mark.parametrize(("largest", "needed"), [(2_000_000, 2_065_536), (20_000_000, RECORD_BYTES_ON_BROKER_MAX)])
+@pytest.mark.parametrize(
+    ("largest", "needed"), [(2_000_000, 2_065_536), (20_000_000, RECORD_BYTES_ON_BROKER_MAX)]
+)
 def test_rejects_a_dead_letter_topic_that_is_too_small(largest: int, needed: int) -> None:
     log, of = LocalEventLog(), pipeline("p")
     create_topics(log, of, config={"max.message.bytes": str(largest)})
-    log.admin().create([TopicSettings("p.reports.rejected", 4, config={"max.message.bytes": str(needed - 1)})])
+    log.admin().create(
+        [TopicSettings("p.reports.rejected", 4, config={"max.message.bytes": str(needed - 1)})]
+    )
     with pytest.raises(
         ConfigurationError,
-        match=rf"takes records of {needed - 1} .* up to {largest}, and headers are added: set max\.message\.bytes={needed} on p\.reports\.rejected",
+        match=(
+            rf"takes records of {needed - 1} .* up to {largest}, and headers are added: set"
+            rf" max\.message\.bytes={needed} on p\.reports\.rejected"
+        ),
     ):
         check(log, of)
 
@@ -58,7 +72,12 @@ def test_rejects_a_dead_letter_topic_that_is_too_small(largest: int, needed: int
 def test_arrival_needs_the_time_of_the_broker() -> None:
     log, of = LocalEventLog(), pipeline("p", event_time=EventTime(field=None))
     create_topics(log, of)
-    with pytest.raises(ConfigurationError, match=r"needs message\.timestamp\.type=LogAppendTime on topic p\.reports; it has CreateTime"):
+    with pytest.raises(
+        ConfigurationError,
+        match=(
+            r"needs message\.timestamp\.type=LogAppendTime on topic p\.reports; it has CreateTime"
+        ),
+    ):
         check(log, of)
     log, of = LocalEventLog(), pipeline("p", event_time=EventTime(field=None))
     create_topics(log, of, config={"message.timestamp.type": "LogAppendTime"})

@@ -1,4 +1,6 @@
-"""The Compose file of a pipeline. That of the toll road is the one in the root, which tests/unit/test_compose_file.py looks at."""
+"""The Compose file of a pipeline. That of the toll road is the one in the root, which
+tests/unit/test_compose_file.py looks at.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,16 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_file_in_the_root_is_what_the_command_writes() -> None:
     pipeline = load(ROOT / "examples" / "toll_road" / "pipeline.yaml")
-    written = text(pipeline, folder="./examples/toll_road", image="anabranch:0.1.0", build=".", name="anabranch")
-    assert written == (ROOT / "docker-compose.yml").read_text(), "write it anew: anabranch compose (CONTRIBUTING.md)"
+    written = text(
+        pipeline,
+        folder="./examples/toll_road",
+        image="anabranch:0.1.0",
+        build=".",
+        name="anabranch",
+    )
+    assert written == (ROOT / "docker-compose.yml").read_text(), (
+        "write it anew: anabranch compose (CONTRIBUTING.md)"
+    )
 
 
 def test_each_process_of_another_pipeline_has_a_container() -> None:
@@ -29,7 +39,14 @@ def test_each_process_of_another_pipeline_has_a_container() -> None:
         if each.get("command", [""])[0] == "python"
     }
     assert containers == set(names)
-    assert {each["image"] for name, each in found["services"].items() if name not in ("kafka", "redis")} == {"mine:1"}
+    assert {
+        each["image"] for name, each in found["services"].items() if name not in ("kafka", "redis")
+    } == {"mine:1"}
     assert "build" not in found["x-service"]
-    used = {volume.partition(":")[0] for each in found["services"].values() for volume in each.get("volumes", ()) if volume[0] != "$"}
+    used = {
+        volume.partition(":")[0]
+        for each in found["services"].values()
+        for volume in each.get("volumes", ())
+        if volume[0] != "$"
+    }
     assert used == set(found["volumes"])

@@ -15,7 +15,9 @@ from anabranch.protocol.errors import ConfigurationError
 
 
 def _answer(*keys: tuple[int, int, int]) -> bytes:
-    return struct.pack(">ihi", 1, 0, len(keys)) + b"".join(struct.pack(">hhh", *key) for key in keys)
+    return struct.pack(">ihi", 1, 0, len(keys)) + b"".join(
+        struct.pack(">hhh", *key) for key in keys
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,9 @@ def test_every_bad_check_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
     assert checks["Disk"].remedy
 
 
-def test_without_an_archive_of_classes_all_is_well_but_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_archive_of_classes_all_is_well_but_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANABRANCH_CACHE", str(tmp_path))
     before = next(check for check in doctor.examine("b", tmp_path) if check.name == "Java classes")
     assert before.good

@@ -37,10 +37,14 @@ class World:
         return made
 
     def command(self, from_ms: int, until_ms: int, source: str = "reports") -> GiveUp:
-        return GiveUp(self.log, self.pipeline, source, Times(from_ms, until_ms), self.clock, self.entropy)
+        return GiveUp(
+            self.log, self.pipeline, source, Times(from_ms, until_ms), self.clock, self.entropy
+        )
 
     def dead(self) -> list[bytes | None]:
-        return [value for chunk in everything(self.log, "p.reports.rejected") for value in chunk.values]
+        return [
+            value for chunk in everything(self.log, "p.reports.rejected") for value in chunk.values
+        ]
 
 
 def run(process: IngestionService, steps: int = 20) -> None:
@@ -71,10 +75,17 @@ def test_what_was_read_stays_and_what_comes_later_is_late(world: World) -> None:
     world.produce(0, report(3_100, 7))
     run(after)
     assert world.view.closed() == 29
-    assert {bucket: rows.column("car").to_pylist() for bucket, rows in world.view.stable().items()} == {10: [1], 11: [2], 19: [3]}
+    assert {
+        bucket: rows.column("car").to_pylist() for bucket, rows in world.view.stable().items()
+    } == {10: [1], 11: [2], 19: [3]}
     assert world.dead() == [report(1_999, 5)]
     log_state = world.view.log_state()
-    assert [log_state.given_up.names(bucket) for bucket in (9, 10, 20, 21)] == [(), ("reports",), ("reports",), ()]
+    assert [log_state.given_up.names(bucket) for bucket in (9, 10, 20, 21)] == [
+        (),
+        ("reports",),
+        ("reports",),
+        (),
+    ]
 
 
 def test_an_idle_zombie_finds_out_that_it_was_replaced(world: World) -> None:
@@ -116,9 +127,14 @@ def test_a_second_command_goes_on_behind_the_first(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("text", "found_ms"),
-    [("1700000000250", 1_700_000_000_250), ("2023-11-14T22:13:20.25Z", 1_700_000_000_250), ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
-     ("2023-11-14 22:13:20", 1_700_000_000_000), ("0", 0)],
-)  # fmt: skip
+    [
+        ("1700000000250", 1_700_000_000_250),
+        ("2023-11-14T22:13:20.25Z", 1_700_000_000_250),
+        ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
+        ("2023-11-14 22:13:20", 1_700_000_000_000),
+        ("0", 0),
+    ],
+)
 def test_times(text: str, found_ms: int) -> None:
     assert time_of("--from", text) == found_ms
     assert time_of("--from", in_words(found_ms)) == found_ms
@@ -144,5 +160,9 @@ def test_until_now_and_never_later(world: World) -> None:
 def test_it_says_what_follows() -> None:
     lines: list[str] = []
     describe("reports", GivenUp("reports", 11, 20), 100, lines.append)
-    assert lines[0] == "source reports: given up after 1970-01-01T00:00:01.000Z up to 1970-01-01T00:00:02.000Z (10 buckets)"
+    assert (
+        lines[0]
+        == "source reports: given up after 1970-01-01T00:00:01.000Z up to 1970-01-01T00:00:02.000Z"
+        " (10 buckets)"
+    )
     assert "anabranch-missing" in lines[-1]

@@ -15,7 +15,14 @@ from harness.waiting import wait_until
 
 def line(second: int, event: str, **more: object) -> str:
     return json.dumps(
-        {"service": "ingestion", "name": "a", "at": f"2026-01-01T00:00:{second:02}.123456Z", "level": "info", "event": event, **more}
+        {
+            "service": "ingestion",
+            "name": "a",
+            "at": f"2026-01-01T00:00:{second:02}.123456Z",
+            "level": "info",
+            "event": event,
+            **more,
+        }
     )
 
 
@@ -27,10 +34,26 @@ def write(state: Path, name: str, *lines: str) -> Path:
 
 
 def test_logs_are_named_as_status_names_their_processes(tmp_path: Path) -> None:
-    for name in ("logs/ingestion-re-ports.log", "logs/consistency_manager-p.log", "logs/up.log", "kafka/kafka.log", "logs/ingestion-b.log"):
+    for name in (
+        "logs/ingestion-re-ports.log",
+        "logs/consistency_manager-p.log",
+        "logs/up.log",
+        "kafka/kafka.log",
+        "logs/ingestion-b.log",
+    ):
         write(tmp_path, name)
-    assert sorted(log_lines.files_of(tmp_path, [])) == ["consistency_manager/p", "ingestion/b", "ingestion/re-ports", "kafka/kafka", "up"]
-    assert sorted(log_lines.files_of(tmp_path, ["ingestion", "up"])) == ["ingestion/b", "ingestion/re-ports", "up"]
+    assert sorted(log_lines.files_of(tmp_path, [])) == [
+        "consistency_manager/p",
+        "ingestion/b",
+        "ingestion/re-ports",
+        "kafka/kafka",
+        "up",
+    ]
+    assert sorted(log_lines.files_of(tmp_path, ["ingestion", "up"])) == [
+        "ingestion/b",
+        "ingestion/re-ports",
+        "up",
+    ]
     with pytest.raises(ConfigurationError, match="no log of ingestion/c; there are "):
         log_lines.files_of(tmp_path, ["ingestion/c"])
     with pytest.raises(ConfigurationError, match="there are no logs in "):
@@ -41,7 +64,15 @@ def test_the_last_lines_of_all_are_in_the_order_of_their_times(tmp_path: Path) -
     a = write(tmp_path, "a.log", line(1, "first"), line(3, "third"), "Traceback", "  more")
     b = write(tmp_path, "b.log", line(0, "gone"), line(2, "second"), line(4, "last"))
     shown = [log_lines.in_words(text) for _, text in log_lines.last_lines({"a": a, "b": b}, 4)]
-    assert [text.split()[-1] for text in shown] == ["gone", "first", "second", "third", "Traceback", "more", "last"]
+    assert [text.split()[-1] for text in shown] == [
+        "gone",
+        "first",
+        "second",
+        "third",
+        "Traceback",
+        "more",
+        "last",
+    ]
     assert len(log_lines.last_lines({"a": a, "b": b}, 1)) == 2
     assert log_lines.last_lines({"a": a, "b": b}, 0) == []
 
@@ -56,7 +87,9 @@ def test_what_comes_is_followed_over_the_change_of_a_file(tmp_path: Path) -> Non
     path = write(tmp_path, "a.log", "old")
     stopping = threading.Event()
     seen: list[tuple[str, str]] = []
-    follower = threading.Thread(target=lambda: seen.extend(log_lines.follow({"a": path}, stopping)), daemon=True)
+    follower = threading.Thread(
+        target=lambda: seen.extend(log_lines.follow({"a": path}, stopping)), daemon=True
+    )
     follower.start()
     stopping.wait(0.5)
     with path.open("a") as file:

@@ -16,7 +16,9 @@ def source() -> Source:
     fields += [{"name": kind, "type": kind} for kind in KINDS]
     fields += [{"name": f"maybe_{kind}", "type": ["null", kind]} for kind in KINDS]
     record = from_avro({"type": "record", "name": "every", "fields": fields}, "every")
-    return Source(name="s", topics=["t"], record=record, event_time=EventTime(field="at"), dead_letter="d")
+    return Source(
+        name="s", topics=["t"], record=record, event_time=EventTime(field="at"), dead_letter="d"
+    )
 
 
 def test_every_row_is_a_record_of_the_schema() -> None:

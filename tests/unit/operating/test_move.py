@@ -37,11 +37,25 @@ class World:
             outputs={},
             named_nodes={"north.2": [], "north.3": []},
         )
-        self.log.admin().create([topic_settings("placement", "p.placement"), topic_settings("boundaries", "p.s.boundaries")])
+        self.log.admin().create(
+            [
+                topic_settings("placement", "p.placement"),
+                topic_settings("boundaries", "p.s.boundaries"),
+            ]
+        )
 
     def begin(self, replica: str, node: str) -> int:
         """A process of the replica begins on a node."""
-        writer = BoundaryWriter(self.log, "p.s.boundaries", ["0", "1"], replica, "f", self.clock, SeededEntropy(1), node=node)
+        writer = BoundaryWriter(
+            self.log,
+            "p.s.boundaries",
+            ["0", "1"],
+            replica,
+            "f",
+            self.clock,
+            SeededEntropy(1),
+            node=node,
+        )
         return writer.start()
 
     def command(self, label: str, node: str) -> Moving:
@@ -77,7 +91,13 @@ def test_a_move_is_over_when_the_replica_begins_on_its_new_node(world: World) ->
 def test_one_that_is_under_way_can_only_be_taken_back(world: World) -> None:
     world.begin("0", "north.0")
     world.command("s.0", "north.2").do()
-    with pytest.raises(ConfigurationError, match=r"s\.0 is on its way from node north\.0 to node north\.2: .*anabranch move s\.0 north\.0"):
+    with pytest.raises(
+        ConfigurationError,
+        match=(
+            r"s\.0 is on its way from node north\.0 to node north\.2: .*anabranch move s\.0"
+            r" north\.0"
+        ),
+    ):
         world.command("s.0", "north.3").do()
     back = world.command("s.0", "north.0")
     back.do()
@@ -122,7 +142,9 @@ def test_the_processes_of_a_passive_stage_are_one_replica() -> None:
     ],
     ids=["replica", "node", "there", "peer"],
 )
-def test_what_cannot_be_is_said_and_nothing_is_written(world: World, label: str, node: str, says: str) -> None:
+def test_what_cannot_be_is_said_and_nothing_is_written(
+    world: World, label: str, node: str, says: str
+) -> None:
     with pytest.raises(ConfigurationError, match=says):
         world.command(label, node).do()
     assert world.log.reader().offsets(TopicPartition("p.placement", 0)) == (0, 0)
@@ -145,7 +167,9 @@ def test_who_comes_second_is_told(world: World, monkeypatch: pytest.MonkeyPatch)
     assert (reader.places.of_node("north.2"), reader.ignored) == (["s.1"], 1)
 
 
-def test_an_unknown_outcome_is_told_and_the_command_may_be_given_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_outcome_is_told_and_the_command_may_be_given_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.begin("0", "north.0")
     writer = world.log.writer
 

@@ -25,7 +25,10 @@ def test_it_is_a_pipeline_with_records_of_its_schema_and_a_case(tmp_path: Path) 
 def test_nothing_is_written_where_anything_is(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     for place in (tmp_path, tmp_path / "mine"):
-        with pytest.raises(ConfigurationError, match=r"is not an empty folder: give the name of a new one, `anabranch init FOLDER`"):
+        with pytest.raises(
+            ConfigurationError,
+            match=r"is not an empty folder: give the name of a new one, `anabranch init FOLDER`",
+        ):
             write(place, "p")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     with pytest.raises(ConfigurationError, match="cannot be written"):

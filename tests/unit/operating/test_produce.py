@@ -19,8 +19,8 @@ from anabranch.protocol.edge.delivery import BEGINNING, partition_of
 from anabranch.protocol.errors import ConfigurationError
 
 READING = (
-    '{"type": "record", "name": "reading", "fields": [{"name": "at", "type": "long"}, {"name": "sensor", "type": "string"},'
-    ' {"name": "note", "type": ["null", "string"], "default": null}]}'
+    '{"type": "record", "name": "reading", "fields": [{"name": "at", "type": "long"}, {"name":'
+    ' "sensor", "type": "string"}, {"name": "note", "type": ["null", "string"], "default": null}]}'
 )
 ROW = b'{"at":1000,"sensor":"roof"}'
 
@@ -29,10 +29,11 @@ def pipeline_in(folder: Path, source: str = "") -> Pipeline:
     (folder / "reading.avsc").write_text(READING)
     (folder / "stages.py").write_text("def f(readings):\n    return readings\n")
     (folder / "pipeline.yaml").write_text(
-        "pipeline: p\nsources:\n  readings: {topics: [readings, more], record: reading.avsc, event_time: {field: at, unit: s}"
+        "pipeline: p\nsources:\n  readings: {topics: [readings, more], record: reading.avsc,"
+        " event_time: {field: at, unit: s}"
         + source
-        + "}\n"
-        "stages:\n  f: {reads: readings, transform: stages:f}\noutputs:\n  out: {stage: f, corrected: {topic: out}}\n"
+        + "}\nstages:\n  f: {reads: readings, transform: stages:f}\noutputs:\n  out: {stage: f,"
+        " corrected: {topic: out}}\n"
     )
     return load(folder / "pipeline.yaml")
 
@@ -50,7 +51,11 @@ class Broker:
         reader = self.log.reader()
         reader.assign({TopicPartition("readings", number): 0 for number in range(3)})
         chunks = reader.fetch(1_000, 0)
-        return [(chunk.at.partition, key, value) for chunk in chunks for key, value in zip(chunk.keys, chunk.values, strict=True)]
+        return [
+            (chunk.at.partition, key, value)
+            for chunk in chunks
+            for key, value in zip(chunk.keys, chunk.values, strict=True)
+        ]
 
 
 def test_lines_go_round_the_partitions_as_they_are(tmp_path: Path) -> None:
@@ -58,7 +63,9 @@ def test_lines_go_round_the_partitions_as_they_are(tmp_path: Path) -> None:
     broker = Broker(pipeline)
     lines = [b'{"at": %d, "sensor": "roof"}' % number for number in range(4)]
     assert broker.target.send(Lines(pipeline.sources["readings"]).records(lines)) == 4
-    assert sorted(broker.there()) == sorted((number % 3, None, line) for number, line in enumerate(lines))
+    assert sorted(broker.there()) == sorted(
+        (number % 3, None, line) for number, line in enumerate(lines)
+    )
 
 
 def test_a_key_chooses_the_partition_that_other_clients_choose(tmp_path: Path) -> None:
@@ -67,7 +74,10 @@ def test_a_key_chooses_the_partition_that_other_clients_choose(tmp_path: Path) -
     broker.target.send(Lines(pipeline.sources["readings"], "sensor").records([ROW, ROW]))
     place = partition_of(b"roof", BEGINNING, 3)
     assert broker.there() == [(place, b"roof", ROW)] * 2
-    with pytest.raises(ConfigurationError, match="--key place: record reading has no such field; it has at, sensor, note"):
+    with pytest.raises(
+        ConfigurationError,
+        match="--key place: record reading has no such field; it has at, sensor, note",
+    ):
         Lines(pipeline.sources["readings"], "place")
 
 
@@ -88,7 +98,9 @@ def test_event_times_are_moved_in_their_own_unit(tmp_path: Path) -> None:
     assert json.loads(value) == {"at": 1_500, "sensor": "roof"}
     arrival = pipeline_in(tmp_path)
     source = arrival.sources["readings"].model_copy(
-        update={"event_time": arrival.sources["readings"].event_time.model_copy(update={"field": None})}
+        update={
+            "event_time": arrival.sources["readings"].event_time.model_copy(update={"field": None})
+        }
     )
     assert Lines(source).newest([ROW]) is None
 
@@ -96,10 +108,16 @@ def test_event_times_are_moved_in_their_own_unit(tmp_path: Path) -> None:
 def test_a_source_in_avro_gets_what_its_decoder_reads(tmp_path: Path) -> None:
     pipeline = pipeline_in(tmp_path, ", format: avro")
     source = pipeline.sources["readings"]
-    values = [value for _, value in Lines(source).records([ROW, b'{"at":2,"sensor":"cellar","note":"wet"}'])]
+    values = [
+        value
+        for _, value in Lines(source).records([ROW, b'{"at":2,"sensor":"cellar","note":"wet"}'])
+    ]
     decoded = Decoder(source.record, "avro").decode(values)
     assert decoded.rejected == []
-    assert decoded.table.to_pylist() == [{"at": 1_000, "sensor": "roof", "note": None}, {"at": 2, "sensor": "cellar", "note": "wet"}]
+    assert decoded.table.to_pylist() == [
+        {"at": 1_000, "sensor": "roof", "note": None},
+        {"at": 2, "sensor": "cellar", "note": "wet"},
+    ]
 
 
 def test_where_there_is_nothing_to_send_to(tmp_path: Path) -> None:
@@ -120,6 +138,10 @@ def test_lines_are_numbered_as_an_editor_does_whatever_the_pieces(piece: int) ->
         def read1(self, size: int | None = -1, /) -> bytes:
             return super().read1(min(piece, size or 1))
 
-    found = [(first + place, line) for first, run in read_lines(Slow(b"a\n\n  \nb\r\nc\n\nd")) for place, line in enumerate(run)]
+    found = [
+        (first + place, line)
+        for first, run in read_lines(Slow(b"a\n\n  \nb\r\nc\n\nd"))
+        for place, line in enumerate(run)
+    ]
     assert found == [(1, b"a"), (4, b"b"), (5, b"c"), (7, b"d")]
     assert list(read_lines(io.BytesIO(b""))) == []

@@ -33,15 +33,22 @@ def names(folder: Path) -> list[str]:
 def test_on_a_cluster_all_but_the_inputs_goes(tmp_path: Path) -> None:
     log, state = LocalEventLog(), state_in(tmp_path)
     topics = topics_of(PIPELINE)
-    log.admin().create([*(TopicSettings(topic.settings.name, 1) for topic in topics), TopicSettings("others", 1)])
+    log.admin().create(
+        [*(TopicSettings(topic.settings.name, 1) for topic in topics), TopicSettings("others", 1)]
+    )
     index = LocalIndex()
     index.put("anabranch:toll-road:x", {"a": "b"})
     index.put("anabranch:other:x", {"a": "b"})
     said: list[str] = []
     plan = resetting.plan(PIPELINE, state, log)
-    assert set(log.topics) == {*(topic.settings.name for topic in topics), "others"}, "a plan deletes nothing"
+    assert set(log.topics) == {*(topic.settings.name for topic in topics), "others"}, (
+        "a plan deletes nothing"
+    )
     resetting.carry_out(plan, state, log, index, "anabranch:toll-road:", said.append)
-    assert set(log.topics) == {*(topic.settings.name for topic in topics if topic.owner == "input"), "others"}
+    assert set(log.topics) == {
+        *(topic.settings.name for topic in topics if topic.owner == "input"),
+        "others",
+    }
     assert index.keys("anabranch:") == ["anabranch:other:x"]
     assert names(state) == ["kafka", "mine", "pipeline.yaml", "redis", "supervisor.lock"]
     assert resetting.plan(PIPELINE, state, log).in_words() == []
@@ -50,7 +57,9 @@ def test_on_a_cluster_all_but_the_inputs_goes(tmp_path: Path) -> None:
 def test_an_embedded_broker_goes_whole_and_nothing_of_others(tmp_path: Path) -> None:
     state = state_in(tmp_path)
     plan = resetting.plan(PIPELINE, state, None)
-    assert any("the embedded broker with all its topics, inputs too" in line for line in plan.in_words())
+    assert any(
+        "the embedded broker with all its topics, inputs too" in line for line in plan.in_words()
+    )
     resetting.carry_out(plan, state, None, None, "", lambda _: None)
     assert names(state) == ["mine", "pipeline.yaml", "supervisor.lock"]
 

@@ -15,18 +15,24 @@ from anabranch.up.state_file import Deployment, ProcessRow
 
 
 def told(state: Path, row: ProcessRow | None) -> None:
-    state_file.write(state, Deployment(1, "p.yaml", "k:1", None, True, () if row is None else (row,)))
+    state_file.write(
+        state, Deployment(1, "p.yaml", "k:1", None, True, () if row is None else (row,))
+    )
 
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Signals, which no process gets."""
     sent: list[tuple[int, int]] = []
-    monkeypatch.setattr("anabranch.operating.restarting.os.kill", lambda pid, number: sent.append((pid, number)))
+    monkeypatch.setattr(
+        "anabranch.operating.restarting.os.kill", lambda pid, number: sent.append((pid, number))
+    )
     return sent
 
 
-def test_it_ends_the_process_and_waits_until_another_is_ready(tmp_path: Path, sent: list[tuple[int, int]]) -> None:
+def test_it_ends_the_process_and_waits_until_another_is_ready(
+    tmp_path: Path, sent: list[tuple[int, int]]
+) -> None:
     told(tmp_path, ProcessRow("ingestion", "a", 7, state="running"))
     rows = [
         ProcessRow("ingestion", "a", None, state="restarting"),
@@ -48,7 +54,9 @@ def test_it_ends_the_process_and_waits_until_another_is_ready(tmp_path: Path, se
 
 def test_what_does_not_come_back_is_told(tmp_path: Path, sent: list[tuple[int, int]]) -> None:
     told(tmp_path, ProcessRow("ingestion", "a", 7, state="running"))
-    with pytest.raises(Unavailable, match=r"ingestion/a is not ready after 2 s; see `anabranch logs ingestion/a`"):
+    with pytest.raises(
+        Unavailable, match=r"ingestion/a is not ready after 2 s; see `anabranch logs ingestion/a`"
+    ):
         restart(tmp_path, "ingestion/a", VirtualClock(), wait_ms=2_000)
     told(tmp_path, ProcessRow("ingestion", "a", None, state="failed"))
     with pytest.raises(Unavailable, match="does not run now"):

@@ -67,7 +67,10 @@ def test_a_topic_that_is_not_there_is_said() -> None:
 
 def test_the_topic_of_an_output() -> None:
     pipeline = outputs.pipeline("p", live=True)
-    assert (sink_of(pipeline, "out", live=False).topic, sink_of(pipeline, "out", live=True).topic) == ("p.out", "p.out.live")
+    assert (
+        sink_of(pipeline, "out", live=False).topic,
+        sink_of(pipeline, "out", live=True).topic,
+    ) == ("p.out", "p.out.live")
     with pytest.raises(ConfigurationError, match="no output 'other'; there are: out"):
         sink_of(pipeline, "other", live=False)
     with pytest.raises(ConfigurationError, match="output out has no live topic"):

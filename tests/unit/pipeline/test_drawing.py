@@ -14,14 +14,19 @@ _SVG = "{http://www.w3.org/2000/svg}"
 
 def pipeline_in(folder: Path) -> Pipeline:
     """Two sources that a stage joins, a stage after it, an output of each stage."""
-    (folder / "r.avsc").write_text('{"type": "record", "name": "r", "fields": [{"name": "at", "type": "long"}]}')
-    (folder / "stages.py").write_text("def join(a, b):\n    return a\ndef count(joined):\n    return joined\n")
+    (folder / "r.avsc").write_text(
+        '{"type": "record", "name": "r", "fields": [{"name": "at", "type": "long"}]}'
+    )
+    (folder / "stages.py").write_text(
+        "def join(a, b):\n    return a\ndef count(joined):\n    return joined\n"
+    )
     source = "record: r.avsc, event_time: {field: at}"
     (folder / "pipeline.yaml").write_text(
-        f"pipeline: p\nsources:\n  a: {{topics: [a], {source}}}\n  b: {{topics: [b1, b2], {source}}}\n"
-        "stages:\n  count: {reads: joined, transform: stages:count}\n  joined: {reads: [a, b], transform: stages:join, replicas: 2}\n"
-        "outputs:\n  both: {stage: joined, corrected: {topic: 'both'}, live: {topic: both.live}}\n"
-        "  counts: {stage: count, corrected: {topic: counts}}\n"
+        f"pipeline: p\nsources:\n  a: {{topics: [a], {source}}}\n  b: {{topics: [b1, b2],"
+        f" {source}}}\nstages:\n  count: {{reads: joined, transform: stages:count}}\n  joined:"
+        " {reads: [a, b], transform: stages:join, replicas: 2}\noutputs:\n  both: {stage:"
+        " joined, corrected: {topic: 'both'}, live: {topic: both.live}}\n  counts: {stage:"
+        " count, corrected: {topic: counts}}\n"
     )
     return load(folder / "pipeline.yaml")
 
@@ -51,9 +56,14 @@ def test_the_picture_has_a_box_for_each_and_a_line_for_each_that_is_read(tmp_pat
         "stage joined",
     ]
     assert len(root.findall(f"{_SVG}path")) == 5
-    boxes = [(int(rect.attrib["x"]), int(rect.attrib["y"])) for rect in root.iterfind(f".//{_SVG}rect")]
+    boxes = [
+        (int(rect.attrib["x"]), int(rect.attrib["y"])) for rect in root.iterfind(f".//{_SVG}rect")
+    ]
     assert len(set(boxes)) == 6, "no box lies on another"
-    assert all(x + 200 < int(root.attrib["width"]) and y + 50 < int(root.attrib["height"]) for x, y in boxes)
+    assert all(
+        x + 200 < int(root.attrib["width"]) and y + 50 < int(root.attrib["height"])
+        for x, y in boxes
+    )
 
 
 def test_names_cannot_break_the_picture(tmp_path: Path) -> None:

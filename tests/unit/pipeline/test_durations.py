@@ -9,7 +9,16 @@ from anabranch.pipeline.durations import DURATION_MS_MAX, format_ms, parse_ms
 
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
-    [("250ms", 250), ("3s", 3_000), ("1m", 60_000), ("2h", 7_200_000), ("1d", 86_400_000), ("0.5s", 500), (" 1 s ", 1_000), ("0s", 0)],
+    [
+        ("250ms", 250),
+        ("3s", 3_000),
+        ("1m", 60_000),
+        ("2h", 7_200_000),
+        ("1d", 86_400_000),
+        ("0.5s", 500),
+        (" 1 s ", 1_000),
+        ("0s", 0),
+    ],
 )
 def test_a_number_with_a_unit_is_a_duration(text: str, milliseconds: int) -> None:
     assert parse_ms(text) == milliseconds

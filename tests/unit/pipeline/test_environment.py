@@ -49,7 +49,9 @@ def test_what_is_no_variable_is_a_mistake(text: str) -> None:
 
 
 def test_a_variable_that_is_not_set_is_one_with_its_place() -> None:
-    assert filled([1, "${NO}"])[1] == [(("k", 1), "the environment variable NO is not set; set it, or write ${NO:-DEFAULT}")]
+    assert filled([1, "${NO}"])[1] == [
+        (("k", 1), "the environment variable NO is not set; set it, or write ${NO:-DEFAULT}")
+    ]
 
 
 def test_an_alias_is_filled_in_once() -> None:

@@ -10,10 +10,13 @@ from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 
 RECORD = (
-    '{"type": "record", "name": "position_report", "fields": [{"name": "time", "type": "long"}, {"name": "vid", "type": "int"},'
-    ' {"name": "speed", "type": "double"}]}'
+    '{"type": "record", "name": "position_report", "fields": [{"name": "time", "type": "long"},'
+    ' {"name": "vid", "type": "int"}, {"name": "speed", "type": "double"}]}'
 )
-STAGES = "def tolls(reports, window=None): return reports\ndef join(reports, others): return reports\ndef chain(df): return df\n"
+STAGES = (
+    "def tolls(reports, window=None): return reports\ndef join(reports, others): return"
+    " reports\ndef chain(df): return df\n"
+)
 GOOD = """\
 pipeline: toll-road
 bucket: 250ms
@@ -67,7 +70,9 @@ def folder(tmp_path: Path) -> Path:
     records.mkdir(parents=True)
     (records / "v1.avsc").write_text(RECORD)
     (records / "v2.avsc").write_text(RECORD)
-    (records / "v2.avsc").write_text(RECORD.replace("]}", ', {"name": "lane", "type": ["null", "int"], "default": null}]}'))
+    (records / "v2.avsc").write_text(
+        RECORD.replace("]}", ', {"name": "lane", "type": ["null", "int"], "default": null}]}')
+    )
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / "other.avsc").write_text(RECORD)
     (tmp_path / "stages.py").write_text(STAGES)
@@ -91,24 +96,60 @@ def mistakes(folder: Path, text: str) -> list[str]:
 
 def test_everything_that_the_file_says_is_in_the_pipeline(folder: Path) -> None:
     found = loaded(folder, GOOD)
-    assert (found.name, found.bucket_ms, found.max_delay_ms, found.partitions) == ("toll-road", 250, 3_000, 4)
+    assert (found.name, found.bucket_ms, found.max_delay_ms, found.partitions) == (
+        "toll-road",
+        250,
+        3_000,
+        4,
+    )
     source = found.sources["reports"]
-    assert (source.topics, source.format, source.out_of_orderness_ms, source.max_ahead_ms) == (["reports"], "json", 200, 60_000)
-    assert (source.idle_timeout.partition_ms, source.idle_timeout.source_ms, source.bounded, source.late) == (
+    assert (source.topics, source.format, source.out_of_orderness_ms, source.max_ahead_ms) == (
+        ["reports"],
+        "json",
+        200,
+        60_000,
+    )
+    assert (
+        source.idle_timeout.partition_ms,
+        source.idle_timeout.source_ms,
+        source.bounded,
+        source.late,
+    ) == (
         5_000,
         None,
         False,
         "dead_letter",
     )
-    assert (source.event_time.field, source.event_time.unit, source.dead_letter) == ("time", "ms", "reports.rejected")
-    assert (source.record.name, source.record.version, len(source.record.older)) == ("position_report", 2, 1)
+    assert (source.event_time.field, source.event_time.unit, source.dead_letter) == (
+        "time",
+        "ms",
+        "reports.rejected",
+    )
+    assert (source.record.name, source.record.version, len(source.record.older)) == (
+        "position_report",
+        2,
+        1,
+    )
     stage = found.stages["tolls"]
-    assert (stage.participant, stage.reads, stage.transform, stage.replicas) == ("north", ["reports"], ["stages:tolls"], 2)
+    assert (stage.participant, stage.reads, stage.transform, stage.replicas) == (
+        "north",
+        ["reports"],
+        ["stages:tolls"],
+        2,
+    )
     assert stage.parameters == {"window": "1 minute"}
     output = found.outputs["tolls"]
-    assert (output.stage, output.corrected.topic, output.corrected.key) == ("tolls", "tolls", ["xway", "dir"])
+    assert (output.stage, output.corrected.topic, output.corrected.key) == (
+        "tolls",
+        "tolls",
+        ["xway", "dir"],
+    )
     assert output.live is not None
-    assert (output.live.topic, output.live.key, output.live.upsert) == ("tolls.live", ["xway", "dir"], False)
+    assert (output.live.topic, output.live.key, output.live.upsert) == (
+        "tolls.live",
+        ["xway", "dir"],
+        False,
+    )
     assert found.stream_writers("reports") == ["0"]
     assert found.streams() == ["reports", "tolls"]
 
@@ -117,15 +158,29 @@ def test_what_is_left_out_has_defaults(folder: Path) -> None:
     found = loaded(folder, SMALL)
     assert (found.bucket_ms, found.max_delay_ms, found.partitions) == (250, 3_000, 4)
     source = found.sources["reports"]
-    assert (source.event_time.field, source.idle_timeout.partition_ms, source.idle_timeout.source_ms) == (None, None, 1_000)
-    assert (source.bounded, source.max_ahead_ms, source.dead_letter) == (True, None, "reports.rejected")
+    assert (
+        source.event_time.field,
+        source.idle_timeout.partition_ms,
+        source.idle_timeout.source_ms,
+    ) == (None, None, 1_000)
+    assert (source.bounded, source.max_ahead_ms, source.dead_letter) == (
+        True,
+        None,
+        "reports.rejected",
+    )
     assert found.stages["a"].transform == ["stages:chain", "stages:chain"]
     assert found.stages["a"].participant == "local"
     assert (found.outputs["out"].live, found.outputs["out"].corrected.key) == (None, [])
 
 
 def test_a_live_topic_has_options_of_its_own(folder: Path) -> None:
-    live = loaded(folder, GOOD.replace("tolls.live, format: json}", "tolls.live, format: avro, key: [dir], upsert: true, partitions: 3}"))
+    live = loaded(
+        folder,
+        GOOD.replace(
+            "tolls.live, format: json}",
+            "tolls.live, format: avro, key: [dir], upsert: true, partitions: 3}",
+        ),
+    )
     sink = live.outputs["tolls"].live
     assert sink is not None
     assert (sink.format, sink.key, sink.upsert, sink.partitions) == ("avro", ["dir"], True, 3)
@@ -154,20 +209,32 @@ def test_the_pipelines_of_the_examples_are_right(request: pytest.FixtureRequest)
     ],
 )
 def test_a_source_may_begin_elsewhere(folder: Path, text: str, start: object) -> None:
-    found = loaded(folder, SMALL.replace("    topics: reports\n", f"    topics: reports\n    {text}\n"))
+    found = loaded(
+        folder, SMALL.replace("    topics: reports\n", f"    topics: reports\n    {text}\n")
+    )
     assert found.sources["reports"].start == start
 
 
 def test_a_stage_may_be_a_query(folder: Path) -> None:
-    found = loaded(folder, SMALL.replace("transform: [stages:chain, stages:chain]", 'sql: "SELECT * FROM reports"'))
-    assert (found.stages["a"].sql, found.stages["a"].transform, found.stages["a"].functions) == ("SELECT * FROM reports", [], ["sql"])
+    found = loaded(
+        folder,
+        SMALL.replace("transform: [stages:chain, stages:chain]", 'sql: "SELECT * FROM reports"'),
+    )
+    assert (found.stages["a"].sql, found.stages["a"].transform, found.stages["a"].functions) == (
+        "SELECT * FROM reports",
+        [],
+        ["sql"],
+    )
 
 
 def test_a_node_may_have_resources_of_its_own(folder: Path) -> None:
     found = loaded(folder, GOOD + "resources: {north.1: {memory: 2g, cores: 3}}\n")
     assert (found.resources["north.1"].memory, found.resources["north.1"].cores) == ("2g", 3)
     for wrong, says in (
-        ("{north.1: {memory: 2}}", "29: resources.north.1.memory: 2 is no size; write for example 512m or 2g"),
+        (
+            "{north.1: {memory: 2}}",
+            "29: resources.north.1.memory: 2 is no size; write for example 512m or 2g",
+        ),
         ("{north.1: {cores: 0}}", "29: resources.north.1.cores: an integer from 1 to "),
         ("{north.1: {disk: 2}}", "29: resources.north.1.disk: unknown key"),
         ("{nort.1: {}}", "29: resources.nort.1: there is no node nort.1; did you mean 'north.1'?"),
@@ -179,92 +246,294 @@ def test_a_version_of_the_file_may_be_said(folder: Path) -> None:
     assert loaded(folder, f"version: 1\n{GOOD}").version == loaded(folder, GOOD).version == 1
 
 
-def test_variables_of_the_environment_are_filled_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_the_environment_are_filled_in(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TOPIC", "reports.eu")
-    found = loaded(folder, GOOD.replace("topics: [reports]", "topics: ['${TOPIC}']").replace("replicas: 2", "replicas: ${REPLICAS:-3}"))
+    found = loaded(
+        folder,
+        GOOD.replace("topics: [reports]", "topics: ['${TOPIC}']").replace(
+            "replicas: 2", "replicas: ${REPLICAS:-3}"
+        ),
+    )
     assert (found.sources["reports"].topics, found.stages["tolls"].replicas) == (["reports.eu"], 3)
     assert mistakes(folder, GOOD.replace("topics: [reports]", "topics: ['${TOPICS}']"))[0].endswith(
-        "7: sources.reports.topics[0]: the environment variable TOPICS is not set; set it, or write ${TOPICS:-DEFAULT}"
+        "7: sources.reports.topics[0]: the environment variable TOPICS is not set; set it, or write"
+        " ${TOPICS:-DEFAULT}"
     )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("pipeline: toll-road", "version: 2\npipeline: toll-road", "1: version: 2 is no version of the pipeline file that this anabranch reads"),
-        ("format: json\n", "start: yesterday\n", "9: sources.reports.start: 'yesterday' is not known; use earliest, latest, or a time"),
+        (
+            "pipeline: toll-road",
+            "version: 2\npipeline: toll-road",
+            "1: version: 2 is no version of the pipeline file that this anabranch reads",
+        ),
+        (
+            "format: json\n",
+            "start: yesterday\n",
+            "9: sources.reports.start: 'yesterday' is not known; use earliest, latest, or a time",
+        ),
         ("format: json\n", "start: 5\n", "9: sources.reports.start: 5 is not known"),
-        ("replicas: 2", "sql: SELECT 1", "21: stages.tolls.sql: a stage has either transform or sql"),
+        (
+            "replicas: 2",
+            "sql: SELECT 1",
+            "21: stages.tolls.sql: a stage has either transform or sql",
+        ),
         ("transform: stages:tolls", "sql: ''", "20: stages.tolls.sql: a text is wanted"),
-        ("pipeline: toll-road", "pipeline: Toll Road", "1: pipeline: pipeline name 'Toll Road': use lower case"),
+        (
+            "pipeline: toll-road",
+            "pipeline: Toll Road",
+            "1: pipeline: pipeline name 'Toll Road': use lower case",
+        ),
         ("pipeline: toll-road\n", "", "1: pipeline: is missing"),
         ("bucket: 250ms", "bucket: 250", '2: bucket: 250 has no unit; write for example "250ms"'),
         ("bucket: 250ms", "bucket: 1ms", "2: bucket: '1ms' is out of range; use from 10ms to 1d"),
         ("max_delay: 3s", "maxdelay: 3s", "3: maxdelay: unknown key; did you mean 'max_delay'?"),
-        ("partitions: 4", "partitions: many", "4: partitions: an integer from 1 to 1024 is wanted, not 'many'"),
-        ("topics: [reports]", "topics: []", "7: sources.reports.topics: a list of topics is wanted"),
-        ("topics: [reports]", "topics: [reports, reports]", "7: sources.reports.topics[1]: topic reports is there twice"),
+        (
+            "partitions: 4",
+            "partitions: many",
+            "4: partitions: an integer from 1 to 1024 is wanted, not 'many'",
+        ),
+        (
+            "topics: [reports]",
+            "topics: []",
+            "7: sources.reports.topics: a list of topics is wanted",
+        ),
+        (
+            "topics: [reports]",
+            "topics: [reports, reports]",
+            "7: sources.reports.topics[1]: topic reports is there twice",
+        ),
         ("topics: [reports]", "topics: ['a b']", "is not a topic name"),
-        ("topics: [reports]", "topics: [reports.rejected]", "15: sources.reports.dead_letter: topic reports.rejected is used by"),
-        ("topics: [reports]", "topics: [toll-road.tolls.boundaries]", "is an internal topic of this pipeline"),
-        ("topics: [reports]", "topics: [toll-road.tolls.blocks.1]", "is an internal topic of this pipeline"),
-        ("record: position_report", "record: position_reprt", "8: sources.reports.record: there is no record position_reprt; did you mean"),
+        (
+            "topics: [reports]",
+            "topics: [reports.rejected]",
+            "15: sources.reports.dead_letter: topic reports.rejected is used by",
+        ),
+        (
+            "topics: [reports]",
+            "topics: [toll-road.tolls.boundaries]",
+            "is an internal topic of this pipeline",
+        ),
+        (
+            "topics: [reports]",
+            "topics: [toll-road.tolls.blocks.1]",
+            "is an internal topic of this pipeline",
+        ),
+        (
+            "record: position_report",
+            "record: position_reprt",
+            "8: sources.reports.record: there is no record position_reprt; did you mean",
+        ),
         ("record: position_report", "record: zzzz", "put it into schemas/records/NAME/v1.avsc"),
         ("record: position_report", "record: Zzzz", "is neither a record"),
-        ("record: position_report", "record: 7", "8: sources.reports.record: a text is wanted, not 7"),
+        (
+            "record: position_report",
+            "record: 7",
+            "8: sources.reports.record: a text is wanted, not 7",
+        ),
         ("record: position_report", "record: position_report/v9", "there is no version 9"),
         ("record: position_report", "record: nowhere.avsc", "cannot be read"),
-        ("format: json", "format: jsn", "9: sources.reports.format: 'jsn' is not known; did you mean 'json'?"),
-        ("event_time: {field: time, unit: ms}", "event_time: arival", "10: sources.reports.event_time: 'arival' is not known; use arrival"),
-        ("    event_time: {field: time, unit: ms}\n", "", "6: sources.reports: event_time is missing"),
-        ("event_time: {field: time, unit: ms}", "event_time: [time]", "a mapping is wanted with keys field, unit"),
-        ("event_time: {field: time, unit: ms}", "event_time: {unit: s}", "10: sources.reports.event_time.field: is missing"),
-        ("{field: time, unit: ms}", "{field: tim}", "record position_report has no field tim; did you mean 'time'?"),
+        (
+            "format: json",
+            "format: jsn",
+            "9: sources.reports.format: 'jsn' is not known; did you mean 'json'?",
+        ),
+        (
+            "event_time: {field: time, unit: ms}",
+            "event_time: arival",
+            "10: sources.reports.event_time: 'arival' is not known; use arrival",
+        ),
+        (
+            "    event_time: {field: time, unit: ms}\n",
+            "",
+            "6: sources.reports: event_time is missing",
+        ),
+        (
+            "event_time: {field: time, unit: ms}",
+            "event_time: [time]",
+            "a mapping is wanted with keys field, unit",
+        ),
+        (
+            "event_time: {field: time, unit: ms}",
+            "event_time: {unit: s}",
+            "10: sources.reports.event_time.field: is missing",
+        ),
+        (
+            "{field: time, unit: ms}",
+            "{field: tim}",
+            "record position_report has no field tim; did you mean 'time'?",
+        ),
         ("{field: time, unit: ms}", "{field: zzz}", "its integer fields are time, vid"),
         ("{field: time, unit: ms}", "{field: speed}", "speed is not an integer field"),
-        ("{field: time, unit: ms}", "{field: time, unit: minutes}", "10: sources.reports.event_time.unit: 'minutes' is not known"),
-        ("idle_timeout: {partition: 5s, source: never}", "idle_timeout: {partitions: 5s}", "12: sources.reports.idle_timeout.partitions: unknown key"),
-        ("source: never}", "source: nevr}", "12: sources.reports.idle_timeout.source: 'nevr' is not a duration"),
-        ("max_ahead: 1m", "max_ahead: 5 parsecs", "13: sources.reports.max_ahead: '5 parsecs' has the unknown unit 'parsecs'"),
-        ("reads: [reports]", "reads: [reportz]", "19: stages.tolls.reads[0]: there is no source or stage reportz; did you mean 'reports'?"),
+        (
+            "{field: time, unit: ms}",
+            "{field: time, unit: minutes}",
+            "10: sources.reports.event_time.unit: 'minutes' is not known",
+        ),
+        (
+            "idle_timeout: {partition: 5s, source: never}",
+            "idle_timeout: {partitions: 5s}",
+            "12: sources.reports.idle_timeout.partitions: unknown key",
+        ),
+        (
+            "source: never}",
+            "source: nevr}",
+            "12: sources.reports.idle_timeout.source: 'nevr' is not a duration",
+        ),
+        (
+            "max_ahead: 1m",
+            "max_ahead: 5 parsecs",
+            "13: sources.reports.max_ahead: '5 parsecs' has the unknown unit 'parsecs'",
+        ),
+        (
+            "reads: [reports]",
+            "reads: [reportz]",
+            (
+                "19: stages.tolls.reads[0]: there is no source or stage reportz; did you mean"
+                " 'reports'?"
+            ),
+        ),
         ("reads: [reports]", "reads: [reports, 3]", "19: stages.tolls.reads[1]: a text is wanted"),
-        ("    reads: [reports]\n", "", "17: stages.tolls.reads: is missing; name at least one stream"),
-        ("reads: [reports]", "reads: [tolls]", "stages read each other in a circle: tolls reads tolls"),
-        ("transform: stages:tolls", "transform: stages:tols", "20: stages.tolls.transform: module stages has no function tols; did you mean tolls?"),
-        ("transform: stages:tolls", "transform: nowhere_x:f", "no module nowhere_x next to the pipeline file"),
+        (
+            "    reads: [reports]\n",
+            "",
+            "17: stages.tolls.reads: is missing; name at least one stream",
+        ),
+        (
+            "reads: [reports]",
+            "reads: [tolls]",
+            "stages read each other in a circle: tolls reads tolls",
+        ),
+        (
+            "transform: stages:tolls",
+            "transform: stages:tols",
+            "20: stages.tolls.transform: module stages has no function tols; did you mean tolls?",
+        ),
+        (
+            "transform: stages:tolls",
+            "transform: nowhere_x:f",
+            "no module nowhere_x next to the pipeline file",
+        ),
         ("transform: stages:tolls", "transform: []", "module:function is wanted"),
         ("    transform: stages:tolls\n", "", "is missing; write module:function"),
-        ("transform: stages:tolls", "transform: [stages:chain, stages:zzz]", "20: stages.tolls.transform[1]: module stages has no function zzz"),
-        ("transform: stages:tolls", "transform: stages:join", "join has no argument window for the parameter window"),
+        (
+            "transform: stages:tolls",
+            "transform: [stages:chain, stages:zzz]",
+            "20: stages.tolls.transform[1]: module stages has no function zzz",
+        ),
+        (
+            "transform: stages:tolls",
+            "transform: stages:join",
+            "join has no argument window for the parameter window",
+        ),
         ("replicas: 2", "replicas: 99", "21: stages.tolls.replicas: an integer from 1 to 16"),
-        ("replicas: 2", "replicas: 1\n    ha: passive", "22: stages.tolls.ha: passive wants replicas: 2 or more"),
-        ("replicas: 2", "ha: upstream_backup\n    state_horizon: 1s\n    replicas: 2", "21: stages.tolls.ha: upstream_backup is one process"),
-        ("replicas: 2", "ha: amnesia", "21: stages.tolls.ha: amnesia wants to know how much later than itself"),
-        ("replicas: 2", "ha: amnesia\n    state_horizon: soon", "22: stages.tolls.state_horizon: 'soon' is not a duration"),
-        ("replicas: 2", "ha: pasive", "21: stages.tolls.ha: 'pasive' is not known; did you mean 'passive'?"),
+        (
+            "replicas: 2",
+            "replicas: 1\n    ha: passive",
+            "22: stages.tolls.ha: passive wants replicas: 2 or more",
+        ),
+        (
+            "replicas: 2",
+            "ha: upstream_backup\n    state_horizon: 1s\n    replicas: 2",
+            "21: stages.tolls.ha: upstream_backup is one process",
+        ),
+        (
+            "replicas: 2",
+            "ha: amnesia",
+            "21: stages.tolls.ha: amnesia wants to know how much later than itself",
+        ),
+        (
+            "replicas: 2",
+            "ha: amnesia\n    state_horizon: soon",
+            "22: stages.tolls.state_horizon: 'soon' is not a duration",
+        ),
+        (
+            "replicas: 2",
+            "ha: pasive",
+            "21: stages.tolls.ha: 'pasive' is not known; did you mean 'passive'?",
+        ),
         ("on_missing_input: process", "version: 0", "22: stages.tolls.version: "),
-        ("on_missing_input: process", "on_missing_input: wait", "22: stages.tolls.on_missing_input: 'wait' is not known"),
-        ("{window: 1 minute}", "{reports: 1}", "23: stages.tolls.parameters.reports: reports is an input of the stage already"),
+        (
+            "on_missing_input: process",
+            "on_missing_input: wait",
+            "22: stages.tolls.on_missing_input: 'wait' is not known",
+        ),
+        (
+            "{window: 1 minute}",
+            "{reports: 1}",
+            "23: stages.tolls.parameters.reports: reports is an input of the stage already",
+        ),
         ("{window: 1 minute}", "{a-b: 1}", "a parameter is an argument of a function"),
         ("{window: 1 minute}", "{window: .nan}", "is not a plain value"),
         ("{window: 1 minute}", "{window: 2020-01-01}", "is not a plain value"),
-        ("    stage: tolls\n", "    stage: reports\n", "26: outputs.tolls.stage: there is no stage reports; it is a source"),
-        ("    stage: tolls\n", "    stage: toll\n", "26: outputs.tolls.stage: there is no stage toll; did you mean 'tolls'?"),
+        (
+            "    stage: tolls\n",
+            "    stage: reports\n",
+            "26: outputs.tolls.stage: there is no stage reports; it is a source",
+        ),
+        (
+            "    stage: tolls\n",
+            "    stage: toll\n",
+            "26: outputs.tolls.stage: there is no stage toll; did you mean 'tolls'?",
+        ),
         ("    stage: tolls\n", "    stage: zz\n", "there are tolls"),
         ("    corrected:", "    correct:", "25: outputs.tolls: corrected is missing"),
         ("{topic: tolls, ", "{", "27: outputs.tolls.corrected.topic: is missing"),
-        ("key: [xway, dir]", "key: [xway, xway]", "27: outputs.tolls.corrected.key[1]: column xway is there twice"),
-        ("key: [xway, dir]", "partitions: 0", "27: outputs.tolls.corrected.partitions: an integer from 1"),
-        ("topic: tolls.live", "topic: tolls", "28: outputs.tolls.live.topic: topic tolls is used by outputs.tolls.corrected.topic already"),
-        ("topic: tolls.live", "topic: reports", "topic reports is used by sources.reports.topics[0] already"),
-        ("live: {topic: tolls.live, format: json}", "live: 7", "28: outputs.tolls.live: a mapping is wanted"),
-        ("tolls.live, format: json}", "tolls.live, upsert: maybe}", "28: outputs.tolls.live.upsert: true or false is wanted, not 'maybe'"),
-        ("tolls.live, format: json}", "tolls.live, upsert: true, key: []}", "28: outputs.tolls.live.upsert: an upsert view holds one value per"),
-        ("topic: tolls.live", "topic: toll-road.tolls.live.progress", "is an internal topic of this pipeline"),
-        ("  tolls:\n    participant", "  reports:\n    participant", "17: stages.reports: reports is the name of a source already"),
+        (
+            "key: [xway, dir]",
+            "key: [xway, xway]",
+            "27: outputs.tolls.corrected.key[1]: column xway is there twice",
+        ),
+        (
+            "key: [xway, dir]",
+            "partitions: 0",
+            "27: outputs.tolls.corrected.partitions: an integer from 1",
+        ),
+        (
+            "topic: tolls.live",
+            "topic: tolls",
+            (
+                "28: outputs.tolls.live.topic: topic tolls is used by outputs.tolls.corrected.topic"
+                " already"
+            ),
+        ),
+        (
+            "topic: tolls.live",
+            "topic: reports",
+            "topic reports is used by sources.reports.topics[0] already",
+        ),
+        (
+            "live: {topic: tolls.live, format: json}",
+            "live: 7",
+            "28: outputs.tolls.live: a mapping is wanted",
+        ),
+        (
+            "tolls.live, format: json}",
+            "tolls.live, upsert: maybe}",
+            "28: outputs.tolls.live.upsert: true or false is wanted, not 'maybe'",
+        ),
+        (
+            "tolls.live, format: json}",
+            "tolls.live, upsert: true, key: []}",
+            "28: outputs.tolls.live.upsert: an upsert view holds one value per",
+        ),
+        (
+            "topic: tolls.live",
+            "topic: toll-road.tolls.live.progress",
+            "is an internal topic of this pipeline",
+        ),
+        (
+            "  tolls:\n    participant",
+            "  reports:\n    participant",
+            "17: stages.reports: reports is the name of a source already",
+        ),
         ("  tolls:\n    stage", "  Tolls:\n    stage", "25: outputs.Tolls: output name 'Tolls'"),
     ],
-)  # fmt: skip
+)
 def test_each_mistake_names_file_line_and_key(folder: Path, old: str, new: str, says: str) -> None:
     assert GOOD.count(old) >= 1
     found = mistakes(folder, GOOD.replace(old, new, 1))
@@ -275,13 +544,26 @@ def test_each_mistake_names_file_line_and_key(folder: Path, old: str, new: str, 
 @pytest.mark.parametrize("value", ["7", "{}", "{x: 7}"])
 def test_a_section_that_is_not_one_is_a_mistake(folder: Path, section: str, value: str) -> None:
     start = GOOD.index(f"{section}:")
-    end = {"sources": GOOD.index("stages:"), "stages": GOOD.index("outputs:"), "outputs": len(GOOD)}[section]
-    assert any(f": {section}" in line for line in mistakes(folder, f"{GOOD[:start]}{section}: {value}\n{GOOD[end:]}"))
-    assert any(f"{section}: is missing" in line for line in mistakes(folder, GOOD[:start] + GOOD[end:]))
+    end = {
+        "sources": GOOD.index("stages:"),
+        "stages": GOOD.index("outputs:"),
+        "outputs": len(GOOD),
+    }[section]
+    assert any(
+        f": {section}" in line
+        for line in mistakes(folder, f"{GOOD[:start]}{section}: {value}\n{GOOD[end:]}")
+    )
+    assert any(
+        f"{section}: is missing" in line for line in mistakes(folder, GOOD[:start] + GOOD[end:])
+    )
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(folder: Path) -> None:
-    text = GOOD.replace("250ms", "250").replace("format: json\n", "format: xml\n", 1).replace("reads: [reports]", "reads: [nothing]")
+    text = (
+        GOOD.replace("250ms", "250")
+        .replace("format: json\n", "format: xml\n", 1)
+        .replace("reads: [reports]", "reads: [nothing]")
+    )
     found = mistakes(folder, text.replace("stage: tolls", "stage: nothing"))
     assert [int(line.split(":")[0]) for line in found] == [2, 9, 19, 20, 26]
 
@@ -295,8 +577,12 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(folder: Path) ->
         ("ha: amnesia\n    state_horizon: 0ms", 0, ["0"], ["0"]),
     ],
 )
-def test_each_mode_of_ha(folder: Path, keys: str, state_horizon_ms: int | None, writers: list[str], processes: list[str]) -> None:
-    stage = loaded(folder, GOOD.replace("replicas: 2", f"replicas: {len(processes)}\n    {keys}")).stages["tolls"]
+def test_each_mode_of_ha(
+    folder: Path, keys: str, state_horizon_ms: int | None, writers: list[str], processes: list[str]
+) -> None:
+    stage = loaded(
+        folder, GOOD.replace("replicas: 2", f"replicas: {len(processes)}\n    {keys}")
+    ).stages["tolls"]
     assert stage.ha == keys.split()[1]
     assert stage.state_horizon_ms == state_horizon_ms
     assert (stage.replica_ids(), stage.process_ids()) == (writers, processes)
@@ -306,24 +592,38 @@ def test_a_circle_is_told_once(folder: Path) -> None:
     text = SMALL.replace(
         "  a: {reads: reports, transform: [stages:chain, stages:chain]}\n",
         "".join(
-            f"  {a}: {{reads: {b}, transform: [stages:chain, stages:chain]}}\n" for a, b in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
+            f"  {a}: {{reads: {b}, transform: [stages:chain, stages:chain]}}\n"
+            for a, b in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
         ),
     )
-    entered_first = text.replace("stages:\n", "stages:\n  z: {reads: b, transform: [stages:chain, stages:chain]}\n")
-    assert mistakes(folder, entered_first) == ["12: stages.a.reads: stages read each other in a circle: a reads b reads c reads a"]
-    assert mistakes(folder, text) == ["11: stages.a.reads: stages read each other in a circle: a reads b reads c reads a"]
+    entered_first = text.replace(
+        "stages:\n", "stages:\n  z: {reads: b, transform: [stages:chain, stages:chain]}\n"
+    )
+    assert mistakes(folder, entered_first) == [
+        "12: stages.a.reads: stages read each other in a circle: a reads b reads c reads a"
+    ]
+    assert mistakes(folder, text) == [
+        "11: stages.a.reads: stages read each other in a circle: a reads b reads c reads a"
+    ]
 
 
 def test_dead_letters_of_two_sources_may_share_a_topic(folder: Path) -> None:
     second = GOOD[GOOD.index("  reports:\n    topics") : GOOD.index("stages:")].replace(
         "  reports:\n    topics: [reports]", "  more:\n    topics: [more]"
     )
-    assert loaded(folder, GOOD.replace("stages:\n", f"{second}stages:\n", 1)).sources["more"].dead_letter == "reports.rejected"
+    assert (
+        loaded(folder, GOOD.replace("stages:\n", f"{second}stages:\n", 1))
+        .sources["more"]
+        .dead_letter
+        == "reports.rejected"
+    )
 
 
 def test_a_schema_that_does_not_fit_is_told_line_by_line(folder: Path) -> None:
     (folder / "records" / "other.avsc").write_text(
-        RECORD.replace('"time"', '"event_time"').replace('"vid"', '"EVENT_TIME"').replace('"double"', '"date"')
+        RECORD.replace('"time"', '"event_time"')
+        .replace('"vid"', '"EVENT_TIME"')
+        .replace('"double"', '"date"')
     )
     found = mistakes(folder, SMALL)
     assert len(found) == 3
@@ -332,12 +632,19 @@ def test_a_schema_that_does_not_fit_is_told_line_by_line(folder: Path) -> None:
 
 def test_a_file_with_too_many_inputs_is_rejected(folder: Path) -> None:
     many = ", ".join(f"s{number}" for number in range(limits.INPUTS_MAX + 1))
-    assert any("inputs are possible" in line for line in mistakes(folder, SMALL.replace("reads: reports", f"reads: [{many}]")))
+    assert any(
+        "inputs are possible" in line
+        for line in mistakes(folder, SMALL.replace("reads: reports", f"reads: [{many}]"))
+    )
 
 
 def test_parameters_keep_their_values(folder: Path) -> None:
-    text = SMALL.replace("stages:chain]}", "stages:chain], parameters: {a: [1, 2.5, x, true, null, {b: 0x10}]}}")
-    assert loaded(folder, text).stages["a"].parameters == {"a": [1, 2.5, "x", True, None, {"b": 16}]}
+    text = SMALL.replace(
+        "stages:chain]}", "stages:chain], parameters: {a: [1, 2.5, x, true, null, {b: 0x10}]}}"
+    )
+    assert loaded(folder, text).stages["a"].parameters == {
+        "a": [1, 2.5, "x", True, None, {"b": 16}]
+    }
 
 
 def test_aliases_cannot_make_a_small_file_huge(folder: Path) -> None:
@@ -345,7 +652,9 @@ def test_aliases_cannot_make_a_small_file_huge(folder: Path) -> None:
     levels = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"      a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
     )
-    found = mistakes(folder, GOOD.replace("parameters: {window: 1 minute}", f"parameters:\n      {levels}"))
+    found = mistakes(
+        folder, GOOD.replace("parameters: {window: 1 minute}", f"parameters:\n      {levels}")
+    )
     assert any("parameters hold more than" in line for line in found)
 
 
@@ -359,14 +668,19 @@ def test_aliases_cannot_make_a_small_file_huge(folder: Path) -> None:
         (b"a: *nothing", "not YAML"),
         (b"", ":1: the file is empty; it needs pipeline, sources, stages and outputs"),
         (b"# nothing\n", ":1: the file is empty; it needs pipeline, sources, stages and outputs"),
-        (b"[]", ":1: a mapping is wanted, not a list; it needs pipeline, sources, stages and outputs"),
+        (
+            b"[]",
+            ":1: a mapping is wanted, not a list; it needs pipeline, sources, stages and outputs",
+        ),
         (b"7", ":1: a mapping is wanted, not 7; it needs"),
         (b"[" * 200, "not YAML"),
         (b"!!python/object/apply:os.system [ls]", "a mapping is wanted"),
         (b"a: 1\n" * 1 + b"#" * limits.PIPELINE_FILE_BYTES_MAX, "is larger than"),
     ],
 )
-def test_what_is_no_pipeline_file_at_all_is_one_clear_line(tmp_path: Path, text: bytes, says: str) -> None:
+def test_what_is_no_pipeline_file_at_all_is_one_clear_line(
+    tmp_path: Path, text: bytes, says: str
+) -> None:
     path = tmp_path / "p.yaml"
     path.write_bytes(text)
     with pytest.raises(ConfigurationError) as caught:

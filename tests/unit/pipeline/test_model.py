@@ -9,15 +9,23 @@ from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
 
 
 def stage(name: str, *reads: str, replicas: int = 1) -> Stage:
-    return Stage(name=name, participant="north", reads=list(reads), transform=["m:f"], replicas=replicas)
+    return Stage(
+        name=name, participant="north", reads=list(reads), transform=["m:f"], replicas=replicas
+    )
 
 
 def pipeline(*stages: Stage) -> Pipeline:
     outputs = {"out": Output(name="out", stage=stages[0].name, corrected=Sink(topic="t"))}
     return Pipeline(
-        name="p", path=Path("p.yaml"), bucket_ms=250, max_delay_ms=3_000, partitions=4, sources={},
-        stages={entry.name: entry for entry in stages}, outputs=outputs,
-    )  # fmt: skip
+        name="p",
+        path=Path("p.yaml"),
+        bucket_ms=250,
+        max_delay_ms=3_000,
+        partitions=4,
+        sources={},
+        stages={entry.name: entry for entry in stages},
+        outputs=outputs,
+    )
 
 
 def test_stages_come_after_what_they_read() -> None:
@@ -28,10 +36,19 @@ def test_stages_come_after_what_they_read() -> None:
 
 def test_a_deep_lattice_is_ordered_without_walking_every_path() -> None:
     layers = [[f"s{layer}-{i}" for i in range(4)] for layer in range(40)]
-    stages = [stage(name, *(layers[n - 1] if n else ["in"])) for n, layer in enumerate(layers) for name in layer]
+    stages = [
+        stage(name, *(layers[n - 1] if n else ["in"]))
+        for n, layer in enumerate(layers)
+        for name in layer
+    ]
     order = pipeline(*reversed(stages)).order()
     assert sorted(order) == sorted(entry.name for entry in stages)
-    assert all(order.index(read) < order.index(entry.name) for entry in stages for read in entry.reads if read != "in")
+    assert all(
+        order.index(read) < order.index(entry.name)
+        for entry in stages
+        for read in entry.reads
+        if read != "in"
+    )
 
 
 def test_writers_of_a_stage_are_its_replicas() -> None:

@@ -40,14 +40,42 @@ LEFT_COLUMN = [
         "stime: {field: at, unit: ms}",
         "6: sources.readings.stime: stime is now called event_time; rename it",
     ),
-    ("out_of_orderness:", "disorder:", "7: sources.readings.disorder: disorder is now called out_of_orderness; rename it"),
-    ("idle_timeout:", "idle:", "8: sources.readings.idle: idle is now called idle_timeout; rename it"),
+    (
+        "out_of_orderness:",
+        "disorder:",
+        "7: sources.readings.disorder: disorder is now called out_of_orderness; rename it",
+    ),
+    (
+        "idle_timeout:",
+        "idle:",
+        "8: sources.readings.idle: idle is now called idle_timeout; rename it",
+    ),
     ("max_ahead:", "ahead:", "9: sources.readings.ahead: ahead is now called max_ahead; rename it"),
-    ("bounded: true", "end: last_record", "10: sources.readings.end: end: last_record is now bounded: true; replace it"),
-    ("bounded: true", "end: never", "10: sources.readings.end: end: never is now bounded: false; replace it"),
-    ("late: reassign", "late: restamp", "11: sources.readings.late: late: restamp is now late: reassign; replace it"),
-    ("on_missing_input:", "when_late:", "16: stages.all.when_late: when_late is now called on_missing_input; rename it"),
-    ("state_horizon:", "reach:", "18: stages.all.reach: reach is now called state_horizon; rename it"),
+    (
+        "bounded: true",
+        "end: last_record",
+        "10: sources.readings.end: end: last_record is now bounded: true; replace it",
+    ),
+    (
+        "bounded: true",
+        "end: never",
+        "10: sources.readings.end: end: never is now bounded: false; replace it",
+    ),
+    (
+        "late: reassign",
+        "late: restamp",
+        "11: sources.readings.late: late: restamp is now late: reassign; replace it",
+    ),
+    (
+        "on_missing_input:",
+        "when_late:",
+        "16: stages.all.when_late: when_late is now called on_missing_input; rename it",
+    ),
+    (
+        "state_horizon:",
+        "reach:",
+        "18: stages.all.reach: reach is now called state_horizon; rename it",
+    ),
 ]
 
 
@@ -58,9 +86,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("new", "old", "says"), LEFT_COLUMN, ids=[old.split(" {")[0] for _, old, _ in LEFT_COLUMN])
+@pytest.mark.parametrize(
+    ("new", "old", "says"), LEFT_COLUMN, ids=[old.split(" {")[0] for _, old, _ in LEFT_COLUMN]
+)
 def test_an_old_key_is_one_mistake_that_names_the_new_key_and_the_line(
-    folder: Path, new: str, old: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    new: str,
+    old: str,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = folder / "pipeline.yaml"
     file.write_text(FILE.replace(new, old))
@@ -91,11 +126,21 @@ def test_a_file_with_the_old_and_the_new_key_says_so_once(folder: Path) -> None:
     file.write_text(FILE.replace("    max_ahead: 1m\n", "    max_ahead: 1m\n    ahead: 2m\n"))
     with pytest.raises(ConfigurationError) as caught:
         load(file)
-    assert str(caught.value) == f"{file}:10: sources.readings.ahead: ahead is now called max_ahead; rename it"
+    assert (
+        str(caught.value)
+        == f"{file}:10: sources.readings.ahead: ahead is now called max_ahead; rename it"
+    )
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "known"), [("stime", "arrival", ("topics",)), ("end", 7, ("bounded",)), ("end", "last_record", ("late",))]
+    ("key", "value", "known"),
+    [
+        ("stime", "arrival", ("topics",)),
+        ("end", 7, ("bounded",)),
+        ("end", "last_record", ("late",)),
+    ],
 )
-def test_elsewhere_the_same_word_is_an_unknown_key(key: str, value: object, known: tuple[str, ...]) -> None:
+def test_elsewhere_the_same_word_is_an_unknown_key(
+    key: str, value: object, known: tuple[str, ...]
+) -> None:
     assert renamed(key, value, known) is None

@@ -9,7 +9,16 @@ import pytest
 
 from anabranch.codec.record_schema import Field, RecordSchema
 from anabranch.pipeline.model import EventTime, LiveSink, Output, Pipeline, Sink, Source, Stage
-from anabranch.pipeline.shape import depth, describe, has_live, height, normal_ms, policy, too_short, waits
+from anabranch.pipeline.shape import (
+    depth,
+    describe,
+    has_live,
+    height,
+    normal_ms,
+    policy,
+    too_short,
+    waits,
+)
 from anabranch.protocol.limits import HOP_MS, SLACK_MS
 from anabranch.protocol.stage.availability import Policy, waits_of
 
@@ -26,19 +35,41 @@ def source(name: str, out_of_orderness_ms: int = 0) -> Source:
     )
 
 
-def stage(name: str, *reads: str, on_missing_input: Literal["process", "delay", "suspend"] = "process") -> Stage:
-    return Stage(name=name, participant="north", reads=list(reads), transform=["m:f"], on_missing_input=on_missing_input)
+def stage(
+    name: str, *reads: str, on_missing_input: Literal["process", "delay", "suspend"] = "process"
+) -> Stage:
+    return Stage(
+        name=name,
+        participant="north",
+        reads=list(reads),
+        transform=["m:f"],
+        on_missing_input=on_missing_input,
+    )
 
 
-def pipeline(*stages: Stage, live: str = "", corrected: str = "", max_delay_ms: int = 3_000) -> Pipeline:
+def pipeline(
+    *stages: Stage, live: str = "", corrected: str = "", max_delay_ms: int = 3_000
+) -> Pipeline:
     outputs = {
-        name: Output(name=name, stage=name, corrected=Sink(topic=name), live=LiveSink(topic=f"{name}.live")) for name in live.split()
+        name: Output(
+            name=name, stage=name, corrected=Sink(topic=name), live=LiveSink(topic=f"{name}.live")
+        )
+        for name in live.split()
     }
-    outputs |= {name: Output(name=name, stage=name, corrected=Sink(topic=name)) for name in corrected.split()}
+    outputs |= {
+        name: Output(name=name, stage=name, corrected=Sink(topic=name))
+        for name in corrected.split()
+    }
     return Pipeline(
-        name="p", path=Path("p.yaml"), bucket_ms=250, max_delay_ms=max_delay_ms, partitions=4, sources={"s": source("s", 40), "t": source("t", 700)},
-        stages={entry.name: entry for entry in stages}, outputs=outputs,
-    )  # fmt: skip
+        name="p",
+        path=Path("p.yaml"),
+        bucket_ms=250,
+        max_delay_ms=max_delay_ms,
+        partitions=4,
+        sources={"s": source("s", 40), "t": source("t", 700)},
+        stages={entry.name: entry for entry in stages},
+        outputs=outputs,
+    )
 
 
 DIAMOND = (
@@ -59,9 +90,12 @@ def test_the_longest_path_counts() -> None:
 
 def test_a_bucket_takes_its_width_and_the_out_of_orderness_of_the_sources_before() -> None:
     found = pipeline(*DIAMOND, live="last")
-    assert [normal_ms(found, name) for name in ("first", "short", "long1", "last")] == [290, 290, 950 + HOP_MS, 950 + HOP_MS], (
-        "a hop of first, and of long1"
-    )
+    assert [normal_ms(found, name) for name in ("first", "short", "long1", "last")] == [
+        290,
+        290,
+        950 + HOP_MS,
+        950 + HOP_MS,
+    ], "a hop of first, and of long1"
 
 
 def test_the_waits_follow() -> None:
@@ -72,7 +106,9 @@ def test_the_waits_follow() -> None:
 
 def test_live_results_are_seen_downstream_too() -> None:
     found = pipeline(*DIAMOND, stage("apart", "first"), live="long1", corrected="last apart")
-    assert [has_live(found, name) for name in ("first", "long1", "long2", "short", "last", "apart")] == [
+    assert [
+        has_live(found, name) for name in ("first", "long1", "long2", "short", "last", "apart")
+    ] == [
         True,
         True,
         False,
@@ -83,21 +119,37 @@ def test_live_results_are_seen_downstream_too() -> None:
 
 
 @pytest.mark.parametrize("on_missing_input", ["process", "delay", "suspend"])
-def test_a_stage_does_what_the_file_says_where_somebody_sees_it(on_missing_input: Literal["process", "delay", "suspend"]) -> None:
+def test_a_stage_does_what_the_file_says_where_somebody_sees_it(
+    on_missing_input: Literal["process", "delay", "suspend"],
+) -> None:
     entry = stage("one", "s", on_missing_input=on_missing_input)
     assert policy(pipeline(entry, live="one"), "one") is Policy(on_missing_input)
-    assert policy(pipeline(entry, corrected="one"), "one") is Policy.SUSPEND, "nobody does: it waits"
+    assert policy(pipeline(entry, corrected="one"), "one") is Policy.SUSPEND, (
+        "nobody does: it waits"
+    )
 
 
 def test_people_are_told() -> None:
-    stages = (stage("a", "s"), stage("b", "a", on_missing_input="delay"), stage("c", "b", on_missing_input="suspend"), stage("d", "b"))
+    stages = (
+        stage("a", "s"),
+        stage("b", "a", on_missing_input="delay"),
+        stage("c", "b", on_missing_input="suspend"),
+        stage("d", "b"),
+    )
     sentences = describe(pipeline(*stages, live="c"))
     first = waits_of(3_000, 290, 0, 3)
-    assert sentences[0] == f"stage a: goes on without an input after {first.first_ms} ms, tentatively; then {first.next_ms} ms per bucket"
+    assert (
+        sentences[0]
+        == f"stage a: goes on without an input after {first.first_ms} ms, tentatively; then"
+        f" {first.next_ms} ms per bucket"
+    )
     assert sentences[1].endswith(f"then {waits_of(3_000, 290, 1, 2).first_ms} ms per bucket")
     assert sentences[2:] == [
         "stage c: waits for missing input for as long as it takes (on_missing_input is suspend)",
-        "stage d: waits for missing input for as long as it takes (no output of it has a live topic)",
+        (
+            "stage d: waits for missing input for as long as it takes (no output of it has a live"
+            " topic)"
+        ),
     ]
 
 
@@ -108,13 +160,26 @@ def test_a_path_that_is_too_long_for_the_delay_is_named() -> None:
     found = too_short(pipeline(*chain, live="c", max_delay_ms=enough - 1))
     assert [sentence.split(":")[0] for sentence in found] == ["stage a"]
     assert f"3 stage(s) from it to the output need {enough} ms" in found[0]
-    assert too_short(pipeline(*chain, corrected="c", max_delay_ms=1)) == [], "nobody sees tentative results"
+    assert too_short(pipeline(*chain, corrected="c", max_delay_ms=1)) == [], (
+        "nobody sees tentative results"
+    )
 
 
 def test_a_deep_lattice_is_measured_without_walking_every_path() -> None:
     layers = [[f"s{layer}-{i}" for i in range(3)] for layer in range(25)]
-    stages = [stage(name, *(layers[n - 1] if n else ["s", "t"])) for n, layer in enumerate(layers) for name in layer]
+    stages = [
+        stage(name, *(layers[n - 1] if n else ["s", "t"]))
+        for n, layer in enumerate(layers)
+        for name in layer
+    ]
     found = pipeline(*stages, live="s24-0")
-    assert (depth(found, "s24-0"), height(found, "s0-0"), normal_ms(found, "s24-0"), has_live(found, "s0-0")) == (24, 25, 950, True)
+    assert (
+        depth(found, "s24-0"),
+        height(found, "s0-0"),
+        normal_ms(found, "s24-0"),
+        has_live(found, "s0-0"),
+    ) == (24, 25, 950, True)
     assert not has_live(pipeline(*stages, corrected="s24-0"), "s0-0")
-    assert len(too_short(found)) == 3 * 24 - 3 * 2, "all but those with three stages or fewer to the output; of the last layer one is seen"
+    assert len(too_short(found)) == 3 * 24 - 3 * 2, (
+        "all but those with three stages or fewer to the output; of the last layer one is seen"
+    )

@@ -11,15 +11,24 @@ def test_a_topic_for_each_process_and_one_for_the_manager() -> None:
     of = outputs.pipeline("p", replicas=2, live=True)
     found = speakers(of)
     assert list(found) == [
-        "p.control.ingestion.reports", "p.control.processing.totals.0", "p.control.processing.totals.1", "p.control.delivery.out", "p.manager",
-    ]  # fmt: skip
+        "p.control.ingestion.reports",
+        "p.control.processing.totals.0",
+        "p.control.processing.totals.1",
+        "p.control.delivery.out",
+        "p.manager",
+    ]
     for service, name, replica in (
-        ("ingestion", "reports", "0"), ("processing", "totals", "0"), ("processing", "totals", "1"), ("delivery", "out", "0"),
+        ("ingestion", "reports", "0"),
+        ("processing", "totals", "0"),
+        ("processing", "totals", "1"),
+        ("delivery", "out", "0"),
         ("consistency_manager", "p", "0"),
-    ):  # fmt: skip
+    ):
         beat = Heartbeat(service, name, replica, 1, "running", 1, 1)
         assert sum(speaker.may_say(beat) for speaker in found.values()) == 1, beat
-    assert [topic for topic, speaker in found.items() if speaker.may_say(TrimPoint("totals", 9, 1))] == ["p.manager"]
+    assert [
+        topic for topic, speaker in found.items() if speaker.may_say(TrimPoint("totals", 9, 1))
+    ] == ["p.manager"]
 
 
 def test_each_process_of_a_passive_stage_may_be_its_replica() -> None:
@@ -32,4 +41,6 @@ def test_each_process_of_a_passive_stage_may_be_its_replica() -> None:
         "p.control.processing.totals.1",
     ]
     standby = Heartbeat("standby", "totals", "1", 1, "running", 1, 1)
-    assert [t for t, speaker in found.items() if speaker.may_say(standby)] == ["p.control.processing.totals.1"]
+    assert [t for t, speaker in found.items() if speaker.may_say(standby)] == [
+        "p.control.processing.totals.1"
+    ]

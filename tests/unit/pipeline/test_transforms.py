@@ -81,14 +81,21 @@ def file(tmp_path: Path) -> Iterator[Path]:
         ("json:dumps", ["obj"], None),
     ],
 )
-def test_what_is_there_and_fits_is_no_mistake(file: Path, reference: str, inputs: list[str], parameters: list[str] | None) -> None:
+def test_what_is_there_and_fits_is_no_mistake(
+    file: Path, reference: str, inputs: list[str], parameters: list[str] | None
+) -> None:
     assert transforms.check(reference, file, inputs, parameters) is None
 
 
 @pytest.mark.parametrize(
     ("reference", "inputs", "parameters", "says"),
     [
-        ("plain", [], [], "'plain' is not of the form module:function; write for example stages:plain"),
+        (
+            "plain",
+            [],
+            [],
+            "'plain' is not of the form module:function; write for example stages:plain",
+        ),
         ("stages.plain", [], [], "not of the form module:function; write for example stages:plain"),
         ("no word", [], [], "write for example stages:my_function"),
         ("a:b:c", [], [], "not of the form"),
@@ -96,7 +103,10 @@ def test_what_is_there_and_fits_is_no_mistake(file: Path, reference: str, inputs
             "no_such_module:f",
             [],
             [],
-            "no module no_such_module next to the pipeline file or on the Python path; put no_such_module.py next to the pipeline file",
+            (
+                "no module no_such_module next to the pipeline file or on the Python path; put"
+                " no_such_module.py next to the pipeline file"
+            ),
         ),
         ("some_package.nothing:f", [], [], "put some_package/nothing.py next to the pipeline file"),
         ("stages_here.deeper:f", [], [], "no module stages_here.deeper"),
@@ -104,13 +114,20 @@ def test_what_is_there_and_fits_is_no_mistake(file: Path, reference: str, inputs
         ("stages_here:plane", [], [], "did you mean plain?"),
         ("stages_here:zzzzzz", [], [], "has no function zzzzzz"),
         ("stages_here:Shape", [], [], "is a class"),
-        ("stages_here:plain", ["cars"], [], "no argument cars for the input cars; it has reports, window"),
+        (
+            "stages_here:plain",
+            ["cars"],
+            [],
+            "no argument cars for the input cars; it has reports, window",
+        ),
         ("stages_here:plain", ["reports"], ["windw"], "for the parameter windw"),
         ("stages_here:strict", ["reports"], [], "needs an argument window"),
         ("stages_here:positional", ["a"], [], "by position only"),
     ],
 )
-def test_each_mistake_is_named(file: Path, reference: str, inputs: list[str], parameters: list[str], says: str) -> None:
+def test_each_mistake_is_named(
+    file: Path, reference: str, inputs: list[str], parameters: list[str], says: str
+) -> None:
     problem = transforms.check(reference, file, inputs, parameters)
     assert problem is not None
     assert says in problem
@@ -126,7 +143,9 @@ def test_a_function_is_imported_from_next_to_the_file(file: Path) -> None:
 
 
 def test_the_pipelines_folder_comes_behind_the_standard_library(file: Path) -> None:
-    """A module of its name there is the library's, whoever imports it; so is each that a library imports later."""
+    """A module of its name there is the library's, whoever imports it; so is each that a
+    library imports later.
+    """
     (file.parent / "colorsys.py").write_text("raise RuntimeError('not the standard library')")
     sys.modules.pop("colorsys", None)
     transforms.import_transform("stages_here:plain", file)
@@ -165,6 +184,8 @@ def test_a_compiled_module_is_taken_at_its_word(file: Path) -> None:
         ("nowhere_at_all:f", "No module named 'nowhere_at_all'"),
     ],
 )
-def test_what_fails_at_import_is_a_configuration_error(file: Path, reference: str, says: str) -> None:
+def test_what_fails_at_import_is_a_configuration_error(
+    file: Path, reference: str, says: str
+) -> None:
     with pytest.raises(ConfigurationError, match=says):
         transforms.import_transform(reference, file)

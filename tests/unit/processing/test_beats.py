@@ -22,13 +22,24 @@ def test_nobody_takes_over_from_a_process_that_is_long_in_starting() -> None:
     log.admin().create([TopicSettings(TOPIC, 1)])
     epoch = -1
     made = Beats(
-        log, TOPIC, clock, lambda: None if epoch < 0 else Heartbeat("processing", "s", "0", epoch, "starting", 0, written_ms=0)
-    )  # fmt: skip
+        log,
+        TOPIC,
+        clock,
+        lambda: (
+            None
+            if epoch < 0
+            else Heartbeat("processing", "s", "0", epoch, "starting", 0, written_ms=0)
+        ),
+    )
     watch = StandbyWatch("s", "0", "1", ["0", "1"])
     watch.epoch_seen(7, clock.monotonic_ms())
 
     def said() -> list[Heartbeat]:
-        found = [control_records.decode(value) for chunk in everything(log, TOPIC) for value in chunk.values]
+        found = [
+            control_records.decode(value)
+            for chunk in everything(log, TOPIC)
+            for value in chunk.values
+        ]
         return [beat for beat in found if isinstance(beat, Heartbeat)]
 
     made.start()

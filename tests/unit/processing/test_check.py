@@ -28,7 +28,9 @@ PLAIN = "{topic: c, key: [k]}"
 
 
 def written(folder: Path, corrected: str, live: str) -> Path:
-    (folder / "r.avsc").write_text('{"type": "record", "name": "r", "fields": [{"name": "x", "type": "int"}]}')
+    (folder / "r.avsc").write_text(
+        '{"type": "record", "name": "r", "fields": [{"name": "x", "type": "int"}]}'
+    )
     (folder / "stages.py").write_text("def f(s): return s\n")
     path = folder / "pipeline.yaml"
     path.write_text(FILE.replace("CORRECTED", corrected).replace("LIVE", live))
@@ -44,22 +46,36 @@ def written(folder: Path, corrected: str, live: str) -> Path:
             "{topic: l, key: [k]}",
             ["output o.corrected: key column z is not a column of the output; there are k, n"],
         ),
-        (PLAIN, "{topic: l, key: [z]}", ["output o.live: key column z is not a column of the output; there are k, n"]),
+        (
+            PLAIN,
+            "{topic: l, key: [z]}",
+            ["output o.live: key column z is not a column of the output; there are k, n"],
+        ),
         (
             "{topic: c, key: [event_time]}",
             "{topic: l, key: [k]}",
-            ["output o.corrected: key column event_time is not a column of the output; there are k, n"],
+            [
+                (
+                    "output o.corrected: key column event_time is not a column of the output; there are"
+                    " k, n"
+                )
+            ],
         ),
         (
             PLAIN,
             "{topic: l, format: avro}",
             [
-                "output o.live: column n of type list<item: int64> cannot become Avro; use format: json, or make plain columns of it in the stage"
+                (
+                    "output o.live: column n of type list<item: int64> cannot become Avro; use format:"
+                    " json, or make plain columns of it in the stage"
+                )
             ],
         ),
     ],
 )
-def test_a_sink_that_delivery_could_not_write_is_found(tmp_path: Path, corrected: str, live: str, said: list[str]) -> None:
+def test_a_sink_that_delivery_could_not_write_is_found(
+    tmp_path: Path, corrected: str, live: str, said: list[str]
+) -> None:
     pipeline = load(written(tmp_path, corrected, live))
     assert check.sink_mistakes(pipeline, {"a": SCHEMA}) == said
     assert check.sink_mistakes(pipeline, {}) == [], "a stage that cannot run was told already"

@@ -1,4 +1,6 @@
-"""``processing.engine_ends``: who ran each time that the engine ended is named, from the second time on."""
+"""``processing.engine_ends``: who ran each time that the engine ended is named, from the
+second time on.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def describe(path: Path, clock: VirtualClock, *during: str) -> str:
 def test_the_second_end_names_who_ran_both_times(tmp_path: Path) -> None:
     path, clock = tmp_path / "processing" / "north.0.ends.json", VirtualClock()
     assert describe(path, clock, "good.0", "hog.0") == "it ended"
-    assert describe(path, clock, "hog.0", "other.0").startswith("it ended; 2 times now while a batch of hog.0 ran: ")
+    assert describe(path, clock, "hog.0", "other.0").startswith(
+        "it ended; 2 times now while a batch of hog.0 ran: "
+    )
     assert describe(path, clock, "other.0") == "it ended", "nobody ran each time"
 
 

@@ -36,16 +36,28 @@ class Stage:
         clock = SystemClock()
         self.log, self.changed = LocalEventLog(clock), threading.Condition()
         self.log.admin().create([TopicSettings(name, 1) for name in (*names, "out")])
-        self.writers = {n: BoundaryWriter(self.log, n, ["0"], "0", "f", clock, SeededEntropy(i)) for i, n in enumerate(names)}
+        self.writers = {
+            n: BoundaryWriter(self.log, n, ["0"], "0", "f", clock, SeededEntropy(i))
+            for i, n in enumerate(names)
+        }
         self.batches = dict.fromkeys(names, 0)
         for writer in self.writers.values():
             writer.start()
-        self.followers = {name: InputFollower(self.log, name, name, ["0"], self.changed) for name in names}
+        self.followers = {
+            name: InputFollower(self.log, name, name, ["0"], self.changed) for name in names
+        }
         self.runner = ReplicaRunner(
-            replica="0", inputs={name: follower.reader for name, follower in self.followers.items()}, traits=traits,
-            boundary=BoundaryWriter(self.log, "out", ["0"], "0", "f", clock, SeededEntropy(9)), disk=MemoryDisk(),
-            availability=Availability(names, waits, Policy.PROCESS), width_ms=1_000, clock=clock, lock=self.changed, rows_max=1,
-        )  # fmt: skip
+            replica="0",
+            inputs={name: follower.reader for name, follower in self.followers.items()},
+            traits=traits,
+            boundary=BoundaryWriter(self.log, "out", ["0"], "0", "f", clock, SeededEntropy(9)),
+            disk=MemoryDisk(),
+            availability=Availability(names, waits, Policy.PROCESS),
+            width_ms=1_000,
+            clock=clock,
+            lock=self.changed,
+            rows_max=1,
+        )
         self.offsets: dict[str, Offset] = {name: dict(INITIAL) for name in names}
         for follower in self.followers.values():
             follower.start()
@@ -57,18 +69,30 @@ class Stage:
 
     def close_upto(self, name: str, bucket: int, *parts: Part) -> None:
         writer, self.batches[name] = self.writers[name], self.batches[name] + 1
-        writer.append(BoundaryRecord("0", writer.epoch, BatchId("l", self.batches[name]), writer.tip(), bucket, parts))
+        writer.append(
+            BoundaryRecord(
+                "0", writer.epoch, BatchId("l", self.batches[name]), writer.tip(), bucket, parts
+            )
+        )
 
     def seen(self, name: str, bucket: int) -> None:
-        wait_until(lambda: self.followers[name].reader.log_state.upto >= bucket, 10, f"{name} up to {bucket}")
+        wait_until(
+            lambda: self.followers[name].reader.log_state.upto >= bucket,
+            10,
+            f"{name} up to {bucket}",
+        )
 
     def trigger(self, order: str) -> bool:
-        """One trigger of Spark: every input is asked once, in ``order``. Whether a batch came of it."""
+        """One trigger of Spark: every input is asked once, in ``order``. Whether a batch came
+        of it.
+        """
         before = dict(self.offsets)
         for name in order:
             answer = self.runner.advance(self.stable_query, name, position_fields(before[name]))
             self.offsets[name] = before[name] if answer is None else answer
-        assert len({position_of(offset) for offset in self.offsets.values()}) == 1, "the inputs of a batch advance together"
+        assert len({position_of(offset) for offset in self.offsets.values()}) == 1, (
+            "the inputs of a batch advance together"
+        )
         return self.offsets != before
 
     def close(self) -> None:
@@ -97,7 +121,9 @@ def test_before_the_failover_the_log_is_followed_already(stages: list[Stage]) ->
 
 
 @pytest.mark.parametrize("is_stateful", [False, True])
-def test_several_inputs_asked_in_turn_always_advance_together(stages: list[Stage], is_stateful: bool) -> None:
+def test_several_inputs_asked_in_turn_always_advance_together(
+    stages: list[Stage], is_stateful: bool
+) -> None:
     """Boundaries move at any time; ``trigger`` checks that all inputs stand at one position."""
     stages.append(stage := Stage("abc", PlanTraits(is_stateful=is_stateful, is_batch_safe=True)))
     stage.fail_over()

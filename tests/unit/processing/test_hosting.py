@@ -11,8 +11,19 @@ import structlog
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.processing.hosting import HostedReplica
 from anabranch.protocol.control.placement import AfterEnd
-from anabranch.protocol.control.restarting import DELAY_FIRST_MS, DELAY_MAX_MS, HEALTHY_AFTER_MS, STAGE_FAILED_DELAY_MAX_MS
-from anabranch.protocol.errors import ConfigurationError, Fenced, Outvoted, StageFunctionError, Unavailable
+from anabranch.protocol.control.restarting import (
+    DELAY_FIRST_MS,
+    DELAY_MAX_MS,
+    HEALTHY_AFTER_MS,
+    STAGE_FAILED_DELAY_MAX_MS,
+)
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    Fenced,
+    Outvoted,
+    StageFunctionError,
+    Unavailable,
+)
 from anabranch.runtime.service import ServiceStatus
 from harness.waiting import wait_until
 
@@ -47,7 +58,9 @@ class Bench:
         self.clock, self.made = VirtualClock(), list[Acting]()
         self.after_end = AfterEnd.AGAIN
         self.fenced: list[bool] = []
-        self.hosted = HostedReplica("sums.0", self._make, self.clock, structlog.get_logger(), self._after_end)
+        self.hosted = HostedReplica(
+            "sums.0", self._make, self.clock, structlog.get_logger(), self._after_end
+        )
 
     def _make(self, stopping: threading.Event, restarts: int) -> Acting:
         assert restarts == len(self.made)
@@ -56,7 +69,9 @@ class Bench:
 
     def _after_end(self, is_fenced: bool) -> AfterEnd:
         self.fenced.append(is_fenced)
-        return AfterEnd.END_NODE if is_fenced and self.after_end is AfterEnd.AGAIN else self.after_end
+        return (
+            AfterEnd.END_NODE if is_fenced and self.after_end is AfterEnd.AGAIN else self.after_end
+        )
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         wait_until(lambda: (self.hosted.look(), condition())[1], 20, what)  # type: ignore[func-returns-value]
@@ -91,7 +106,12 @@ def test_it_runs_until_it_is_told_to_stop(bench: Bench) -> None:
     assert (bench.hosted.state, bench.hosted.join(0)) == ("starting", True)
     bench.runs()
     shown = bench.hosted.shown()
-    assert (shown["stage"], shown["replica"], shown["state"], shown["restarts"]) == ("sums", "0", "running", 0)
+    assert (shown["stage"], shown["replica"], shown["state"], shown["restarts"]) == (
+        "sums",
+        "0",
+        "running",
+        0,
+    )
     bench.end()
     bench.hosted.look()
     assert (bench.hosted.state, bench.made[0].stopped, len(bench.made)) == ("stopped", 1, 1)
@@ -110,7 +130,9 @@ def test_it_runs_until_it_is_told_to_stop(bench: Bench) -> None:
     ],
     ids=["function", "module", "outvoted", "broker", "bug"],
 )
-def test_what_ends_is_started_again_later_each_time(bench: Bench, error: Exception, state: str, delay_max_ms: int) -> None:
+def test_what_ends_is_started_again_later_each_time(
+    bench: Bench, error: Exception, state: str, delay_max_ms: int
+) -> None:
     pauses = []
     for _ in range(9):
         bench.runs()
@@ -156,8 +178,13 @@ def test_an_error_of_the_end_is_told_unless_there_was_one_before(bench: Bench) -
     bench.end()
 
 
-@pytest.mark.parametrize("error", [Fenced("the other node took over"), Unavailable("no broker"), StageFunctionError("f raised")])
-def test_pc5_one_whose_place_is_elsewhere_ends_for_good_and_nothing_else_does(bench: Bench, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [Fenced("the other node took over"), Unavailable("no broker"), StageFunctionError("f raised")],
+)
+def test_pc5_one_whose_place_is_elsewhere_ends_for_good_and_nothing_else_does(
+    bench: Bench, error: Exception
+) -> None:
     bench.runs()
     bench.after_end = AfterEnd.GONE
     bench.die(error)
@@ -172,7 +199,9 @@ def test_one_that_is_told_to_stop_is_over_when_it_has_ended(bench: Bench) -> Non
     bench.hosted.tell_to_stop()
     assert not bench.hosted.is_over
     bench.until(lambda: bench.hosted.is_over, "its end")
-    never = HostedReplica("sums.1", lambda *_: Acting(threading.Event()), bench.clock, structlog.get_logger())
+    never = HostedReplica(
+        "sums.1", lambda *_: Acting(threading.Event()), bench.clock, structlog.get_logger()
+    )
     assert not never.is_over
     never.tell_to_stop()
     assert never.is_over

@@ -32,9 +32,17 @@ class Inputs:
     """One input ``a`` in memory, of which buckets 1 to 9 are closed, and a follower."""
 
     def __init__(self) -> None:
-        self.log, self.changed, clock = LocalEventLog(SystemClock()), threading.Condition(), SystemClock()
-        self.log.admin().create([TopicSettings(NAMES.boundaries("a"), 1), TopicSettings(NAMES.blocks("a", "0"), 1)])
-        self.writer = BoundaryWriter(self.log, NAMES.boundaries("a"), ["0"], "0", "f", clock, SeededEntropy(1))
+        self.log, self.changed, clock = (
+            LocalEventLog(SystemClock()),
+            threading.Condition(),
+            SystemClock(),
+        )
+        self.log.admin().create(
+            [TopicSettings(NAMES.boundaries("a"), 1), TopicSettings(NAMES.blocks("a", "0"), 1)]
+        )
+        self.writer = BoundaryWriter(
+            self.log, NAMES.boundaries("a"), ["0"], "0", "f", clock, SeededEntropy(1)
+        )
         self.writer.start()
         self.blocks = self.log.writer()
         for _ in range(12):
@@ -55,7 +63,9 @@ class Inputs:
         tip = self.writer.tip()
         first = 1 if tip is None else self.writer.log_state.closed("0") + 1
         parts = tuple(part(each) for each in range(first, bucket + 1))
-        self.writer.append(BoundaryRecord("0", self.writer.epoch, BatchId("l", bucket), tip, bucket, parts))
+        self.writer.append(
+            BoundaryRecord("0", self.writer.epoch, BatchId("l", bucket), tip, bucket, parts)
+        )
 
     def delete_before(self, offset: int) -> None:
         self.log.admin().delete_before({TopicPartition(NAMES.blocks("a", "0"), 0): offset})
@@ -111,18 +121,25 @@ def test_blocks_that_stand_elsewhere(inputs: Inputs) -> None:
 
 
 @pytest.mark.parametrize("question", ["missing", "last_gone"])
-def test_while_the_broker_is_asked_the_followers_go_on(inputs: Inputs, question: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_broker_is_asked_the_followers_go_on(
+    inputs: Inputs, question: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inputs.made.complete()
     asked, answered, real = threading.Event(), threading.Event(), LocalLogReader.offsets
 
-    def slow(reader: LocalLogReader, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
+    def slow(
+        reader: LocalLogReader, at: TopicPartition, wait_ms: int | None = None
+    ) -> tuple[int, int]:
         if at.topic == NAMES.blocks("a", "0"):
             asked.set()
             assert answered.wait(20)
         return real(reader, at, wait_ms)
 
     monkeypatch.setattr(LocalLogReader, "offsets", slow)
-    asks = threading.Thread(target=lambda: inputs.made.missing(0) if question == "missing" else inputs.made.last_gone(), daemon=True)
+    asks = threading.Thread(
+        target=lambda: inputs.made.missing(0) if question == "missing" else inputs.made.last_gone(),
+        daemon=True,
+    )
     asks.start()
     try:
         assert asked.wait(20)

@@ -1,4 +1,6 @@
-"""What a node does about moves, with replicas that only wait, on a log in memory. Spark does not run."""
+"""What a node does about moves, with replicas that only wait, on a log in memory. Spark does
+not run.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,15 @@ OLD, NEW = "north.0", "north.1"
 class Waiting:
     """In place of ``StageReplica``."""
 
-    def __init__(self, context: ServiceContext, _engine: object, node: str, *, may_run_elsewhere: bool, has_place: bool) -> None:
+    def __init__(
+        self,
+        context: ServiceContext,
+        _engine: object,
+        node: str,
+        *,
+        may_run_elsewhere: bool,
+        has_place: bool,
+    ) -> None:
         self._context, self._node = context, node
         self.name, self.may_run_elsewhere, self.has_place, self.stopping = (
             context.settings.name,
@@ -49,7 +59,9 @@ class Waiting:
     def start(self) -> None:
         pipeline, (stage, _, replica) = self._context.pipeline, self.name.partition(".")
         on = runs_on(self._context.log, pipeline, stage, replica)
-        if pipeline.stages[stage].ha == "passive" or (self.may_run_elsewhere and on not in ("", self._node)):
+        if pipeline.stages[stage].ha == "passive" or (
+            self.may_run_elsewhere and on not in ("", self._node)
+        ):
             self.status.state = "standby"
         else:
             self.begin()
@@ -58,7 +70,16 @@ class Waiting:
         """It takes over."""
         replica = self.name.rpartition(".")[2]
         context = self._context
-        BoundaryWriter(context.log, "p.s.boundaries", ["0", "1"], replica, "f", context.clock, SeededEntropy(1), node=self._node).start()
+        BoundaryWriter(
+            context.log,
+            "p.s.boundaries",
+            ["0", "1"],
+            replica,
+            "f",
+            context.clock,
+            SeededEntropy(1),
+            node=self._node,
+        ).start()
         self.status.state = "running"
 
     def step(self) -> None:
@@ -102,7 +123,9 @@ class World:
         self.log = LocalEventLog(self.clock)
         ha: HaMode = "passive" if kind == "passive" else "active"
         replicas = 2 if kind in ("passive", "two") else 1
-        stage = Stage(name="s", participant="north", reads=[], transform=["m:f"], replicas=replicas, ha=ha)
+        stage = Stage(
+            name="s", participant="north", reads=[], transform=["m:f"], replicas=replicas, ha=ha
+        )
         nodes: dict[str, list[str]] = {"north.7": ["s.1"], NEW: []} if replicas == 2 else {NEW: []}
         self.pipeline = Pipeline(
             name="p",
@@ -115,18 +138,36 @@ class World:
             outputs={},
             named_nodes=nodes,
         )
-        self.log.admin().create([topic_settings("placement", "p.placement"), topic_settings("boundaries", "p.s.boundaries")])
+        self.log.admin().create(
+            [
+                topic_settings("placement", "p.placement"),
+                topic_settings("boundaries", "p.s.boundaries"),
+            ]
+        )
         self.nodes: list[Node] = []
 
     def node(self, name: str) -> Node:
-        settings = ServiceSettings(pipeline=self.pipeline.path, name=name, kafka="k:1", state_dir=self.folder)
+        settings = ServiceSettings(
+            pipeline=self.pipeline.path, name=name, kafka="k:1", state_dir=self.folder
+        )
         registry = Registry()
-        metrics = ServiceMetrics(registry, pipeline="p", service="processing", name=name, restarts=0)
+        metrics = ServiceMetrics(
+            registry, pipeline="p", service="processing", name=name, restarts=0
+        )
         stopping = Hurried()
         made = Node(
             settings,
             ServiceContext(
-                self.log, None, self.clock, SeededEntropy(1), registry, metrics, settings, self.pipeline, structlog.get_logger(), stopping
+                self.log,
+                None,
+                self.clock,
+                SeededEntropy(1),
+                registry,
+                metrics,
+                settings,
+                self.pipeline,
+                structlog.get_logger(),
+                stopping,
             ),
         )
         self.nodes.append(made)
@@ -143,7 +184,9 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
     monkeypatch.setattr(shell, "SparkEngine", Spark)
     monkeypatch.setattr(shell, "StageReplica", Waiting)
     MADE.clear()
@@ -170,7 +213,9 @@ def fenced(world: World, by: str = NEW) -> Fenced:
     return Fenced(f"{by} took over")
 
 
-def test_a_replica_is_added_to_a_running_node_and_leaves_the_other_when_it_is_fenced(world: World) -> None:
+def test_a_replica_is_added_to_a_running_node_and_leaves_the_other_when_it_is_fenced(
+    world: World,
+) -> None:
     old, new = world.node(OLD), world.node(NEW)
     becomes(old, {"s.0": "running"})
     becomes(new, {})
@@ -178,7 +223,10 @@ def test_a_replica_is_added_to_a_running_node_and_leaves_the_other_when_it_is_fe
     world.move(NEW)
     becomes(new, {"s.0": "standby"})
     becomes(old, {"s.0": "running"})
-    assert [(each.may_run_elsewhere, each.has_place) for each in MADE] == [(False, True), (True, True)]
+    assert [(each.may_run_elsewhere, each.has_place) for each in MADE] == [
+        (False, True),
+        (True, True),
+    ]
     MADE[0].dies_of = fenced(world)  # type: ignore[assignment]
     becomes(old, {})
     assert len(MADE) == 2
@@ -249,8 +297,12 @@ def test_a_fence_is_judged_by_all_moves_there_are(world: World) -> None:
     becomes(old, {})
 
 
-def test_a_log_that_cannot_be_read_ends_no_node(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its replica fails of it, and is tried again; one that leaves does so when the log can be read."""
+def test_a_log_that_cannot_be_read_ends_no_node(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replica fails of it, and is tried again; one that leaves does so when the log can
+    be read.
+    """
     old, new = world.node(OLD), world.node(NEW)
     becomes(old, {"s.0": "running"})
 
@@ -301,12 +353,17 @@ def test_a_process_of_a_passive_stage_ends_at_once(world: World) -> None:
 
 
 def test_a_node_that_is_not_there(world: World) -> None:
-    with pytest.raises(ConfigurationError, match=r"--name north\.9: pipeline p has the nodes north\.1, north\.0"):
+    with pytest.raises(
+        ConfigurationError, match=r"--name north\.9: pipeline p has the nodes north\.1, north\.0"
+    ):
         world.node("north.9")
 
 
 def test_the_state_of_a_node_is_the_worst_of_its_replicas() -> None:
-    assert [state_of(states) for states in ([], ["running", "standby"], ["failed", "running"], ["stopped"])] == [
+    assert [
+        state_of(states)
+        for states in ([], ["running", "standby"], ["failed", "running"], ["stopped"])
+    ] == [
         "waiting",
         "running",
         "failed",

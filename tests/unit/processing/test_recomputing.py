@@ -1,4 +1,6 @@
-"""A replica makes deleted blocks again, on a log in memory, with an engine of a few lines: every row of the input is a row of the output."""
+"""A replica makes deleted blocks again, on a log in memory, with an engine of a few lines:
+every row of the input is a row of the output.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,12 @@ LAST = 9
 
 
 def rows(bucket: int) -> pa.Table:
-    return pa.table({"n": pa.array([bucket, -bucket], pa.int64()), "event_time": pa.array([bucket * 100] * 2, pa.int64())})
+    return pa.table(
+        {
+            "n": pa.array([bucket, -bucket], pa.int64()),
+            "event_time": pa.array([bucket * 100] * 2, pa.int64()),
+        }
+    )
 
 
 class Writer:
@@ -50,15 +57,25 @@ class Writer:
     def __init__(self, world: World, stream: str, replica: str) -> None:
         names, of = world.names, world.pipeline
         self.boundary = BoundaryWriter(
-            world.log, names.boundaries(stream), of.stream_writers(stream), replica, "plan", world.clock, world.entropy
+            world.log,
+            names.boundaries(stream),
+            of.stream_writers(stream),
+            replica,
+            "plan",
+            world.clock,
+            world.entropy,
         )
         self.epoch = self.boundary.start()
-        blocks = BlockWriter(world.log, names.blocks(stream, replica), replica, self.epoch, world.entropy)
+        blocks = BlockWriter(
+            world.log, names.blocks(stream, replica), replica, self.epoch, world.entropy
+        )
         self.timeline = timeline_name(self.epoch, 0)
         for batch, bucket in enumerate(range(1, LAST + 1)):
             parts = blocks.write([(bucket % 2, bucket, rows(bucket))])
             ident = BatchId(self.timeline, batch)
-            self.boundary.append(BoundaryRecord(replica, self.epoch, ident, self.boundary.tip(), bucket, parts))
+            self.boundary.append(
+                BoundaryRecord(replica, self.epoch, ident, self.boundary.tip(), bucket, parts)
+            )
         blocks.close()
 
 
@@ -91,7 +108,10 @@ class Disk:
 
     def whole(self, name: str, batches: tuple[int, ...]) -> int | None:
         assert name in self.directories
-        return next((batch for batch in batches if self.whole_ones is None or batch in self.whole_ones), None)
+        return next(
+            (batch for batch in batches if self.whole_ones is None or batch in self.whole_ones),
+            None,
+        )
 
     def bucket(self, name: str, batch: int) -> int:
         assert name in self.directories
@@ -103,7 +123,9 @@ class Disk:
 
 
 class World:
-    """Two replicas of a stage whose blocks a test deletes, and the input that they were made from."""
+    """Two replicas of a stage whose blocks a test deletes, and the input that they were made
+    from.
+    """
 
     def __init__(self, traits: PlanTraits) -> None:
         self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
@@ -117,10 +139,19 @@ class World:
         self.names = self.pipeline.topic_names
         outputs.create_topics(self.log, self.pipeline)
         self.log.admin().create(
-            [topic_settings("boundaries", self.names.boundaries(INPUT)), topic_settings("blocks", self.names.blocks(INPUT, "0"), 2)]
+            [
+                topic_settings("boundaries", self.names.boundaries(INPUT)),
+                topic_settings("blocks", self.names.blocks(INPUT, "0"), 2),
+            ]
         )
-        self.context = outputs.context(self.log, self.pipeline, self.clock, self.entropy, "processing", f"{STAGE}.0")
-        self.input, self.first, self.second = Writer(self, INPUT, "0"), Writer(self, STAGE, "0"), Writer(self, STAGE, "1")
+        self.context = outputs.context(
+            self.log, self.pipeline, self.clock, self.entropy, "processing", f"{STAGE}.0"
+        )
+        self.input, self.first, self.second = (
+            Writer(self, INPUT, "0"),
+            Writer(self, STAGE, "0"),
+            Writer(self, STAGE, "1"),
+        )
         self.disk, self.traits = Disk(), traits
         self.begun: list[int] = []
         """The batch after which the engine's query began."""
@@ -145,10 +176,16 @@ class World:
         """Gives what it reads; batch n of a stateful one ended at bucket n + 1."""
         begin = self.disk.directories[query.name]
         self.begun.append(begin)
-        start: dict[str, Any] = dict(INITIAL) | ({} if begin < 0 else {"sequence": begin, "bucket": begin + 1})
-        reader = BlockReader(self.log, lambda replica: self.names.blocks(INPUT, replica), self.clock)
+        start: dict[str, Any] = dict(INITIAL) | (
+            {} if begin < 0 else {"sequence": begin, "bucket": begin + 1}
+        )
+        reader = BlockReader(
+            self.log, lambda replica: self.names.blocks(INPUT, replica), self.clock
+        )
         epoch = (self.first if replica == "0" else self.second).epoch
-        blocks = BlockWriter(self.log, self.names.blocks(STAGE, replica), replica, epoch, self.entropy)
+        blocks = BlockWriter(
+            self.log, self.names.blocks(STAGE, replica), replica, epoch, self.entropy
+        )
         for batch in range(self.stop_after):
             if (found := query.advance(query.name, INPUT, start)) is None:
                 break
@@ -157,7 +194,13 @@ class World:
             begun = query.begin(query.name, [offset], 100 * offset["bucket"], position_of(start))
             assert begun.kind is kind_of(offset) is BoundaryKind.STABLE
             given = reader.read_buckets(taken_of(offset))
-            parts = blocks.write([(bucket % 2, bucket, self.change(table)) for bucket, table in given if bucket in query.only])
+            parts = blocks.write(
+                [
+                    (bucket % 2, bucket, self.change(table))
+                    for bucket, table in given
+                    if bucket in query.only
+                ]
+            )
             assert query.finish(query.name, batch, parts)
             start = offset
         blocks.close()
@@ -165,12 +208,16 @@ class World:
 
     def delete(self, stream: str, replica: str, first_kept: int) -> None:
         """All blocks of buckets before ``first_kept``."""
-        reader = BoundaryReader(self.log, self.names.boundaries(stream), self.pipeline.stream_writers(stream))
+        reader = BoundaryReader(
+            self.log, self.names.boundaries(stream), self.pipeline.stream_writers(stream)
+        )
         reader.read_to_end()
         below: dict[TopicPartition, int] = {}
         for bucket in range(1, first_kept):
             for part in reader.log_state.replica_bucket(replica, bucket) or ():
-                below[TopicPartition(self.names.blocks(stream, replica), part.partition)] = part.offset_next
+                below[TopicPartition(self.names.blocks(stream, replica), part.partition)] = (
+                    part.offset_next
+                )
         reader.close()
         self.log.admin().delete_before(below)
 
@@ -178,7 +225,9 @@ class World:
         """The boundary log is trimmed below a log snapshot."""
         for writer in (self.input, self.first, self.second):
             writer.boundary.poll()
-        trim_below_snapshot(self.log, self.names.boundaries(stream), self.pipeline.stream_writers(stream), forgotten)
+        trim_below_snapshot(
+            self.log, self.names.boundaries(stream), self.pipeline.stream_writers(stream), forgotten
+        )
 
     def ask(self, first: int = 1, last: int = 20, number: int = 1) -> Ask:
         return Ask(STAGE, "delivery.out", number, first, last, 0)
@@ -196,9 +245,13 @@ class World:
 
     def readable(self, first: int, last: int) -> list[int]:
         """The stable buckets that can be read whole."""
-        following = BoundaryReader(self.log, self.names.boundaries(STAGE), self.pipeline.stream_writers(STAGE))
+        following = BoundaryReader(
+            self.log, self.names.boundaries(STAGE), self.pipeline.stream_writers(STAGE)
+        )
         following.read_to_end()
-        blocks = BlockReader(self.log, lambda replica: self.names.blocks(STAGE, replica), self.clock)
+        blocks = BlockReader(
+            self.log, lambda replica: self.names.blocks(STAGE, replica), self.clock
+        )
         found = []
         for wanted in following.log_state.stable(first, last):
             try:
@@ -236,7 +289,10 @@ def test_a_stateless_stage_makes_what_is_gone_again_and_nothing_else(world: Worl
     assert world.readable(1, LAST) == [5, 6, 7, 8, 9]
     world.delete(INPUT, "0", 3)
     world.delete(STAGE, "0", 5)
-    assert world.settle(asked(world, world.ask(3))) == [(AskOutcome.TAKEN, ""), (AskOutcome.RECOMPUTED, "")]
+    assert world.settle(asked(world, world.ask(3))) == [
+        (AskOutcome.TAKEN, ""),
+        (AskOutcome.RECOMPUTED, ""),
+    ]
     assert world.readable(1, LAST) == [3, 4, 5, 6, 7, 8, 9]
     assert world.begun == [-1]
     assert world.disk.directories == {}
@@ -244,7 +300,10 @@ def test_a_stateless_stage_makes_what_is_gone_again_and_nothing_else(world: Worl
 
 def test_nothing_is_made_when_nothing_is_gone(world: World) -> None:
     assert world.settle(asked(world))[-1] == (AskOutcome.RECOMPUTED, "nothing of it is gone")
-    assert world.settle(asked(world, world.ask(50, 60)))[-1] == (AskOutcome.RECOMPUTED, "nothing of it is gone")
+    assert world.settle(asked(world, world.ask(50, 60)))[-1] == (
+        AskOutcome.RECOMPUTED,
+        "nothing of it is gone",
+    )
     assert world.begun == []
 
 
@@ -272,7 +331,10 @@ def test_other_rows_are_never_used(world: World) -> None:
     world.delete(STAGE, "0", 5)
     world.change = lambda table: table.slice(0, 1)
     outcome, reason = world.settle(asked(world))[-1]
-    assert (outcome, reason) == (AskOutcome.DIFFERENT, "bucket 1 has other rows now, so nothing of the range is used")
+    assert (outcome, reason) == (
+        AskOutcome.DIFFERENT,
+        "bucket 1 has other rows now, so nothing of the range is used",
+    )
     assert world.readable(1, LAST) == [5, 6, 7, 8, 9]
 
 
@@ -289,7 +351,9 @@ def test_a_stateful_stage_goes_back_to_a_checkpoint(stateful: World) -> None:
     stateful.delete(STAGE, "0", 8)
     stateful.delete(INPUT, "0", 6)
     assert stateful.settle(asked(stateful, stateful.ask(7)))[-1] == (AskOutcome.RECOMPUTED, "")
-    assert stateful.begun == [5], "the newest batch that had closed, and begun, nothing of the range"
+    assert stateful.begun == [5], (
+        "the newest batch that had closed, and begun, nothing of the range"
+    )
     assert stateful.readable(1, LAST) == [7, 8, 9]
 
 
@@ -301,7 +365,9 @@ def test_a_checkpoint_that_is_damaged_is_gone_back_over(stateful: World) -> None
 
 
 @pytest.mark.parametrize("has_disk", [True, False])
-def test_without_a_checkpoint_that_is_old_enough_it_begins_at_the_beginning(stateful: World, has_disk: bool) -> None:
+def test_without_a_checkpoint_that_is_old_enough_it_begins_at_the_beginning(
+    stateful: World, has_disk: bool
+) -> None:
     if not has_disk:
         stateful.disk.timeline = None
     stateful.delete(STAGE, "0", 8)
@@ -314,7 +380,10 @@ def test_a_query_that_does_not_come_to_its_end_is_given_up(stateful: World) -> N
     stateful.stop_after = 0
     stateful.delete(STAGE, "0", 8)
     outcome, reason = stateful.settle(asked(stateful))[-1]
-    assert (outcome, reason) == (AskOutcome.UNABLE, "making buckets 1..7 again took too long, or was stopped")
+    assert (outcome, reason) == (
+        AskOutcome.UNABLE,
+        "making buckets 1..7 again took too long, or was stopped",
+    )
     assert stateful.disk.directories == {}
 
 
@@ -349,7 +418,11 @@ def test_of_input_that_is_not_described_any_more_nothing_can_be_made(world: Worl
     world.trim_below_snapshot(INPUT, 3)
     outcome, reason = world.settle(asked(world))[-1]
     assert outcome is AskOutcome.UNABLE
-    assert reason == "no checkpoint is older than the range, and the log of means describes its buckets up to 3 no more"
+    assert (
+        reason
+        == "no checkpoint is older than the range, and the log of means describes its buckets up to"
+        " 3 no more"
+    )
 
 
 def test_it_is_made_again_over_logs_with_snapshots(stateful: World) -> None:
@@ -370,7 +443,9 @@ def test_a_replica_with_a_branch_begins_nothing(world: World) -> None:
 
 
 def test_where_a_peer_cannot_be_looked_at_the_ask_is_believed(world: World) -> None:
-    """By the rights of each replica's principal it may write its own blocks, and look at no peer's."""
+    """By the rights of each replica's principal it may write its own blocks, and look at no
+    peer's.
+    """
     world.log.topics.pop(world.names.blocks(STAGE, "0"))
     recomputing = asked(world, replica="1")
     world.clock.sleep_ms(3_000)

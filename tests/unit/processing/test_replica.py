@@ -1,4 +1,6 @@
-"""One process of a replica over logs and directories in memory: forks, drops, crashes at every step, overtaken processes."""
+"""One process of a replica over logs and directories in memory: forks, drops, crashes at
+every step, overtaken processes.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from anabranch.codec.plan_offsets import INITIAL, kind_of, missing_of, position_fields, position_of, taken_of
+from anabranch.codec.plan_offsets import (
+    INITIAL,
+    kind_of,
+    missing_of,
+    position_fields,
+    position_of,
+    taken_of,
+)
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.protocol import limits
 from anabranch.protocol.control.replica_states import ReplicaState
@@ -20,14 +29,18 @@ from harness.replica_world import Crash, World, failing, running
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
 TRAITS = pytest.mark.parametrize(
-    "traits", [STATELESS, STATEFUL, PlanTraits(is_stateful=True, is_batch_safe=False)], ids=["map", "sum", "by_bucket"]
+    "traits",
+    [STATELESS, STATEFUL, PlanTraits(is_stateful=True, is_batch_safe=False)],
+    ids=["map", "sum", "by_bucket"],
 )
 
 
 class TestGivenUp:
     """An operator gives ``a`` up in buckets 6 to 8."""
 
-    @pytest.mark.parametrize(("horizon", "lacking"), [(None, range(6, 14)), (2, range(6, 11)), (0, range(6, 9))])
+    @pytest.mark.parametrize(
+        ("horizon", "lacking"), [(None, range(6, 14)), (2, range(6, 11)), (0, range(6, 9))]
+    )
     def test_what_is_made_of_it_names_it(self, horizon: int | None, lacking: range) -> None:
         world, process = running(STATEFUL)
         process.runner._horizon_buckets = horizon
@@ -39,7 +52,9 @@ class TestGivenUp:
         process.settle()
         found = world.log_state()
         assert [bucket for bucket in range(1, 14) if found.given_up.names(bucket)] == list(lacking)
-        assert {bucket: rows for bucket, rows in world.stable_rows().items() if bucket <= 13} == world.expected(13)
+        assert {
+            bucket: rows for bucket, rows in world.stable_rows().items() if bucket <= 13
+        } == world.expected(13)
 
     def test_without_state_it_is_the_bucket_itself_after_a_restart_too(self) -> None:
         world, process = running(STATELESS)
@@ -67,7 +82,10 @@ class TestGivenUp:
 class TestStart:
     def test_nothing_is_answered_before_the_fail_over(self) -> None:
         process = World().start()
-        assert (process.runner.state, process.runner.wants_to_correct) == (ReplicaState.FAILURE, False)
+        assert (process.runner.state, process.runner.wants_to_correct) == (
+            ReplicaState.FAILURE,
+            False,
+        )
         assert process.runner.advance("a query", "a", position_fields(INITIAL)) is None
         process.runner.tick()
 
@@ -76,7 +94,12 @@ class TestStart:
         process = world.start()
         process.begin()
         stable_query = process.runner.stable_query
-        assert (stable_query, process.runner.branch, process.runner.branch_number, process.runner.tip(stable_query)) == (
+        assert (
+            stable_query,
+            process.runner.branch,
+            process.runner.branch_number,
+            process.runner.tip(stable_query),
+        ) == (
             timeline_name(0, 0),
             None,
             None,
@@ -89,7 +112,9 @@ class TestStart:
         assert [*said, process.runner.state] == [ReplicaState.FAILURE, ReplicaState.STABLE]
 
     @TRAITS
-    def test_the_next_process_goes_on_where_the_last_one_committed(self, traits: PlanTraits) -> None:
+    def test_the_next_process_goes_on_where_the_last_one_committed(
+        self, traits: PlanTraits
+    ) -> None:
         world, first = running(traits)
         tip = first.runner.tip(first.runner.stable_query)
         second = world.start()
@@ -130,15 +155,21 @@ class TestAnswers:
         process.runner.tick()
         offsets = process.ask(process.runner.stable_query)
         assert offsets is not None
-        assert [(position_of(o).sequence, position_of(o).bucket, taken_of(o)) for o in offsets] == [(1, 0, [])] * 2
+        assert [(position_of(o).sequence, position_of(o).bucket, taken_of(o)) for o in offsets] == [
+            (1, 0, [])
+        ] * 2
 
-    def test_all_inputs_get_the_same_plan_although_boundaries_move_between_two_questions(self) -> None:
+    def test_all_inputs_get_the_same_plan_although_boundaries_move_between_two_questions(
+        self,
+    ) -> None:
         world, process = running()
         stable_query = process.runner.stable_query
         world.close("a", 7, 6)
         world.close("b", 7, 7)
         process.runner.tick()
-        start = position_fields(world.disk.of(stable_query).logged[world.disk.of(stable_query).committed][0])
+        start = position_fields(
+            world.disk.of(stable_query).logged[world.disk.of(stable_query).committed][0]
+        )
         first = process.runner.advance(stable_query, "a", start)
         world.close("a", 9, 8)
         world.close("b", 9, 8)
@@ -148,7 +179,9 @@ class TestAnswers:
         assert other is not None
         assert position_of(first) == position_of(other)
         assert position_of(first).bucket == 7
-        assert process.runner.advance(stable_query, "a", start) == first, "the same question gets the same plan"
+        assert process.runner.advance(stable_query, "a", start) == first, (
+            "the same question gets the same plan"
+        )
 
     def test_an_input_that_does_not_lead_makes_no_plan(self) -> None:
         world, process = running()
@@ -156,7 +189,9 @@ class TestAnswers:
         world.close("a", 7, 6)
         world.close("b", 7, 7)
         process.runner.tick()
-        start = position_fields(world.disk.of(stable_query).logged[world.disk.of(stable_query).committed][0])
+        start = position_fields(
+            world.disk.of(stable_query).logged[world.disk.of(stable_query).committed][0]
+        )
         assert process.runner.advance(stable_query, "b", start) is None
         assert process.runner.advance(stable_query, "a", start) is not None
 
@@ -166,7 +201,9 @@ class TestAnswers:
         world.close("a", 7)
         world.close("b", 7)
         process.runner.tick()
-        start = position_fields(world.disk.of(stable_query).logged[world.disk.of(stable_query).committed][0])
+        start = position_fields(
+            world.disk.of(stable_query).logged[world.disk.of(stable_query).committed][0]
+        )
         leader = process.runner.advance(stable_query, "a", start)
         process.stopping = True
         other = process.runner.advance(stable_query, "b", start)
@@ -195,22 +232,31 @@ class TestBatches:
     def test_a_stateful_batch_under_another_watermark_is_rejected(self) -> None:
         _, process = running(STATEFUL)
         with pytest.raises(LocalProtocolError, match="watermark"):
-            process.runner.begin(process.runner.stable_query, [INITIAL, INITIAL], 17, position_of(INITIAL))
+            process.runner.begin(
+                process.runner.stable_query, [INITIAL, INITIAL], 17, position_of(INITIAL)
+            )
 
     def test_what_a_batch_is_said_to_be(self) -> None:
         world, process = failing()
         branch = process.runner.branch
         assert branch is not None
         directory = world.disk.of(branch)
-        offsets, before = directory.logged[directory.committed], position_of(directory.logged[directory.committed - 1][0])
-        start = process.runner.begin(branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before)
+        offsets, before = (
+            directory.logged[directory.committed],
+            position_of(directory.logged[directory.committed - 1][0]),
+        )
+        start = process.runner.begin(
+            branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before
+        )
         assert (start.kind, start.before, start.after, start.missing) == (
             BoundaryKind.TENTATIVE,
             before,
             position_of(offsets[0]),
             missing_of(offsets[0]),
         )
-        assert start.rows == sum(p.rows for o in offsets for _, _, parts in taken_of(o) for p in parts)
+        assert start.rows == sum(
+            p.rows for o in offsets for _, _, parts in taken_of(o) for p in parts
+        )
 
     def test_an_end_without_a_beginning_is_rejected(self) -> None:
         _, process = running()
@@ -220,12 +266,20 @@ class TestBatches:
     def test_a_record_says_what_it_was_made_from(self) -> None:
         world, _ = running()
         record = world.records()[-1]
-        assert (record.kind, record.closed, record.made_from) == (BoundaryKind.STABLE, 5, (("a", 5), ("b", 5)))
+        assert (record.kind, record.closed, record.made_from) == (
+            BoundaryKind.STABLE,
+            5,
+            (("a", 5), ("b", 5)),
+        )
         assert record.written_ms > 10**12, "the wall clock"
 
     @TRAITS
-    def test_a_batch_with_more_parts_than_a_record_may_name_has_several(self, traits: PlanTraits, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Its plan is in the engine's log, and every process that dies between two of them is followed by one that runs it again (rule 9)."""
+    def test_a_batch_with_more_parts_than_a_record_may_name_has_several(
+        self, traits: PlanTraits, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its plan is in the engine's log, and every process that dies between two of them is
+        followed by one that runs it again (rule 9).
+        """
         monkeypatch.setattr(limits, "PARTS_PER_RECORD_MAX", 2)
         monkeypatch.setattr(record_pieces, "PARTS_PER_RECORD_MAX", 2)
         world, process = running(traits)
@@ -236,7 +290,12 @@ class TestBatches:
             appended: list[object] = []
             append = process.boundary.append
 
-            def dies(record: BoundaryRecord, pieces: int = pieces, appended: list[object] = appended, append: Any = append) -> None:
+            def dies(
+                record: BoundaryRecord,
+                pieces: int = pieces,
+                appended: list[object] = appended,
+                append: Any = append,
+            ) -> None:
                 if len(appended) == pieces:
                     raise Crash
                 appended.append(record.id)
@@ -252,12 +311,18 @@ class TestBatches:
         assert max(len(record.parts) for record in world.records()) == 2
 
     @TRAITS
-    def test_so_has_one_of_a_branch(self, traits: PlanTraits, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_so_has_one_of_a_branch(
+        self, traits: PlanTraits, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(limits, "PARTS_PER_RECORD_MAX", 2)
         monkeypatch.setattr(record_pieces, "PARTS_PER_RECORD_MAX", 2)
         world, process = failing(traits)
         log_state = world.log_state()
-        shown = {n: sum(p.rows for p in t.parts) for n in range(6, 10) if (t := log_state.tentative("0", n)) is not None and t.parts}
+        shown = {
+            n: sum(p.rows for p in t.parts)
+            for n in range(6, 10)
+            if (t := log_state.tentative("0", n)) is not None and t.parts
+        }
         assert shown == {bucket: rows for bucket, rows in world.expected(9).items() if bucket > 5}
         world.close("a", 12, 7, 11)
         world.close("b", 12, 11)
@@ -270,22 +335,41 @@ class TestFork:
     @TRAITS
     def test_a_failure_from_its_beginning_to_its_end(self, traits: PlanTraits) -> None:
         world, process = failing(traits)
-        branch, stable_query = timeline_name(process.boundary.epoch, 0), timeline_name(process.boundary.epoch, 1)
-        assert (process.runner.branch, process.runner.stable_query, process.runner.branch_number) == (branch, stable_query, 1)
+        branch, stable_query = (
+            timeline_name(process.boundary.epoch, 0),
+            timeline_name(process.boundary.epoch, 1),
+        )
+        assert (
+            process.runner.branch,
+            process.runner.stable_query,
+            process.runner.branch_number,
+        ) == (branch, stable_query, 1)
         assert process.orders == [StartQuery(stable_query)]
         assert process.runner.missing[:1] == ("a",)
         newest = world.disk.newest()
         assert newest is not None
         assert newest.name == stable_query
         log_state = world.log_state()
-        assert (log_state.upto, log_state.tentative_upto("0")) == (5, 9), "of bucket 10 there is nothing"
-        shown = {n: sum(p.rows for p in t.parts) for n in range(6, 10) if (t := log_state.tentative("0", n)) is not None and t.parts}
-        assert shown == {bucket: rows for bucket, rows in world.expected(9).items() if bucket > 5}, "what b gave, and nothing of a"
+        assert (log_state.upto, log_state.tentative_upto("0")) == (5, 9), (
+            "of bucket 10 there is nothing"
+        )
+        shown = {
+            n: sum(p.rows for p in t.parts)
+            for n in range(6, 10)
+            if (t := log_state.tentative("0", n)) is not None and t.parts
+        }
+        assert shown == {
+            bucket: rows for bucket, rows in world.expected(9).items() if bucket > 5
+        }, "what b gave, and nothing of a"
         world.close("a", 12, 7, 11)
         world.close("b", 12, 11)
         process.wait(200)
         process.settle()
-        assert (process.runner.state, process.runner.branch, process.runner.missing) == (ReplicaState.STABLE, None, ())
+        assert (process.runner.state, process.runner.branch, process.runner.missing) == (
+            ReplicaState.STABLE,
+            None,
+            (),
+        )
         assert process.orders == [StartQuery(stable_query), StopQuery(branch)]
         assert list(world.disk.directories) == [stable_query], "the branch's directory is gone"
         assert world.stable_rows() == world.expected(12)
@@ -295,7 +379,11 @@ class TestFork:
         world, process = failing(traits)
         records = world.records()
         tentative = [r for r in records if r.kind is BoundaryKind.TENTATIVE]
-        stable = [r for r in records if r.kind is BoundaryKind.STABLE and r.id.timeline == process.runner.branch]
+        stable = [
+            r
+            for r in records
+            if r.kind is BoundaryKind.STABLE and r.id.timeline == process.runner.branch
+        ]
         assert (tentative[0].prev, tentative[0].base) == (stable[-1].id, 5)
         assert [r.prev for r in tentative[1:]] == [r.id for r in tentative[:-1]]
         assert {r.branch for r in tentative} == {(process.boundary.epoch, 1)}
@@ -330,8 +418,12 @@ class TestFork:
             ((), 5_000, ("shown", 5_000)),
         ],
     )
-    def test_the_successor_is_started_a_while_after_it(self, filled: tuple[int, ...], back_ms: int | None, waits: tuple[str, int]) -> None:
-        """The stages after this one need the cores for their own first tentative results; what is there to be corrected need not wait for any."""
+    def test_the_successor_is_started_a_while_after_it(
+        self, filled: tuple[int, ...], back_ms: int | None, waits: tuple[str, int]
+    ) -> None:
+        """The stages after this one need the cores for their own first tentative results;
+        what is there to be corrected need not wait for any.
+        """
         world, process = running(successor_after_ms=2_000)
         closing, seen = iter(range(6, 10)), dict[str, int]()
         while "started" not in seen:
@@ -360,8 +452,15 @@ class TestFork:
         world.close("a", 7, 6)
         process.wait(FIRST + NEXT)
         process.settle()
-        assert (process.runner.branch, process.runner.stable_query, process.runner.branch_number) == (one, two, 2)
-        assert process.orders[1:] == [StopQuery(timeline_name(process.boundary.epoch, 0)), StartQuery(two)]
+        assert (
+            process.runner.branch,
+            process.runner.stable_query,
+            process.runner.branch_number,
+        ) == (one, two, 2)
+        assert process.orders[1:] == [
+            StopQuery(timeline_name(process.boundary.epoch, 0)),
+            StartQuery(two),
+        ]
         log_state = world.log_state()
         assert (log_state.upto, log_state.branch("0")) == (7, (process.boundary.epoch, 2))
         world.close("a", 20, 9, 20)
@@ -382,7 +481,9 @@ class TestFork:
         offsets = process.ask(branch)
         assert offsets is not None
         before = position_of(world.disk.of(branch).logged[world.disk.of(branch).committed][0])
-        process.runner.begin(branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before)
+        process.runner.begin(
+            branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before
+        )
         world.close("a", 11, 10)
         process.runner.tick()
         stable_query = process.runner.stable_query
@@ -394,7 +495,9 @@ class TestFork:
         assert len(world.entries()) == count
         assert process.runner.advance(branch, "a", position_fields(offsets[0])) is None
         start = process.runner.begin(branch, [INITIAL, INITIAL | {"sequence": 3}], 17, before)
-        assert (start.kind, start.after) == (BoundaryKind.TENTATIVE, before), "answered in part: it is void anyway"
+        assert (start.kind, start.after) == (BoundaryKind.TENTATIVE, before), (
+            "answered in part: it is void anyway"
+        )
 
     def test_a_branch_that_is_dropped_while_its_record_is_on_the_way(self) -> None:
         """The next branch has begun: the record is rejected, which is no reason to end."""
@@ -408,7 +511,9 @@ class TestFork:
         offsets = process.ask(branch)
         assert offsets is not None
         before = position_of(world.disk.of(branch).logged[world.disk.of(branch).committed][0])
-        process.runner.begin(branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before)
+        process.runner.begin(
+            branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before
+        )
         append, process.queries = process.boundary.append, [process.runner.stable_query]
 
         def late(record: object) -> None:
@@ -419,7 +524,11 @@ class TestFork:
                 world.clock.advance(100)
                 process.runner.tick()
                 branch = process.runner.branch
-                while process.step(branch if branch is not None and process.runner.branch_number == 2 else process.runner.stable_query):
+                while process.step(
+                    branch
+                    if branch is not None and process.runner.branch_number == 2
+                    else process.runner.stable_query
+                ):
                     pass
             process.runner.log_lock.acquire()
             append(record)  # type: ignore[arg-type]
@@ -450,11 +559,15 @@ class TestFencing:
         offsets = zombie.ask(zombie.runner.stable_query)
         assert offsets is not None
         before = position_of(directory.logged[directory.committed][0])
-        zombie.runner.begin(zombie.runner.stable_query, offsets, position_of(offsets[0]).bucket * 1_000, before)
+        zombie.runner.begin(
+            zombie.runner.stable_query, offsets, position_of(offsets[0]).bucket * 1_000, before
+        )
         second = world.start()
         second.begin()
         with pytest.raises(Fenced):
-            zombie.runner.finish(zombie.runner.stable_query, directory.committed + 1, (part(6, 77),))
+            zombie.runner.finish(
+                zombie.runner.stable_query, directory.committed + 1, (part(6, 77),)
+            )
         with pytest.raises(Fenced):
             zombie.runner.check_epoch()
         second.settle()
@@ -477,7 +590,9 @@ class TestFencing:
         with pytest.raises((Fenced, Unavailable)):
             zombie.wait(FIRST)
         second.wait(2 * FIRST)
-        assert {r.branch for r in world.records() if r.branch and r.epoch == second.boundary.epoch} == {(second.boundary.epoch, 1)}
+        assert {
+            r.branch for r in world.records() if r.branch and r.epoch == second.boundary.epoch
+        } == {(second.boundary.epoch, 1)}
         world.close("a", 12, 10)
         second.settle()
         assert world.stable_rows() == world.expected(12)

@@ -12,11 +12,15 @@ from anabranch.protocol.stage.plans import PlanTraits
 from harness.replica_bench import STATEFUL, STATELESS
 from harness.replica_world import Relay, World
 
-pytestmark = pytest.mark.no_cover  # the same lines a thousand times, each of which a test of its own covers
+pytestmark = (
+    pytest.mark.no_cover
+)  # the same lines a thousand times, each of which a test of its own covers
 
 
 class Story(Relay):
-    """Two failures of ``a``, the second while the first is being corrected, told to one process after the other."""
+    """Two failures of ``a``, the second while the first is being corrected, told to one
+    process after the other.
+    """
 
     def __init__(self, traits: PlanTraits) -> None:
         super().__init__(World("ab", traits, rows_max=2))
@@ -45,7 +49,9 @@ class Story(Relay):
 
 
 @pytest.mark.parametrize(
-    "traits", [STATELESS, STATEFUL, PlanTraits(is_stateful=True, is_batch_safe=False)], ids=["map", "sum", "by_bucket"]
+    "traits",
+    [STATELESS, STATEFUL, PlanTraits(is_stateful=True, is_batch_safe=False)],
+    ids=["map", "sum", "by_bucket"],
 )
 def test_the_story_without_faults(traits: PlanTraits) -> None:
     story = Story(traits)
@@ -53,7 +59,15 @@ def test_the_story_without_faults(traits: PlanTraits) -> None:
     story.check()
     branches = {r.branch for r in story.world.records() if r.branch is not None}
     assert len(branches) == 2, "a second fork while correcting"
-    assert {"copy", "write", "written", "last_commit", "remove", "processing.fork_decided", "processing.fork_written"} <= set(story.seen)
+    assert {
+        "copy",
+        "write",
+        "written",
+        "last_commit",
+        "remove",
+        "processing.fork_decided",
+        "processing.fork_written",
+    } <= set(story.seen)
     process = story.process
     assert process is not None
     assert process.runner.state is ReplicaState.STABLE
@@ -71,13 +85,22 @@ def check_at(story: Story, at: int) -> None:
         story.tell()
         story.check()
     except (AssertionError, AnabranchError) as error:
-        message = f"at point {at} ({', '.join(story.seen[at - 1 : at + 4])} ...): {type(error).__name__} {error}"
+        message = (
+            f"at point {at} ({', '.join(story.seen[at - 1 : at + 4])} ...): {type(error).__name__}"
+            f" {error}"
+        )
         raise AssertionError(message) from error
 
 
 @pytest.mark.parametrize(
     ("traits", "again"),
-    [(STATEFUL, 0), *(pytest.param(traits, again, marks=pytest.mark.nightly) for traits, again in ((STATELESS, 0), (STATEFUL, 3)))],
+    [
+        (STATEFUL, 0),
+        *(
+            pytest.param(traits, again, marks=pytest.mark.nightly)
+            for traits, again in ((STATELESS, 0), (STATEFUL, 3))
+        ),
+    ],
 )
 def test_a_crash_at_any_step_leaves_something_to_go_on_from(traits: PlanTraits, again: int) -> None:
     """Once, and once more ``again`` steps after: in the middle of the next process's start."""

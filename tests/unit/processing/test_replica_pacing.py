@@ -1,4 +1,6 @@
-"""A replica whose two queries share its cores, in virtual time: corrections end, and new results come in time as far as there is time."""
+"""A replica whose two queries share its cores, in virtual time: corrections end, and new
+results come in time as far as there is time.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,19 @@ from anabranch.codec.plan_offsets import rows_of
 from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.limits import CORRECTION_STEP_MS, CORRECTION_STEPS_ALONE, CORRECTION_STEPS_SERVED
+from anabranch.protocol.limits import (
+    CORRECTION_STEP_MS,
+    CORRECTION_STEPS_ALONE,
+    CORRECTION_STEPS_SERVED,
+)
 from anabranch.protocol.stage.availability import Waits, waits_of
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.runtime.boundary_reader import BoundaryReader
 from harness.replica_world import OUT, Process, World
 
-pytestmark = pytest.mark.no_cover  # the same lines ten thousand times, each of which a test of its own covers
+pytestmark = (
+    pytest.mark.no_cover
+)  # the same lines ten thousand times, each of which a test of its own covers
 
 TICK_MS = 30
 MAX_DELAY_MS = 3_000
@@ -24,14 +32,18 @@ MAX_DELAY_MS = 3_000
 
 @dataclass
 class Work:
-    """What a query has left to do of a batch, or of its start; batches are asked for when there is none."""
+    """What a query has left to do of a batch, or of its start; batches are asked for when
+    there is none.
+    """
 
     left_ms: float = 0
     runs: bool = False
 
 
 class Cores:
-    """Two inputs that are closed as time passes, and the stage's only replica. ``a`` can be cut off."""
+    """Two inputs that are closed as time passes, and the stage's only replica. ``a`` can be
+    cut off.
+    """
 
     def __init__(
         self,
@@ -69,7 +81,10 @@ class Cores:
             if self.process.runner.branch is None and self._closed["a"] == self._closed["b"]:
                 return took
             self._tick()
-        message = f"not within {within_ms} ms: stable {self.output.log_state.upto} of {self.due}, {self.process.runner.state}"
+        message = (
+            f"not within {within_ms} ms: stable {self.output.log_state.upto} of {self.due},"
+            f" {self.process.runner.state}"
+        )
         raise AssertionError(message)
 
     def state(self) -> ReplicaState:
@@ -80,14 +95,24 @@ class Cores:
 
     def longest_ms(self, first_ms: int, last_ms: int = 10**9) -> int:
         """The longest delay of a bucket that ended in this time."""
-        return max(ms for bucket, ms in self.shown_ms.items() if first_ms <= bucket * self.world.width_ms < last_ms)
+        return max(
+            ms
+            for bucket, ms in self.shown_ms.items()
+            if first_ms <= bucket * self.world.width_ms < last_ms
+        )
 
     def _tick(self) -> None:
         world, runner = self.world, self.process.runner
         busy = [work for work in self._work.values() if work.left_ms > 0]
         branch = self._work.get(runner.branch or "")
         for work in busy:
-            share = 1.0 if len(busy) == 1 else self.branch_share if work is branch else 1 - self.branch_share
+            share = (
+                1.0
+                if len(busy) == 1
+                else self.branch_share
+                if work is branch
+                else 1 - self.branch_share
+            )
             work.left_ms -= TICK_MS * min(1.0, self.count * share)
         world.clock.advance(TICK_MS)
         due = world.clock.monotonic_ms() // world.width_ms
@@ -154,7 +179,9 @@ TOGETHER_LATER = PlanTraits(is_stateful=True, is_batch_safe=True)
 
 
 def test_where_one_query_keeps_up_and_two_do_not_the_correction_ends() -> None:
-    """A batch per second of input: 0.7 s alone, 1.4 s with two queries. The branch cannot hold its bound, so it is suspended early."""
+    """A batch per second of input: 0.7 s alone, 1.4 s with two queries. The branch cannot
+    hold its bound, so it is suspended early.
+    """
     core = Cores(SINGLY, 1_000, 700)
     failed(core)
     assert core.corrected(120_000) < 60_000
@@ -164,7 +191,9 @@ def test_where_one_query_keeps_up_and_two_do_not_the_correction_ends() -> None:
 
 
 @pytest.mark.parametrize("traits", [TOGETHER, TOGETHER_LATER])
-def test_where_a_batch_is_longer_than_buckets_it_has_caught_up_when_it_took_all_there_was(traits: PlanTraits) -> None:
+def test_where_a_batch_is_longer_than_buckets_it_has_caught_up_when_it_took_all_there_was(
+    traits: PlanTraits,
+) -> None:
     """The stable query is always a batch behind: 1.3 s, which are five buckets."""
     core = Cores(traits, 250, 1_300, count=2)
     failed(core)
@@ -174,8 +203,12 @@ def test_where_a_batch_is_longer_than_buckets_it_has_caught_up_when_it_took_all_
 
 
 @pytest.mark.parametrize("traits", [TOGETHER, TOGETHER_LATER])
-def test_a_branch_that_takes_most_of_the_core_holds_its_bound_while_it_is_paced(traits: PlanTraits) -> None:
-    """Free, its batches of one bucket each take 214 ms of every 250, and 247 beside the stable query; in larger ones half of that."""
+def test_a_branch_that_takes_most_of_the_core_holds_its_bound_while_it_is_paced(
+    traits: PlanTraits,
+) -> None:
+    """Free, its batches of one bucket each take 214 ms of every 250, and 247 beside the
+    stable query; in larger ones half of that.
+    """
     core = Cores(traits, 250, 150, 32, branch_share=0.85)
     failed(core)
     assert core.corrected(120_000) > CORRECTION_STEP_MS
@@ -184,13 +217,19 @@ def test_a_branch_that_takes_most_of_the_core_holds_its_bound_while_it_is_paced(
 
 
 @pytest.mark.parametrize(
-    ("traits", "served", "steps"), [(TOGETHER, True, CORRECTION_STEPS_SERVED), (TOGETHER_LATER, False, CORRECTION_STEPS_ALONE)]
+    ("traits", "served", "steps"),
+    [(TOGETHER, True, CORRECTION_STEPS_SERVED), (TOGETHER_LATER, False, CORRECTION_STEPS_ALONE)],
 )
-def test_where_that_is_not_enough_it_is_suspended_and_later_where_nobody_else_serves(traits: PlanTraits, served: bool, steps: int) -> None:
+def test_where_that_is_not_enough_it_is_suspended_and_later_where_nobody_else_serves(
+    traits: PlanTraits, served: bool, steps: int
+) -> None:
     core = Cores(traits, 250, 150, 70, branch_share=0.85, served=served)
     failed(core)
     assert core.corrected(250_000) > CORRECTION_STEP_MS * steps
-    assert core.longest_ms(22_000, 22_000 + CORRECTION_STEP_MS * steps - MAX_DELAY_MS) <= 250 + MAX_DELAY_MS
+    assert (
+        core.longest_ms(22_000, 22_000 + CORRECTION_STEP_MS * steps - MAX_DELAY_MS)
+        <= 250 + MAX_DELAY_MS
+    )
     core.run(60_000)
     checked(core)
     assert core.lag() < 20

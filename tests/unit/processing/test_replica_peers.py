@@ -1,4 +1,6 @@
-"""A replica and what is around it: logs, disks and peers that are slow or silent, functions that fail."""
+"""A replica and what is around it: logs, disks and peers that are slow or silent, functions
+that fail.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ class TestBranchesThatFail:
         assert process.runner.failed(branch, BUG)
         assert process.runner.orders() == [StopQuery(branch)]
         process.queries = [stable_query]
-        assert (process.runner.state, process.runner.branch, process.runner.missing) == (ReplicaState.STABLE, None, ())
+        assert (process.runner.state, process.runner.branch, process.runner.missing) == (
+            ReplicaState.STABLE,
+            None,
+            (),
+        )
         assert process.runner.failed(branch, BUG), "it was dropped"
         process.wait(5 * FIRST)
         assert process.runner.branch is None, "not at the same hole again"
@@ -73,12 +79,21 @@ class TestBranchesThatFail:
             process.runner.tick()
             if process.ask(stable_query) is not None:
                 break
-        assert process.runner.branch == stable_query, "it forked, and nothing tentative is there yet"
+        assert process.runner.branch == stable_query, (
+            "it forked, and nothing tentative is there yet"
+        )
         assert process.runner.failed(stable_query, BUG)
-        assert process.runner.orders() == [StartQuery(process.runner.stable_query), StopQuery(stable_query)]
+        assert process.runner.orders() == [
+            StartQuery(process.runner.stable_query),
+            StopQuery(stable_query),
+        ]
 
-    def test_a_branch_is_stopped_when_its_successor_cannot_branch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Too many parts are open at the second hole: no second branch, and nothing of the first is left."""
+    def test_a_branch_is_stopped_when_its_successor_cannot_branch(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Too many parts are open at the second hole: no second branch, and nothing of the
+        first is left.
+        """
         world, process = failing()
         branch, stable_query = process.runner.branch, process.runner.stable_query
         assert branch is not None
@@ -86,7 +101,11 @@ class TestBranchesThatFail:
         world.close("a", 7, 6)
         process.wait(2 * FIRST)
         process.settle()
-        assert (process.runner.state, process.runner.branch, process.runner.missing) == (ReplicaState.FAILURE, None, ())
+        assert (process.runner.state, process.runner.branch, process.runner.missing) == (
+            ReplicaState.FAILURE,
+            None,
+            (),
+        )
         assert process.orders[1:] == [StopQuery(branch)]
         assert list(world.disk.directories) == [stable_query]
 
@@ -109,7 +128,9 @@ class TestBranchesThatFail:
         with pytest.raises(Fenced):
             zombie.runner.failed(zombie.runner.branch, BUG)
 
-    def test_its_own_error_counts_while_the_log_is_away(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_its_own_error_counts_while_the_log_is_away(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         _, process = running()
 
         def away() -> None:
@@ -123,7 +144,9 @@ class TestBranchesThatFail:
 class TestWhatIsSaid:
     """RE10: whether it has caught up is judged by the ends of the logs."""
 
-    def test_a_log_whose_end_is_not_known_is_not_caught_up_with(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_log_whose_end_is_not_known_is_not_caught_up_with(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         world = World()
         world.close("a", 30, *range(1, 31))
         world.close("b", 30)
@@ -137,7 +160,10 @@ class TestWhatIsSaid:
         monkeypatch.setattr(process.inputs["b"], "end", away)
         process.begin()
         process.settle()
-        assert (len(world.stable_rows()), process.runner.state) == (len(world.expected(30)), ReplicaState.FAILURE)
+        assert (len(world.stable_rows()), process.runner.state) == (
+            len(world.expected(30)),
+            ReplicaState.FAILURE,
+        )
         monkeypatch.setattr(process.inputs["b"], "end", end)
         process.settle()
         assert process.runner.state is ReplicaState.STABLE
@@ -172,7 +198,11 @@ class TestRoom:
         world.close("a", 30, 8)
         process.wait(FIRST)
         process.settle()
-        assert (world.stable_rows(), process.runner.unread, process.runner.state) == (world.expected(30), set(), ReplicaState.STABLE)
+        assert (world.stable_rows(), process.runner.unread, process.runner.state) == (
+            world.expected(30),
+            set(),
+            ReplicaState.STABLE,
+        )
         assert held.stable_parts == 0
 
     def test_what_is_waited_for_is_read_however_much_there_is(self) -> None:
@@ -207,7 +237,9 @@ class TestSync:
         process.runner.tick()
         process.wait(FIRST + NEXT)
         process.runner.sync()
-        assert process.runner.synced_bucket == 5, "a branch has read further, but nobody starts from it"
+        assert process.runner.synced_bucket == 5, (
+            "a branch has read further, but nobody starts from it"
+        )
 
     def test_a_fork_while_the_disk_is_busy(self) -> None:
         """What the stable query was when it began says nothing of the successor."""
@@ -251,7 +283,9 @@ class TestFollowing:
         assert process.runner.state is ReplicaState.UP_FAILURE
 
     def test_what_a_fresh_look_finds_counts_before_anything_is_decided(self) -> None:
-        """A process that slept over the deadline: the missing bucket is in the log, and it has not read it."""
+        """A process that slept over the deadline: the missing bucket is in the log, and it
+        has not read it.
+        """
         world, process = running()
         world.close("b", 9, 7)
         process.runner.tick()
@@ -268,7 +302,11 @@ class TestFollowing:
         world, process = running()
         world.close("a", 6)
         world.close("a", 7)
-        assert (process.runner.follow("a", 0), process.runner.follow("a", 0), process.runner.follow("b", 0)) == (2, 0, 0)
+        assert (
+            process.runner.follow("a", 0),
+            process.runner.follow("a", 0),
+            process.runner.follow("b", 0),
+        ) == (2, 0, 0)
 
 
 class TestUpstream:
@@ -286,7 +324,11 @@ class TestUpstream:
             offered.append((stream, dict(offers)))
             return None
 
-        world, process = failing(upstream=Upstream(choose, lambda stream: ONE_STABLE if stream == "b" else {}, may_correct))
+        world, process = failing(
+            upstream=Upstream(
+                choose, lambda stream: ONE_STABLE if stream == "b" else {}, may_correct
+            )
+        )
         assert not any(asked)
         world.close("a", 12, 6)
         world.close("b", 12, 11)
@@ -314,7 +356,11 @@ class TestUpstream:
         branch = process.runner.branch
         assert branch is not None
         there = {"0": 7, "1": 9, "2": 10, "3": 14}
-        reader.tentative_offers = lambda after: {r: upto for r, upto in there.items() if upto > after}  # type: ignore[misc,method-assign,assignment]
+
+        def offers(after: int = 0) -> dict[str, int]:
+            return {r: upto for r, upto in there.items() if upto > after}
+
+        reader.tentative_offers = offers  # type: ignore[method-assign]
         offered.clear()
         process.ask(process.runner.stable_query)
         assert offered == [], "what is stable is not chosen"
@@ -336,7 +382,11 @@ class TestUpstream:
     def test_an_input_that_works_on_tentative_buckets_is_given_more_time(self) -> None:
         waited = []
         for working in ("", "a"):
-            world, process = failing(upstream=Upstream(states=lambda stream, working=working: ONE_STABLE if stream in working else {}))  # type: ignore[misc]
+            world, process = failing(
+                upstream=Upstream(
+                    states=lambda stream, working=working: ONE_STABLE if stream in working else {}  # type: ignore[misc]
+                )
+            )
             world.close("b", 12, 11)
             process.runner.tick()
             waited.append(0)

@@ -16,7 +16,14 @@ from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.identifiers import TopicNames
 from anabranch.protocol.log.records import BoundaryRecord
 from harness import spark_files
-from harness.file_replica import FileReplica, Source, create_topics, replica_rows, stable_rows, stage_log_state
+from harness.file_replica import (
+    FileReplica,
+    Source,
+    create_topics,
+    replica_rows,
+    stable_rows,
+    stage_log_state,
+)
 from harness.replica_bench import WIDTH_MS
 
 NAMES = TopicNames("p")
@@ -42,7 +49,12 @@ class Stage:
         raise Crash
 
     def start(
-        self, replica: str, point: Callable[[str], None] = lambda _: None, *, disk: str = "", horizon: StateHorizon | None = None
+        self,
+        replica: str,
+        point: Callable[[str], None] = lambda _: None,
+        *,
+        disk: str = "",
+        horizon: StateHorizon | None = None,
     ) -> FileReplica:
         """``disk``: of a process of a passive replica, each of which has one of its own."""
         self._started += 1
@@ -93,8 +105,16 @@ def last_base(stage: Stage, replica: str) -> int | None:
 
     reader = stage.log.reader()
     reader.assign({TopicPartition(NAMES.boundaries("s"), 0): 0})
-    entries = [boundary_records.decode(v, h) for c in reader.fetch(10_000, 0) for v, h in zip(c.values, c.headers, strict=True)]
-    bases = [e.base for e in entries if isinstance(e, BoundaryRecord) and e.replica == replica and e.base is not None]
+    entries = [
+        boundary_records.decode(v, h)
+        for c in reader.fetch(10_000, 0)
+        for v, h in zip(c.values, c.headers, strict=True)
+    ]
+    bases = [
+        e.base
+        for e in entries
+        if isinstance(e, BoundaryRecord) and e.replica == replica and e.base is not None
+    ]
     return bases[-1] if bases else None
 
 
@@ -120,21 +140,25 @@ def test_a_replica_without_a_disk_starts_from_its_peers(stage: Stage) -> None:
     stage.check(26)
     log_state = stage_log_state(stage.log, NAMES)
     assert log_state.closed("1") == 26
-    assert replica_rows(log_state, "1", base + 1) == {b: n for b, n in stage.source.expected(26).items() if b > base}, (
-        "all of it, from there on"
-    )
+    assert replica_rows(log_state, "1", base + 1) == {
+        b: n for b, n in stage.source.expected(26).items() if b > base
+    }, "all of it, from there on"
     assert stage.waited == []
 
 
 @pytest.mark.parametrize("from_peer", [True, False])
 def test_a_replica_that_was_outvoted_comes_back_right(stage: Stage, from_peer: bool) -> None:
-    """TI8: its state is wrong, so its next process, which is killed while it starts, and the one after that do without it."""
+    """TI8: its state is wrong, so its next process, which is killed while it starts, and the
+    one after that do without it.
+    """
     told(stage)
     one = stage.start("1")
     one.settle()
     path = one.checkpoint / "commits" / str(one.batch)
     version, fields = path.read_text().splitlines()
-    spark_files.write(path, f"{version}\n{json.dumps(json.loads(fields) | {'rows': {'23': 7}})}".encode())
+    spark_files.write(
+        path, f"{version}\n{json.dumps(json.loads(fields) | {'rows': {'23': 7}})}".encode()
+    )
     stage.fenced = {"1": one.boundary.epoch}
     if not from_peer:
         stage.lose_disk("0")
@@ -179,7 +203,9 @@ def test_after_the_disk_is_lost_it_goes_on_behind_its_own_boundary(stage: Stage)
     again.settle()
     stage.check(30)
     log_state = stage_log_state(stage.log, NAMES)
-    assert replica_rows(log_state, "1", 25) == {b: n for b, n in stage.source.expected(30).items() if b > 24}
+    assert replica_rows(log_state, "1", 25) == {
+        b: n for b, n in stage.source.expected(30).items() if b > 24
+    }
 
 
 def test_a_replica_that_was_away_for_too_long_leaves_its_own_checkpoint(stage: Stage) -> None:
@@ -199,11 +225,15 @@ def test_a_replica_that_was_away_for_too_long_leaves_its_own_checkpoint(stage: S
     zero.settle()
     stage.check(44)
     log_state = stage_log_state(stage.log, NAMES)
-    assert replica_rows(log_state, "1", base + 1) == {b: n for b, n in stage.source.expected(44).items() if b > base}
+    assert replica_rows(log_state, "1", base + 1) == {
+        b: n for b, n in stage.source.expected(44).items() if b > base
+    }
 
 
 def test_where_nothing_of_a_peer_will_do_it_begins_with_nothing(stage: Stage) -> None:
-    """Each batch that it still has has begun what is not stable: what was copied of it is not gone on from."""
+    """Each batch that it still has has begun what is not stable: what was copied of it is not
+    gone on from.
+    """
     zero = stage.start("0")
     for upto in range(2, 21, 2):
         stage.source.close(upto, upto - 1, upto)
@@ -220,7 +250,9 @@ def test_where_nothing_of_a_peer_will_do_it_begins_with_nothing(stage: Stage) ->
 
 
 @pytest.mark.parametrize("folder", ["commits", "offsets"])
-def test_where_nothing_of_its_own_is_whole_and_nobody_else_is_there_it_begins_with_nothing(stage: Stage, folder: str) -> None:
+def test_where_nothing_of_its_own_is_whole_and_nobody_else_is_there_it_begins_with_nothing(
+    stage: Stage, folder: str
+) -> None:
     zero = told(stage)
     zero.close()
     for path in (zero.checkpoint / folder).iterdir():
@@ -266,7 +298,9 @@ def test_a_stage_that_is_new_begins_after_what_is_deleted(stage: Stage) -> None:
     assert (zero.runner.given_up, stage.waited) == (6, [])
     assert zero.step()
     one = stage.start("1")
-    assert (one.runner.given_up, last_base(stage, "1")) == (0, 6), "there is a checkpoint to copy by now"
+    assert (one.runner.given_up, last_base(stage, "1")) == (0, 6), (
+        "there is a checkpoint to copy by now"
+    )
     again = stage.start("0")
     assert again.runner.given_up == 0, "its checkpoint holds where it stands"
     log_state = stage_log_state(stage.log, NAMES)
@@ -355,7 +389,9 @@ def test_a_crash_at_any_point_of_a_failover_from_a_peer(tmp_path: Path, again: i
         log_state, base = stage_log_state(stage.log, NAMES), last_base(stage, "1")
         assert base is not None
         assert log_state.closed("1") == 26
-        assert replica_rows(log_state, "1", base + 1) == {b: n for b, n in stage.source.expected(26).items() if b > base}
+        assert replica_rows(log_state, "1", base + 1) == {
+            b: n for b, n in stage.source.expected(26).items() if b > base
+        }
         stage.bounded("1")
         crashed = point.crashed
     assert at > 6
@@ -372,7 +408,9 @@ def damage(path: Path, how: str) -> None:
 @pytest.mark.parametrize("folder", ["offsets", "commits"])
 @pytest.mark.parametrize("back", [0, 1, 3])
 def test_damage_is_gone_back_over(stage: Stage, folder: str, how: str, back: int) -> None:
-    """The newest ``back + 1`` files; the records of the batches that are run again take the place of theirs."""
+    """The newest ``back + 1`` files; the records of the batches that are run again take the
+    place of theirs.
+    """
     zero = told(stage)
     zero.close()
     for batch in range(zero.batch - back, zero.batch + 1):
@@ -421,7 +459,9 @@ def test_a_checkpoint_of_an_earlier_version_is_rejected(stage: Stage) -> None:
     zero.close()
     for path in (zero.checkpoint / "offsets").glob("[0-9]*"):
         version, metadata, *offsets = path.read_text().splitlines()
-        old = [json.dumps(fields | {"closed": fields["bucket"]}) for fields in map(json.loads, offsets)]
+        old = [
+            json.dumps(fields | {"closed": fields["bucket"]}) for fields in map(json.loads, offsets)
+        ]
         spark_files.write(path, "\n".join([version, metadata, *old]).encode())
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="earlier version of anabranch"):
@@ -441,8 +481,9 @@ def test_many_restarts_need_no_more_room(stage: Stage) -> None:
 
 
 def failed_over(stage: Stage) -> FileReplica:
-    """Of a passive replica: one process was at 20 when it was killed, another took over with a copy of what the first had at 12, closed 24, and has
-    lost its disk; the first begins again."""
+    """Of a passive replica: one process was at 20 when it was killed, another took over with a copy
+    of what the first had at 12, closed 24, and has lost its disk; the first begins again.
+    """
     zero = stage.start("0", disk="zero")
     for upto in range(2, 21, 2):
         stage.source.close(upto, *([upto - 1, upto] if upto % 8 else []))
@@ -459,7 +500,9 @@ def failed_over(stage: Stage) -> FileReplica:
     return zero
 
 
-def test_ti7_a_process_whose_records_were_cut_off_goes_back_to_where_they_were_not(stage: Stage) -> None:
+def test_ti7_a_process_whose_records_were_cut_off_goes_back_to_where_they_were_not(
+    stage: Stage,
+) -> None:
     zero = failed_over(stage)
     again = stage.start("0", disk="zero")
     assert 0 <= again.batch < zero.batch
@@ -469,7 +512,9 @@ def test_ti7_a_process_whose_records_were_cut_off_goes_back_to_where_they_were_n
     assert last_base(stage, "0") is None
 
 
-def test_ti7_where_the_blocks_after_that_are_gone_it_goes_on_under_a_base_record(stage: Stage) -> None:
+def test_ti7_where_the_blocks_after_that_are_gone_it_goes_on_under_a_base_record(
+    stage: Stage,
+) -> None:
     zero = failed_over(stage)
     stage.source.trim(18)
     again = stage.start("0", disk="zero")
@@ -504,7 +549,9 @@ def last_of_all(stage: Stage, state_horizon_ms: int) -> None:
     stage.source.close(26, 21, 22, 25)
 
 
-def test_sh3_a_state_horizon_that_is_too_short_stops_one_process_after_the_other(stage: Stage) -> None:
+def test_sh3_a_state_horizon_that_is_too_short_stops_one_process_after_the_other(
+    stage: Stage,
+) -> None:
     """What it has closed is right, and nothing is added to it."""
     last_of_all(stage, WIDTH_MS)
     for _ in range(4):
@@ -516,7 +563,9 @@ def test_sh3_a_state_horizon_that_is_too_short_stops_one_process_after_the_other
 
 
 @pytest.mark.parametrize("batches", range(1, 4))
-def test_sh3_processes_that_are_killed_while_they_compare_begin_anew(stage: Stage, batches: int) -> None:
+def test_sh3_processes_that_are_killed_while_they_compare_begin_anew(
+    stage: Stage, batches: int
+) -> None:
     last_of_all(stage, STATE_HORIZON_MS)
     for _ in range(3):
         again = stage.start("0", disk="d", horizon=StateHorizon("s", STATE_HORIZON_MS, WIDTH_MS))

@@ -1,4 +1,6 @@
-"""A disk or a broker that does not answer holds up nobody but who needs it: followers, heartbeats and timers go on."""
+"""A disk or a broker that does not answer holds up nobody but who needs it: followers,
+heartbeats and timers go on.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ def test_while_a_branch_begins_the_log_is_slow(gate: Gate) -> None:
     assert process.runner.branch == stable_query
 
 
-def test_what_is_synced_while_a_branch_begins_is_not_counted(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_synced_while_a_branch_begins_is_not_counted(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The copy that becomes the stable query may have been made before."""
     world, process, stable_query = hole()
     copies = world.disk.copy

@@ -1,4 +1,6 @@
-"""A process that stands by, with checkpoints in Spark's format on a real disk and a log in memory."""
+"""A process that stands by, with checkpoints in Spark's format on a real disk and a log in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,26 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder, self.clock = folder, VirtualClock()
         self.log = LocalEventLog(self.clock)
-        stage = Stage(name="s", participant="north", reads=[], transform=["m:f"], replicas=2, ha="passive")
+        stage = Stage(
+            name="s", participant="north", reads=[], transform=["m:f"], replicas=2, ha="passive"
+        )
         output = Output(name="out", stage="s", corrected=Sink(topic="out"))
         self.pipeline = Pipeline(
-            name="p", path=Path("p.yaml"), bucket_ms=100, max_delay_ms=1_000, partitions=1, sources={}, stages={"s": stage}, outputs={"out": output}
-        )  # fmt: skip
-        self.log.admin().create([TopicSettings("p.s.boundaries", 1), *(TopicSettings(topic, 1) for topic in speakers(self.pipeline))])
+            name="p",
+            path=Path("p.yaml"),
+            bucket_ms=100,
+            max_delay_ms=1_000,
+            partitions=1,
+            sources={},
+            stages={"s": stage},
+            outputs={"out": output},
+        )
+        self.log.admin().create(
+            [
+                TopicSettings("p.s.boundaries", 1),
+                *(TopicSettings(topic, 1) for topic in speakers(self.pipeline)),
+            ]
+        )
         self.primary = self.disk("0", "1")
         self.made: list[Standby] = []
 
@@ -52,7 +68,9 @@ class World:
         return self.made[-1]
 
     def writer(self) -> BoundaryWriter:
-        return BoundaryWriter(self.log, "p.s.boundaries", ["0"], "0", "f", self.clock, SeededEntropy(1))
+        return BoundaryWriter(
+            self.log, "p.s.boundaries", ["0"], "0", "f", self.clock, SeededEntropy(1)
+        )
 
     def run(self, timeline: Timeline, batches: int) -> None:
         """The primary has committed so many batches, each of which reads ten buckets."""
@@ -84,10 +102,16 @@ def test_it_copies_what_is_further_and_keeps_one(world: World) -> None:
     assert made.bucket == 50
     newest = world.own.newest()
     assert newest is not None
-    assert (newest.name, newest.start_batch, newest.start_tip) == (timeline_name(5, 1, "0" * 16), 4, BatchId(FIRST.name, 4))
+    assert (newest.name, newest.start_batch, newest.start_tip) == (
+        timeline_name(5, 1, "0" * 16),
+        4,
+        BatchId(FIRST.name, 4),
+    )
     assert [path.name for path in (world.folder / "s.1" / "checkpoints").iterdir()] == [newest.name]
     assert world.own.batches(newest.name)[0] == 4
-    assert not (world.own.directory(newest.name) / "offsets" / "5").exists(), "what was planned was not copied whole"
+    assert not (world.own.directory(newest.name) / "offsets" / "5").exists(), (
+        "what was planned was not copied whole"
+    )
     assert world.standby().bucket == 50, "its next process knows"
 
 
@@ -112,7 +136,9 @@ def test_of_a_damaged_checkpoint_what_is_whole_is_copied(world: World, damaged: 
     assert len(list((world.folder / "s.1" / "checkpoints").iterdir())) == 1
 
 
-def test_a_directory_that_is_another_ones_by_now_is_not_taken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_is_another_ones_by_now_is_not_taken(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.run(FIRST, 3)
     made = world.standby()
     copy = world.own.copy_peer
@@ -172,7 +198,10 @@ def test_who_slept_while_it_copied_takes_nothing_from_its_replacement(
     (own,) = live
     assert world.own.newest() == own or not took_over
     assert (world.own.directory(own.name) / "commits" / "2").exists(), "what it lives on is there"
-    assert world.disk("1", "0").whole(own.name, world.own.batches(own.name)) == world.own.batches(own.name)[0]
+    assert (
+        world.disk("1", "0").whole(own.name, world.own.batches(own.name))
+        == world.own.batches(own.name)[0]
+    )
     assert len(steps) <= STEPS_OF_A_COPY
 
 
@@ -194,7 +223,9 @@ def test_one_that_cannot_be_copied_is_left(world: World, monkeypatch: pytest.Mon
     assert not made.copy()
 
 
-def rounds_until(world: World, made: Standby, done: Callable[[bool], bool], limit_ms: int = 30_000) -> int:
+def rounds_until(
+    world: World, made: Standby, done: Callable[[bool], bool], limit_ms: int = 30_000
+) -> int:
     begun_ms = world.clock.monotonic_ms()
     while not done(made.round()):
         world.clock.advance(100)
@@ -213,14 +244,22 @@ def test_it_takes_over_when_the_primary_is_silent(world: World) -> None:
         assert not made.round()
         world.clock.advance(500)
     wait_until(lambda: made.bucket == 30, 20, "a copy")
-    assert PRIMARY_SILENT_MS - 1_000 <= rounds_until(world, made, lambda due: due) <= PRIMARY_SILENT_MS + 1_000
+    assert (
+        PRIMARY_SILENT_MS - 1_000
+        <= rounds_until(world, made, lambda due: due)
+        <= PRIMARY_SILENT_MS + 1_000
+    )
     world.run(Timeline.fresh(epoch), 6)
     made.end_watch()
     assert made.bucket == 60, "whatever is within reach is taken along"
     world.clock.advance(STANDBY_COPY_EVERY_MS)
     made.say("primary", 70, 66)
     made.close()
-    own = [entry for entry in said(world.log, world.pipeline) if isinstance(entry, Heartbeat) and entry.service == "standby"]
+    own = [
+        entry
+        for entry in said(world.log, world.pipeline)
+        if isinstance(entry, Heartbeat) and entry.service == "standby"
+    ]
     assert (own[0].replica, own[0].state, own[0].checkpoint_bucket) == ("1", "standby", 0)
     assert (own[-1].state, own[-1].checkpoint_bucket) == ("primary", 66)
     assert 30 in [beat.checkpoint_bucket for beat in own]
@@ -236,19 +275,32 @@ class Moved(World):
         self.beats = HeartbeatSender(self.log, "p.control.processing.s.0", self.clock)
 
     def comes(self) -> Standby:
-        made = Standby(self.log, self.clock, self.pipeline, "s", "0", self.primary, "0" * 16, "north.9")
+        made = Standby(
+            self.log, self.clock, self.pipeline, "s", "0", self.primary, "0" * 16, "north.9"
+        )
         self.made.append(made)
         return made
 
     def writer(self, node: str = "north.0") -> BoundaryWriter:
-        return BoundaryWriter(self.log, "p.s.boundaries", ["0", "1"], "0", "f", self.clock, SeededEntropy(1), node=node)
+        return BoundaryWriter(
+            self.log,
+            "p.s.boundaries",
+            ["0", "1"],
+            "0",
+            "f",
+            self.clock,
+            SeededEntropy(1),
+            node=node,
+        )
 
     def closed(self, writer: BoundaryWriter, bucket: int) -> None:
         record = BoundaryRecord("0", writer.epoch, BatchId("l", bucket), writer.tip(), bucket)
         writer.append(record)
 
 
-def test_one_that_is_moved_is_due_when_it_could_go_on_from_where_the_other_is(tmp_path: Path) -> None:
+def test_one_that_is_moved_is_due_when_it_could_go_on_from_where_the_other_is(
+    tmp_path: Path,
+) -> None:
     world = Moved(tmp_path)
     writer = world.writer()
     epoch = writer.start()
@@ -270,7 +322,9 @@ def test_one_that_is_moved_is_due_when_it_could_go_on_from_where_the_other_is(tm
     assert not made.copy()
     assert sorted(tmp_path.rglob("*")) == files, "the one that runs lives there"
     beats = [entry for entry in said(world.log, world.pipeline) if isinstance(entry, Heartbeat)]
-    assert {beat.service for beat in beats} == {"processing"}, "trimming waits for the one that runs"
+    assert {beat.service for beat in beats} == {"processing"}, (
+        "trimming waits for the one that runs"
+    )
 
 
 def test_one_that_was_moved_and_begun_does_not_wait(tmp_path: Path) -> None:
@@ -289,10 +343,14 @@ def test_one_that_is_moved_and_finds_nothing_waits_for_silence(tmp_path: Path) -
     writer.start()
     world.closed(writer, 100)
     made = world.comes()
-    assert PRIMARY_SILENT_MS <= rounds_until(world, made, lambda due: due) <= PRIMARY_SILENT_MS + 1_000
+    assert (
+        PRIMARY_SILENT_MS <= rounds_until(world, made, lambda due: due) <= PRIMARY_SILENT_MS + 1_000
+    )
 
 
-def test_what_goes_wrong_while_copying_ends_the_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_while_copying_ends_the_process(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = world.standby()
 
     def full() -> bool:

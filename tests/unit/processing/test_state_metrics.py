@@ -15,10 +15,17 @@ def test_one_state_holds_and_a_stream_that_is_back_is_said_to_be() -> None:
     metrics = StateMetrics(registry, "p", "s", "0")
 
     def states() -> dict[str, float | None]:
-        return {each.value: registry.get_sample_value("anabranch_stage_state", {**_OWN, "state": each.value}) for each in ReplicaState}
+        return {
+            each.value: registry.get_sample_value(
+                "anabranch_stage_state", {**_OWN, "state": each.value}
+            )
+            for each in ReplicaState
+        }
 
     def missing(stream: str) -> float | None:
-        return registry.get_sample_value("anabranch_stage_missing_input", {**_OWN, "stream": stream})
+        return registry.get_sample_value(
+            "anabranch_stage_missing_input", {**_OWN, "stream": stream}
+        )
 
     metrics.show(ReplicaState.STABLE, ())
     assert states() == {"stable": 1, "up_failure": 0, "stabilization": 0, "failure": 0}

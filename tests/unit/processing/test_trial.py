@@ -20,8 +20,17 @@ def pipeline(tmp_path: Path) -> Pipeline:
 
 
 def test_rows_are_compared_in_any_order_and_differences_stand_beside_each_other() -> None:
-    assert differences(['{"a":1,"b":2}', '{"a":2}'], ['{"a":2,"event_time":9}', '{"b":2,"a":1,"event_time":9}']) == []
-    assert differences(['{"a":1}', '{"a":1}', '{"a":3}'], ['{"a":1}', '{"a":4}']) == ['- {"a": 1}', '- {"a": 3}', '+ {"a": 4}']
+    assert (
+        differences(
+            ['{"a":1,"b":2}', '{"a":2}'], ['{"a":2,"event_time":9}', '{"b":2,"a":1,"event_time":9}']
+        )
+        == []
+    )
+    assert differences(['{"a":1}', '{"a":1}', '{"a":3}'], ['{"a":1}', '{"a":4}']) == [
+        '- {"a": 1}',
+        '- {"a": 3}',
+        '+ {"a": 4}',
+    ]
 
 
 def test_the_time_counts_where_it_is_expected() -> None:
@@ -37,20 +46,30 @@ def test_what_differs_is_counted_and_can_be_taken(pipeline: Pipeline) -> None:
     said, good = judge(case, {"hottest": expected}, update=False)
     assert (said, good) == ([f"sample: hottest: {len(expected)} rows, as expected"], True)
     said, good = judge(case, {"hottest": [*expected[1:], '{"sensor":"x"}']}, update=False)
-    assert (said[0], good) == (f"sample: hottest: {len(expected)} rows, 1 rows are missing (-), 1 are not expected (+)", False)
+    assert (said[0], good) == (
+        f"sample: hottest: {len(expected)} rows, 1 rows are missing (-), 1 are not expected (+)",
+        False,
+    )
     judge(case, {"hottest": ['{"sensor":"x"}']}, update=True)
     assert case.expected["hottest"].read_text() == '{"sensor":"x"}\n'
 
 
 def test_rows_have_their_event_time(pipeline: Pipeline) -> None:
     table = source_rows(pipeline, "readings", pipeline.path.parent / "tests/sample/readings.jsonl")
-    assert [time.timestamp() * 1_000 for time in table["event_time"].to_pylist()] == table["at"].to_pylist()
+    assert [time.timestamp() * 1_000 for time in table["event_time"].to_pylist()] == table[
+        "at"
+    ].to_pylist()
     assert source_rows(pipeline, "readings", None).num_rows == 0
 
 
-def test_mistakes_name_their_file_and_line(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_name_their_file_and_line(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
     tests = pipeline.path.parent / "tests"
-    with pytest.raises(ConfigurationError, match=r"there are no cases in .*: put records into tests/CASE/SOURCE.jsonl"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"there are no cases in .*: put records into tests/CASE/SOURCE.jsonl",
+    ):
         cases_in(pipeline, tests / "nothing", [])
     with pytest.raises(ConfigurationError, match=r"there is no folder .*other"):
         cases_in(pipeline, tests, ["other"])

@@ -10,7 +10,11 @@ from anabranch.protocol import errors
 
 
 def test_every_error_is_in_the_tree() -> None:
-    found = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
+    found = [
+        each
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, Exception)
+    ]
     drawn = re.findall(r"^    (?:[| ]*[|`]-- )?(\w+)", errors.__doc__ or "", re.MULTILINE)
     assert sorted(drawn) == sorted(each.__name__ for each in found)
     assert all(issubclass(each, errors.AnabranchError) and each.__doc__ for each in found)
@@ -25,7 +29,9 @@ def test_every_error_is_in_the_tree() -> None:
         (errors.DataMissing, (errors.AdapterError, errors.RemoteProtocolError)),
     ],
 )
-def test_what_is_treated_in_another_way_is_not_caught_with_it(error: type[Exception], others: tuple[type[Exception], ...]) -> None:
+def test_what_is_treated_in_another_way_is_not_caught_with_it(
+    error: type[Exception], others: tuple[type[Exception], ...]
+) -> None:
     assert not issubclass(error, others)
     assert not any(issubclass(other, error) for other in others)
 

@@ -27,20 +27,32 @@ def test_record_ids_come_back(bucket: int, position: int) -> None:
     assert RecordId.parse(str(RecordId(bucket, position))) == RecordId(bucket, position)
 
 
-@pytest.mark.parametrize("text", ["", ".", "1.", ".1", "1", "1.2.3", "-1.2", "1.-2", "a.b", "1 .2", "1." + "2" * 40])
+@pytest.mark.parametrize(
+    "text", ["", ".", "1.", ".1", "1", "1.2.3", "-1.2", "1.-2", "a.b", "1 .2", "1." + "2" * 40]
+)
 def test_what_is_no_record_id_is_rejected(text: str) -> None:
     with pytest.raises(RemoteProtocolError, match="is not a record id"):
         RecordId.parse(text)
 
 
 def test_ids_are_ordered_by_number_not_by_text() -> None:
-    assert sorted([RecordId(10, 0), RecordId(9, 10), RecordId(9, 9)]) == [RecordId(9, 9), RecordId(9, 10), RecordId(10, 0)]
+    assert sorted([RecordId(10, 0), RecordId(9, 10), RecordId(9, 9)]) == [
+        RecordId(9, 9),
+        RecordId(9, 10),
+        RecordId(10, 0),
+    ]
     assert BatchId("a", 9) < BatchId("a", 10) < BatchId("b", 0)
 
 
 def test_topics_of_a_pipeline_differ() -> None:
     names = TopicNames("p")
-    topics = [names.boundaries("s"), names.blocks("s", "0"), names.blocks("s", "1"), names.control("delivery", "out"), names.manager()]
+    topics = [
+        names.boundaries("s"),
+        names.blocks("s", "0"),
+        names.blocks("s", "1"),
+        names.control("delivery", "out"),
+        names.manager(),
+    ]
     topics += [names.alarms(), names.progress("out")]
     assert topics == [
         "p.s.boundaries",

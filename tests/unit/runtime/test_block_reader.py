@@ -1,4 +1,6 @@
-"""A part's blocks are found among any garbage; what does not match the part is missing data, never less data."""
+"""A part's blocks are found among any garbage; what does not match the part is missing data,
+never less data.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +35,35 @@ class World:
     def __init__(self) -> None:
         self.log = LocalEventLog(VirtualClock())
         self.log.admin().create([TopicSettings(topic(replica), 3) for replica in "01"])
-        self.writers = {r: BlockWriter(self.log, topic(r), r, 1, SeededEntropy(int(r))) for r in "01"}
+        self.writers = {
+            r: BlockWriter(self.log, topic(r), r, 1, SeededEntropy(int(r))) for r in "01"
+        }
         self.reader = BlockReader(self.log, topic, self.log.clock)
 
-    def write(self, bucket: int, table: pa.Table, *, partition: int = 0, replica: str = "0") -> Part:
+    def write(
+        self, bucket: int, table: pa.Table, *, partition: int = 0, replica: str = "0"
+    ) -> Part:
         (part,) = self.writers[replica].write([(partition, bucket, table)])
         return part
 
     def put(self, part: Part, value: bytes | None, **changes: Any) -> None:
-        """A record of ``part``'s partition with a block header like that of its first block, but for ``changes``."""
-        fields = {"bucket": part.bucket, "epoch": 1, "number": 0, "replica": "0", "attempt": part.attempt, **changes}
+        """A record of ``part``'s partition with a block header like that of its first block,
+        but for ``changes``.
+        """
+        fields = {
+            "bucket": part.bucket,
+            "epoch": 1,
+            "number": 0,
+            "replica": "0",
+            "attempt": part.attempt,
+            **changes,
+        }
         writer = self.log.writer()
-        writer.send(TopicPartition(topic("0"), part.partition), value, headers=BlockHeaders(**fields).encode())
+        writer.send(
+            TopicPartition(topic("0"), part.partition),
+            value,
+            headers=BlockHeaders(**fields).encode(),
+        )
         writer.flush()
 
 
@@ -61,7 +80,11 @@ def numbers(table: pa.Table | None) -> list[int]:
 
 
 def test_parts_come_back_in_the_order_asked_for(world: World) -> None:
-    parts = [world.write(4, rows(0, 3)), world.write(4, rows(3, 2), partition=1), world.write(5, rows(5, 1))]
+    parts = [
+        world.write(4, rows(0, 3)),
+        world.write(4, rows(3, 2), partition=1),
+        world.write(5, rows(5, 1)),
+    ]
     assert [numbers(t) for t in world.reader.read_parts("0", parts)] == [[0, 1, 2], [3, 4], [5]]
     assert numbers(world.reader.read("0", [parts[2], parts[0]])) == [5, 0, 1, 2]
     assert world.reader.read("0", []) is None
@@ -80,10 +103,16 @@ def test_reading_goes_on_jumps_ahead_and_back(world: World) -> None:
 
 def test_whole_buckets_of_several_writers(world: World) -> None:
     wanted = [
-        (4, "0", [world.write(4, rows(0, 1)), world.write(4, rows(1, 1), partition=1)]), (5, "1", [world.write(5, rows(2, 2), replica="1")]),
-        (6, "0", []), (7, "0", [world.write(7, rows(4, 1), partition=2)]),
-    ]  # fmt: skip
-    assert [(bucket, numbers(table)) for bucket, table in world.reader.read_buckets(wanted)] == [(4, [0, 1]), (5, [2, 3]), (7, [4])]
+        (4, "0", [world.write(4, rows(0, 1)), world.write(4, rows(1, 1), partition=1)]),
+        (5, "1", [world.write(5, rows(2, 2), replica="1")]),
+        (6, "0", []),
+        (7, "0", [world.write(7, rows(4, 1), partition=2)]),
+    ]
+    assert [(bucket, numbers(table)) for bucket, table in world.reader.read_buckets(wanted)] == [
+        (4, [0, 1]),
+        (5, [2, 3]),
+        (7, [4]),
+    ]
     assert world.reader.read_buckets([]) == []
 
 
@@ -91,12 +120,20 @@ class TestGarbage:
     """Blocks that no part names do not exist, wherever they stand."""
 
     def test_of_other_attempts_inside_the_range(self, world: World) -> None:
-        """A task that Spark ran twice at once, and a process that does not know yet that it was replaced."""
+        """A task that Spark ran twice at once, and a process that does not know yet that it
+        was replaced.
+        """
         first = world.write(4, rows(0, 1))
         world.write(4, rows(100, 1))
         world.put(first, encode_block(rows(200, 1)), attempt="f" * 16, epoch=0)
         world.put(first, encode_block(rows(1, 2)), number=1)
-        part = replace(first, blocks=2, rows=3, offset_next=first.offset_first + 4, digest=world.write(4, rows(0, 3)).digest)
+        part = replace(
+            first,
+            blocks=2,
+            rows=3,
+            offset_next=first.offset_first + 4,
+            digest=world.write(4, rows(0, 3)).digest,
+        )
         assert numbers(world.reader.read("0", [part])) == [0, 1, 2]
 
     def test_of_the_same_attempt_for_another_bucket(self, world: World) -> None:
@@ -104,7 +141,9 @@ class TestGarbage:
         first = world.write(4, rows(0, 1))
         world.put(first, encode_block(rows(50, 1)), bucket=5, number=1)
         world.put(first, encode_block(rows(1, 1)), number=2)
-        part = replace(first, blocks=2, rows=2, offset_next=3, digest=world.write(4, rows(0, 2)).digest)
+        part = replace(
+            first, blocks=2, rows=2, offset_next=3, digest=world.write(4, rows(0, 2)).digest
+        )
         assert numbers(world.reader.read("0", [part])) == [0, 1]
 
     def test_with_the_parts_headers_outside_its_range(self, world: World) -> None:
@@ -121,7 +160,9 @@ class TestGarbage:
         writer.send(TopicPartition(topic("0"), 0), value)
         writer.flush()
         world.put(first, encode_block(rows(1, 1)), number=1)
-        part = replace(first, blocks=2, rows=2, offset_next=3, digest=world.write(4, rows(0, 2)).digest)
+        part = replace(
+            first, blocks=2, rows=2, offset_next=3, digest=world.write(4, rows(0, 2)).digest
+        )
         assert numbers(world.reader.read("0", [part])) == [0, 1]
 
 
@@ -147,11 +188,18 @@ class TestMissing:
     @pytest.mark.parametrize(
         ("changes", "words"),
         [
-            ({"blocks": 2}, "found 1 blocks"), ({"blocks": 0}, "found 1 blocks"), ({"rows": 2}, "with 3 rows"), ({"rows": 4}, "with 3 rows"),
-            ({"digest": 7}, "digest"), ({"attempt": "f" * 16}, "found 0 blocks with 0 rows"), ({"bucket": 5}, "found 0 blocks"),
+            ({"blocks": 2}, "found 1 blocks"),
+            ({"blocks": 0}, "found 1 blocks"),
+            ({"rows": 2}, "with 3 rows"),
+            ({"rows": 4}, "with 3 rows"),
+            ({"digest": 7}, "digest"),
+            ({"attempt": "f" * 16}, "found 0 blocks with 0 rows"),
+            ({"bucket": 5}, "found 0 blocks"),
         ],
-    )  # fmt: skip
-    def test_a_part_that_does_not_match(self, world: World, changes: dict[str, Any], words: str) -> None:
+    )
+    def test_a_part_that_does_not_match(
+        self, world: World, changes: dict[str, Any], words: str
+    ) -> None:
         part = world.write(4, rows(0, 3))
         with pytest.raises(DataMissing, match=words):
             world.reader.read("0", [replace(part, **changes)])
@@ -165,16 +213,30 @@ class TestMissing:
 
 
 def test_parts_of_several_schemas_are_still_parts(world: World) -> None:
-    """A stage whose function has changed goes on in the same stream; its readers must say so, not stumble."""
-    parts = [world.write(4, rows(0, 1)), world.write(5, pa.table({"other": ["x"], "event_time": [7]}))]
+    """A stage whose function has changed goes on in the same stream; its readers must say so,
+    not stumble.
+    """
+    parts = [
+        world.write(4, rows(0, 1)),
+        world.write(5, pa.table({"other": ["x"], "event_time": [7]})),
+    ]
     tables = world.reader.read_parts("0", parts)
-    assert [table.column_names for table in tables] == [["n", "event_time"], ["other", "event_time"]]
+    assert [table.column_names for table in tables] == [
+        ["n", "event_time"],
+        ["other", "event_time"],
+    ]
     wanted = [(4, "0", parts[:1]), (5, "0", [parts[1], world.write(5, rows(1, 1))])]
     found = [(bucket, table.column_names) for bucket, table in world.reader.read_buckets(wanted)]
-    assert found == [(4, ["n", "event_time"]), (5, ["n", "event_time"]), (5, ["other", "event_time"])]
+    assert found == [
+        (4, ["n", "event_time"]),
+        (5, ["n", "event_time"]),
+        (5, ["other", "event_time"]),
+    ]
 
 
-def test_one_consumer_per_writer_whatever_partitions_are_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_consumer_per_writer_whatever_partitions_are_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[int] = []
     reader = world.log.reader
 

@@ -54,22 +54,29 @@ def check(log: LocalEventLog, part: Part, expected: pa.Table) -> None:
     mine = [
         (offset, table)
         for offset, head, table in stored(log, part.partition)
-        if (head.attempt, head.bucket, head.epoch, head.replica) == (part.attempt, part.bucket, 12, "0")
+        if (head.attempt, head.bucket, head.epoch, head.replica)
+        == (part.attempt, part.bucket, 12, "0")
     ]
     assert [offset for offset, _ in mine] == list(range(part.offset_first, part.offset_next))
     assert pa.concat_tables([table for _, table in mine]).equals(expected)
     assert (part.blocks, part.rows, part.digest) == (len(mine), expected.num_rows, digest(expected))
 
 
-def test_a_part_per_partition_and_bucket_of_one_attempt(log: LocalEventLog, writer: BlockWriter) -> None:
-    parts = writer.write([(0, 4, rows(0, 3)), (1, 4, rows(3, 1)), (0, 5, rows(4, 2)), (1, 6, rows(0, 0))])
+def test_a_part_per_partition_and_bucket_of_one_attempt(
+    log: LocalEventLog, writer: BlockWriter
+) -> None:
+    parts = writer.write(
+        [(0, 4, rows(0, 3)), (1, 4, rows(3, 1)), (0, 5, rows(4, 2)), (1, 6, rows(0, 0))]
+    )
     assert [(p.partition, p.bucket, p.rows) for p in parts] == [(0, 4, 3), (1, 4, 1), (0, 5, 2)]
     assert len({p.attempt for p in parts}) == 1
     for part, table in zip(parts, (rows(0, 3), rows(3, 1), rows(4, 2)), strict=True):
         check(log, part, table)
 
 
-def test_slices_of_one_bucket_and_partition_are_one_part(log: LocalEventLog, writer: BlockWriter) -> None:
+def test_slices_of_one_bucket_and_partition_are_one_part(
+    log: LocalEventLog, writer: BlockWriter
+) -> None:
     """A part is named by attempt, partition and bucket: two of one name could not be told apart."""
     (part,) = writer.write([(0, 4, rows(0, 3)), (0, 4, rows(3, 2))])
     check(log, part, rows(0, 5))
@@ -99,11 +106,17 @@ def test_after_an_unknown_outcome_all_is_written_again_as_another_attempt(
     check(log, parts[0], rows(0, 3))
     check(log, parts[1], rows(3, 1))
     check(log, before, rows(9, 1))
-    garbage = [head.attempt for _, head, _ in stored(log, 0) if head.attempt not in {before.attempt, parts[0].attempt}]
+    garbage = [
+        head.attempt
+        for _, head, _ in stored(log, 0)
+        if head.attempt not in {before.attempt, parts[0].attempt}
+    ]
     assert len(garbage) == (2 if applied is None else applied)
 
 
-def test_what_the_log_rejects_is_an_error_and_the_writer_can_be_used_again(log: LocalEventLog, writer: BlockWriter) -> None:
+def test_what_the_log_rejects_is_an_error_and_the_writer_can_be_used_again(
+    log: LocalEventLog, writer: BlockWriter
+) -> None:
     with pytest.raises(Unavailable):
         writer.write([(7, 4, rows(0, 1))])
     (part,) = writer.write([(0, 4, rows(0, 2))])
@@ -115,7 +128,11 @@ def test_blocks_of_an_attempt_that_failed_are_not_taken_for_the_next_ones(
 ) -> None:
     """Its rows are such that they cannot be written; those of the next batch can."""
     (before,) = writer.write([(0, 3, rows(9, 1))])
-    monkeypatch.setattr(module, "encode_block", lambda table: encode_block(table) if table.num_rows < 3 else spoilt())
+    monkeypatch.setattr(
+        module,
+        "encode_block",
+        lambda table: encode_block(table) if table.num_rows < 3 else spoilt(),
+    )
     with pytest.raises(pa.ArrowInvalid):
         writer.write([(0, 4, rows(0, 2)), (0, 5, rows(2, 3))])
     parts = writer.write([(0, 6, rows(5, 1)), (1, 7, rows(6, 2))])
@@ -128,7 +145,9 @@ def spoilt() -> bytes:
     raise pa.ArrowInvalid("it cannot be encoded")
 
 
-def test_a_log_that_never_says_what_became_of_it_is_given_up(log: LocalEventLog, writer: BlockWriter) -> None:
+def test_a_log_that_never_says_what_became_of_it_is_given_up(
+    log: LocalEventLog, writer: BlockWriter
+) -> None:
     for _ in range(WRITE_TRIES_MAX - 1):
         log.fail_next(Operation.FLUSH, applied=0, topic=TOPIC)
     (part,) = writer.write([(0, 4, rows(0, 2))])

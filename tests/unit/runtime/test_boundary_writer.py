@@ -12,7 +12,13 @@ from anabranch.adapters.memory.log import LocalEventLog, LocalLogReader, Operati
 from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, TopicPartition
-from anabranch.protocol.errors import ConfigurationError, Fenced, LocalProtocolError, TooManyParts, Unavailable
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    Fenced,
+    LocalProtocolError,
+    TooManyParts,
+    Unavailable,
+)
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log import boundary_log
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry, Part, Recomputed
@@ -35,7 +41,19 @@ def make(log: LocalEventLog) -> Iterator[Make]:
 
     def make(replica: str = "0", version: int = 1) -> BoundaryWriter:
         entropy = SeededEntropy(len(made))
-        made.append(BoundaryWriter(log, AT.topic, ["0", "1"], replica, "plan", log.clock, entropy, schema="columns", version=version))
+        made.append(
+            BoundaryWriter(
+                log,
+                AT.topic,
+                ["0", "1"],
+                replica,
+                "plan",
+                log.clock,
+                entropy,
+                schema="columns",
+                version=version,
+            )
+        )
         return made[-1]
 
     yield make
@@ -44,17 +62,31 @@ def make(log: LocalEventLog) -> Iterator[Make]:
         writer.close()
 
 
-def record(writer: BoundaryWriter, batch: int, closed: int, *, prev: BatchId | None = None) -> BoundaryRecord:
-    return BoundaryRecord(writer._replica, writer.epoch, BatchId(f"l{writer.epoch}", batch), prev or writer.tip(), closed)
+def record(
+    writer: BoundaryWriter, batch: int, closed: int, *, prev: BatchId | None = None
+) -> BoundaryRecord:
+    return BoundaryRecord(
+        writer._replica,
+        writer.epoch,
+        BatchId(f"l{writer.epoch}", batch),
+        prev or writer.tip(),
+        closed,
+    )
 
 
 def entries(log: LocalEventLog) -> list[LogEntry]:
     reader = log.reader()
     reader.assign({AT: 0})
-    return [boundary_records.decode(v, h) for c in reader.fetch(1_000, 0) for v, h in zip(c.values, c.headers, strict=True)]
+    return [
+        boundary_records.decode(v, h)
+        for c in reader.fetch(1_000, 0)
+        for v, h in zip(c.values, c.headers, strict=True)
+    ]
 
 
-def test_a_replica_whose_version_is_superseded_ends_and_one_that_starts_says_what_to_write(make: Make) -> None:
+def test_a_replica_whose_version_is_superseded_ends_and_one_that_starts_says_what_to_write(
+    make: Make,
+) -> None:
     old, new = make("0"), make("1", version=2)
     old.start()
     old.append(record(old, 0, 3))
@@ -62,7 +94,10 @@ def test_a_replica_whose_version_is_superseded_ends_and_one_that_starts_says_wha
     new.append(record(new, 0, 3))
     with pytest.raises(Fenced, match="superseded"):
         old.append(record(old, 1, 4))
-    with pytest.raises(ConfigurationError, match=r"version 2 makes this stream after bucket 3, .*version: 3` to go back on purpose"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"version 2 makes this stream after bucket 3, .*version: 3` to go back on purpose",
+    ):
         make("0").start()
     assert make("0", version=2).start() > 0
 
@@ -87,7 +122,9 @@ def test_a_record_that_was_appended_is_the_tip(make: Make) -> None:
 
 
 @pytest.mark.parametrize("applied", [0, 1])
-def test_an_unknown_outcome_of_a_record_is_settled_by_reading(log: LocalEventLog, make: Make, applied: int) -> None:
+def test_an_unknown_outcome_of_a_record_is_settled_by_reading(
+    log: LocalEventLog, make: Make, applied: int
+) -> None:
     writer = make()
     writer.start()
     writer.append(record(writer, 0, 1))
@@ -101,7 +138,9 @@ def test_an_unknown_outcome_of_a_record_is_settled_by_reading(log: LocalEventLog
 
 
 @pytest.mark.parametrize("applied", [0, 1])
-def test_an_unknown_outcome_of_an_epoch_is_settled_by_reading(log: LocalEventLog, make: Make, applied: int) -> None:
+def test_an_unknown_outcome_of_an_epoch_is_settled_by_reading(
+    log: LocalEventLog, make: Make, applied: int
+) -> None:
     log.fail_next(Operation.FLUSH, applied=applied, topic=AT.topic)
     writer = make()
     assert writer.start() == 0
@@ -109,7 +148,9 @@ def test_an_unknown_outcome_of_an_epoch_is_settled_by_reading(log: LocalEventLog
     assert writer.log_state.upto == 1
 
 
-def test_a_long_log_is_read_to_its_end_however_long_it_takes(log: LocalEventLog, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_is_read_to_its_end_however_long_it_takes(
+    log: LocalEventLog, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Reading takes longer than an epoch is waited for: it is not begun again, and not given up."""
     first = make()
     first.start()
@@ -146,7 +187,9 @@ def test_a_log_that_rejects_for_good_is_an_error(log: LocalEventLog, make: Make)
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_a_record_that_never_comes_to_stand_in_the_log_is_an_error(log: LocalEventLog, make: Make, started: bool) -> None:
+def test_a_record_that_never_comes_to_stand_in_the_log_is_an_error(
+    log: LocalEventLog, make: Make, started: bool
+) -> None:
     writer = make()
     if started:
         writer.start()
@@ -156,7 +199,9 @@ def test_a_record_that_never_comes_to_stand_in_the_log_is_an_error(log: LocalEve
         writer.append(record(writer, 0, 1)) if started else writer.start()
 
 
-def test_a_record_that_was_lost_and_sent_again_counts_once_also_when_both_came(log: LocalEventLog, make: Make) -> None:
+def test_a_record_that_was_lost_and_sent_again_counts_once_also_when_both_came(
+    log: LocalEventLog, make: Make
+) -> None:
     """The first copy comes in late, when the second was accepted already."""
     writer = make()
     writer.start()
@@ -179,7 +224,9 @@ class TestFenced:
         with pytest.raises(Fenced, match="ended by epoch 1"):
             older.append(record(older, 0, 1))
         newer.append(record(newer, 0, 2))
-        assert (newer.log_state.upto, newer.tip()) == (2, BatchId("l1", 0)), "what the older one wrote does not count"
+        assert (newer.log_state.upto, newer.tip()) == (2, BatchId("l1", 0)), (
+            "what the older one wrote does not count"
+        )
 
     def test_a_process_with_nothing_to_write_learns_of_it_by_reading(self, make: Make) -> None:
         older, newer = make(), make()
@@ -198,7 +245,9 @@ class TestFenced:
         one.append(record(one, 0, 2))
         assert (one.log_state.upto, one.log_state.closed("0")) == (2, 1)
 
-    def test_before_the_epoch_is_read_to_its_end(self, log: LocalEventLog, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_before_the_epoch_is_read_to_its_end(
+        self, log: LocalEventLog, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         older, newer = make(), make()
         read_to_end = older._reader.read_to_end
 
@@ -211,7 +260,9 @@ class TestFenced:
             older.start()
 
     def test_by_a_rejection_of_its_record(self, make: Make) -> None:
-        """A record that does not continue the chain is never accepted: waiting for it would be for ever."""
+        """A record that does not continue the chain is never accepted: waiting for it would
+        be for ever.
+        """
         writer = make()
         writer.start()
         with pytest.raises(Fenced, match="off_chain"):
@@ -219,13 +270,17 @@ class TestFenced:
         writer.append(record(writer, 4, 1))
 
 
-def test_too_much_that_is_open_is_not_told_as_a_newer_process(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_that_is_open_is_not_told_as_a_newer_process(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 2)
     writer = make()
     writer.start()
     parts = tuple(Part(bucket, 0, "a", 1, 0, 1, 1, 0) for bucket in (2, 3, 4))
     writer.append(record(writer, 0, 1))
-    with pytest.raises(TooManyParts, match=r"p\.s\.boundaries: more than 1000000 parts would be open"):
+    with pytest.raises(
+        TooManyParts, match=r"p\.s\.boundaries: more than 1000000 parts would be open"
+    ):
         writer.append(replace(record(writer, 1, 1), parts=parts))
 
 
@@ -242,7 +297,9 @@ def test_rejections_of_others_are_not_gathered_for_ever(log: LocalEventLog, make
     writer.start()
     other = log.writer()
     for batch in range(200):
-        value, headers = boundary_records.encode(BoundaryRecord("0", 0, BatchId("z", batch), None, 1))
+        value, headers = boundary_records.encode(
+            BoundaryRecord("0", 0, BatchId("z", batch), None, 1)
+        )
         other.send(AT, value, headers=headers)
     other.flush()
     writer.append(record(writer, 0, 1))

@@ -11,8 +11,12 @@ import pytest
 from anabranch.runtime import crash_points
 
 
-@pytest.mark.parametrize(("wanted", "killed_at"), [("", None), ("p", 1), ("p:1", 1), ("p:3", 3), ("q", None)])
-def test_a_crash_point_kills_at_its_nth_time(wanted: str, killed_at: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "killed_at"), [("", None), ("p", 1), ("p:1", 1), ("p:3", 3), ("q", None)]
+)
+def test_a_crash_point_kills_at_its_nth_time(
+    wanted: str, killed_at: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     killed: list[tuple[int, int]] = []
     monkeypatch.setenv(crash_points.VARIABLE, wanted)
     monkeypatch.setattr(crash_points, "_ASKED", bool(wanted))

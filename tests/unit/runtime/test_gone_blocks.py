@@ -37,7 +37,9 @@ def log_state(upto: int = 5) -> LogState:
 
 
 def missing(log: LocalEventLog, after: int, of: LogState | None = None) -> int | None:
-    return missing_blocks(log.reader(), lambda writer: f"s.{writer}", of if of is not None else log_state(), after)
+    return missing_blocks(
+        log.reader(), lambda writer: f"s.{writer}", of if of is not None else log_state(), after
+    )
 
 
 def test_everything_is_there(log: LocalEventLog) -> None:
@@ -70,7 +72,9 @@ def test_the_range_that_is_gone(log: LocalEventLog, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_last_bucket_that_is_gone(log: LocalEventLog) -> None:
-    """What a new reader leaves out: what nobody has of it, in any partition, and what is not described any more."""
+    """What a new reader leaves out: what nobody has of it, in any partition, and what is not
+    described any more.
+    """
     reader = log.reader()
     assert last_gone(reader, lambda writer: f"s.{writer}", log_state()) == 0
     assert last_gone(reader, lambda writer: f"s.{writer}", LogState("0")) == 0
@@ -82,13 +86,17 @@ def test_the_last_bucket_that_is_gone(log: LocalEventLog) -> None:
 
 
 @pytest.mark.parametrize(("digest", "expected"), [(0, 0), (1, 3)])
-def test_what_another_writer_has_too_is_not_gone(log: LocalEventLog, digest: int, expected: int) -> None:
+def test_what_another_writer_has_too_is_not_gone(
+    log: LocalEventLog, digest: int, expected: int
+) -> None:
     log.admin().create([TopicSettings("s.1", 2)])
     log.admin().delete_before({PLACES[1]: 3})
     both = LogState("01")
     for offset, writer in enumerate("01"):
         both.apply(offset, EpochStarted(writer, "f", "t"))
-        parts = tuple(Part(b, p, "t", 1, b - 1, b, 1, digest * offset) for b in range(1, 6) for p in (0, 1))
+        parts = tuple(
+            Part(b, p, "t", 1, b - 1, b, 1, digest * offset) for b in range(1, 6) for p in (0, 1)
+        )
         both.apply(2 + offset, BoundaryRecord(writer, offset, BatchId(writer, 0), None, 5, parts))
     assert last_gone(log.reader(), lambda writer: f"s.{writer}", both) == 3
     assert last_gone(log.reader(), lambda writer: f"s.{writer}", both, "01") == expected

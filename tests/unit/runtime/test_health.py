@@ -39,19 +39,28 @@ def _code(server: HealthServer, path: str) -> int:
     return answer[0]
 
 
-@pytest.mark.parametrize(("state", "code"), [("starting", 503), ("running", 200), ("waiting", 200), ("failed", 503), ("stopping", 503)])
-def test_ready_only_when_running_or_waiting(server: HealthServer, report: dict[str, object], state: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [("starting", 503), ("running", 200), ("waiting", 200), ("failed", 503), ("stopping", 503)],
+)
+def test_ready_only_when_running_or_waiting(
+    server: HealthServer, report: dict[str, object], state: str, code: int
+) -> None:
     report["state"] = state
     assert _code(server, "/readyz") == code
     assert _code(server, "/healthz") == 200
 
 
-def test_not_healthy_when_the_loop_is_stuck(server: HealthServer, report: dict[str, object]) -> None:
+def test_not_healthy_when_the_loop_is_stuck(
+    server: HealthServer, report: dict[str, object]
+) -> None:
     report["alive"] = False
     assert _code(server, "/healthz") == 503
 
 
-def test_status_and_metrics_and_nothing_else(server: HealthServer, report: dict[str, object]) -> None:
+def test_status_and_metrics_and_nothing_else(
+    server: HealthServer, report: dict[str, object]
+) -> None:
     report["waiting_for"] = "reports partition 1"
     answer = probe.get(server.port, "/statusz", 5.0)
     assert answer is not None
@@ -63,14 +72,23 @@ def test_status_and_metrics_and_nothing_else(server: HealthServer, report: dict[
 
 
 def test_rubbish_and_half_requests_do_no_harm(server: HealthServer) -> None:
-    for rubbish in (b"", b"\x00\xff" * 100, b"GET / HTTP/1.1\r\nX: " + b"y" * 200_000, b"POST /statusz HTTP/1.1\r\n\r\n"):
+    for rubbish in (
+        b"",
+        b"\x00\xff" * 100,
+        b"GET / HTTP/1.1\r\nX: " + b"y" * 200_000,
+        b"POST /statusz HTTP/1.1\r\n\r\n",
+    ):
         with socket.create_connection(("127.0.0.1", server.port), timeout=5.0) as connection:
             connection.sendall(rubbish)
     assert _code(server, "/healthz") == 200
 
 
-def test_clients_that_hold_on_have_a_deadline_and_few_threads(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each sends a byte now and then, for ever; others are answered all the while, and all of them are cut off."""
+def test_clients_that_hold_on_have_a_deadline_and_few_threads(
+    server: HealthServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sends a byte now and then, for ever; others are answered all the while, and all of
+    them are cut off.
+    """
     monkeypatch.setattr(health, "_REQUEST_MS_MAX", 1_000)
     before = threading.active_count()
     slow = [socket.create_connection(("127.0.0.1", server.port), timeout=5.0) for _ in range(100)]
@@ -84,7 +102,11 @@ def test_clients_that_hold_on_have_a_deadline_and_few_threads(server: HealthServ
 
         assert _code(server, "/healthz") == 200
         dribbled()
-        wait_until(lambda: threading.active_count() <= before + health._CONNECTIONS_MAX, 5, "more threads than connections are allowed")
+        wait_until(
+            lambda: threading.active_count() <= before + health._CONNECTIONS_MAX,
+            5,
+            "more threads than connections are allowed",
+        )
         wait_until(dribbled, 20, "they still have threads", every_s=0.1)
     finally:
         for connection in slow:

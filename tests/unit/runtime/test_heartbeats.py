@@ -16,14 +16,34 @@ from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.control.speaking import Speaker
-from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, Unavailable
-from anabranch.protocol.limits import CONTROL_WAIT_MS, FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_NEWS_MS, HEARTBEAT_SEND_MS
+from anabranch.protocol.errors import (
+    AnabranchError,
+    DataMissing,
+    Fenced,
+    OutcomeUnknown,
+    Unavailable,
+)
+from anabranch.protocol.limits import (
+    CONTROL_WAIT_MS,
+    FAILURE_AFTER_MS,
+    HEARTBEAT_EVERY_MS,
+    HEARTBEAT_NEWS_MS,
+    HEARTBEAT_SEND_MS,
+)
 from anabranch.protocol.stage.correction_order import CorrectionGate, Why
-from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender, ReplicaControl, records_so_far
+from anabranch.runtime.heartbeats import (
+    ControlReader,
+    ControlWriter,
+    HeartbeatSender,
+    ReplicaControl,
+    records_so_far,
+)
 from harness.sources import everything
 
 TOPIC = "p.control.processing.tolls.0"
-BEATS = frozenset(("processing", stage, replica) for stage in ("tolls", "means") for replica in "01")
+BEATS = frozenset(
+    ("processing", stage, replica) for stage in ("tolls", "means") for replica in "01"
+)
 SPEAKERS = {TOPIC: Speaker(BEATS, is_manager=True)}
 BEAT = Heartbeat("processing", "tolls", "0", 7, "running", 3, 0, "stable")
 
@@ -41,13 +61,18 @@ def log(clock: VirtualClock) -> LocalEventLog:
 
 
 def said(log: LocalEventLog) -> list[ControlRecord]:
-    return [control_records.decode(value) for chunk in everything(log, TOPIC) for value in chunk.values]
+    return [
+        control_records.decode(value) for chunk in everything(log, TOPIC) for value in chunk.values
+    ]
 
 
 def write(log: LocalEventLog, *entries: ControlRecord | bytes) -> None:
     writer = log.writer()
     for entry in entries:
-        writer.send(TopicPartition(TOPIC, 0), entry if isinstance(entry, bytes) else control_records.encode(entry))
+        writer.send(
+            TopicPartition(TOPIC, 0),
+            entry if isinstance(entry, bytes) else control_records.encode(entry),
+        )
     writer.flush()
 
 
@@ -63,7 +88,11 @@ def test_news_at_once_and_the_rest_now_and_then(log: LocalEventLog, clock: Virtu
     assert not sender.send(replace(BEAT, corrects=True))
     clock.advance(1)
     assert sender.send(replace(BEAT, corrects=True))
-    assert [entry.written_ms for entry in said(log)] == [clock.now_ms() - 550, clock.now_ms() - 500, clock.now_ms()]
+    assert [entry.written_ms for entry in said(log)] == [
+        clock.now_ms() - 550,
+        clock.now_ms() - 500,
+        clock.now_ms(),
+    ]
     sender.close()
     sender.close()
 
@@ -126,14 +155,20 @@ def test_a_broker_that_does_not_answer_holds_the_manager_up_for_a_moment_only(
     assert not writer.write([BEAT])
     assert clock.monotonic_ms() - begun_ms == CONTROL_WAIT_MS
     assert not writer.write([BEAT])
-    assert clock.monotonic_ms() - begun_ms == CONTROL_WAIT_MS, "nothing is written before it is known what became of the first"
+    assert clock.monotonic_ms() - begun_ms == CONTROL_WAIT_MS, (
+        "nothing is written before it is known what became of the first"
+    )
     monkeypatch.setattr(SilentWriter, "is_silent", False)
     assert writer.write([replace(BEAT, bucket=5)])
-    assert [entry.bucket for entry in said(log) if isinstance(entry, Heartbeat)] == [3, 5], "a slow broker is not given up"
+    assert [entry.bucket for entry in said(log) if isinstance(entry, Heartbeat)] == [3, 5], (
+        "a slow broker is not given up"
+    )
 
 
 @pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown])
-def test_a_rejection_that_is_told_later_is_no_news(log: LocalEventLog, clock: VirtualClock, error: type[AnabranchError]) -> None:
+def test_a_rejection_that_is_told_later_is_no_news(
+    log: LocalEventLog, clock: VirtualClock, error: type[AnabranchError]
+) -> None:
     """Of a heartbeat that was under way; and one that a writer refuses to take at all."""
     silent = SilentWriter(log)
     log.writer = lambda: silent  # type: ignore[method-assign]
@@ -187,9 +222,10 @@ def test_only_what_its_writer_may_say_counts(log: LocalEventLog) -> None:
     """Whatever a record says of who wrote it: the topic tells who did."""
     log.admin().create([TopicSettings("p.control.delivery.out", 1), TopicSettings("p.manager", 1)])
     speakers = {
-        TOPIC: Speaker(frozenset({("processing", "tolls", "0")})), "p.control.delivery.out": Speaker(frozenset({("delivery", "out", "0")})),
+        TOPIC: Speaker(frozenset({("processing", "tolls", "0")})),
+        "p.control.delivery.out": Speaker(frozenset({("delivery", "out", "0")})),
         "p.manager": Speaker(frozenset(), is_manager=True),
-    }  # fmt: skip
+    }
     reader = ControlReader(log, speakers)
     write(
         log,
@@ -238,10 +274,18 @@ def neighbours(log: LocalEventLog, clock: VirtualClock) -> Neighbours:
     return Neighbours(log, clock)
 
 
-def test_the_topic_is_read_with_no_lock_held(log: LocalEventLog, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that is slow would hold up every decision of the replica. What follows from the records changes under the lock."""
+def test_the_topic_is_read_with_no_lock_held(
+    log: LocalEventLog, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is slow would hold up every decision of the replica. What follows from
+    the records changes under the lock.
+    """
     detector = FailureDetector.of_replicas({"tolls": "01"})
-    lock, reader, gate = threading.Lock(), ControlReader(log, SPEAKERS), CorrectionGate("tolls", "0", detector, epoch=7)
+    lock, reader, gate = (
+        threading.Lock(),
+        ControlReader(log, SPEAKERS),
+        CorrectionGate("tolls", "0", detector, epoch=7),
+    )
     control = ReplicaControl(reader, clock, gate, detector, lock=lock)
     poll, look, seen = reader.poll, detector.look, list[bool]()
 
@@ -262,14 +306,19 @@ def test_the_topic_is_read_with_no_lock_held(log: LocalEventLog, clock: VirtualC
 def test_one_stays_with_a_replica_until_another_is_better(neighbours: Neighbours) -> None:
     assert neighbours.control.choose("means", {}) is None
     assert set(neighbours.control.states("means").values()) == {ReplicaState.FAILURE}
-    neighbours.hears(*(Heartbeat("processing", "means", r, 5, "", 0, 0, "up_failure") for r in "01"))
+    neighbours.hears(
+        *(Heartbeat("processing", "means", r, 5, "", 0, 0, "up_failure") for r in "01")
+    )
     assert neighbours.control.states("means") == dict.fromkeys("01", ReplicaState.UP_FAILURE)
     assert neighbours.control.choose("means", {"1": 4}) == "1"
     assert neighbours.control.choose("means", {"0": 9, "1": 4}) == "1"
     neighbours.hears(Heartbeat("processing", "means", "1", 5, "", 0, 0, "stabilization"))
     assert neighbours.control.choose("means", {"0": 9, "1": 4}) == "0"
     neighbours.hears(Heartbeat("processing", "means", "1", 5, "", 0, 0, "stable"))
-    assert neighbours.control.states("means") == {"0": ReplicaState.UP_FAILURE, "1": ReplicaState.STABLE}
+    assert neighbours.control.states("means") == {
+        "0": ReplicaState.UP_FAILURE,
+        "1": ReplicaState.STABLE,
+    }
 
 
 def test_a_peer_that_corrects_is_heard(neighbours: Neighbours) -> None:
@@ -286,7 +335,9 @@ def test_a_peer_that_does_not_correct_serves(neighbours: Neighbours) -> None:
     assert neighbours.control.peer_serves()
 
 
-def test_without_anybody_it_corrects_all_the_same(neighbours: Neighbours, clock: VirtualClock) -> None:
+def test_without_anybody_it_corrects_all_the_same(
+    neighbours: Neighbours, clock: VirtualClock
+) -> None:
     for _ in range(0, FAILURE_AFTER_MS, 500):
         assert not neighbours.control.may_correct(True)
         clock.advance(500)
@@ -294,7 +345,9 @@ def test_without_anybody_it_corrects_all_the_same(neighbours: Neighbours, clock:
     neighbours.control.close()
 
 
-def test_polling_lets_time_pass_also_while_nobody_says_anything(neighbours: Neighbours, clock: VirtualClock) -> None:
+def test_polling_lets_time_pass_also_while_nobody_says_anything(
+    neighbours: Neighbours, clock: VirtualClock
+) -> None:
     neighbours.hears(Heartbeat("processing", "means", "0", 5, "", 0, 0, "up_failure"))
     neighbours.control.may_correct(True)
     for _ in range(0, FAILURE_AFTER_MS, 500):

@@ -28,7 +28,11 @@ def test_one_object_per_line_with_the_process_and_traceback() -> None:
     )
     assert first["at"].endswith("Z")
     assert "ValueError: what\nhappened" in second["exception"]
-    assert (third["event"], third["logger"], third["level"]) == ("be careful", "some.library", "warning")
+    assert (third["event"], third["logger"], third["level"]) == (
+        "be careful",
+        "some.library",
+        "warning",
+    )
 
 
 def test_what_readers_of_boundary_logs_say_is_heard_from_the_level_of_the_process_on() -> None:
@@ -38,7 +42,10 @@ def test_what_readers_of_boundary_logs_say_is_heard_from_the_level_of_the_proces
         logs.configure("delivery", "tolls", level, stream)
         reader.debug("of %s", level)
         reader.info("of %s", level)
-    found = [(entry["event"], entry["level"]) for entry in map(json.loads, stream.getvalue().splitlines())]
+    found = [
+        (entry["event"], entry["level"])
+        for entry in map(json.loads, stream.getvalue().splitlines())
+    ]
     assert found == [("of info", "info"), ("of debug", "debug"), ("of debug", "info")]
 
 
@@ -48,7 +55,9 @@ def test_a_talkative_library_is_cut_and_the_cut_is_told() -> None:
     library = logging.getLogger("talkative")
 
     def say(moment_s: float) -> None:
-        record = library.makeRecord(library.name, logging.ERROR, "f", 1, "failed at %s", (moment_s,), None)
+        record = library.makeRecord(
+            library.name, logging.ERROR, "f", 1, "failed at %s", (moment_s,), None
+        )
         record.created = moment_s
         library.handle(record)
 

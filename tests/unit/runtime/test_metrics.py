@@ -13,7 +13,9 @@ _OWN = {"pipeline": "p", "service": "ingestion", "name": "reports"}
 
 def _metrics() -> tuple[ServiceMetrics, CollectorRegistry]:
     registry = CollectorRegistry()
-    return ServiceMetrics(registry, pipeline="p", service="ingestion", name="reports", restarts=3), registry
+    return ServiceMetrics(
+        registry, pipeline="p", service="ingestion", name="reports", restarts=3
+    ), registry
 
 
 def test_records_and_bytes_by_direction() -> None:
@@ -34,9 +36,26 @@ def test_rejected_takes_running_totals() -> None:
     metrics.rejected("a", {"old_epoch": 2})
     metrics.rejected("a", {"old_epoch": 5, "gap": 1})
     metrics.rejected("b", {"old_epoch": 1})
-    assert registry.get_sample_value("anabranch_rejected_boundary_records_total", {**_OWN, "stream": "a", "reason": "old_epoch"}) == 5
-    assert registry.get_sample_value("anabranch_rejected_boundary_records_total", {**_OWN, "stream": "a", "reason": "gap"}) == 1
-    assert registry.get_sample_value("anabranch_rejected_boundary_records_total", {**_OWN, "stream": "b", "reason": "old_epoch"}) == 1
+    assert (
+        registry.get_sample_value(
+            "anabranch_rejected_boundary_records_total",
+            {**_OWN, "stream": "a", "reason": "old_epoch"},
+        )
+        == 5
+    )
+    assert (
+        registry.get_sample_value(
+            "anabranch_rejected_boundary_records_total", {**_OWN, "stream": "a", "reason": "gap"}
+        )
+        == 1
+    )
+    assert (
+        registry.get_sample_value(
+            "anabranch_rejected_boundary_records_total",
+            {**_OWN, "stream": "b", "reason": "old_epoch"},
+        )
+        == 1
+    )
 
 
 def test_lag_and_last_bucket_are_asked_at_each_scrape_in_seconds() -> None:
@@ -53,7 +72,10 @@ def test_the_parts_of_a_process_share_their_families() -> None:
     registry = Registry()
     node = ServiceMetrics(registry, pipeline="p", service="processing", name="north.0")
     one, two = registry.part(), registry.part()
-    parts = {name: ServiceMetrics(part, pipeline="p", service="processing", name=name) for name, part in (("a.0", one), ("b.0", two))}
+    parts = {
+        name: ServiceMetrics(part, pipeline="p", service="processing", name=name)
+        for name, part in (("a.0", one), ("b.0", two))
+    }
     node.count_in(1)
     parts["a.0"].count_in(2)
     parts["b.0"].count_in(3)
@@ -73,4 +95,6 @@ def test_a_bucket_is_as_old_as_it_is_when_it_is_closed_first() -> None:
     assert metrics.closed(10_250, 11_250) == 700
     assert metrics.closed(10_500, 11_500) == 1_000
     assert registry.get_sample_value("anabranch_bucket_age_seconds_count", _OWN) == 3
-    assert registry.get_sample_value("anabranch_bucket_age_seconds_bucket", {**_OWN, "le": "0.5"}) == 1
+    assert (
+        registry.get_sample_value("anabranch_bucket_age_seconds_bucket", {**_OWN, "le": "0.5"}) == 1
+    )

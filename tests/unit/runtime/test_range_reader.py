@@ -71,7 +71,9 @@ def test_what_was_read_too_far_is_not_read_again(world: World) -> None:
     assert world.seeks == 3
 
 
-def test_a_step_back_a_step_over_what_is_kept_and_other_partitions_are_read_from_there(world: World) -> None:
+def test_a_step_back_a_step_over_what_is_kept_and_other_partitions_are_read_from_there(
+    world: World,
+) -> None:
     world.put(A, 1_000)
     world.put(B, 3)
     assert world.read(a=(4, 6)) == ["a4", "a5"]
@@ -84,7 +86,9 @@ def test_a_step_back_a_step_over_what_is_kept_and_other_partitions_are_read_from
     assert world.seeks == 5
 
 
-def test_nothing_is_fetched_of_partitions_that_are_not_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_fetched_of_partitions_that_are_not_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.put(A, 3)
     world.put(B, 3)
     fetched, real = set[TopicPartition](), LocalLogReader.fetch
@@ -100,7 +104,9 @@ def test_nothing_is_fetched_of_partitions_that_are_not_read(world: World, monkey
     assert fetched == {A, B}
 
 
-def test_beyond_the_bound_only_what_is_waited_for_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_bound_only_what_is_waited_for_is_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_KEPT_BYTES_MAX", 50)
     world.put(A, 100)
     fetched, real = list[set[TopicPartition]](), LocalLogReader.fetch
@@ -118,7 +124,9 @@ def test_beyond_the_bound_only_what_is_waited_for_is_read(world: World, monkeypa
 
 
 def test_every_partition_has_a_place_of_its_own(world: World) -> None:
-    """Reading now this one and now that, and both, seeks only once for each; nor does a jump in one move the other."""
+    """Reading now this one and now that, and both, seeks only once for each; nor does a jump
+    in one move the other.
+    """
     world.put(A, 1_000)
     world.put(B, 1_000)
     assert world.read(a=(0, 2)) == ["a0", "a1"]
@@ -126,14 +134,20 @@ def test_every_partition_has_a_place_of_its_own(world: World) -> None:
     assert world.seeks == 2
     for n in range(2, 300, 3):
         assert world.read(a=(n, n + 2)) == [f"a{n}", f"a{n + 1}"]
-        assert world.read(a=(n + 2, n + 3), b=(n + 5, n + 7)) == [f"a{n + 2}", f"b{n + 5}", f"b{n + 6}"]
+        assert world.read(a=(n + 2, n + 3), b=(n + 5, n + 7)) == [
+            f"a{n + 2}",
+            f"b{n + 5}",
+            f"b{n + 6}",
+        ]
     assert world.seeks == 2
     assert world.read(b=(0, 1)) == ["b0"]
     assert world.read(a=(302, 303)) == ["a302"]
     assert world.seeks == 3
 
 
-def test_what_is_kept_of_partitions_that_are_not_read_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_of_partitions_that_are_not_read_is_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_KEPT_BYTES_MAX", 500)
     world.put(A, 100)
     world.read(a=(0, 1), b=(0, 0))
@@ -179,7 +193,9 @@ def test_after_an_error_it_begins_anew(world: World) -> None:
     world.reader.close()
 
 
-def test_a_broker_that_is_away_holds_reading_up_and_takes_nothing_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_is_away_holds_reading_up_and_takes_nothing_away(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.put(A, 5)
     clock, fetch = world.log.clock, LocalLogReader.fetch
     back_ms = clock.monotonic_ms() + 70_000
@@ -190,7 +206,9 @@ def test_a_broker_that_is_away_holds_reading_up_and_takes_nothing_away(world: Wo
         clock.sleep_ms(wait_ms)
         return []
 
-    def nobody_answers(_reader: LocalLogReader, _at: TopicPartition, _wait_ms: int | None = None) -> tuple[int, int]:
+    def nobody_answers(
+        _reader: LocalLogReader, _at: TopicPartition, _wait_ms: int | None = None
+    ) -> tuple[int, int]:
         raise Unavailable("nobody answers")
 
     monkeypatch.setattr(LocalLogReader, "fetch", away)
@@ -201,7 +219,9 @@ def test_a_broker_that_is_away_holds_reading_up_and_takes_nothing_away(world: Wo
         back_ms = clock.monotonic_ms() + 700_000
         with pytest.raises(Unavailable, match="nothing came up to offset 8"):
             world.read(a=(5, 8))
-    with pytest.raises(Unavailable, match="nothing came up to offset 8"):  # the log says that it is there
+    with pytest.raises(
+        Unavailable, match="nothing came up to offset 8"
+    ):  # the log says that it is there
         world.read(a=(5, 8))
 
 

@@ -40,13 +40,20 @@ def recompute_client(context: ServiceContext) -> Iterator[RecomputeClient]:
 
 
 def said(context: ServiceContext) -> list[ControlRecord]:
-    reader, found = ControlReader(context.log, {OWN: Speaker(frozenset(), "processing.next.0")}, from_beginning=True), list[ControlRecord]()
+    reader, found = (
+        ControlReader(
+            context.log, {OWN: Speaker(frozenset(), "processing.next.0")}, from_beginning=True
+        ),
+        list[ControlRecord](),
+    )
     found.extend(reader.to_end())
     reader.close()
     return found
 
 
-def answer(context: ServiceContext, ask: ControlRecord, outcome: AskOutcome, replica: str, reason: str = "") -> None:
+def answer(
+    context: ServiceContext, ask: ControlRecord, outcome: AskOutcome, replica: str, reason: str = ""
+) -> None:
     assert isinstance(ask, Ask)
     writer = ControlWriter(context.log, f"p.control.processing.{STAGE}.{replica}", context.clock)
     assert writer.write([AskReply(ask.stream, replica, ask.reader, ask.number, outcome, reason, 0)])
@@ -54,26 +61,41 @@ def answer(context: ServiceContext, ask: ControlRecord, outcome: AskOutcome, rep
 
 
 def gauge(context: ServiceContext, name: str, stream: str = STAGE) -> float | None:
-    return context.registry.get_sample_value(name, {"pipeline": "p", "reader": "processing.next.0", "stream": stream})
+    return context.registry.get_sample_value(
+        name, {"pipeline": "p", "reader": "processing.next.0", "stream": stream}
+    )
 
 
-def test_an_ask_its_answers_and_the_end(context: ServiceContext, recompute_client: RecomputeClient) -> None:
+def test_an_ask_its_answers_and_the_end(
+    context: ServiceContext, recompute_client: RecomputeClient
+) -> None:
     with capture_logs() as logs:
         assert recompute_client.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals"
         (ask,) = said(context)
         assert isinstance(ask, Ask)
-        assert (ask.stream, ask.reader, ask.bucket_first, ask.bucket_last) == (STAGE, "processing.next.0", 3, 9)
+        assert (ask.stream, ask.reader, ask.bucket_first, ask.bucket_last) == (
+            STAGE,
+            "processing.next.0",
+            3,
+            9,
+        )
         assert recompute_client.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals"
         assert said(context) == [ask]
         answer(context, ask, AskOutcome.UNABLE, "0", "its input is gone")
-        assert recompute_client.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals (replica 0: its input is gone)"
+        assert (
+            recompute_client.ask({STAGE: (3, 9)})
+            == "asked for buckets 3..9 of totals (replica 0: its input is gone)"
+        )
         answer(context, ask, AskOutcome.DIFFERENT, "1", "bucket 4 has other rows")
         assert recompute_client.ask({STAGE: (3, 9)}).startswith(
             "nobody can make buckets 3..9 of totals again: replica 0: its input is gone; replica 1"
         )
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [
-        ("blocks_gone", "warning"), ("blocks_gone", "warning"), ("recomputed_rows_differ", "error"), ("blocks_gone", "error"),
-    ]  # fmt: skip
+        ("blocks_gone", "warning"),
+        ("blocks_gone", "warning"),
+        ("recomputed_rows_differ", "error"),
+        ("blocks_gone", "error"),
+    ]
     assert gauge(context, "anabranch_blocks_gone") == 1
     recompute_client.there()
     assert gauge(context, "anabranch_blocks_gone") == 0
@@ -81,7 +103,9 @@ def test_an_ask_its_answers_and_the_end(context: ServiceContext, recompute_clien
     recompute_client.there()
 
 
-def test_an_ask_that_nobody_hears_is_repeated(context: ServiceContext, recompute_client: RecomputeClient) -> None:
+def test_an_ask_that_nobody_hears_is_repeated(
+    context: ServiceContext, recompute_client: RecomputeClient
+) -> None:
     recompute_client.ask({STAGE: (3, 9)})
     context.clock.sleep_ms(ASK_AGAIN_MS)
     recompute_client.ask({STAGE: (3, 9)})
@@ -91,7 +115,12 @@ def test_an_ask_that_nobody_hears_is_repeated(context: ServiceContext, recompute
     assert second.number > first.number
 
 
-def test_nobody_is_asked_for_a_source(context: ServiceContext, recompute_client: RecomputeClient) -> None:
-    assert recompute_client.ask({"reports": (3, 9)}) == "nobody can be asked for reports: it is a source"
+def test_nobody_is_asked_for_a_source(
+    context: ServiceContext, recompute_client: RecomputeClient
+) -> None:
+    assert (
+        recompute_client.ask({"reports": (3, 9)})
+        == "nobody can be asked for reports: it is a source"
+    )
     assert said(context) == []
     assert gauge(context, "anabranch_blocks_gone", "reports") == 1

@@ -1,4 +1,6 @@
-"""How a service process runs and ends: seen from outside, since signals and exit codes belong to a process."""
+"""How a service process runs and ends: seen from outside, since signals and exit codes belong
+to a process.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, LocalProtocolError, StageFunctionError, Unavailable
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    DataMissing,
+    Fenced,
+    LocalProtocolError,
+    StageFunctionError,
+    Unavailable,
+)
 from anabranch.runtime.service import ExitCode, Loop, ServiceStatus, exit_code_of
 from anabranch.up import probe
 from harness.waiting import wait_until
@@ -81,8 +90,20 @@ frame.main("ingestion", Fake, lambda kafka, redis: (None, None, SystemClock(), S
 
 
 def _start(tmp_path: Path, what: str, *more: str) -> subprocess.Popen[str]:
-    arguments = ["--pipeline", "p.yaml", "--name", "reports", "--kafka", "nowhere:1", "--state-dir", str(tmp_path), *more]
-    return subprocess.Popen([sys.executable, "-c", _PROGRAM, what, *arguments], stderr=subprocess.PIPE, text=True)
+    arguments = [
+        "--pipeline",
+        "p.yaml",
+        "--name",
+        "reports",
+        "--kafka",
+        "nowhere:1",
+        "--state-dir",
+        str(tmp_path),
+        *more,
+    ]
+    return subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, what, *arguments], stderr=subprocess.PIPE, text=True
+    )
 
 
 def _ended(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, object]], str]:
@@ -90,27 +111,53 @@ def _ended(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, object]]
         _, errors = process.communicate(timeout=20)
     finally:
         process.kill()  # one that did not end would be left for good
-    return process.returncode, [json.loads(line) for line in errors.splitlines() if line.startswith("{")], errors
+    return (
+        process.returncode,
+        [json.loads(line) for line in errors.splitlines() if line.startswith("{")],
+        errors,
+    )
 
 
 def _port(tmp_path: Path, process: subprocess.Popen[str]) -> int:
-    return wait_until(lambda: probe.metrics_port(tmp_path, "ingestion", "reports", process.pid), 20, "the service names its port") or 0
+    return (
+        wait_until(
+            lambda: probe.metrics_port(tmp_path, "ingestion", "reports", process.pid),
+            20,
+            "the service names its port",
+        )
+        or 0
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_serves_its_status_and_stops_cleanly_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+def test_serves_its_status_and_stops_cleanly_on_a_signal(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     process = _start(tmp_path, "well", "--restarts", "2")
     port = _port(tmp_path, process)
     wait_until(lambda: probe.ready(port), 10, "ready")
     status = wait_until(lambda: probe.status(port), 10, "status") or {}
-    assert (status["service"], status["name"], status["state"], status["restarts"]) == ("ingestion", "reports", "running", 2)
-    wait_until(lambda: (probe.status(port) or {}).get("last_bucket_ms") == 1250, 10, "status follows the service")
+    assert (status["service"], status["name"], status["state"], status["restarts"]) == (
+        "ingestion",
+        "reports",
+        "running",
+        2,
+    )
+    wait_until(
+        lambda: (probe.status(port) or {}).get("last_bucket_ms") == 1250,
+        10,
+        "status follows the service",
+    )
     metrics = probe.get(port, "/metrics", 5.0)
     assert metrics is not None
-    assert b'anabranch_lag_seconds{name="reports",pipeline="p",service="ingestion"} 0.03' in metrics[1]
+    assert (
+        b'anabranch_lag_seconds{name="reports",pipeline="p",service="ingestion"} 0.03' in metrics[1]
+    )
     made = [path for path in tmp_path.rglob("*") if "run" in path.parts]
     assert made
-    assert {path.stat().st_mode & 0o077 for path in made} == {0}, "what it makes is its owner's alone"
+    assert {path.stat().st_mode & 0o077 for path in made} == {0}, (
+        "what it makes is its owner's alone"
+    )
     process.send_signal(number)
     code, _, errors = _ended(process)
     assert code == 0
@@ -127,7 +174,9 @@ def test_serves_its_status_and_stops_cleanly_on_a_signal(tmp_path: Path, number:
         ("bad_name", 2, "no source of that name"),
     ],
 )
-def test_each_error_has_its_exit_code_and_is_logged_once(tmp_path: Path, what: str, code: int, text: str) -> None:
+def test_each_error_has_its_exit_code_and_is_logged_once(
+    tmp_path: Path, what: str, code: int, text: str
+) -> None:
     actual, lines, errors = _ended(_start(tmp_path, what))
     assert actual == code
     told = [line for line in lines if "error" in line]
@@ -138,7 +187,13 @@ def test_each_error_has_its_exit_code_and_is_logged_once(tmp_path: Path, what: s
 
 
 def test_missing_settings_are_a_configuration_error() -> None:
-    done = subprocess.run([sys.executable, "-c", _PROGRAM, "well"], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, "well"],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
     assert done.returncode == 2
     assert "ANABRANCH_PIPELINE" in json.loads(done.stderr)["error"]
 
@@ -156,7 +211,9 @@ def test_an_end_that_takes_too_long_is_cut_short(tmp_path: Path, what: str) -> N
 def test_a_signal_ends_a_process_in_a_call_that_does_not_return(tmp_path: Path) -> None:
     process = _start(tmp_path, "deaf")
     port = _port(tmp_path, process)
-    wait_until(lambda: (probe.status(port) or {}).get("last_bucket_ms") == 9, 10, "it is in the call")
+    wait_until(
+        lambda: (probe.status(port) or {}).get("last_bucket_ms") == 9, 10, "it is in the call"
+    )
     process.terminate()
     code, lines, _ = _ended(process)
     assert code == 0
@@ -183,10 +240,14 @@ def test_check_config_only_checks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [["--check-config"], []])
-def test_a_name_that_the_pipeline_does_not_have_is_rejected_with_those_that_it_has(tmp_path: Path, more: list[str]) -> None:
+def test_a_name_that_the_pipeline_does_not_have_is_rejected_with_those_that_it_has(
+    tmp_path: Path, more: list[str]
+) -> None:
     code, lines, _ = _ended(_start(tmp_path, "well", "--name", "nope", *more))
     assert code == 2
-    assert [line["error"] for line in lines] == ["--name nope: pipeline p has no such ingestion; there are reports, more"]
+    assert [line["error"] for line in lines] == [
+        "--name nope: pipeline p has no such ingestion; there are reports, more"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -225,9 +286,21 @@ def test_a_status_that_changes_while_it_is_shown() -> None:
     status.detail |= {"first": Meddling(status), "second": 2}
     settings = SimpleNamespace(name="x", restarts=0)
     context: Any = SimpleNamespace(
-        clock=SystemClock(), settings=settings, metrics=SimpleNamespace(follow=lambda *_: None), stopping=threading.Event()
+        clock=SystemClock(),
+        settings=settings,
+        metrics=SimpleNamespace(follow=lambda *_: None),
+        stopping=threading.Event(),
     )
     service: Any = SimpleNamespace(status=status)
     report = Loop("fake", service, context).report()
     assert json.loads(json.dumps(report, default=str))["detail"]["second"] == 2
-    assert set(report) >= {"state", "last_bucket_ms", "lag_ms", "waiting_for", "error", "detail", "pid", "alive"}
+    assert set(report) >= {
+        "state",
+        "last_bucket_ms",
+        "lag_ms",
+        "waiting_for",
+        "error",
+        "detail",
+        "pid",
+        "alive",
+    }

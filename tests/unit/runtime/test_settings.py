@@ -9,7 +9,16 @@ import pytest
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.runtime.settings import read_settings
 
-_COMPLETE = ["--pipeline", "p.yaml", "--name", "reports", "--kafka", "localhost:9092", "--state-dir", "state"]
+_COMPLETE = [
+    "--pipeline",
+    "p.yaml",
+    "--name",
+    "reports",
+    "--kafka",
+    "localhost:9092",
+    "--state-dir",
+    "state",
+]
 
 
 def test_command_line_and_defaults() -> None:
@@ -20,11 +29,18 @@ def test_command_line_and_defaults() -> None:
         "localhost:9092",
         Path("state"),
     )
-    assert (settings.redis, settings.metrics_host, settings.metrics_port, settings.log_level) == (None, "127.0.0.1", 8080, "info")
+    assert (settings.redis, settings.metrics_host, settings.metrics_port, settings.log_level) == (
+        None,
+        "127.0.0.1",
+        8080,
+        "info",
+    )
     assert not settings.check_config
 
 
-def test_environment_fills_what_the_command_line_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_fills_what_the_command_line_leaves_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("ANABRANCH_REDIS", "redis://localhost:1/0")
     monkeypatch.setenv("ANABRANCH_NAME", "of-environment")
     settings = read_settings("ingestion", _COMPLETE)
@@ -50,7 +66,9 @@ def test_a_port_out_of_range_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("service", ["ingestion", "processing", "delivery", "consistency_manager"])
-def test_help_names_the_exit_codes_what_is_required_and_an_example(service: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_the_exit_codes_what_is_required_and_an_example(
+    service: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         read_settings(service, ["--help"])
     assert caught.value.code == 0

@@ -16,7 +16,10 @@ SLEEPER = [sys.executable, "-c", "import signal; print('ready', flush=True); sig
 STUBBORN = [
     sys.executable,
     "-c",
-    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True)\nwhile True: signal.pause()",
+    (
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready',"
+        " flush=True)\nwhile True: signal.pause()"
+    ),
 ]
 PARENT = """
 import signal, sys
@@ -29,7 +32,9 @@ signal.pause()
 
 
 def runs(pid: int) -> bool:
-    """Whether the process exists and is no zombie (a container's first process may be slow to collect those)."""
+    """Whether the process exists and is no zombie (a container's first process may be slow to
+    collect those).
+    """
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -89,7 +94,9 @@ def test_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
 
 
 def test_dies_when_its_parent_is_killed(tmp_path: Path) -> None:
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True
+    )
     assert parent.stdout is not None
     with parent.stdout as out:
         pid = int(out.readline())

@@ -43,19 +43,29 @@ def test_only_names_a_service_or_one_process() -> None:
     assert selected(_NAMES, []) == _NAMES
     assert selected(_NAMES, ["ingestion"]) == _NAMES[:3]
     assert selected(_NAMES, ["processing/north.0", "delivery"]) == [_NAMES[3], _NAMES[4]]
-    with pytest.raises(ConfigurationError, match=r"--only procesing: no such process; there are .*processing/north\.0"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"--only procesing: no such process; there are .*processing/north\.0",
+    ):
         selected(_NAMES, ["procesing"])
 
 
-@pytest.mark.parametrize("error", [Unavailable("the embedded Redis ended with code 1"), ConfigurationError("no redis-server")])
-def test_everything_works_without_redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [Unavailable("the embedded Redis ended with code 1"), ConfigurationError("no redis-server")],
+)
+def test_everything_works_without_redis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     stopped: list[float] = []
 
     def start(_self: EmbeddedRedis, _timeout_s: float = 0.0) -> str:
         raise error
 
     monkeypatch.setattr(EmbeddedRedis, "start", start)
-    monkeypatch.setattr(EmbeddedRedis, "stop", lambda _self, timeout_s=5.0: stopped.append(timeout_s))
+    monkeypatch.setattr(
+        EmbeddedRedis, "stop", lambda _self, timeout_s=5.0: stopped.append(timeout_s)
+    )
     servers, lines = dict[str, Server](), list[str]()
     assert start_redis(tmp_path, servers, lines.append) is None
     assert (servers, lines, len(stopped)) == ({}, [f"going on without Redis: {error}"], 1)
@@ -63,7 +73,11 @@ def test_everything_works_without_redis(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_process_gets_its_settings_and_the_password_not_by_argument() -> None:
     spec, manager = specs_of(
-        [("delivery", "tolls"), ("consistency_manager", "p")], Path("/x/p.yaml"), Path("/x/state"), "b:1", "redis://:secret@r:2/0"
+        [("delivery", "tolls"), ("consistency_manager", "p")],
+        Path("/x/p.yaml"),
+        Path("/x/state"),
+        "b:1",
+        "redis://:secret@r:2/0",
     )
     arguments = list(spec.command)[1:]
     assert arguments[:2] == ["-m", "anabranch.delivery"]
@@ -75,26 +89,51 @@ def test_a_process_gets_its_settings_and_the_password_not_by_argument() -> None:
     }
     assert manager.environment["ANABRANCH_REDIS"] == "redis://:secret@r:2/0"
     assert "ANABRANCH_REDIS" not in spec.environment
-    linked = specs_of(_NAMES[:2], Path("/x/p.yaml"), Path("/x/state"), "b:1", None, [Link("ingestion/reports_1", 7, 8)])
-    assert [list(spec.command)[list(spec.command).index("--kafka") + 1] for spec in linked] == ["b:1", "127.0.0.1:7"]
+    linked = specs_of(
+        _NAMES[:2],
+        Path("/x/p.yaml"),
+        Path("/x/state"),
+        "b:1",
+        None,
+        [Link("ingestion/reports_1", 7, 8)],
+    )
+    assert [list(spec.command)[list(spec.command).index("--kafka") + 1] for spec in linked] == [
+        "b:1",
+        "127.0.0.1:7",
+    ]
     (without,) = specs_of([("delivery", "tolls")], Path("/x/p.yaml"), Path("/x/state"), "b:1", None)
     assert "ANABRANCH_REDIS" not in without.environment
 
 
 def test_more_replicas_than_cores_are_paced() -> None:
-    assert [pace_ms(replicas, 2) for replicas in (0, 1, 2, 3, 4, 100)] == [400, 400, 400, 550, 700, 1_000]
+    assert [pace_ms(replicas, 2) for replicas in (0, 1, 2, 3, 4, 100)] == [
+        400,
+        400,
+        400,
+        550,
+        700,
+        1_000,
+    ]
 
 
-def test_nodes_that_were_started_early_are_kept_unless_they_were_started_otherwise(tmp_path: Path) -> None:
+def test_nodes_that_were_started_early_are_kept_unless_they_were_started_otherwise(
+    tmp_path: Path,
+) -> None:
     early = _Early(tmp_path)
     sleeps = ["sleep", "60"]
-    specs = [ProcessSpec("processing", "a.0", sleeps), ProcessSpec("processing", "b.0", sleeps), ProcessSpec("ingestion", "x", sleeps)]
+    specs = [
+        ProcessSpec("processing", "a.0", sleeps),
+        ProcessSpec("processing", "b.0", sleeps),
+        ProcessSpec("ingestion", "x", sleeps),
+    ]
     early.start(specs)
     kept = early.kept([specs[0], ProcessSpec("processing", "b.0", ["sleep", "61"]), specs[2]])
     try:
         assert list(kept) == ["processing/a.0"]
         assert kept["processing/a.0"].exit_code() is None
-        assert marked(MARK, mark_of(tmp_path)) == [kept["processing/a.0"].pid], "the other one was ended"
+        assert marked(MARK, mark_of(tmp_path)) == [kept["processing/a.0"].pid], (
+            "the other one was ended"
+        )
     finally:
         kept["processing/a.0"].kill()
     early.end()
@@ -103,7 +142,15 @@ def test_nodes_that_were_started_early_are_kept_unless_they_were_started_otherwi
 def test_drills_need_the_embedded_broker(tmp_path: Path) -> None:
     stop = threading.Event()
     with pytest.raises(ConfigurationError, match="--drills is for the embedded broker"):
-        up(_FILE, state_dir=tmp_path, say=print, stopping=stop, stop_now=stop, kafka="b:1", drills=True)
+        up(
+            _FILE,
+            state_dir=tmp_path,
+            say=print,
+            stopping=stop,
+            stop_now=stop,
+            kafka="b:1",
+            drills=True,
+        )
 
 
 def test_a_state_directory_in_use_is_rejected_before_anything_starts(tmp_path: Path) -> None:
@@ -111,6 +158,12 @@ def test_a_state_directory_in_use_is_rejected_before_anything_starts(tmp_path: P
     lock.acquire()
     said: list[str] = []
     with pytest.raises(ConfigurationError, match="already in use"):
-        up(_FILE, state_dir=tmp_path, say=said.append, stopping=threading.Event(), stop_now=threading.Event())
+        up(
+            _FILE,
+            state_dir=tmp_path,
+            say=said.append,
+            stopping=threading.Event(),
+            stop_now=threading.Event(),
+        )
     assert said == []
     lock.release()

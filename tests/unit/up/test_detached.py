@@ -14,12 +14,22 @@ _BEGIN = (
     "import os, sys, time; from pathlib import Path; from anabranch.up import state_file as s\n"
     "state = Path(sys.argv[1]); print('starting Kafka', flush=True)\n"
 )
-_READY = "s.write(state, s.Deployment(os.getpid(), 'p.yaml', 'k:1', None, True, ())); time.sleep(600)"
+_READY = (
+    "s.write(state, s.Deployment(os.getpid(), 'p.yaml', 'k:1', None, True, ())); time.sleep(600)"
+)
 
 
-def start(state: Path, program: str, stopping: threading.Event | None = None) -> tuple[int, list[str]]:
+def start(
+    state: Path, program: str, stopping: threading.Event | None = None
+) -> tuple[int, list[str]]:
     said: list[str] = []
-    code = detached.start([str(state)], state, said.append, stopping or threading.Event(), program=[sys.executable, "-c", _BEGIN + program])
+    code = detached.start(
+        [str(state)],
+        state,
+        said.append,
+        stopping or threading.Event(),
+        program=[sys.executable, "-c", _BEGIN + program],
+    )
     return code, said
 
 

@@ -1,4 +1,6 @@
-"""What all servers of a local deployment have in common; each of them is tried for itself in the integration tests."""
+"""What all servers of a local deployment have in common; each of them is tried for itself in
+the integration tests.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ def test_once_it_has_run_it_comes_back_at_its_port_or_not_at_all(server: _Server
     """Its clients were told that one, and would wait at it for ever."""
     address = server.start()
     server.kill()
-    with taken(int(address.rpartition(":")[2])), pytest.raises(Unavailable, match="where the server was, is taken by another process"):
+    with (
+        taken(int(address.rpartition(":")[2])),
+        pytest.raises(Unavailable, match="where the server was, is taken by another process"),
+    ):
         server.start()
     assert server.start() == address
 
@@ -58,6 +63,12 @@ def test_before_that_it_may_take_another(server: _Server) -> None:
 
 def test_a_port_that_was_asked_for_is_taken_by_somebodys_mistake(tmp_path: Path) -> None:
     port = free_port()
-    with taken(port), pytest.raises(ConfigurationError, match=f"port {port} for the server is taken: end what uses it, or let anabranch"):
+    with (
+        taken(port),
+        pytest.raises(
+            ConfigurationError,
+            match=f"port {port} for the server is taken: end what uses it, or let anabranch",
+        ),
+    ):
         _Server("server", tmp_path, "log", port=port).start()
     assert port_of_last_time(port) == port

@@ -24,7 +24,13 @@ def test_only_the_port_of_this_very_process_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"rubbish\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n[1]", b"HTTP/1.1 200 OK\r\n\r\n{"]
+    "answer",
+    [
+        b"",
+        b"rubbish\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n[1]",
+        b"HTTP/1.1 200 OK\r\n\r\n{",
+    ],
 )
 def test_wrong_answers_are_none(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

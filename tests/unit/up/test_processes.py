@@ -10,10 +10,21 @@ from pathlib import Path
 import pytest
 
 from anabranch.up import processes
-from anabranch.up.processes import MARK, MARK_OF_ONE, ManagedProcess, ProcessSpec, bound_log, log_path, marked, reason_in, sweep
+from anabranch.up.processes import (
+    MARK,
+    MARK_OF_ONE,
+    ManagedProcess,
+    ProcessSpec,
+    bound_log,
+    log_path,
+    marked,
+    reason_in,
+    sweep,
+)
 from harness.waiting import wait_until
 
-# A child in a session of its own, whose parent then ends: only its environment still tells whose it is.
+# A child in a session of its own, whose parent then ends: only its environment still tells whose it
+# is.
 _WITH_ORPHAN = """
 import os, subprocess, sys, threading
 middle = "import subprocess; subprocess.Popen(['sleep', '60'], start_new_session=True)"
@@ -53,7 +64,9 @@ def test_sweep_finds_what_another_supervisor_left(tmp_path: Path) -> None:
 
 
 def test_terminate_wakes_a_paused_process(tmp_path: Path) -> None:
-    process = ManagedProcess(_spec("import threading; print('there', flush=True); threading.Event().wait(60)"), tmp_path)
+    process = ManagedProcess(
+        _spec("import threading; print('there', flush=True); threading.Event().wait(60)"), tmp_path
+    )
     wait_until(lambda: "there" in process.log_path.read_text(), 20, "up")
     os.kill(process.pid, signal.SIGSTOP)
     process.terminate()
@@ -61,10 +74,15 @@ def test_terminate_wakes_a_paused_process(tmp_path: Path) -> None:
     assert process.exit_code() == -signal.SIGTERM
 
 
-def test_settings_of_the_supervisors_own_environment_are_not_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_the_supervisors_own_environment_are_not_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANABRANCH_METRICS_PORT", "8080")
     monkeypatch.setenv("ANABRANCH_LOG_LEVEL", "debug")
-    program = "import os; print(sorted(n for n in os.environ if n.startswith('ANABRANCH_')), os.environ['ANABRANCH_RESTARTS'])"
+    program = (
+        "import os; print(sorted(n for n in os.environ if n.startswith('ANABRANCH_')),"
+        " os.environ['ANABRANCH_RESTARTS'])"
+    )
     process = ManagedProcess(_spec(program), tmp_path, restarts=7)
     wait_until(lambda: process.exit_code() is not None, 20, "ended")
     said = process.log_path.read_text()
@@ -83,7 +101,10 @@ def test_the_reason_is_that_of_this_run_only(tmp_path: Path) -> None:
 
 
 def test_a_reason_with_a_long_traceback_is_found(tmp_path: Path) -> None:
-    program = "import json; print(json.dumps({'event': 'stopped', 'error': 'told', 'exception': 'at org.apache.spark ' * 2_000}))"
+    program = (
+        "import json; print(json.dumps({'event': 'stopped', 'error': 'told', 'exception': 'at"
+        " org.apache.spark ' * 2_000}))"
+    )
     process = ManagedProcess(_spec(program), tmp_path)
     wait_until(lambda: process.exit_code() is not None, 20, "ended")
     assert process.last_error() == "told"
@@ -93,7 +114,14 @@ def test_a_reason_with_a_long_traceback_is_found(tmp_path: Path) -> None:
     ("lines", "reason"),
     [
         ([], ""),
-        (['{"event": "a", "error": "first"}', '{"event": "b", "error": "last"}', '{"event": "c"}'], "last"),
+        (
+            [
+                '{"event": "a", "error": "first"}',
+                '{"event": "b", "error": "last"}',
+                '{"event": "c"}',
+            ],
+            "last",
+        ),
         (['{"event": "a", "error": "told"}', "WARN of a JVM at its end"], "told"),
         (["Traceback ...", "ImportError: no module"], "ImportError: no module"),
         (["3", "[1]", "null"], ""),
@@ -107,7 +135,11 @@ def test_a_large_log_is_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(processes, "LOG_BYTES_MAX", 10)
     path = log_path(tmp_path, "ingestion", "reports.x")
     path.parent.mkdir()
-    for content, kept in (("0123456789", "0123456789"), ("01234567890", None), ("new and large", None)):
+    for content, kept in (
+        ("0123456789", "0123456789"),
+        ("01234567890", None),
+        ("new and large", None),
+    ):
         path.write_text(content)
         bound_log(path)
         assert (path.read_text() if path.exists() else None) == kept

@@ -26,7 +26,10 @@ def test_written_is_read_and_for_the_owner_only(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "supervisor.json").stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"pid": 1}', '{"processes": [{"unknown": 1}]}', '{"processes": 3}'])
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "null", '{"pid": 1}', '{"processes": [{"unknown": 1}]}', '{"processes": 3}'],
+)
 def test_what_cannot_be_read_is_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "supervisor.json").write_text(content)
     assert state_file.read(tmp_path) is None
@@ -36,7 +39,10 @@ def test_what_cannot_be_read_is_nothing(tmp_path: Path, content: str) -> None:
 def test_a_second_supervisor_is_rejected_and_told_who_has_it(tmp_path: Path) -> None:
     first = Lock(tmp_path)
     first.acquire()
-    with pytest.raises(ConfigurationError, match=rf"already in use.*process {os.getpid()}.*anabranch down --state-dir"):
+    with pytest.raises(
+        ConfigurationError,
+        match=rf"already in use.*process {os.getpid()}.*anabranch down --state-dir",
+    ):
         Lock(tmp_path).acquire()
     assert Lock(tmp_path).holder() == os.getpid()
     first.release()
@@ -49,12 +55,18 @@ def test_a_second_supervisor_is_rejected_and_told_who_has_it(tmp_path: Path) -> 
 
 def test_the_lock_goes_with_its_process_even_when_a_child_lives_on(tmp_path: Path) -> None:
     program = (
-        "import os, subprocess, sys; from pathlib import Path; from anabranch.up.state_file import Lock\n"
-        "Lock(Path(sys.argv[1])).acquire()\n"
-        "child = subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
-        "print(child.pid, flush=True); os._exit(9)"
+        "import os, subprocess, sys; from pathlib import Path; from anabranch.up.state_file import"
+        " Lock\nLock(Path(sys.argv[1])).acquire()\nchild = subprocess.Popen(['sleep', '60'],"
+        " stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\nprint(child.pid, flush=True);"
+        " os._exit(9)"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
     try:
         lock = Lock(tmp_path)
         lock.acquire()
@@ -68,4 +80,7 @@ def test_no_lock_file_is_no_holder(tmp_path: Path) -> None:
 
 
 def test_the_state_is_next_to_the_pipeline_file(tmp_path: Path) -> None:
-    assert state_file.default_directory(tmp_path / "pipeline.yaml") == tmp_path.resolve() / ".anabranch"
+    assert (
+        state_file.default_directory(tmp_path / "pipeline.yaml")
+        == tmp_path.resolve() / ".anabranch"
+    )

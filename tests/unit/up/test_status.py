@@ -15,10 +15,16 @@ from anabranch.up.status import Hop, Row, detail_in_words, hops_of, slowest_in_w
     [
         ({}, ""),
         ({"replica_state": "stable", "missing": []}, ""),
-        ({"replica_state": "up_failure", "missing": ["reports_1", "reports_2"]}, "tentative: without reports_1, reports_2"),
+        (
+            {"replica_state": "up_failure", "missing": ["reports_1", "reports_2"]},
+            "tentative: without reports_1, reports_2",
+        ),
         ({"replica_state": "up_failure", "missing": []}, "tentative"),
         ({"replica_state": "stabilization", "missing": []}, "correcting"),
-        ({"replica_state": "stable", "unread": ["a", "b"]}, "no room for more of a, b: new results stand still"),
+        (
+            {"replica_state": "stable", "unread": ["a", "b"]},
+            "no room for more of a, b: new results stand still",
+        ),
         ({"replica_state": "of a later version"}, ""),
         ({"replica_state": "stable", "given_up_ms": 100}, "results were given up: --json"),
         ({"live": "running", "live_failure": False}, ""),
@@ -36,11 +42,16 @@ def test_what_is_not_as_it_should_be_is_said(detail: object, words: str) -> None
 PIPELINE = load(Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline.yaml")
 
 
-def rows_with(statistics: object = 1_500, tolls: object = 2_000, delivery: object = 2_100) -> list[Row]:
+def rows_with(
+    statistics: object = 1_500, tolls: object = 2_000, delivery: object = 2_100
+) -> list[Row]:
     def row(service: str, name: str, age: object, **detail: object) -> Row:
         return {"service": service, "name": name, "age_ms": age, "detail": detail}
 
-    stages = [{"stage": "segment_statistics", "age_ms": statistics}, {"stage": "tolls", "age_ms": tolls}]
+    stages = [
+        {"stage": "segment_statistics", "age_ms": statistics},
+        {"stage": "tolls", "age_ms": tolls},
+    ]
     slower = [{"stage": "segment_statistics", "age_ms": 9_000}, {"stage": "tolls", "age_ms": None}]
     return [
         row("kafka", "kafka", None),
@@ -62,10 +73,14 @@ def test_a_hop_adds_what_its_slowest_input_has_not_taken_before() -> None:
         Hop("processing/tolls", 2_000, 500),
         Hop("delivery/tolls", 2_100, 100),
     ]
-    assert slowest_in_words(found) == (
-        "slowest hop: processing/segment_statistics adds 1.1 s; a bucket is 2.1 s old when delivery/tolls closes it"
+    assert (
+        slowest_in_words(found)
+        == "slowest hop: processing/segment_statistics adds 1.1 s; a bucket is 2.1 s old when"
+        " delivery/tolls closes it"
     )
-    assert "processing/tolls adds 6.5 s" in slowest_in_words(hops_of(PIPELINE, rows_with(tolls=8_000, delivery=8_100)))
+    assert "processing/tolls adds 6.5 s" in slowest_in_words(
+        hops_of(PIPELINE, rows_with(tolls=8_000, delivery=8_100))
+    )
 
 
 def test_nothing_is_said_of_hops_before_they_are_known_or_of_simulated_time() -> None:

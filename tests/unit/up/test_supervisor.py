@@ -48,7 +48,15 @@ class _Server:
 
 def test_a_dead_server_is_started_again_at_its_address_with_growing_delay(tmp_path: Path) -> None:
     server, lines = _Server(), list[str]()
-    supervisor = Supervisor(tmp_path, [], SystemClock(), lines.append, pipeline="p", kafka=server.address, servers={"kafka": server})
+    supervisor = Supervisor(
+        tmp_path,
+        [],
+        SystemClock(),
+        lines.append,
+        pipeline="p",
+        kafka=server.address,
+        servers={"kafka": server},
+    )
     supervisor.step()
     server.up, server.rejections = False, 1
 
@@ -59,21 +67,33 @@ def test_a_dead_server_is_started_again_at_its_address_with_growing_delay(tmp_pa
     supervisor.step()
     deployment = state_file.read(tmp_path)
     assert deployment is not None
-    assert (deployment.processes[0].state, deployment.processes[0].pid, deployment.processes[0].address) == (
+    assert (
+        deployment.processes[0].state,
+        deployment.processes[0].pid,
+        deployment.processes[0].address,
+    ) == (
         "restarting",
         None,
         "127.0.0.1:9",
     )
     wait_until(restarted, 10, "the server is up again")
     assert server.starts == 2
-    assert [line.partition(";")[0] for line in lines if "ended" in line] == ["kafka ended", "kafka ended"]
+    assert [line.partition(";")[0] for line in lines if "ended" in line] == [
+        "kafka ended",
+        "kafka ended",
+    ]
     assert "kafka does not start: not yet" in lines
     supervisor.stop()
     assert not server.up
 
 
-def test_a_process_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, failures = ManagedProcess, [OSError("Cannot allocate memory"), OSError("Too many open files")]
+def test_a_process_that_cannot_be_started_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failures = (
+        ManagedProcess,
+        [OSError("Cannot allocate memory"), OSError("Too many open files")],
+    )
 
     def start(spec: ProcessSpec, state_dir: Path, restarts: int) -> ManagedProcess:
         if failures:
@@ -106,9 +126,19 @@ def test_a_process_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeyp
         supervisor.stop(stop_now)
 
 
-def test_a_state_file_that_cannot_be_written_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_file_that_cannot_be_written_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server, lines = _Server(), list[str]()
-    supervisor = Supervisor(tmp_path, [], SystemClock(), lines.append, pipeline="p", kafka=server.address, servers={"kafka": server})
+    supervisor = Supervisor(
+        tmp_path,
+        [],
+        SystemClock(),
+        lines.append,
+        pipeline="p",
+        kafka=server.address,
+        servers={"kafka": server},
+    )
     real, is_full = state_file.write, True
 
     def write(directory: Path, deployment: state_file.Deployment) -> None:
@@ -132,7 +162,15 @@ def test_a_state_file_that_cannot_be_written_stops_nothing(tmp_path: Path, monke
 
 def test_a_server_that_the_disk_stops_from_starting_is_tried_again(tmp_path: Path) -> None:
     server, lines = _Server(), list[str]()
-    supervisor = Supervisor(tmp_path, [], SystemClock(), lines.append, pipeline="p", kafka=server.address, servers={"kafka": server})
+    supervisor = Supervisor(
+        tmp_path,
+        [],
+        SystemClock(),
+        lines.append,
+        pipeline="p",
+        kafka=server.address,
+        servers={"kafka": server},
+    )
     server.up, server.rejections, server.rejection = False, 1, OSError("No space left on device")
 
     def restarted() -> bool:
@@ -174,7 +212,9 @@ class _Failing:
 
 
 def test_a_long_start_is_no_sign_of_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a function that fails at once would be tried again without any rest where Spark takes a minute to start."""
+    """Else a function that fails at once would be tried again without any rest where Spark
+    takes a minute to start.
+    """
     started: list[_Failing] = []
 
     def start(*_: object) -> _Failing:
@@ -183,7 +223,14 @@ def test_a_long_start_is_no_sign_of_health(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(module, "ManagedProcess", start)
     lines, clock = list[str](), VirtualClock()
-    supervisor = Supervisor(tmp_path, [ProcessSpec("processing", "s.0", ["x"])], clock, lines.append, pipeline="p", kafka="k")
+    supervisor = Supervisor(
+        tmp_path,
+        [ProcessSpec("processing", "s.0", ["x"])],
+        clock,
+        lines.append,
+        pipeline="p",
+        kafka="k",
+    )
     supervisor._start(supervisor._services[0])
     for number in range(3):
         clock.advance(2 * HEALTHY_AFTER_MS)
@@ -191,5 +238,9 @@ def test_a_long_start_is_no_sign_of_health(tmp_path: Path, monkeypatch: pytest.M
         supervisor.step()
         clock.advance(10_000)
         supervisor.step()
-    assert [line.split("; ")[1] for line in lines if "ended" in line] == ["again in 0.5 s", "again in 1 s", "again in 2 s"]
+    assert [line.split("; ")[1] for line in lines if "ended" in line] == [
+        "again in 0.5 s",
+        "again in 1 s",
+        "again in 2 s",
+    ]
     supervisor.stop()

@@ -35,7 +35,12 @@ class _Admin:
     def settings(self, topic: str) -> dict[str, str]:
         if topic == "reports.0":
             raise Unavailable("not allowed")
-        return {"min.insync.replicas": "1", "cleanup.policy": "delete", "retention.ms": "1", "unclean.leader.election.enable": "true"}
+        return {
+            "min.insync.replicas": "1",
+            "cleanup.policy": "delete",
+            "retention.ms": "1",
+            "unclean.leader.election.enable": "true",
+        }
 
     def close(self) -> None:
         pass
@@ -90,11 +95,16 @@ def test_all_topics_of_the_example(pipeline: Pipeline) -> None:
     assert found["toll-road.tolls.boundaries"].settings.partitions == 1
     assert found["toll-road.tolls.blocks.0"].settings.partitions == pipeline.partitions
     assert found["tolls"].settings.partitions == pipeline.partitions
-    assert {topic.owner for name, topic in found.items() if name.startswith("toll-road.")} == {"internal"}
+    assert {topic.owner for name, topic in found.items() if name.startswith("toll-road.")} == {
+        "internal"
+    }
 
 
 def test_the_embedded_broker_keeps_users_records_for_ever(pipeline: Pipeline) -> None:
-    embedded, given = _named(topics_of(pipeline, embedded=True)), _named(topics_of(pipeline, replication=3))
+    embedded, given = (
+        _named(topics_of(pipeline, embedded=True)),
+        _named(topics_of(pipeline, replication=3)),
+    )
     assert embedded["reports.0"].settings.config["retention.ms"] == "-1"
     assert given["reports.0"].settings.config["retention.ms"] != "-1"
     assert given["tolls"].settings.replication == 3
@@ -102,12 +112,16 @@ def test_the_embedded_broker_keeps_users_records_for_ever(pipeline: Pipeline) ->
 
 
 def test_copies_are_the_clusters_own_unless_given(pipeline: Pipeline) -> None:
-    """One copy each, on a cluster of three brokers, would quietly be less than every other topic there has."""
+    """One copy each, on a cluster of three brokers, would quietly be less than every other
+    topic there has.
+    """
     for topic in topics_of(pipeline):
         assert topic.settings.replication == BROKERS_OWN
         assert "min.insync.replicas" not in topic.settings.config
     assert {topic.settings.replication for topic in topics_of(pipeline, embedded=True)} == {1}
-    assert {topic.settings.replication for topic in topics_of(pipeline, embedded=True, replication=3)} == {3}
+    assert {
+        topic.settings.replication for topic in topics_of(pipeline, embedded=True, replication=3)
+    } == {3}
 
 
 def test_a_missing_input_on_a_given_broker_is_an_error_that_says_so(pipeline: Pipeline) -> None:
@@ -121,7 +135,9 @@ def test_a_missing_input_on_a_given_broker_is_an_error_that_says_so(pipeline: Pi
     assert admin.asked == []
 
 
-def test_missing_topics_are_created_and_existing_users_topics_left_alone(pipeline: Pipeline) -> None:
+def test_missing_topics_are_created_and_existing_users_topics_left_alone(
+    pipeline: Pipeline,
+) -> None:
     log, admin = _log(**{"reports.0": 7, "tolls": 9, "toll-road.manager": 1})
     said: list[str] = []
     created = prepare(log, topics_of(pipeline), create_inputs=True, say=said.append)
@@ -130,17 +146,30 @@ def test_missing_topics_are_created_and_existing_users_topics_left_alone(pipelin
     assert "tolls" not in asked
     assert "toll-road.manager" in asked
     assert set(created) == asked - {"toll-road.manager"}
-    assert said[:2] == ["note: topic x has a=1 instead of 2", "note: topic reports.0 was not looked at: not allowed"]
+    assert said[:2] == [
+        "note: topic x has a=1 instead of 2",
+        "note: topic reports.0 was not looked at: not allowed",
+    ]
     (told,) = said[2:]
-    assert told.startswith("note: topic tolls has unclean.leader.election.enable=true instead of false: acknowledged records would be lost")
+    assert told.startswith(
+        "note: topic tolls has unclean.leader.election.enable=true instead of false: acknowledged"
+        " records would be lost"
+    )
 
 
-def test_a_wrong_number_of_partitions_of_ours_or_of_a_pinned_output_is_an_error(pipeline: Pipeline) -> None:
+def test_a_wrong_number_of_partitions_of_ours_or_of_a_pinned_output_is_an_error(
+    pipeline: Pipeline,
+) -> None:
     log, _ = _log(**{"toll-road.tolls.blocks.0": 5})
-    with pytest.raises(ConfigurationError, match=r"toll-road\.tolls\.blocks\.0 has 5 partitions, the pipeline needs 2"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"toll-road\.tolls\.blocks\.0 has 5 partitions, the pipeline needs 2",
+    ):
         prepare(log, topics_of(pipeline), create_inputs=True, say=print)
     output = pipeline.outputs["tolls"]
-    pinned = output.model_copy(update={"corrected": output.corrected.model_copy(update={"partitions": 4})})
+    pinned = output.model_copy(
+        update={"corrected": output.corrected.model_copy(update={"partitions": 4})}
+    )
     changed = pipeline.model_copy(update={"outputs": {"tolls": pinned}})
     log, _ = _log(tolls=9)
     with pytest.raises(ConfigurationError, match="tolls has 9 partitions, the pipeline needs 4"):

@@ -6,10 +6,12 @@
     <root>/checkpoints/<name>/       Spark's checkpoint
     <root>/copying-<name>/           a copy that is not finished; removed at the next start
 
-Copies are hard links: Spark never changes a finished file. Disks of peers are read, never written. A copy is durable as far as what it is
-made from is; Spark syncs nothing, so that ``sync`` makes the rest durable, which takes as long as the disk does.
+Copies are hard links: Spark never changes a finished file. Disks of peers are read, never written.
+A copy is durable as far as what it is made from is; Spark syncs nothing, so that ``sync`` makes the
+rest durable, which takes as long as the disk does.
 
-Bounds: ``checkpoints/`` holds the stable timeline, the branch, and one that is being made or removed; ``timelines/`` as many files.
+Bounds: ``checkpoints/`` holds the stable timeline, the branch, and one that is being made or
+    removed; ``timelines/`` as many files.
 """
 
 from __future__ import annotations
@@ -32,14 +34,21 @@ from anabranch.protocol.log.timeline import Timeline, newest, obsolete
 
 _TRIES: Final = 20
 _LOOKS: Final = 2
-"""A directory that was removed is removed again by so many syncs. Spark's maintenance of the state, which comes every 20 s, may write a snapshot there
-once more, after the query has stopped."""
+"""A directory that was removed is removed again by so many syncs. Spark's maintenance of the state,
+which comes every 20 s, may write a snapshot there once more, after the query has stopped.
+"""
 
 
 class ReplicaDisk:
     """The folder of one replica."""
 
-    def __init__(self, root: Path, peers: Mapping[str, Path] | None = None, *, crash_point: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        peers: Mapping[str, Path] | None = None,
+        *,
+        crash_point: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """``peers``: the folders of the stage's other replicas, which need not be there."""
         self._root, self._peers, self._crash_point = root, dict(peers or {}), crash_point
         self._timelines, self._checkpoints = root / "timelines", root / "checkpoints"
@@ -52,7 +61,9 @@ class ReplicaDisk:
             folder.mkdir(parents=True, exist_ok=True)
 
     def newest(self) -> Timeline | None:
-        """The timeline that the newest file names; None: a new replica, or one that has lost its disk, or what it names."""
+        """The timeline that the newest file names; None: a new replica, or one that has lost
+        its disk, or what it names.
+        """
         return _newest(self._root)
 
     def directory(self, name: str) -> Path:
@@ -60,7 +71,8 @@ class ReplicaDisk:
         return self._checkpoints / name
 
     def copy(self, source: str, target: str) -> None:
-        """Make ``target``'s directory a copy of ``source``'s, whole or not at all, and as durable; replaces an earlier copy.
+        """Make ``target``'s directory a copy of ``source``'s, whole or not at all, and as durable;
+        replaces an earlier copy.
 
         Raises:
             Unavailable: the source kept changing.
@@ -92,7 +104,8 @@ class ReplicaDisk:
             try:
                 shutil.copytree(source, partial, copy_function=_link)
             except (FileNotFoundError, shutil.Error):
-                continue  # its old process is still alive and purges: a file vanished under the copy
+                # its old process is still alive and purges: a file vanished under the copy
+                continue
             _move_paths(partial, source, self.directory(target))
             _new_query_id(partial)
             self._crash_point("checkpoint.copying")
@@ -107,7 +120,8 @@ class ReplicaDisk:
     def create(self, name: str) -> None:
         """An empty directory for a replica that starts from nothing.
 
-        What is there is a copy that was given up: its batches are not those of the timeline, so a loss of power must not bring it back.
+        What is there is a copy that was given up: its batches are not those of the timeline, so a
+        loss of power must not bring it back.
         """
         self._makes(name)
         directory = self.directory(name)
@@ -141,13 +155,24 @@ class ReplicaDisk:
         return checkpoint_files.last_bucket(self.directory(name), batch)
 
     def within_reach(self) -> int:
-        """The last bucket of the checkpoint from which a failover would go on now: the own one, else the furthest of a peer; 0: there is none.
+        """The last bucket of the checkpoint from which a failover would go on now: the own one,
+        else the furthest of a peer; 0: there is none.
 
         Another process may run in it: nothing is changed.
         """
         own = _newest(self._root)
-        places = [(self._root, own)] if own is not None else [(self._peers[replica], timeline) for replica, timeline in self.peers()]
-        return max((checkpoint_files.last_bucket_now(root / "checkpoints" / timeline.name) for root, timeline in places), default=0)
+        places = (
+            [(self._root, own)]
+            if own is not None
+            else [(self._peers[replica], timeline) for replica, timeline in self.peers()]
+        )
+        return max(
+            (
+                checkpoint_files.last_bucket_now(root / "checkpoints" / timeline.name)
+                for root, timeline in places
+            ),
+            default=0,
+        )
 
     def remove(self, name: str) -> None:
         """Remove one directory, and its timeline file if it is not the newest."""
@@ -169,7 +194,8 @@ class ReplicaDisk:
         sync_folder(self._timelines)
 
     def sync(self, name: str) -> None:
-        """Spark does not: without this a loss of power takes the last batches of a checkpoint with it.
+        """Spark does not: without this a loss of power takes the last batches of a checkpoint with
+        it.
 
         Raises:
             FileNotFoundError: a newer process has removed the directory.
@@ -192,17 +218,24 @@ class ReplicaDisk:
             self._removed.pop(name, None)
 
     def clean(self, epoch: int, number: int = 0) -> None:
-        """Remove what is below timeline ``number`` of ``epoch`` (``protocol.log.timeline``, TI2)."""
+        """Remove what is below timeline ``number`` of ``epoch`` (``protocol.log.timeline``,
+        TI2).
+        """
         for name in obsolete([path.name for path in self._checkpoints.iterdir()], epoch, number):
             shutil.rmtree(self.directory(name), ignore_errors=True)
         for name in obsolete([path.stem for path in self._timelines.glob("*.json")], epoch, number):
             (self._timelines / f"{name}.json").unlink(missing_ok=True)
-        for name in obsolete([path.name.removeprefix("copying-") for path in self._root.glob("copying-*")], epoch, number):
+        for name in obsolete(
+            [path.name.removeprefix("copying-") for path in self._root.glob("copying-*")],
+            epoch,
+            number,
+        ):
             shutil.rmtree(self._root / f"copying-{name}", ignore_errors=True)
 
 
 def _newest(root: Path) -> Timeline | None:
-    """The timeline that the newest file in ``root`` names, if both the file and the directory are there and can be read.
+    """The timeline that the newest file in ``root`` names, if both the file and the directory are
+    there and can be read.
 
     Never an older one: its directory may be a branch by now.
     """
@@ -211,14 +244,21 @@ def _newest(root: Path) -> Timeline | None:
         return None
     try:
         fields = json.loads((root / "timelines" / f"{name}.json").read_text(encoding="utf-8"))
-        tip, earlier = fields["start_tip"], tuple(BatchId(**each) for each in fields.get("earlier", ()))
-        return Timeline(**(fields | {"start_tip": None if tip is None else BatchId(**tip), "earlier": earlier}))
+        tip, earlier = (
+            fields["start_tip"],
+            tuple(BatchId(**each) for each in fields.get("earlier", ())),
+        )
+        return Timeline(
+            **(fields | {"start_tip": None if tip is None else BatchId(**tip), "earlier": earlier})
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _new_query_id(copy: Path) -> None:
-    """Spark stops the query that runs when another one starts with its id: the copy of a running query's checkpoint needs its own."""
+    """Spark stops the query that runs when another one starts with its id: the copy of a
+    running query's checkpoint needs its own.
+    """
     path = copy / "metadata"
     if path.exists():
         try:
@@ -249,7 +289,9 @@ def _link(source: str, target: str) -> str:
 
 
 def _move_paths(copy: Path, old: Path, new: Path) -> None:
-    """TransformWithState notes the absolute path of its schema files: without this the copy breaks when the original goes."""
+    """TransformWithState notes the absolute path of its schema files: without this the copy
+    breaks when the original goes.
+    """
     for path in copy.glob("state/*/_metadata/**/*"):
         if path.is_file() and not path.name.startswith("."):
             content = path.read_bytes()

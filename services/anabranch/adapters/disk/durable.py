@@ -1,6 +1,7 @@
 """Makes directory trees durable, file by file.
 
-Not by ``sync``: that writes what every program of the machine has left to write, and where a broker shares the disk these are gigabytes.
+Not by ``sync``: that writes what every program of the machine has left to write, and where a broker
+shares the disk these are gigabytes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def sync_folders(root: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write the file at ``path`` anew, durably but for its name; of a hard link the other names keep what was there."""
+    """Write the file at ``path`` anew, durably but for its name; of a hard link the other
+    names keep what was there.
+    """
     path.unlink(missing_ok=True)
     with path.open("wb") as file:
         file.write(content)
@@ -34,13 +37,16 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 class SyncedTree:
-    """A tree of files that never change once they have their names. Remembers which were synced, so that each is once."""
+    """A tree of files that never change once they have their names. Remembers which were
+    synced, so that each is once.
+    """
 
     def __init__(self) -> None:
         self._synced: frozenset[tuple[int, int, int]] = frozenset()
 
     def sync(self, root: Path) -> None:
-        """What is in the tree now survives a loss of power. A file that is removed meanwhile need not.
+        """What is in the tree now survives a loss of power. A file that is removed meanwhile need
+        not.
 
         Raises:
             FileNotFoundError: there is no such tree.

@@ -10,7 +10,13 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    ClusterMetadata,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from anabranch.adapters.kafka.errors import Doing, no_answer, nobody_answers, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
@@ -26,7 +32,9 @@ _logger = logging.getLogger("anabranch.adapters.kafka")
 
 
 def broker_answers(address: str, timeout_s: float) -> bool:
-    """Whether a broker at ``address`` answers a metadata request within ``timeout_s`` and has a controller that it names."""
+    """Whether a broker at ``address`` answers a metadata request within ``timeout_s`` and has
+    a controller that it names.
+    """
     # Its log is dropped: not being there yet is what is asked about.
     silent = logging.getLogger("anabranch.adapters.kafka.unheard")
     silent.setLevel(logging.CRITICAL + 1)
@@ -53,17 +61,30 @@ class KafkaLogAdmin:
         self._timeout_s = settings.request_timeout_ms / 1000
 
     def create(self, topics: Sequence[TopicSettings]) -> list[str]:
-        """Create those that are missing and wait until the cluster knows them; what is to be said, as sentences.
+        """Create those that are missing and wait until the cluster knows them; what is to be said,
+        as sentences.
 
-        That is how those that were there differ, and that new ones have one copy where the cluster could keep more.
+        That is how those that were there differ, and that new ones have one copy where the cluster
+        could keep more.
 
         Raises:
-            Unavailable: the broker did not answer, rejected the request, or a new topic did not appear in time.
+            Unavailable: the broker did not answer, rejected the request, or a new topic did not
+                appear in time.
         """
         if not topics:
             return []
-        wanted = [NewTopic(t.name, num_partitions=t.partitions, replication_factor=t.replication, config=dict(t.config)) for t in topics]
-        futures = self._open().create_topics(wanted, operation_timeout=self._timeout_s, request_timeout=self._timeout_s)
+        wanted = [
+            NewTopic(
+                t.name,
+                num_partitions=t.partitions,
+                replication_factor=t.replication,
+                config=dict(t.config),
+            )
+            for t in topics
+        ]
+        futures = self._open().create_topics(
+            wanted, operation_timeout=self._timeout_s, request_timeout=self._timeout_s
+        )
         existing: list[TopicSettings] = []
         for topic in topics:
             try:
@@ -96,29 +117,39 @@ class KafkaLogAdmin:
         """Delete the records below these offsets, for good and for everybody.
 
         Raises:
-            Unavailable: the broker did not answer or rejected the request; some partitions may be done.
+            Unavailable: the broker did not answer or rejected the request; some partitions may be
+                done.
         """
         if not offsets:
             return
         self._find_leaders({at.topic for at in offsets})
         wanted = [KafkaPartition(at.topic, at.partition, offset) for at, offset in offsets.items()]
-        futures = self._open().delete_records(wanted, request_timeout=self._timeout_s, operation_timeout=self._timeout_s)
+        futures = self._open().delete_records(
+            wanted, request_timeout=self._timeout_s, operation_timeout=self._timeout_s
+        )
         for place, future in futures.items():
             try:
-                self._result(future, f"delete records of {place.topic}[{place.partition}] below {place.offset}")
+                self._result(
+                    future,
+                    f"delete records of {place.topic}[{place.partition}] below {place.offset}",
+                )
             except DataMissing as error:  # of an offset beyond the end
                 raise Unavailable(str(error)) from error
 
     def delete_topics(self, topics: Sequence[str]) -> None:
-        """Delete these topics with all that is in them, and wait until the cluster has forgotten them. One that is not there: nothing happens.
+        """Delete these topics with all that is in them, and wait until the cluster has forgotten
+        them. One that is not there: nothing happens.
 
         Raises:
-            Unavailable: the broker did not answer or rejected the request, or one did not vanish in time; some may be gone.
+            Unavailable: the broker did not answer or rejected the request, or one did not vanish in
+                time; some may be gone.
         """
         there = [topic for topic in topics if topic in self._metadata()]
         if not there:
             return
-        futures = self._open().delete_topics(there, operation_timeout=self._timeout_s, request_timeout=self._timeout_s)
+        futures = self._open().delete_topics(
+            there, operation_timeout=self._timeout_s, request_timeout=self._timeout_s
+        )
         for topic, future in futures.items():
             self._result(future, f"delete topic {topic}")
         deadline = time.monotonic() + self._timeout_s
@@ -138,7 +169,10 @@ class KafkaLogAdmin:
         return self._client
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):  # noqa: SLF001 - librdkafka's own codes
+        if error.code() in (
+            KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own codes
+            KafkaError._SSL,  # noqa: SLF001 - librdkafka's own codes
+        ):
             self._rejected = error
 
     def _result(self, future: Future[Any], what: str) -> Any:
@@ -159,15 +193,20 @@ class KafkaLogAdmin:
         try:
             answer = self._open().list_topics(timeout=self._timeout_s)
         except KafkaException as error:
-            # That nobody answered is what a broker that let nobody in looks like: what it said then is in the callback.
+            # That nobody answered is what a broker that let nobody in looks like: what it said then
+            # is in the callback.
             self._open().poll(0)
             if self._rejected is None and nobody_answers(error.args[0]):
                 raise no_answer(error.args[0], self._settings.address, self._timeout_s) from error
-            raise translated(self._rejected or error.args[0], Doing.ASKING, "list topics") from error
+            raise translated(
+                self._rejected or error.args[0], Doing.ASKING, "list topics"
+            ) from error
         self._rejected = None
         self._brokers = len(answer.brokers)
         self._copies = {
-            name: min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+            name: min(
+                (len(partition.replicas) for partition in topic.partitions.values()), default=0
+            )
             for name, topic in answer.topics.items()
         }
         return _led(answer)
@@ -175,7 +214,8 @@ class KafkaLogAdmin:
     def _find_leaders(self, topics: Iterable[str]) -> None:
         """Let the client know the leaders of ``topics``.
 
-        Where it does not, librdkafka (2.16) looks for them in the caller's thread and in its own at once, and may free the question twice.
+        Where it does not, librdkafka (2.16) looks for them in the caller's thread and in its own at
+        once, and may free the question twice.
 
         Raises:
             Unavailable: no answer, or a partition has no leader.
@@ -190,7 +230,9 @@ class KafkaLogAdmin:
                 raise Unavailable(message)
 
     def _await(self, topics: Sequence[TopicSettings]) -> None:
-        """Return when every topic has leaders: until then a writer would be told that the topic is unknown."""
+        """Return when every topic has leaders: until then a writer would be told that the
+        topic is unknown.
+        """
         deadline = time.monotonic() + self._timeout_s
         while True:
             known = self._metadata()
@@ -208,7 +250,9 @@ class KafkaLogAdmin:
         found: dict[str, dict[str, str]] = {}
         for resource, future in futures.items():
             entries = self._result(future, f"settings of topic {resource.name}")
-            found[resource.name] = {name: entry.value for name, entry in entries.items() if entry.value is not None}
+            found[resource.name] = {
+                name: entry.value for name, entry in entries.items() if entry.value is not None
+            }
         return found
 
     def _differences(self, topics: Sequence[TopicSettings]) -> list[str]:
@@ -217,7 +261,11 @@ class KafkaLogAdmin:
             return []
         known = self._metadata()
         applied = self._configurations([topic.name for topic in topics])
-        return [line for t in topics for line in differences(t, known.get(t.name), self._copies.get(t.name), applied[t.name])]
+        return [
+            line
+            for t in topics
+            for line in differences(t, known.get(t.name), self._copies.get(t.name), applied[t.name])
+        ]
 
 
 def _led(answer: ClusterMetadata) -> dict[str, int]:
@@ -225,7 +273,9 @@ def _led(answer: ClusterMetadata) -> dict[str, int]:
     return {
         name: len(topic.partitions)
         for name, topic in answer.topics.items()
-        if topic.error is None and topic.partitions and all(partition.leader >= 0 for partition in topic.partitions.values())
+        if topic.error is None
+        and topic.partitions
+        and all(partition.leader >= 0 for partition in topic.partitions.values())
     }
 
 

@@ -1,7 +1,9 @@
-"""The ends of many partitions, asked together: a reader that watches hundreds cannot wait for one answer after the other.
+"""The ends of many partitions, asked together: a reader that watches hundreds cannot wait for one
+answer after the other.
 
-By the call that finds offsets for times, to which the end is a time like others. librdkafka's own call for this (``ListOffsets`` of its
-administrator) looks for leaders in the caller's thread and in its own at once (2.16): where one is not known it may free the question twice.
+By the call that finds offsets for times, to which the end is a time like others. librdkafka's own
+call for this (``ListOffsets`` of its administrator) looks for leaders in the caller's thread and in
+its own at once (2.16): where one is not known it may free the question twice.
 """
 
 from __future__ import annotations
@@ -25,11 +27,14 @@ class EndOffsets:
         """No leader is known yet."""
         self._leaders: dict[TopicPartition, int] = {}
 
-    def ask(self, client: Consumer, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
-        """The end offsets of those of ``places`` whose leader answers within ``wait_ms``, by the isolation level of ``client``.
+    def ask(
+        self, client: Consumer, places: Collection[TopicPartition], wait_ms: int
+    ) -> dict[TopicPartition, int]:
+        """The end offsets of those of ``places`` whose leader answers within ``wait_ms``, by the
+        isolation level of ``client``.
 
-        The client gives up a request as a whole where one partition has no leader, so those are left out, and each leader has its own request and
-        its share of the time.
+        The client gives up a request as a whole where one partition has no leader, so those are
+        left out, and each leader has its own request and its share of the time.
         """
         deadline = time.monotonic() + wait_ms / 1000
         self._find(client, {at.topic for at in places if at not in self._leaders}, deadline)
@@ -58,12 +63,20 @@ class EndOffsets:
                     self._leaders[TopicPartition(topic, number)] = partition.leader
 
 
-def _ends(client: Consumer, group: list[TopicPartition], wait_s: float) -> dict[TopicPartition, int]:
+def _ends(
+    client: Consumer, group: list[TopicPartition], wait_s: float
+) -> dict[TopicPartition, int]:
     try:
-        answers = client.offsets_for_times([KafkaPartition(at.topic, at.partition, OFFSET_END) for at in group], timeout=wait_s)
+        answers = client.offsets_for_times(
+            [KafkaPartition(at.topic, at.partition, OFFSET_END) for at in group], timeout=wait_s
+        )
     except KafkaException:
         return {}
-    return {TopicPartition(answer.topic, answer.partition): answer.offset for answer in answers if answer.error is None}
+    return {
+        TopicPartition(answer.topic, answer.partition): answer.offset
+        for answer in answers
+        if answer.error is None
+    }
 
 
 def _left_s(deadline: float) -> float:

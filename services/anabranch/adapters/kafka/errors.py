@@ -1,4 +1,5 @@
-"""The one place where librdkafka's errors become anabranch's (table-driven, tests/unit/adapters/kafka/test_errors.py).
+"""The one place where librdkafka's errors become anabranch's (table-driven,
+tests/unit/adapters/kafka/test_errors.py).
 
 The question behind every row is: *may what was asked have happened?*
 
@@ -7,7 +8,8 @@ The question behind every row is: *may what was asked have happened?*
 - someone newer took over: ``Fenced``;
 - data that was named is not there: ``DataMissing``.
 
-A code that is in no table is treated as the caller's worst case: a write of unknown outcome, a question without answer.
+A code that is in no table is treated as the caller's worst case: a write of unknown outcome, a
+question without answer.
 """
 
 # ruff: noqa: SLF001 - the names of librdkafka's own codes begin with an underscore; they are public
@@ -19,7 +21,14 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, RecordTooLarge, Unavailable
+from anabranch.protocol.errors import (
+    AnabranchError,
+    DataMissing,
+    Fenced,
+    OutcomeUnknown,
+    RecordTooLarge,
+    Unavailable,
+)
 
 
 class Doing(Enum):
@@ -34,7 +43,9 @@ class Doing(Enum):
     """Offsets, metadata, settings, creating topics: safe to repeat."""
 
 
-_FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+_FENCED: Final = frozenset(
+    {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+)
 
 _TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 """Of one record, or of those that were sent together with it."""
@@ -61,21 +72,37 @@ _NOT_SENT: Final = _TOO_LARGE | frozenset(
         KafkaError._SSL,
     }
 )
-"""A record with one of these is certainly not in the log. Time-outs are not here: librdkafka does not tell whether it was under way."""
+"""A record with one of these is certainly not in the log. Time-outs are not here: librdkafka
+does not tell whether it was under way.
+"""
 
 _FOLLOWING: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._STATE})
-"""What the records behind a failed one get: dropped from the queue, or not taken into it since the transaction can only be aborted."""
+"""What the records behind a failed one get: dropped from the queue, or not taken into it
+since the transaction can only be aborted.
+"""
 
 _UNSEEN: Final = frozenset(
-    {KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED}
+    {
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    }
 )
 """Which of the two it is, a broker does not tell who may not know."""
 
 _MISSING: Final = frozenset(
-    {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION, KafkaError._NO_OFFSET}
+    {
+        KafkaError._AUTO_OFFSET_RESET,
+        KafkaError.OFFSET_OUT_OF_RANGE,
+        KafkaError._LOG_TRUNCATION,
+        KafkaError._NO_OFFSET,
+    }
 )
 
-_BROKEN_DATA: Final = frozenset({KafkaError._BAD_MSG, KafkaError.INVALID_MSG, KafkaError._BAD_COMPRESSION})
+_BROKEN_DATA: Final = frozenset(
+    {KafkaError._BAD_MSG, KafkaError.INVALID_MSG, KafkaError._BAD_COMPRESSION}
+)
 """What a reader finds when bytes in the log do not match their checksum."""
 
 _FOR_GOOD: Final = frozenset(
@@ -97,7 +124,14 @@ _FOR_GOOD: Final = frozenset(
 """A reader that meets one of these does not get further by waiting."""
 
 
-_UNANSWERED: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
+_UNANSWERED: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+    }
+)
 
 
 def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
@@ -114,7 +148,12 @@ def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
         return DataMissing(text) if code in _MISSING else Unavailable(text)
     if doing is Doing.SENDING and code in _NOT_SENT and not error.fatal():
         return RecordTooLarge(text) if code in _TOO_LARGE else Unavailable(text)
-    if doing is Doing.TRANSACTION and code in _NOT_SENT and not error.fatal() and not error.txn_requires_abort():
+    if (
+        doing is Doing.TRANSACTION
+        and code in _NOT_SENT
+        and not error.fatal()
+        and not error.txn_requires_abort()
+    ):
         return Unavailable(text)
     return OutcomeUnknown(text)
 
@@ -125,20 +164,25 @@ def says_missing(error: KafkaError) -> bool:
 
 
 def nobody_answers(error: KafkaError) -> bool:
-    """Whether what was asked got no answer from any broker: a wrong address, one that is not there, one that speaks otherwise."""
+    """Whether what was asked got no answer from any broker: a wrong address, one that is not
+    there, one that speaks otherwise.
+    """
     return error.code() in _UNANSWERED
 
 
 def no_answer(error: KafkaError, address: str, timeout_s: float) -> Unavailable:
     """For people, who know an address and not the names of librdkafka's errors."""
     return Unavailable(
-        f"no Kafka broker answers at {address} within {timeout_s:g} s: check the address and that it runs; "
-        f"with TLS or passwords set ANABRANCH_KAFKA_SECURITY_PROTOCOL (docs/security.md) ({error.name()}: {error.str()})"
+        f"no Kafka broker answers at {address} within {timeout_s:g} s: check the address and that"
+        " it runs; with TLS or passwords set ANABRANCH_KAFKA_SECURITY_PROTOCOL (docs/security.md)"
+        f" ({error.name()}: {error.str()})"
     )
 
 
 def follows_another(error: KafkaError) -> bool:
-    """Whether a record failed only because another one had: that one's error is the one to tell and to judge by."""
+    """Whether a record failed only because another one had: that one's error is the one to
+    tell and to judge by.
+    """
     return error.code() in _FOLLOWING
 
 
@@ -148,6 +192,8 @@ def names_nobody(error: KafkaError) -> bool:
 
 
 def ends_reading(error: KafkaError) -> bool:
-    """Whether a reader that met ``error`` must tell its caller; anything else is passing trouble that librdkafka works on itself."""
+    """Whether a reader that met ``error`` must tell its caller; anything else is passing
+    trouble that librdkafka works on itself.
+    """
     code = error.code()
     return error.fatal() or code in _MISSING or code in _BROKEN_DATA or code in _FOR_GOOD

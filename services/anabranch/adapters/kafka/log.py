@@ -26,12 +26,14 @@ class KafkaEventLog:
         transaction_timeout_ms: int = 60_000,
         security: Mapping[str, str] | None = None,
     ) -> None:
-        """``address`` is ``host:port``, or several with commas; the rest as in ``KafkaSettings``. Nothing is contacted yet.
+        """``address`` is ``host:port``, or several with commas; the rest as in ``KafkaSettings``.
+        Nothing is contacted yet.
 
         ``security`` None: as the environment says (``adapters.kafka.security``).
 
         Raises:
-            ConfigurationError: an empty address, a security option that is none, or something wrong in the environment.
+            ConfigurationError: an empty address, a security option that is none, or something wrong
+                in the environment.
         """
         self._security = security_from_environment() if security is None else None
         self._settings = KafkaSettings(
@@ -50,16 +52,35 @@ class KafkaEventLog:
         Raises:
             ConfigurationError: a file of the security settings cannot be read any more.
         """
-        return self._settings if self._security is None else replace(self._settings, security=self._security.options())
+        return (
+            self._settings
+            if self._security is None
+            else replace(self._settings, security=self._security.options())
+        )
 
     def reader(
-        self, *, committed: bool = True, headers: bool = True, timestamps: bool = True, follows: bool = False, ranges: bool = False
+        self,
+        *,
+        committed: bool = True,
+        headers: bool = True,
+        timestamps: bool = True,
+        follows: bool = False,
+        ranges: bool = False,
     ) -> KafkaLogReader:
-        """A new reader. ``committed``: hides aborted and open transactions. Without ``headers`` and ``timestamps`` reading is faster.
+        """A new reader. ``committed``: hides aborted and open transactions. Without ``headers`` and
+        ``timestamps`` reading is faster.
 
-        ``follows``: as in ``ports.EventLog``; sent elsewhere all the same, it begins to read there up to half a second later. ``ranges``: as there.
+        ``follows``: as in ``ports.EventLog``; sent elsewhere all the same, it begins to read there
+            up to half a second later. ``ranges``: as there.
         """
-        return KafkaLogReader(self.settings(), committed=committed, headers=headers, timestamps=timestamps, follows=follows, ranges=ranges)
+        return KafkaLogReader(
+            self.settings(),
+            committed=committed,
+            headers=headers,
+            timestamps=timestamps,
+            follows=follows,
+            ranges=ranges,
+        )
 
     def writer(self) -> KafkaLogWriter:
         """A new idempotent writer, acks=all."""

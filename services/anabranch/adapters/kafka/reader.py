@@ -13,30 +13,45 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from anabranch.adapters.kafka.end_offsets import EndOffsets
-from anabranch.adapters.kafka.errors import Doing, ends_reading, names_nobody, says_missing, translated
+from anabranch.adapters.kafka.errors import (
+    Doing,
+    ends_reading,
+    names_nobody,
+    says_missing,
+    translated,
+)
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.ports import Chunk, Headers, TopicPartition
 from anabranch.protocol.errors import AnabranchError, LocalProtocolError
 
 _RECORDS_PER_CALL: Final = 2_048
-"""Records taken from librdkafka at a time: their wrappers stay in the processor's cache until they are unpacked. 8 192 at a time took a
-tenth longer per record, 50 000 nearly twice as long."""
+"""Records taken from librdkafka at a time: their wrappers stay in the processor's cache until they
+are unpacked. 8 192 at a time took a tenth longer per record, 50 000 nearly twice as long.
+"""
 
-_ELECTING: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NO_OFFSET})  # noqa: SLF001
+_ELECTING: Final = frozenset(
+    {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NO_OFFSET}  # noqa: SLF001
+)
 """Passes by itself: a partition without a leader for a moment, as every new one is."""
 
 _ELECTION_PAUSE_S: Final = 0.05
 
 _STALE_S: Final = 1.0
 _STALE_FETCHES: Final = 10
-"""After so long, and so many fetches, a position that is the one from before the assignment was come to anew: by then librdkafka has long worked on
-the assignment, even where this process stood still. Else a partition that ends in what nobody is shown would never seem read to its end."""
+"""After so long, and so many fetches, a position that is the one from before the assignment was
+come to anew: by then librdkafka has long worked on the assignment, even where this process stood
+still. Else a partition that ends in what nobody is shown would never seem read to its end.
+"""
 
 _SILENCE_S: Final = 10.0
-"""After so long without a record the broker is asked whether there are any. If so twice in a row, and none came in between, the client has stopped."""
+"""After so long without a record the broker is asked whether there are any. If so twice in a
+row, and none came in between, the client has stopped.
+"""
 
 _SILENCE_ASK_MS: Final = 500
-"""For so long at most the answer is waited for: a broker that is slower has nothing to hand over, either."""
+"""For so long at most the answer is waited for: a broker that is slower has nothing to hand
+over, either.
+"""
 
 _logger = logging.getLogger("anabranch.adapters.kafka")
 
@@ -62,7 +77,9 @@ class KafkaLogReader:
         self._known: set[TopicPartition] = set()
         """Whatever was ever assigned: librdkafka may still know a position in it."""
         self._stale: dict[TopicPartition, int] = {}
-        """Position from before the last assignment: for a moment after it librdkafka still gives that one."""
+        """Position from before the last assignment: for a moment after it librdkafka still
+        gives that one.
+        """
         self._assigned_s, self._fetches = 0.0, 0
         """When that was, and the fetches since."""
         self._heard_s = 0.0
@@ -70,9 +87,13 @@ class KafkaLogReader:
         self._behind: dict[TopicPartition, int] = {}
         """Position of each partition that had more to read when the broker was asked."""
         self._ended: set[TopicPartition] = set()
-        """Partitions of which an error ended the reading: what stands behind it is not handed over."""
+        """Partitions of which an error ended the reading: what stands behind it is not handed
+        over.
+        """
         self._assign_again = False
-        """librdkafka has stopped fetching a partition because of what was true before the assignment."""
+        """librdkafka has stopped fetching a partition because of what was true before the
+        assignment.
+        """
         self._ends = EndOffsets()
         self._one_topic, self._topic = False, ""
         self._failure: AnabranchError | None = None
@@ -80,7 +101,9 @@ class KafkaLogReader:
         self._consumer: Consumer | None = self._new_consumer()
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions from these offsets on. Replaces an earlier assignment, also one that failed."""
+        """Read exactly these partitions from these offsets on. Replaces an earlier
+        assignment, also one that failed.
+        """
         consumer = self._open()
         self._failure = None
         self._assign_again = False
@@ -93,20 +116,25 @@ class KafkaLogReader:
         self._ended.clear()
         topics = {at.topic for at in positions}
         self._one_topic, self._topic = len(topics) == 1, min(topics, default="")
-        consumer.assign([KafkaPartition(at.topic, at.partition, offset) for at, offset in positions.items()])
+        consumer.assign(
+            [KafkaPartition(at.topic, at.partition, offset) for at, offset in positions.items()]
+        )
 
     def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
-        """What is there, at most ``records_max`` records; waits up to ``wait_ms`` for the first only. One chunk per partition.
+        """What is there, at most ``records_max`` records; waits up to ``wait_ms`` for the first
+        only. One chunk per partition.
 
         Raises:
-            DataMissing: an assigned offset does not exist, or a record does not match its checksum. Assign anew to go on.
+            DataMissing: an assigned offset does not exist, or a record does not match its checksum.
+                Assign anew to go on.
             Unavailable: the broker rejects the request, or a topic does not exist.
         """
         consumer = self._open()
         if self._failure is not None:
             raise self._failure
         self._fetches += 1
-        # ``consume(n, timeout)`` would wait out its whole time-out unless n records came: so wait for one, then take what is there.
+        # ``consume(n, timeout)`` would wait out its whole time-out unless n records came: so wait
+        # for one, then take what is there.
         try:
             first = consumer.poll(wait_ms / 1000)
         except KafkaException as error:  # only where the client as a whole has failed for good
@@ -139,11 +167,13 @@ class KafkaLogReader:
         return list(chunks.values())
 
     def position(self, at: TopicPartition) -> int:
-        """The next offset that ``fetch`` returns; past records that are not shown (aborted, control) too.
+        """The next offset that ``fetch`` returns; past records that are not shown (aborted,
+        control) too.
 
         Raises:
             LocalProtocolError: ``at`` is not assigned.
-            DataMissing, Unavailable: an error ended the reading of it, as ``fetch`` says from now on.
+            DataMissing, Unavailable: an error ended the reading of it, as ``fetch`` says from now
+            on.
         """
         if at not in self._assigned:
             message = f"{at} is not assigned to this reader"
@@ -151,7 +181,9 @@ class KafkaLogReader:
         if at in self._ended and self._failure is not None:
             raise self._failure
         given = self._given_position(at)
-        if given == self._stale.get(at) and (self._fetches < _STALE_FETCHES or time.monotonic() - self._assigned_s < _STALE_S):
+        if given == self._stale.get(at) and (
+            self._fetches < _STALE_FETCHES or time.monotonic() - self._assigned_s < _STALE_S
+        ):
             return self._assigned[at]
         self._stale.pop(at, None)
         return max(given, self._assigned[at])  # negative before the first record
@@ -164,46 +196,63 @@ class KafkaLogReader:
         return int(answer.offset)
 
     def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
-        """(first offset that exists, end offset), asked from the broker now. With committed isolation the end is the last stable offset.
+        """(first offset that exists, end offset), asked from the broker now. With committed
+        isolation the end is the last stable offset.
 
         Raises:
-            Unavailable: no answer within ``wait_ms`` (None: the request time-out), or no such partition.
+            Unavailable: no answer within ``wait_ms`` (None: the request time-out), or no such
+                partition.
         """
         wait_s = self._timeout_s if wait_ms is None else wait_ms / 1000
         deadline = time.monotonic() + wait_s
         while True:
             try:
-                answer = self._open().get_watermark_offsets(KafkaPartition(at.topic, at.partition), timeout=wait_s, cached=False)
+                answer = self._open().get_watermark_offsets(
+                    KafkaPartition(at.topic, at.partition), timeout=wait_s, cached=False
+                )
             except KafkaException as error:
                 cause = error.args[0]
                 if cause.code() in _ELECTING and time.monotonic() < deadline:
                     time.sleep(_ELECTION_PAUSE_S)  # a partition is new, or its leader is moving
                     continue
-                raise translated(cause, Doing.ASKING, f"offsets of {at.topic}[{at.partition}]") from error
+                raise translated(
+                    cause, Doing.ASKING, f"offsets of {at.topic}[{at.partition}]"
+                ) from error
             self._reached = True
             low, high = answer
             return int(low), int(high)
 
     def offset_from(self, at: TopicPartition, time_ms: int) -> int:
-        """The first offset whose record has a timestamp of ``time_ms`` or later; the end where there is none.
+        """The first offset whose record has a timestamp of ``time_ms`` or later; the end where
+        there is none.
 
         Raises:
             Unavailable: no answer, or no such partition.
         """
         try:
-            (found,) = self._open().offsets_for_times([KafkaPartition(at.topic, at.partition, time_ms)], timeout=self._timeout_s)
+            (found,) = self._open().offsets_for_times(
+                [KafkaPartition(at.topic, at.partition, time_ms)], timeout=self._timeout_s
+            )
         except KafkaException as error:
-            raise translated(error.args[0], Doing.ASKING, f"offset of a time in {at.topic}[{at.partition}]") from error
+            raise translated(
+                error.args[0], Doing.ASKING, f"offset of a time in {at.topic}[{at.partition}]"
+            ) from error
         if found.error is not None:
-            raise translated(found.error, Doing.ASKING, f"offset of a time in {at.topic}[{at.partition}]")
+            raise translated(
+                found.error, Doing.ASKING, f"offset of a time in {at.topic}[{at.partition}]"
+            )
         return int(found.offset) if found.offset >= 0 else self.offsets(at)[1]
 
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
-        """The end offsets of ``places``, one question to each leader; without those whose leader does not answer within ``wait_ms``."""
+        """The end offsets of ``places``, one question to each leader; without those whose
+        leader does not answer within ``wait_ms``.
+        """
         return self._ends.ask(self._open(), places, wait_ms)
 
     def partitions(self, topic: str, wait_ms: int) -> int | None:
-        """Number of partitions of ``topic`` now, with or without leaders; None: no such topic, or no answer within ``wait_ms``."""
+        """Number of partitions of ``topic`` now, with or without leaders; None: no such
+        topic, or no answer within ``wait_ms``.
+        """
         try:
             answer = self._open().list_topics(topic, timeout=wait_ms / 1000).topics.get(topic)
         except KafkaException:
@@ -219,17 +268,30 @@ class KafkaLogReader:
     def _look_after_silence(self) -> None:
         """Make the client anew where it hands over nothing though there is more.
 
-        After the restart of a broker librdkafka sometimes never fetches an assigned partition again, without an error
-        (its issue 5153, open in 2.16). Who only follows would stand still for ever, and nothing else would tell.
+        After the restart of a broker librdkafka sometimes never fetches an assigned partition
+        again, without an error (its issue 5153, open in 2.16). Who only follows would stand still
+        for ever, and nothing else would tell.
         """
         before, self._behind = self._behind, {}
         positions = self._positions()
-        with contextlib.suppress(AnabranchError):  # of a broker that does not answer nothing can be expected
-            self._behind = {at: position for at, position in positions.items() if self.offsets(at, _SILENCE_ASK_MS)[1] > position}
-        stopped = [f"{at.topic}[{at.partition}] at {position}" for at, position in self._behind.items() if before.get(at) == position]
+        with contextlib.suppress(
+            AnabranchError
+        ):  # of a broker that does not answer nothing can be expected
+            self._behind = {
+                at: position
+                for at, position in positions.items()
+                if self.offsets(at, _SILENCE_ASK_MS)[1] > position
+            }
+        stopped = [
+            f"{at.topic}[{at.partition}] at {position}"
+            for at, position in self._behind.items()
+            if before.get(at) == position
+        ]
         if stopped:
             _logger.warning(
-                "no record came for %d s though there are more: %s; the client is made anew", 2 * _SILENCE_S, ", ".join(stopped)
+                "no record came for %d s though there are more: %s; the client is made anew",
+                2 * _SILENCE_S,
+                ", ".join(stopped),
             )
             old = self._open()
             self._consumer = self._new_consumer()
@@ -247,12 +309,16 @@ class KafkaLogReader:
         return self._consumer
 
     def _unpack(self, messages: list[Message], chunks: dict[TopicPartition, Chunk]) -> None:
-        """Add ``messages`` to the chunks of their partitions. No Python code of ours runs for a single record."""
+        """Add ``messages`` to the chunks of their partitions. No Python code of ours runs for
+        a single record.
+        """
         good = messages
-        # Not ``count(None)``: a KafkaError that is compared with None leaves a Python error behind, which the next call trips over.
+        # Not ``count(None)``: a KafkaError that is compared with None leaves a Python error behind,
+        # which the next call trips over.
         if self._ended or any(error is not None for error in map(Message.error, messages)):
             good = self._before_errors(messages)
-        # librdkafka hands over what one answer held of one partition in one run, so there are few groups.
+        # librdkafka hands over what one answer held of one partition in one run, so there are few
+        # groups.
         for number, run in groupby(good, Message.partition):
             same = list(run)
             if self._one_topic:
@@ -261,7 +327,9 @@ class KafkaLogReader:
             for topic, part in groupby(same, Message.topic):
                 self._extend(TopicPartition(str(topic), int(number or 0)), list(part), chunks)
 
-    def _extend(self, at: TopicPartition, messages: list[Message], chunks: dict[TopicPartition, Chunk]) -> None:
+    def _extend(
+        self, at: TopicPartition, messages: list[Message], chunks: dict[TopicPartition, Chunk]
+    ) -> None:
         chunk = chunks.get(at)
         self._stale.pop(at, None)
         if chunk is None:
@@ -270,12 +338,20 @@ class KafkaLogReader:
         chunk.offsets.extend(map(Message.offset, messages))
         chunk.values.extend(map(Message.value, messages))
         chunk.keys.extend(map(Message.key, messages))
-        chunk.timestamps_ms.extend([time_ms for _, time_ms in map(Message.timestamp, messages)] if self._timestamps else [-1] * count)
+        chunk.timestamps_ms.extend(
+            [time_ms for _, time_ms in map(Message.timestamp, messages)]
+            if self._timestamps
+            else [-1] * count
+        )
         found = self._headers_of(at, messages) if self._headers else []
-        chunk.headers.extend([()] * count if found.count(None) == len(found) else [each or () for each in found])
+        chunk.headers.extend(
+            [()] * count if found.count(None) == len(found) else [each or () for each in found]
+        )
 
     def _headers_of(self, at: TopicPartition, messages: list[Message]) -> list[Headers | None]:
-        """Those of each message; None: it has none, or one whose name is not UTF-8, which the client cannot give."""
+        """Those of each message; None: it has none, or one whose name is not UTF-8, which the
+        client cannot give.
+        """
         found: list[Headers | None] = []
         each = map(Message.headers, messages)
         unreadable = 0
@@ -283,24 +359,36 @@ class KafkaLogReader:
             try:
                 found.extend(each)  # what came before an error stays in the list
             except SystemError as error:
-                # Such a message is not asked again: the client then gives a list with holes, over which the interpreter would fall.
+                # Such a message is not asked again: the client then gives a list with holes, over
+                # which the interpreter would fall.
                 if not isinstance(error.__cause__, UnicodeDecodeError):
                     raise
                 found.append(None)
                 unreadable += 1
         if unreadable:
-            where = f"{at.topic}[{at.partition}] at {messages[0].offset()} to {messages[-1].offset()}"
-            _logger.warning("%d records of %s have headers whose names are not UTF-8: they are read without headers", unreadable, where)
+            where = (
+                f"{at.topic}[{at.partition}] at {messages[0].offset()} to {messages[-1].offset()}"
+            )
+            _logger.warning(
+                "%d records of %s have headers whose names are not UTF-8: they are read without"
+                " headers",
+                unreadable,
+                where,
+            )
         return found
 
     def _before_errors(self, messages: list[Message]) -> list[Message]:
         """The records of each partition that stand before the first error that ends its reading.
 
-        That error is raised when they were handed over. What is behind it is not: a caller would go on from there, and never see what was broken.
+        That error is raised when they were handed over. What is behind it is not: a caller would go
+        on from there, and never see what was broken.
         """
         good = []
         for message in messages:
-            at, error = TopicPartition(str(message.topic()), int(message.partition() or 0)), message.error()
+            at, error = (
+                TopicPartition(str(message.topic()), int(message.partition() or 0)),
+                message.error(),
+            )
             if error is None:
                 if at not in self._ended:
                     good.append(message)
@@ -309,14 +397,20 @@ class KafkaLogReader:
             elif ends_reading(error):
                 self._ended.add(at)
                 if self._failure is None:
-                    self._failure = translated(error, Doing.FETCHING, f"read {at.topic}[{at.partition}] at {message.offset()}")
+                    self._failure = translated(
+                        error,
+                        Doing.FETCHING,
+                        f"read {at.topic}[{at.partition}] at {message.offset()}",
+                    )
         return good
 
     def _is_left_over(self, at: TopicPartition, message: Message) -> bool:
-        """Whether the error in ``message`` is about an earlier assignment, the answer to which came while this one was made.
+        """Whether the error in ``message`` is about an earlier assignment, the answer to which came
+        while this one was made.
 
-        librdkafka tells it all the same, and stops fetching the partition, which stands elsewhere by now. An offset that does not exist is told
-        as the position it was asked for, and nothing below the assigned one is asked for.
+        librdkafka tells it all the same, and stops fetching the partition, which stands elsewhere
+        by now. An offset that does not exist is told as the position it was asked for, and nothing
+        below the assigned one is asked for.
         """
         error, offset = message.error(), message.offset()
         if error is None or not says_missing(error) or offset is None or offset < 0:
@@ -324,7 +418,9 @@ class KafkaLogReader:
         return at not in self._assigned or offset < self._assigned[at]
 
     def _on_error(self, error: KafkaError) -> None:
-        """Errors of the client as a whole; called from within ``poll``. A name that never resolved is a bad address."""
+        """Errors of the client as a whole; called from within ``poll``. A name that never
+        resolved is a bad address.
+        """
         never_found = names_nobody(error) and not self._reached
         if self._failure is None and (never_found or ends_reading(error)):
             self._failure = translated(error, Doing.FETCHING, "reach the broker")

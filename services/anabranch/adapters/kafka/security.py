@@ -1,7 +1,9 @@
-"""How to prove to a cluster who we are, by environment or file only: ``ANABRANCH_KAFKA_SECURITY_PROTOCOL`` and so on.
+"""How to prove to a cluster who we are, by environment or file only:
+``ANABRANCH_KAFKA_SECURITY_PROTOCOL`` and so on.
 
-Every client of this process, of the processes that Spark starts from it and of the commands of ``anabranch`` gets the same: they inherit the
-environment. Nothing of it can be given on a command line, where others on the machine would see it.
+Every client of this process, of the processes that Spark starts from it and of the commands of
+``anabranch`` gets the same: they inherit the environment. Nothing of it can be given on a command
+line, where others on the machine would see it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ _SASL: Final = ("sasl_username", "sasl_password", "sasl_password_file")
 class KafkaSecurity(BaseSettings):
     """Encryption and identity. Without any of it: plain text, which is for one machine only."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True
+    )
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_SSL"] = "PLAINTEXT"
     """SASL without TLS is not offered: whoever listens could go on from there."""
@@ -48,14 +52,23 @@ class KafkaSecurity(BaseSettings):
             for name in fields:
                 if getattr(self, name) is not None and not wanted:
                     raise ValueError(
-                        f"{_variable(name)} is set, which needs {PREFIX}SECURITY_PROTOCOL={needed}; it is {self.security_protocol}"
+                        f"{_variable(name)} is set, which needs {PREFIX}SECURITY_PROTOCOL={needed};"
+                        f" it is {self.security_protocol}"
                     )
         if sasl and not self.sasl_username:
-            raise ValueError(f"{PREFIX}SECURITY_PROTOCOL=SASL_SSL needs {_variable('sasl_username')}")
+            raise ValueError(
+                f"{PREFIX}SECURITY_PROTOCOL=SASL_SSL needs {_variable('sasl_username')}"
+            )
         if sasl and self.sasl_password is None and self.sasl_password_file is None:
-            raise ValueError(f"{PREFIX}SECURITY_PROTOCOL=SASL_SSL needs {_variable('sasl_password_file')} or {_variable('sasl_password')}")
+            raise ValueError(
+                f"{PREFIX}SECURITY_PROTOCOL=SASL_SSL needs {_variable('sasl_password_file')} or"
+                f" {_variable('sasl_password')}"
+            )
         if (self.ssl_certificate is None) != (self.ssl_key is None):
-            raise ValueError(f"{_variable('ssl_certificate')} and {_variable('ssl_key')} belong together: give both or none")
+            raise ValueError(
+                f"{_variable('ssl_certificate')} and {_variable('ssl_key')} belong together: give"
+                " both or none"
+            )
         return self
 
     def options(self) -> dict[str, str]:
@@ -66,8 +79,17 @@ class KafkaSecurity(BaseSettings):
         """
         if self.security_protocol == "PLAINTEXT":
             return {}
-        files = {"ssl.ca.location": self.ssl_ca, "ssl.certificate.location": self.ssl_certificate, "ssl.key.location": self.ssl_key}
-        readable_files({_variable(name): getattr(self, name) for name in ("ssl_ca", "ssl_certificate", "ssl_key")})
+        files = {
+            "ssl.ca.location": self.ssl_ca,
+            "ssl.certificate.location": self.ssl_certificate,
+            "ssl.key.location": self.ssl_key,
+        }
+        readable_files(
+            {
+                _variable(name): getattr(self, name)
+                for name in ("ssl_ca", "ssl_certificate", "ssl_key")
+            }
+        )
         if self.ssl_key is not None:
             kept_secret(self.ssl_key, _variable("ssl_key"))
         options = {
@@ -77,12 +99,20 @@ class KafkaSecurity(BaseSettings):
             "ssl.endpoint.identification.algorithm": "https",
             **{option: str(path) for option, path in files.items() if path is not None},
         }
-        key_password = secret_of(self.ssl_key_password, self.ssl_key_password_file, _variable("ssl_key_password"))
+        key_password = secret_of(
+            self.ssl_key_password, self.ssl_key_password_file, _variable("ssl_key_password")
+        )
         if key_password is not None:
             options["ssl.key.password"] = key_password
         if self.security_protocol == "SASL_SSL":
-            password = secret_of(self.sasl_password, self.sasl_password_file, _variable("sasl_password"))
-            options |= {"sasl.mechanism": self.sasl_mechanism, "sasl.username": str(self.sasl_username), "sasl.password": str(password)}
+            password = secret_of(
+                self.sasl_password, self.sasl_password_file, _variable("sasl_password")
+            )
+            options |= {
+                "sasl.mechanism": self.sasl_mechanism,
+                "sasl.username": str(self.sasl_username),
+                "sasl.password": str(password),
+            }
         return options
 
     def tls(self) -> ssl.SSLContext | None:
@@ -98,10 +128,15 @@ class KafkaSecurity(BaseSettings):
             context = ssl.create_default_context(cafile=options.get("ssl.ca.location"))
             if "ssl.certificate.location" in options:
                 context.load_cert_chain(
-                    options["ssl.certificate.location"], options["ssl.key.location"], options.get("ssl.key.password", "")
+                    options["ssl.certificate.location"],
+                    options["ssl.key.location"],
+                    options.get("ssl.key.password", ""),
                 )
         except OSError as error:
-            raise ConfigurationError(f"the files of {PREFIX}SSL_* cannot be used: {error.strerror or type(error).__name__}") from None
+            raise ConfigurationError(
+                f"the files of {PREFIX}SSL_* cannot be used:"
+                f" {error.strerror or type(error).__name__}"
+            ) from None
         return context
 
 
@@ -121,7 +156,10 @@ def reject_security_for(what: str) -> None:
         ConfigurationError: the environment asks for encryption or identity.
     """
     if security_from_environment().security_protocol != "PLAINTEXT":
-        raise ConfigurationError(f"{PREFIX}SECURITY_PROTOCOL is set, but {what}: unset it, or name your own cluster with --kafka")
+        raise ConfigurationError(
+            f"{PREFIX}SECURITY_PROTOCOL is set, but {what}: unset it, or name your own cluster with"
+            " --kafka"
+        )
 
 
 def _variable(name: str) -> str:

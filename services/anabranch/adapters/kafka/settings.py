@@ -1,6 +1,7 @@
 """Every option that the Kafka clients are given, explicit and in one place.
 
-Sizes are bytes unless a name says otherwise. Options that decide about safety are set even where today's default is the same.
+Sizes are bytes unless a name says otherwise. Options that decide about safety are set even where
+today's default is the same.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ Options = dict[str, str | int | float | bool]
 
 _FETCH_BYTES_MAX: Final = 16 * MIB
 _FETCH_PARTITION_BYTES: Final = 2 * MIB
-"""Of one partition in one answer. A larger record comes all the same, alone; more only makes the answers slow to unpack."""
+"""Of one partition in one answer. A larger record comes all the same, alone; more only makes
+the answers slow to unpack.
+"""
 _RANGE_PARTITION_BYTES: Final = 256 * 1024
-"""The same for a reader of ranges: about as much is fetched beyond each, and in vain where others read on."""
+"""The same for a reader of ranges: about as much is fetched beyond each, and in vain where
+others read on.
+"""
 _LOCAL_QUEUE_KIB: Final = 64 * 1024
 _RANGE_QUEUE_KIB: Final = 4 * 1024
 _RESPONSE_HEAD_BYTES: Final = 64 * 1024
@@ -29,7 +34,8 @@ _SECURITY_PREFIXES: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "https
 class KafkaSettings:
     """How to reach a cluster and how long to wait for it.
 
-    ``security`` are client options of librdkafka that start with ``security.``, ``sasl.`` or ``ssl.``; nothing else may be changed by it.
+    ``security`` are client options of librdkafka that start with ``security.``, ``sasl.`` or
+    ``ssl.``; nothing else may be changed by it.
     """
 
     address: str
@@ -40,23 +46,31 @@ class KafkaSettings:
     request_timeout_ms: int = 10_000
     """For questions: offsets, topics, settings."""
     transaction_timeout_ms: int = 60_000
-    """The broker aborts a transaction that is open longer: bounds how long a dead writer can hold committed readers back."""
+    """The broker aborts a transaction that is open longer: bounds how long a dead writer can
+    hold committed readers back.
+    """
     topic_appears_ms: int = 5_000
-    """How long readers and writers wait for a topic they do not know: a topic just made needs a moment to be known by all brokers."""
+    """How long readers and writers wait for a topic they do not know: a topic just made needs
+    a moment to be known by all brokers.
+    """
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Reject what cannot be meant.
 
         Raises:
-            ConfigurationError: no address, or an option in ``security`` that has nothing to do with security.
+            ConfigurationError: no address, or an option in ``security`` that has nothing to do with
+                security.
         """
         if not self.address.strip():
             message = "the Kafka address is empty: give host:port"
             raise ConfigurationError(message)
         for option in self.security:
             if not option.startswith(_SECURITY_PREFIXES):
-                message = f"Kafka option {option!r} cannot be set: only {', '.join(p + '*' for p in _SECURITY_PREFIXES)}"
+                message = (
+                    f"Kafka option {option!r} cannot be set: only"
+                    f" {', '.join(p + '*' for p in _SECURITY_PREFIXES)}"
+                )
                 raise ConfigurationError(message)
 
     def _connection(self) -> Options:
@@ -79,29 +93,37 @@ class KafkaSettings:
     def consumer(self, *, committed: bool, follows: bool = False, ranges: bool = False) -> Options:
         """A reader of hand-assigned partitions that never joins a group and never commits.
 
-        ``follows``: it stays where it is. ``ranges``: it reads one stretch here and another there, so what it fetches ahead is mostly for nothing.
+        ``follows``: it stays where it is. ``ranges``: it reads one stretch here and another there,
+            so what it fetches ahead is mostly for nothing.
         """
         return {
             **self._connection(),
             "group.id": f"{self.client_id}.unused",  # librdkafka demands one; nothing joins it
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            "auto.offset.reset": "error",  # a missing offset is missing data, never "go on elsewhere"
+            # a missing offset is missing data, never "go on elsewhere"
+            "auto.offset.reset": "error",
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             "check.crcs": True,
             "enable.partition.eof": False,
             "topic.metadata.propagation.max.ms": self.topic_appears_ms,
             "fetch.min.bytes": 1,
-            # The broker answers at once when there are records; a reader that is sent elsewhere waits for its last empty answer first. One that
-            # stays need not ask so often: the empty answers of some twenty readers took a tenth of a core.
+            # The broker answers at once when there are records; a reader that is sent elsewhere
+            # waits for its last empty answer first. One that stays need not ask so often: the empty
+            # answers of some twenty readers took a tenth of a core.
             "fetch.wait.max.ms": 500 if follows else 10 if ranges else 100,
             "fetch.max.bytes": _FETCH_BYTES_MAX,
-            "max.partition.fetch.bytes": _RANGE_PARTITION_BYTES if ranges else _FETCH_PARTITION_BYTES,
+            "max.partition.fetch.bytes": (
+                _RANGE_PARTITION_BYTES if ranges else _FETCH_PARTITION_BYTES
+            ),
             "message.max.bytes": RECORD_BYTES_ON_BROKER_MAX,
-            "receive.message.max.bytes": _FETCH_BYTES_MAX + RECORD_BYTES_ON_BROKER_MAX + _RESPONSE_HEAD_BYTES,
+            "receive.message.max.bytes": (
+                _FETCH_BYTES_MAX + RECORD_BYTES_ON_BROKER_MAX + _RESPONSE_HEAD_BYTES
+            ),
             "queued.max.messages.kbytes": _RANGE_QUEUE_KIB if ranges else _LOCAL_QUEUE_KIB,
             "queued.min.messages": 200_000,
-            # How long a full local queue pauses fetching: the default of a second starves a fast reader, and a small queue is soon empty.
+            # How long a full local queue pauses fetching: the default of a second starves a fast
+            # reader, and a small queue is soon empty.
             "fetch.queue.backoff.ms": 2 if ranges else 20,
             "fetch.error.backoff.ms": 100,
         }
@@ -128,7 +150,8 @@ class KafkaSettings:
 
     def transactional_producer(self, transactional_id: str) -> Options:
         """As ``producer``, with transactions and fencing by ``transactional_id``."""
-        # A record must fail before its transaction does, else the transaction's fate decides about records still in flight.
+        # A record must fail before its transaction does, else the transaction's fate decides about
+        # records still in flight.
         timeout_ms = min(self.delivery_timeout_ms, self.transaction_timeout_ms)
         return {
             **self.producer(),

@@ -12,15 +12,25 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from anabranch.adapters.kafka.errors import Doing, follows_another, translated
 from anabranch.adapters.kafka.settings import KafkaSettings, Options
 from anabranch.ports import Delivered, Headers, TopicPartition
-from anabranch.protocol.errors import AnabranchError, Fenced, LocalProtocolError, OutcomeUnknown, RecordTooLarge
+from anabranch.protocol.errors import (
+    AnabranchError,
+    Fenced,
+    LocalProtocolError,
+    OutcomeUnknown,
+    RecordTooLarge,
+)
 
 _SERVE_EVERY: Final = 1_000
-"""Records between two looks at delivery reports: serving them for each record costs more than sending it."""
+"""Records between two looks at delivery reports: serving them for each record costs more than
+sending it.
+"""
 _FULL_WAIT_S: Final = 0.1
 _LOOK_S: Final = 0.5
 """How long ``flush`` waits before it looks again whether what is still queued can be of any use."""
 _GRACE_S: Final = 5.0
-"""Librdkafka fails every record at its delivery time-out; this much later flush gives up on librdkafka."""
+"""Librdkafka fails every record at its delivery time-out; this much later flush gives up on
+librdkafka.
+"""
 
 _logger = logging.getLogger("anabranch.adapters.kafka")
 
@@ -35,7 +45,9 @@ class _Partition:
         self.report = _reporter(self.offsets, failures)
 
 
-def _reporter(offsets: list[int], failures: list[KafkaError]) -> Callable[[KafkaError | None, Message], None]:
+def _reporter(
+    offsets: list[int], failures: list[KafkaError]
+) -> Callable[[KafkaError | None, Message], None]:
     """The delivery callback of a partition: called for every record, so it does next to nothing."""
     add = offsets.append
 
@@ -64,9 +76,15 @@ class KafkaLogWriter:
         self._producer: Producer | None = Producer(dict(chosen), logger=_logger)
 
     def send(
-        self, at: TopicPartition, value: bytes | None, key: bytes | None = None, headers: Headers = (), timestamp_ms: int | None = None
+        self,
+        at: TopicPartition,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
     ) -> None:
-        """Queue one record. Blocks while the queue is full (backpressure). What is wrong with it is told by ``flush``.
+        """Queue one record. Blocks while the queue is full (backpressure). What is wrong with it is
+        told by ``flush``.
 
         Raises:
             OutcomeUnknown, Fenced: an earlier call raised it; open a new writer.
@@ -100,9 +118,11 @@ class KafkaLogWriter:
         """Wait for everything queued since the last flush; its places in the order of sending.
 
         Raises:
-            OutcomeUnknown: at least one record may or may not be in the log; the writer must be closed and a new one opened.
+            OutcomeUnknown: at least one record may or may not be in the log; the writer must be
+                closed and a new one opened.
             Fenced: a newer writer with the same transactional id exists.
-            Unavailable: at least one record is certainly not in the log, and every other one is; RecordTooLarge: for its size alone.
+            Unavailable: at least one record is certainly not in the log, and every other one is;
+                RecordTooLarge: for its size alone.
         """
         producer = self._usable()
         self._drain(producer)
@@ -138,7 +158,9 @@ class KafkaLogWriter:
             self._drop_useless(producer)
 
     def _drop_useless(self, producer: Producer) -> None:
-        """Drop from the queue what nobody needs any more: of records that stand for themselves, nothing."""
+        """Drop from the queue what nobody needs any more: of records that stand for
+        themselves, nothing.
+        """
 
     def close(self) -> None:
         """Give up what is queued. Idempotent."""
@@ -149,7 +171,8 @@ class KafkaLogWriter:
     def _discard(self, producer: Producer) -> None:
         """Drop what is queued or under way. With the last reference librdkafka's threads end.
 
-        Not by the client's ``close``: that waits without any limit until every record has its report.
+        Not by the client's ``close``: that waits without any limit until every record has its
+        report.
         """
         producer.purge(in_queue=True, in_flight=True)
         self._serve(lambda: producer.flush(0))
@@ -167,7 +190,9 @@ class KafkaLogWriter:
         return set()
 
     def _failed(self, failures: list[KafkaError], topics: set[str]) -> AnabranchError:
-        """The worst of what went wrong: being fenced, then not knowing, then certainly not written, then too large."""
+        """The worst of what went wrong: being fenced, then not knowing, then certainly not
+        written, then too large.
+        """
         causes = failures if self._fatal is None else [self._fatal, *failures]
         causes = [cause for cause in causes if not follows_another(cause)] or causes
         what = f"send to {', '.join(sorted(topics))}, {len(failures)} records failed"
@@ -180,13 +205,16 @@ class KafkaLogWriter:
         return next((error for error in errors if not isinstance(error, RecordTooLarge)), errors[0])
 
     def _serve(self, call: Callable[[], object]) -> None:
-        """Do ``call``, which serves librdkafka's callbacks: it raises where the client as a whole has failed for good."""
+        """Do ``call``, which serves librdkafka's callbacks: it raises where the client as a
+        whole has failed for good.
+        """
         try:
             call()
         except KafkaException as error:
             self._fatal = error.args[0]
         except SystemError as error:
-            # The client raises a fatal error before it calls the delivery callbacks that wait; one written in C stumbles over that.
+            # The client raises a fatal error before it calls the delivery callbacks that wait; one
+            # written in C stumbles over that.
             if not isinstance(error.__cause__, KafkaException):
                 raise
             self._fatal = error.__cause__.args[0]

@@ -7,7 +7,9 @@ import threading
 
 
 class VirtualClock:
-    """A clock that moves only when told to, or by sleeping: a sleep ends at once and has taken its time. Thread-safe."""
+    """A clock that moves only when told to, or by sleeping: a sleep ends at once and has
+    taken its time. Thread-safe.
+    """
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         """``now_ms`` is the wall clock's start; the monotonic clock starts at 0."""

@@ -62,7 +62,9 @@ class LocalIndex:
         self._check()
         with self._lock:
             self._expire()
-            return sorted(key for key in self._hashes.keys() | self._sets.keys() if key.startswith(prefix))
+            return sorted(
+                key for key in self._hashes.keys() | self._sets.keys() if key.startswith(prefix)
+            )
 
     def rank(self, key: str, member: str, score: float) -> None:
         """Add or move ``member`` in the sorted set at ``key``."""
@@ -70,11 +72,17 @@ class LocalIndex:
         with self._lock:
             self._sets.setdefault(key, {})[member] = float(score)
 
-    def ranked(self, key: str, low: float, high: float, *, count_max: int = 1_000) -> list[tuple[str, float]]:
+    def ranked(
+        self, key: str, low: float, high: float, *, count_max: int = 1_000
+    ) -> list[tuple[str, float]]:
         """Members with ``low <= score <= high``, ascending by (score, member)."""
         self._check()
         with self._lock:
-            found = [(member, score) for member, score in self._sets.get(key, {}).items() if low <= score <= high]
+            found = [
+                (member, score)
+                for member, score in self._sets.get(key, {}).items()
+                if low <= score <= high
+            ]
         return sorted(found, key=lambda pair: (pair[1], pair[0].encode()))[:count_max]
 
     def unrank_below(self, key: str, score: float) -> int:
@@ -103,5 +111,9 @@ class LocalIndex:
 
     def _expire(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        for key in [key for key, (_, until_ms) in self._hashes.items() if until_ms is not None and until_ms <= now_ms]:
+        for key in [
+            key
+            for key, (_, until_ms) in self._hashes.items()
+            if until_ms is not None and until_ms <= now_ms
+        ]:
             del self._hashes[key]

@@ -1,7 +1,8 @@
 """``ports.EventLog`` in memory: a Kafka cluster for tests, whose misbehaviour is chosen.
 
-What a writer sends reaches the log when it is flushed (or its transaction committed), so a writer that is dropped before has written
-nothing. ``fail_next`` makes one later operation end as a cut connection would end it.
+What a writer sends reaches the log when it is flushed (or its transaction committed), so a writer
+that is dropped before has written nothing. ``fail_next`` makes one later operation end as a cut
+connection would end it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,24 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.topic_rules import differences
 from anabranch.ports import Chunk, Clock, Delivered, Headers, TopicPartition
-from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, LocalProtocolError, OutcomeUnknown, RecordTooLarge, Unavailable
+from anabranch.protocol.errors import (
+    AnabranchError,
+    DataMissing,
+    Fenced,
+    LocalProtocolError,
+    OutcomeUnknown,
+    RecordTooLarge,
+    Unavailable,
+)
 from anabranch.protocol.limits import MIB
 
 RECORD_BYTES_MAX: Final = 16 * MIB
 
-_DEFAULTS: Final = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime", "max.message.bytes": str(RECORD_BYTES_MAX)}
+_DEFAULTS: Final = {
+    "cleanup.policy": "delete",
+    "message.timestamp.type": "CreateTime",
+    "max.message.bytes": str(RECORD_BYTES_MAX),
+}
 
 
 class Operation(Enum):
@@ -53,10 +66,14 @@ class _Sent:
 
 
 class LocalEventLog:
-    """A cluster in memory. It and its admins are thread-safe; readers and writers are not, as the port says."""
+    """A cluster in memory. It and its admins are thread-safe; readers and writers are not, as
+    the port says.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """``clock`` stamps records and times waits: with a ``VirtualClock`` an empty fetch lets its wait pass at once."""
+        """``clock`` stamps records and times waits: with a ``VirtualClock`` an empty fetch
+        lets its wait pass at once.
+        """
         self.clock: Clock = clock or SystemClock()
         self.changed = threading.Condition(threading.RLock())
         self.topics: dict[str, tuple[TopicSettings, list[Partition]]] = {}
@@ -81,7 +98,9 @@ class LocalEventLog:
         return LocalLogWriter(self)
 
     def transactional_writer(self, transactional_id: str) -> LocalTransactionalWriter:
-        """A new transactional writer; fences older ones of the id and aborts what they left open."""
+        """A new transactional writer; fences older ones of the id and aborts what they left
+        open.
+        """
         return LocalTransactionalWriter(self, transactional_id)
 
     def admin(self) -> LocalLogAdmin:
@@ -89,12 +108,18 @@ class LocalEventLog:
         return LocalLogAdmin(self)
 
     def fail_next(
-        self, operation: Operation, *, applied: int | None = None, error: type[AnabranchError] = OutcomeUnknown, topic: str | None = None
+        self,
+        operation: Operation,
+        *,
+        applied: int | None = None,
+        error: type[AnabranchError] = OutcomeUnknown,
+        topic: str | None = None,
     ) -> None:
         """Make the next ``operation`` (on ``topic``, if given) raise ``error``.
 
-        ``applied`` is how much of it happens nevertheless: for a flush the number of records that reach the log (None: all), for a commit
-        or abort 0 or not. Faults queue: each call spoils one more operation.
+        ``applied`` is how much of it happens nevertheless: for a flush the number of records that
+        reach the log (None: all), for a commit or abort 0 or not. Faults queue: each call spoils
+        one more operation.
         """
         with self.changed:
             self._faults.append(_Fault(operation, error, applied, topic))
@@ -122,7 +147,9 @@ class LocalEventLog:
         return found[1][at.partition]
 
     def fault(self, operation: Operation, topics: set[str]) -> _Fault | None:
-        """The fault planned for this operation, taken off the list; the caller holds ``changed``."""
+        """The fault planned for this operation, taken off the list; the caller holds
+        ``changed``.
+        """
         for fault in self._faults:
             if fault.operation is operation and (fault.topic is None or fault.topic in topics):
                 self._faults.remove(fault)
@@ -136,9 +163,17 @@ class LocalEventLog:
         except Unavailable as error:
             return error
         record = sent.record
-        size = len(record.value or b"") + len(record.key or b"") + sum(len(name) + len(value or b"") for name, value in record.headers)
+        size = (
+            len(record.value or b"")
+            + len(record.key or b"")
+            + sum(len(name) + len(value or b"") for name, value in record.headers)
+        )
         limit = int(self.topics[sent.at.topic][0].config.get("max.message.bytes", RECORD_BYTES_MAX))
-        return RecordTooLarge(f"record of {size} bytes is too large for {sent.at.topic}") if size > limit else None
+        return (
+            RecordTooLarge(f"record of {size} bytes is too large for {sent.at.topic}")
+            if size > limit
+            else None
+        )
 
     def wait(self, duration_ms: int) -> None:
         """Wait for a change, at most ``duration_ms``; the caller holds ``changed``."""
@@ -151,7 +186,9 @@ class LocalEventLog:
 class LocalLogReader:
     """Reads hand-assigned partitions."""
 
-    def __init__(self, log: LocalEventLog, *, committed: bool, headers: bool, timestamps: bool = True) -> None:
+    def __init__(
+        self, log: LocalEventLog, *, committed: bool, headers: bool, timestamps: bool = True
+    ) -> None:
         self._log = log
         self._committed = committed
         self._headers, self._timestamps = headers, timestamps
@@ -165,7 +202,8 @@ class LocalLogReader:
         self._positions = dict(positions)
 
     def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
-        """What is there, at most ``records_max`` records; waits up to ``wait_ms`` for the first only. One chunk per partition.
+        """What is there, at most ``records_max`` records; waits up to ``wait_ms`` for the first
+        only. One chunk per partition.
 
         Raises:
             DataMissing: an assigned offset is below the partition's start, or above its end.
@@ -186,7 +224,9 @@ class LocalLogReader:
                 self._log.wait(left_ms)
 
     def position(self, at: TopicPartition) -> int:
-        """The next offset that ``fetch`` returns; past records that are not shown (aborted, control) too."""
+        """The next offset that ``fetch`` returns; past records that are not shown (aborted,
+        control) too.
+        """
         self._check()
         if at not in self._positions:
             message = f"{at} is not assigned to this reader"
@@ -194,7 +234,9 @@ class LocalLogReader:
         return self._positions[at]
 
     def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:  # noqa: ARG002 - it answers at once
-        """(first offset that exists, end offset); with committed isolation the end is the last stable offset."""
+        """(first offset that exists, end offset); with committed isolation the end is the
+        last stable offset.
+        """
         self._check()
         with self._log.changed:
             fault = self._log.fault(Operation.OFFSETS, {at.topic})
@@ -205,14 +247,25 @@ class LocalLogReader:
             return partition.start, partition.readable_end(committed=self._committed)
 
     def offset_from(self, at: TopicPartition, time_ms: int) -> int:
-        """The first offset whose record has a timestamp of ``time_ms`` or later; the end where there is none."""
+        """The first offset whose record has a timestamp of ``time_ms`` or later; the end
+        where there is none.
+        """
         start, end = self.offsets(at)
         with self._log.changed:
             partition = self._log.partition(at)
-            return next((offset for offset in range(start, end) if partition.at(offset).timestamp_ms >= time_ms), end)
+            return next(
+                (
+                    offset
+                    for offset in range(start, end)
+                    if partition.at(offset).timestamp_ms >= time_ms
+                ),
+                end,
+            )
 
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
-        """The end offsets of ``places``; without those that do not exist, or whose answer is planned to fail."""
+        """The end offsets of ``places``; without those that do not exist, or whose answer is
+        planned to fail.
+        """
         found: dict[TopicPartition, int] = {}
         for at in places:
             with suppress(Unavailable):
@@ -220,10 +273,15 @@ class LocalLogReader:
         return found
 
     def partitions(self, topic: str, wait_ms: int) -> int | None:  # noqa: ARG002 - it answers at once
-        """Number of partitions of ``topic``; None: no such topic, or the answer is planned to fail."""
+        """Number of partitions of ``topic``; None: no such topic, or the answer is planned to
+        fail.
+        """
         self._check()
         with self._log.changed:
-            if self._log.fault(Operation.OFFSETS, {topic}) is not None or topic not in self._log.topics:
+            if (
+                self._log.fault(Operation.OFFSETS, {topic}) is not None
+                or topic not in self._log.topics
+            ):
                 return None
             return len(self._log.topics[topic][1])
 
@@ -237,7 +295,9 @@ class LocalLogReader:
             raise LocalProtocolError(message)
 
     def _take(self, records_max: int) -> list[Chunk]:
-        """What can be read now, beginning with another partition each time so that a long one does not starve the others."""
+        """What can be read now, beginning with another partition each time so that a long one
+        does not starve the others.
+        """
         places = list(self._positions)
         self._turn += 1
         chunks: list[Chunk] = []
@@ -252,7 +312,10 @@ class LocalLogReader:
         partition = self._log.partition(at)
         offset = self._positions[at]
         if not partition.start <= offset <= partition.end:
-            message = f"{at.topic}[{at.partition}] has offsets {partition.start} to {partition.end}, not {offset}"
+            message = (
+                f"{at.topic}[{at.partition}] has offsets {partition.start} to {partition.end}, not"
+                f" {offset}"
+            )
             raise DataMissing(message)
         chunk = Chunk(at, [], [], [], [], [])
         end = partition.readable_end(committed=self._committed)
@@ -280,13 +343,20 @@ class LocalLogWriter:
         self._closed = False
 
     def send(
-        self, at: TopicPartition, value: bytes | None, key: bytes | None = None, headers: Headers = (), timestamp_ms: int | None = None
+        self,
+        at: TopicPartition,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
     ) -> None:
         """Queue one record."""
         self._check()
         with self._log.changed:
             kept = self._log.topics.get(at.topic)
-            appended = kept is not None and kept[0].config.get("message.timestamp.type") == "LogAppendTime"
+            appended = (
+                kept is not None and kept[0].config.get("message.timestamp.type") == "LogAppendTime"
+            )
         stamp_ms = self._log.clock.now_ms() if appended or not timestamp_ms else timestamp_ms
         self._sent.append(_Sent(at, Record(value, key, tuple(headers), stamp_ms)))
 
@@ -321,13 +391,17 @@ class LocalLogWriter:
         self._sent = []
 
     def _append(self, sent: Sequence[_Sent]) -> tuple[list[Delivered], Unavailable | None]:
-        """Append what a broker would take; the places, and a rejection, one for another reason than its size before others."""
+        """Append what a broker would take; the places, and a rejection, one for another
+        reason than its size before others.
+        """
         delivered: list[Delivered] = []
         first: Unavailable | None = None
         for each in sent:
             rejection = self._log.rejection(each)
             if rejection is None:
-                delivered.append(Delivered(each.at, self._log.partition(each.at).append(each.record)))
+                delivered.append(
+                    Delivered(each.at, self._log.partition(each.at).append(each.record))
+                )
             if first is None or (isinstance(first, RecordTooLarge) and rejection is not None):
                 first = rejection
         return delivered, first
@@ -371,7 +445,12 @@ class LocalTransactionalWriter(LocalLogWriter):
             self._transaction = Transaction()
 
     def send_many(
-        self, topic: str, partitions: Sequence[int], values: Sequence[bytes], keys: Sequence[bytes | None], headers: Sequence[Headers]
+        self,
+        topic: str,
+        partitions: Sequence[int],
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        headers: Sequence[Headers],
     ) -> None:
         """Queue many records of one topic."""
         for partition, value, key, head in zip(partitions, values, keys, headers, strict=True):
@@ -391,7 +470,9 @@ class LocalTransactionalWriter(LocalLogWriter):
         self._end(Operation.ABORT, transaction, Fate.ABORTED)
 
     def close(self) -> None:
-        """Abort an open transaction, unless this writer is fenced or of unknown outcome. Idempotent."""
+        """Abort an open transaction, unless this writer is fenced or of unknown outcome.
+        Idempotent.
+        """
         if not self._closed and self._broken is None and self._transaction is not None:
             with self._log.changed:
                 if self._log.epochs[self._id] == self._epoch:
@@ -403,7 +484,19 @@ class LocalTransactionalWriter(LocalLogWriter):
         self._fence()
         if sent:
             self._log.open[self._id] = transaction
-        within = [_Sent(e.at, Record(e.record.value, e.record.key, e.record.headers, e.record.timestamp_ms, transaction)) for e in sent]
+        within = [
+            _Sent(
+                e.at,
+                Record(
+                    e.record.value,
+                    e.record.key,
+                    e.record.headers,
+                    e.record.timestamp_ms,
+                    transaction,
+                ),
+            )
+            for e in sent
+        ]
         return super()._append(within)
 
     def _begun(self, what: str) -> Transaction:
@@ -455,7 +548,10 @@ class LocalLogAdmin:
                     message = f"topic {topic.name}: {topic.partitions} partitions"
                     raise Unavailable(message)
                 if topic.name not in self._log.topics:
-                    self._log.topics[topic.name] = (topic, [Partition() for _ in range(topic.partitions)])
+                    self._log.topics[topic.name] = (
+                        topic,
+                        [Partition() for _ in range(topic.partitions)],
+                    )
                     continue
                 _, partitions = self._log.topics[topic.name]
                 sentences += differences(topic, len(partitions), None, self._settings(topic.name))
@@ -464,7 +560,11 @@ class LocalLogAdmin:
     def partitions(self, topics: Sequence[str]) -> dict[str, int]:
         """Number of partitions of each topic that exists; missing topics are left out."""
         with self._log.changed:
-            return {topic: len(self._log.topics[topic][1]) for topic in topics if topic in self._log.topics}
+            return {
+                topic: len(self._log.topics[topic][1])
+                for topic in topics
+                if topic in self._log.topics
+            }
 
     def settings(self, topic: str) -> dict[str, str]:
         """The topic's configuration; of the defaults only those that this project looks at.
@@ -485,7 +585,10 @@ class LocalLogAdmin:
             for at, offset in offsets.items():
                 partition = self._log.partition(at)
                 if offset > partition.end:
-                    raise Unavailable(f"delete records of {at.topic}[{at.partition}] below {offset}: it ends at {partition.end}")
+                    raise Unavailable(
+                        f"delete records of {at.topic}[{at.partition}] below {offset}: it ends at"
+                        f" {partition.end}"
+                    )
                 partition.trim(offset)
 
     def delete_topics(self, topics: Sequence[str]) -> None:

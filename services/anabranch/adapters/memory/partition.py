@@ -1,4 +1,6 @@
-"""One partition in memory, with what Kafka does about transactions: markers that take an offset, and a last stable offset."""
+"""One partition in memory, with what Kafka does about transactions: markers that take an
+offset, and a last stable offset.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Transaction:
-    """One transaction of one writer. Its records point here, so that deciding its fate decides about them all."""
+    """One transaction of one writer. Its records point here, so that deciding its fate
+    decides about them all.
+    """
 
     fate: Fate = Fate.OPEN
     partitions: list[Partition] = field(default_factory=list)
@@ -44,7 +48,9 @@ class Partition:
     def __init__(self) -> None:
         self.start = 0
         self._records: list[Record] = []
-        self._open: list[tuple[int, Transaction]] = []  # transactions that have or had records here, with the offset of their first
+        self._open: list[
+            tuple[int, Transaction]
+        ] = []  # transactions that have or had records here, with the offset of their first
 
     @property
     def end(self) -> int:
@@ -63,7 +69,11 @@ class Partition:
         """Where a reader stops: for a committed one at the first record of an open transaction."""
         if not committed:
             return self.end
-        self._open = [(first, transaction) for first, transaction in self._open if transaction.fate is Fate.OPEN]
+        self._open = [
+            (first, transaction)
+            for first, transaction in self._open
+            if transaction.fate is Fate.OPEN
+        ]
         return min([self.end, *(first for first, _ in self._open)])
 
     def at(self, offset: int) -> Record:
@@ -77,7 +87,9 @@ class Partition:
         self.start += count
 
     def cut(self, offset: int) -> None:
-        """Lose every record from ``offset`` on, as a broker does that lost its disk's last writes."""
+        """Lose every record from ``offset`` on, as a broker does that lost its disk's last
+        writes.
+        """
         del self._records[max(offset - self.start, 0) :]
 
 

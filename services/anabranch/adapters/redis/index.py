@@ -1,4 +1,6 @@
-"""``ports.Index`` over a real Redis. Only commands of Redis 6.2, so that Redis, Valkey and the embedded server all serve."""
+"""``ports.Index`` over a real Redis. Only commands of Redis 6.2, so that Redis, Valkey and
+the embedded server all serve.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,19 @@ class RedisIndex:
     """The index of one pipeline. Thread-safe as far as redis-py's connection pool is."""
 
     def __init__(self, url: str, *, prefix: str = "", timeout_ms: int = 500) -> None:
-        """Nothing is contacted yet; the arguments are those of ``RedisSettings``; user, password and TLS as the environment says.
+        """Nothing is contacted yet; the arguments are those of ``RedisSettings``; user, password
+        and TLS as the environment says.
 
         Raises:
-            ConfigurationError: ``url`` is not one of Redis, or something is wrong in the environment.
+            ConfigurationError: ``url`` is not one of Redis, or something is wrong in the
+                environment.
         """
         self._settings = RedisSettings(url, prefix, timeout_ms)
         timeout_s = timeout_ms / 1000
         security: dict[str, Any] = security_from_environment().options(url)
         try:
-            # One more try at once, for a connection that died unnoticed (a restarted server); never after a time-out.
-            # All commands used here may be repeated.
+            # One more try at once, for a connection that died unnoticed (a restarted server); never
+            # after a time-out. All commands used here may be repeated.
             self._client: redis.Redis | None = redis.Redis.from_url(
                 url,
                 decode_responses=True,
@@ -49,7 +53,9 @@ class RedisIndex:
             raise ConfigurationError(message) from None  # the cause may repeat a password
 
     def put(self, key: str, fields: Mapping[str, str], *, expire_ms: int | None = None) -> None:
-        """Replace the hash at ``key`` as a whole; without fields it is gone. Readers see the old or the new one."""
+        """Replace the hash at ``key`` as a whole; without fields it is gone. Readers see the
+        old or the new one.
+        """
 
         def replace(client: Any) -> None:
             with client.pipeline(transaction=True) as pipeline:
@@ -75,24 +81,34 @@ class RedisIndex:
         skip = len(self._settings.prefix)
         pattern = _literal(self._full(prefix)) + "*"
         # A set: SCAN may show a key twice.
-        return self._ask(lambda client: sorted({key[skip:] for key in client.scan_iter(match=pattern, count=_SCAN_COUNT)}))
+        return self._ask(
+            lambda client: sorted(
+                {key[skip:] for key in client.scan_iter(match=pattern, count=_SCAN_COUNT)}
+            )
+        )
 
     def rank(self, key: str, member: str, score: float) -> None:
         """Add or move ``member`` in the sorted set at ``key``."""
         self._ask(lambda client: client.zadd(self._full(key), {member: score}))
 
-    def ranked(self, key: str, low: float, high: float, *, count_max: int = 1_000) -> list[tuple[str, float]]:
+    def ranked(
+        self, key: str, low: float, high: float, *, count_max: int = 1_000
+    ) -> list[tuple[str, float]]:
         """Members with ``low <= score <= high``, ascending."""
         return self._ask(
             lambda client: [
                 (str(member), float(score))
-                for member, score in client.zrangebyscore(self._full(key), low, high, start=0, num=count_max, withscores=True)
+                for member, score in client.zrangebyscore(
+                    self._full(key), low, high, start=0, num=count_max, withscores=True
+                )
             ]
         )
 
     def unrank_below(self, key: str, score: float) -> int:
         """Remove members with a score below ``score``; how many."""
-        return self._ask(lambda client: int(client.zremrangebyscore(self._full(key), "-inf", f"({score!r}")))
+        return self._ask(
+            lambda client: int(client.zremrangebyscore(self._full(key), "-inf", f"({score!r}"))
+        )
 
     def close(self) -> None:
         """Idempotent."""
@@ -104,14 +120,18 @@ class RedisIndex:
         return self._settings.prefix + key
 
     def _ask(self, question: Callable[[Any], T]) -> T:
-        """``question`` of the server. The client is passed as ``Any``: its types are for both its synchronous and asynchronous form."""
+        """``question`` of the server. The client is passed as ``Any``: its types are for both
+        its synchronous and asynchronous form.
+        """
         if self._client is None:
             message = "the index was closed"
             raise LocalProtocolError(message)
         try:
             return question(self._client)
         except (redis.RedisError, OSError) as error:
-            message = f"the index at {without_password(self._settings.url)} does not answer: {error}"
+            message = (
+                f"the index at {without_password(self._settings.url)} does not answer: {error}"
+            )
             raise Unavailable(message) from error
 
 

@@ -1,4 +1,6 @@
-"""How to prove to Redis who we are, by environment or file only: ``ANABRANCH_REDIS_PASSWORD_FILE`` and so on."""
+"""How to prove to Redis who we are, by environment or file only:
+``ANABRANCH_REDIS_PASSWORD_FILE`` and so on.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,18 @@ from anabranch.protocol.errors import ConfigurationError
 PREFIX: Final = "ANABRANCH_REDIS_"
 _TLS: Final = ("tls_ca", "tls_certificate", "tls_key")
 _QUERY: Final = frozenset({"db", "username", "password"})
-"""What a URL may say after ``?``. The client would take any option of its own there, and let it count before what is set here: one of them switches
-the check of certificates off, another names other authorities, a third lets an answer take for ever."""
+"""What a URL may say after ``?``. The client would take any option of its own there, and let it
+count before what is set here: one of them switches the check of certificates off, another names
+other authorities, a third lets an answer take for ever.
+"""
 
 
 class RedisSecurity(BaseSettings):
     """ACL user and TLS. What the URL says of user and password counts first."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True
+    )
 
     username: str | None = None
     password: SecretStr | None = None
@@ -38,19 +44,22 @@ class RedisSecurity(BaseSettings):
         """Arguments of the client beside ``url``; files of secrets are read now.
 
         Raises:
-            ConfigurationError: a file cannot be read, a secret is given twice or empty, TLS is set for a URL without TLS, or the URL has an option
-                that is not allowed.
+            ConfigurationError: a file cannot be read, a secret is given twice or empty, TLS is set
+                for a URL without TLS, or the URL has an option that is not allowed.
         """
         for name in parse_qs(urlsplit(url).query, keep_blank_values=True):
             if name not in _QUERY:
                 raise ConfigurationError(
-                    f"the URL of the index has the option {name[:40]!r}: only {', '.join(sorted(_QUERY))} may stand there; files of TLS are named by "
-                    f"{PREFIX}TLS_CA, {PREFIX}TLS_CERTIFICATE and {PREFIX}TLS_KEY"
+                    f"the URL of the index has the option {name[:40]!r}: only"
+                    f" {', '.join(sorted(_QUERY))} may stand there; files of TLS are named by"
+                    f" {PREFIX}TLS_CA, {PREFIX}TLS_CERTIFICATE and {PREFIX}TLS_KEY"
                 )
         found: dict[str, object] = {}
         password = secret_of(self.password, self.password_file, f"{PREFIX}PASSWORD")
         if self.username is not None and password is None and not holds_password(url):
-            raise ConfigurationError(f"{PREFIX}USERNAME is set without {PREFIX}PASSWORD_FILE or {PREFIX}PASSWORD")
+            raise ConfigurationError(
+                f"{PREFIX}USERNAME is set without {PREFIX}PASSWORD_FILE or {PREFIX}PASSWORD"
+            )
         if self.username is not None:
             found["username"] = self.username
         if password is not None:
@@ -59,15 +68,24 @@ class RedisSecurity(BaseSettings):
         if not url.startswith("rediss://"):
             for variable, path in given.items():
                 if path is not None:
-                    raise ConfigurationError(f"{variable} is set, but the URL of the index has no TLS: give rediss://HOST:PORT/DB")
+                    raise ConfigurationError(
+                        f"{variable} is set, but the URL of the index has no TLS: give"
+                        " rediss://HOST:PORT/DB"
+                    )
             return found
         if (self.tls_certificate is None) != (self.tls_key is None):
-            raise ConfigurationError(f"{PREFIX}TLS_CERTIFICATE and {PREFIX}TLS_KEY belong together: give both or none")
+            raise ConfigurationError(
+                f"{PREFIX}TLS_CERTIFICATE and {PREFIX}TLS_KEY belong together: give both or none"
+            )
         readable_files(given)
         if self.tls_key is not None:
             kept_secret(self.tls_key, f"{PREFIX}TLS_KEY")
         found |= {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
-        names = {"ssl_ca_certs": self.tls_ca, "ssl_certfile": self.tls_certificate, "ssl_keyfile": self.tls_key}
+        names = {
+            "ssl_ca_certs": self.tls_ca,
+            "ssl_certfile": self.tls_certificate,
+            "ssl_keyfile": self.tls_key,
+        }
         return found | {name: str(path) for name, path in names.items() if path is not None}
 
 
@@ -90,5 +108,6 @@ def reject_security_for(what: str) -> None:
     for name in RedisSecurity.model_fields:
         if getattr(found, name) is not None:
             raise ConfigurationError(
-                f"{PREFIX}{name.upper()} is set, but {what}: unset it, or name your own server with --redis or ANABRANCH_REDIS"
+                f"{PREFIX}{name.upper()} is set, but {what}: unset it, or name your own server with"
+                " --redis or ANABRANCH_REDIS"
             )

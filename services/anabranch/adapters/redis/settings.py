@@ -12,6 +12,10 @@ class RedisSettings:
     url: str = field(repr=False)
     """``redis://host:port/db``, ``rediss://`` for TLS."""
     prefix: str = ""
-    """Stands before every key, so that pipelines can share a server; a pipeline's name with a separator, such as ``toll-road:``."""
+    """Stands before every key, so that pipelines can share a server; a pipeline's name with a
+    separator, such as ``toll-road:``.
+    """
     timeout_ms: int = 500
-    """For connecting and for each answer. The client's own default is 5 s: longer than the bound on a pipeline's delay."""
+    """For connecting and for each answer. The client's own default is 5 s: longer than the
+    bound on a pipeline's delay.
+    """

@@ -1,8 +1,10 @@
 """Hadoop's local file system as Java itself does it: Spark writes its checkpoints by it.
 
-Without its native library, which is in no wheel, Hadoop's own forks a ``chmod`` for each file that it makes, and for the file with its sums: 4 to 6 for
-each batch. The jar that sets permissions by Java is small and from Maven Central; ``anabranch classes`` puts it into the cache. It writes the
-same files, the sums too, by which damage is found (``checkpoint_files``). Where it is missing, Spark takes Hadoop's own, and costs a tenth more.
+Without its native library, which is in no wheel, Hadoop's own forks a ``chmod`` for each file that
+it makes, and for the file with its sums: 4 to 6 for each batch. The jar that sets permissions by
+Java is small and from Maven Central; ``anabranch classes`` puts it into the cache. It writes the
+same files, the sums too, by which damage is found (``checkpoint_files``). Where it is missing,
+Spark takes Hadoop's own, and costs a tenth more.
 """
 
 from __future__ import annotations
@@ -26,20 +28,27 @@ _CLASS: Final = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 def jar() -> Path | None:
     """The jar in the cache; None: it is not there, or is another."""
     path = _path()
-    return path if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == _SHA256 else None
+    return (
+        path if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == _SHA256 else None
+    )
 
 
 def settings() -> dict[str, str]:
     """What Spark must be told to use it; nothing where there is no jar."""
     found = jar()
-    return {} if found is None else {"spark.hadoop.fs.file.impl": _CLASS, "spark.driver.extraClassPath": str(found)}
+    return (
+        {}
+        if found is None
+        else {"spark.hadoop.fs.file.impl": _CLASS, "spark.driver.extraClassPath": str(found)}
+    )
 
 
 def fetch() -> None:
     """Put the jar into the cache, unless it is there. A crash leaves it out or whole.
 
     Raises:
-        ConfigurationError: it could not be had, or is not the one that was checked; Spark starts without.
+        ConfigurationError: it could not be had, or is not the one that was checked; Spark starts
+            without.
     """
     with locked(cache_dir() / "download.lock"):
         if jar() is not None:
@@ -55,7 +64,10 @@ def fetch() -> None:
         shutil.copyfile(source, unfinished)
         if hashlib.sha256(unfinished.read_bytes()).hexdigest() != _SHA256:
             unfinished.unlink()
-            message = f"{wanted} is not the jar that was checked: remove {source}, and ask who put it there; {otherwise}"
+            message = (
+                f"{wanted} is not the jar that was checked: remove {source}, and ask who put it"
+                f" there; {otherwise}"
+            )
             raise ConfigurationError(message)
         unfinished.replace(_path())
 

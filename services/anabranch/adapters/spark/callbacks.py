@@ -1,7 +1,8 @@
 """Who may call this process back: its own Java, and nobody else on the machine.
 
-``foreachBatch`` runs in this process. Java calls it by a port of the loopback address, at which PySpark, in the mode with a Java thread for each thread of
-Python, asks for no token, and Java's half could not send one. So the kernel is asked whose the other end of each connection is.
+``foreachBatch`` runs in this process. Java calls it by a port of the loopback address, at which
+PySpark, in the mode with a Java thread for each thread of Python, asks for no token, and Java's
+half could not send one. So the kernel is asked whose the other end of each connection is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _LOCAL, _REMOTE, _INODE = 1, 2, 9
 
 
 def guard(gateway: Any) -> None:
-    """Let the callback server of ``gateway``, which is not started yet, reject whatever does not come from its Java. Without /proc nothing is rejected."""
+    """Let the callback server of ``gateway``, which is not started yet, reject whatever does
+    not come from its Java. Without /proc nothing is rejected.
+    """
     if (_PROC / "self" / "fd").exists():
         gateway.callback_server_parameters.ssl_context = OnlyFrom(gateway.proc.pid)
 
@@ -36,7 +39,9 @@ class OnlyFrom:
         """
         if _is_of(self._pid, connection):
             return connection
-        _logger.warning("rejected a connection to the port for Java's calls: it did not come from Spark's Java")
+        _logger.warning(
+            "rejected a connection to the port for Java's calls: it did not come from Spark's Java"
+        )
         connection.close()
         over, other_end = socket.socketpair()
         other_end.close()
@@ -67,6 +72,9 @@ def _inodes(ends: tuple[int, int]) -> list[str]:
     for table in ("tcp", "tcp6"):
         for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
             fields = line.split()
-            if tuple(int(fields[column].rpartition(":")[2], 16) for column in (_LOCAL, _REMOTE)) == ends:
+            if (
+                tuple(int(fields[column].rpartition(":")[2], 16) for column in (_LOCAL, _REMOTE))
+                == ends
+            ):
                 found.append(fields[_INODE])
     return found

@@ -10,9 +10,10 @@
     state/<operator>/<partition>/[<store>/]<batch + 1>_<id>.zip          all of the state, in some versions; names files in SSTs/
     .<file>.crc                                     Hadoop's sums, one per 512 bytes
 
-Spark syncs none of it, so after a loss of power the newest files may be empty, cut short or gone, though younger ones are there. Spark would
-find that out when it reads them, in the middle of its start or later; here it is found before. State is of format 2: files of a timeline that
-was abandoned have other ids and disturb nobody.
+Spark syncs none of it, so after a loss of power the newest files may be empty, cut short or gone,
+though younger ones are there. Spark would find that out when it reads them, in the middle of its
+start or later; here it is found before. State is of format 2: files of a timeline that was
+abandoned have other ids and disturb nobody.
 """
 
 from __future__ import annotations
@@ -32,7 +33,15 @@ from anabranch.codec.plan_offsets import position_of
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
 
 _SUM_MAGIC: Final = b"crc\0"
-_WRONG: Final = (AnabranchError, OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile)
+_WRONG: Final = (
+    AnabranchError,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    zipfile.BadZipFile,
+)
 """What reading a file raises that is not as it must be."""
 
 
@@ -45,7 +54,9 @@ def numbered(folder: Path) -> list[int]:
 
 
 def committed_batches(checkpoint: Path) -> list[int]:
-    """The batches that have a commit, whole or not, newest first; [-1]: none ever had; []: the commits are gone."""
+    """The batches that have a commit, whole or not, newest first; [-1]: none ever had; []:
+    the commits are gone.
+    """
     commits = numbered(checkpoint / "commits")
     if not commits:
         return [-1] if numbered(checkpoint / "offsets") in ([], [0]) else []
@@ -53,14 +64,24 @@ def committed_batches(checkpoint: Path) -> list[int]:
 
 
 def first_whole(checkpoint: Path, batches: Iterable[int]) -> int | None:
-    """The first of ``batches`` from which Spark can go on: -1, or one that has its logs and its state.
+    """The first of ``batches`` from which Spark can go on: -1, or one that has its logs and its
+    state.
 
-    Of a snapshot of the state that is damaged nothing is left, if the changes since the one before are there: Spark would take the newest.
+    Of a snapshot of the state that is damaged nothing is left, if the changes since the one before
+    are there: Spark would take the newest.
     """
     state = _State(checkpoint)
-    fixed = [path for path in checkpoint.glob("state/**/_metadata/**/*") if path.is_file() and not path.name.startswith(".")]
+    fixed = [
+        path
+        for path in checkpoint.glob("state/**/_metadata/**/*")
+        if path.is_file() and not path.name.startswith(".")
+    ]
     for batch in batches:
-        if batch < 0 or (_is_logged(checkpoint, batch) and state.is_whole(batch) and all(_is_whole(path) for path in fixed)):
+        if batch < 0 or (
+            _is_logged(checkpoint, batch)
+            and state.is_whole(batch)
+            and all(_is_whole(path) for path in fixed)
+        ):
             return batch
     return None
 
@@ -71,7 +92,9 @@ def last_bucket(checkpoint: Path, batch: int) -> int:
 
 
 def last_bucket_now(checkpoint: Path) -> int:
-    """The same of the last batch that is committed, while a query runs there; 0: of none, or it cannot be read."""
+    """The same of the last batch that is committed, while a query runs there; 0: of none, or
+    it cannot be read.
+    """
     try:
         return last_bucket(checkpoint, max(numbered(checkpoint / "commits"), default=-1))
     except _WRONG:
@@ -79,9 +102,11 @@ def last_bucket_now(checkpoint: Path) -> int:
 
 
 def cut_back(checkpoint: Path, batch: int, *, keep_plan: bool) -> None:
-    """Remove the logs of every batch after ``batch``; ``keep_plan``: but for the plan of the next one, if it is whole.
+    """Remove the logs of every batch after ``batch``; ``keep_plan``: but for the plan of the next
+    one, if it is whole.
 
-    Where no plan is left, the state goes too: Spark refuses to plan a first batch where there is any.
+    Where no plan is left, the state goes too: Spark refuses to plan a first batch where there is
+    any.
     """
     plan = batch + 1 if keep_plan and _is_logged(checkpoint, batch + 1, committed=False) else batch
     for folder, last in (("commits", batch), ("offsets", plan)):
@@ -111,12 +136,18 @@ def _is_logged(checkpoint: Path, batch: int, *, committed: bool = True) -> bool:
 
 def _state_ids(checkpoint: Path, batch: int) -> dict[tuple[str, int], list[str]]:
     """(operator, partition) -> ids of its stores, as the commit of ``batch`` names them."""
-    version, fields, *_ = (checkpoint / "commits" / str(batch)).read_text(encoding="utf-8").splitlines()
+    version, fields, *_ = (
+        (checkpoint / "commits" / str(batch)).read_text(encoding="utf-8").splitlines()
+    )
     found: dict[str, Any] = json.loads(fields).get("stateUniqueIds") or {}
     if not version.startswith("v"):
         message = f"commit {batch} has no version"
         raise ValueError(message)
-    return {(operator, i): list(ids) for operator, partitions in found.items() for i, ids in enumerate(partitions)}
+    return {
+        (operator, i): list(ids)
+        for operator, partitions in found.items()
+        for i, ids in enumerate(partitions)
+    }
 
 
 class _State:
@@ -130,13 +161,21 @@ class _State:
     def is_whole(self, batch: int) -> bool:
         """Whether everything is there that the state after ``batch`` is made of."""
         stores = _state_ids(self._checkpoint, batch)
-        return all(self._store(operator, partition, batch + 1, ids) for (operator, partition), ids in stores.items())
+        return all(
+            self._store(operator, partition, batch + 1, ids)
+            for (operator, partition), ids in stores.items()
+        )
 
     def _store(self, operator: str, partition: int, version: int, ids: list[str]) -> bool:
-        return all(self._version(operator, partition, index, version, ident) for index, ident in enumerate(ids))
+        return all(
+            self._version(operator, partition, index, version, ident)
+            for index, ident in enumerate(ids)
+        )
 
     def _version(self, operator: str, partition: int, index: int, version: int, ident: str) -> bool:
-        """Whether a snapshot of ``version`` is whole, or its changes and those since an earlier one."""
+        """Whether a snapshot of ``version`` is whole, or its changes and those since an
+        earlier one.
+        """
         folder = self._checkpoint / "state" / operator / str(partition)
         steps: list[tuple[Path, int, str]] = []
         whole = False
@@ -147,7 +186,9 @@ class _State:
                 break
             steps.append(step)
             changes = self._changes(folder, version, ident)
-            if self._snapshot(folder, version, ident, may_go=bool(changes)) or (changes and version == 1):
+            if self._snapshot(folder, version, ident, may_go=bool(changes)) or (
+                changes and version == 1
+            ):
                 whole = True
                 break
             before = self._ident_of(operator, partition, index, version - 1) if changes else None
@@ -158,11 +199,17 @@ class _State:
         return whole
 
     def _changes(self, folder: Path, version: int, ident: str) -> list[Path]:
-        found = [*folder.glob(f"{version}_{ident}.changelog"), *folder.glob(f"*/{version}_{ident}.changelog")]
+        found = [
+            *folder.glob(f"{version}_{ident}.changelog"),
+            *folder.glob(f"*/{version}_{ident}.changelog"),
+        ]
         return [path for path in found if self._file_is_whole(path)]
 
     def _snapshot(self, folder: Path, version: int, ident: str, *, may_go: bool) -> bool:
-        for path in [*folder.glob(f"{version}_{ident}.zip"), *folder.glob(f"*/{version}_{ident}.zip")]:
+        for path in [
+            *folder.glob(f"{version}_{ident}.zip"),
+            *folder.glob(f"*/{version}_{ident}.zip"),
+        ]:
             if self._file_is_whole(path) and self._has_its_files(path):
                 return True
             if may_go:
@@ -173,18 +220,29 @@ class _State:
         try:
             with zipfile.ZipFile(snapshot) as archive:
                 fields = json.loads(archive.read("metadata").split(b"\n", 1)[1])
-            named = [(snapshot.parent / "SSTs" / file["dfsSstFileName"], file["sizeBytes"]) for file in fields.get("sstFiles", ())]
-            return all(path.stat().st_size == size and self._file_is_whole(path) for path, size in named)
+            named = [
+                (snapshot.parent / "SSTs" / file["dfsSstFileName"], file["sizeBytes"])
+                for file in fields.get("sstFiles", ())
+            ]
+            return all(
+                path.stat().st_size == size and self._file_is_whole(path) for path, size in named
+            )
         except (*_WRONG, IndexError):
             return False
 
     def _ident_of(self, operator: str, partition: int, index: int, version: int) -> str | None:
-        """Id of an earlier version of the same store: the commit log has it; where that was purged, the only file of the version."""
+        """Id of an earlier version of the same store: the commit log has it; where that was
+        purged, the only file of the version.
+        """
         try:
             return _state_ids(self._checkpoint, version - 1)[operator, partition][index]
         except (*_WRONG, IndexError):
             folder = self._checkpoint / "state" / operator / str(partition)
-            names = {path.stem for path in (*folder.glob(f"{version}_*"), *folder.glob(f"*/{version}_*")) if path.suffix != ".crc"}
+            names = {
+                path.stem
+                for path in (*folder.glob(f"{version}_*"), *folder.glob(f"*/{version}_*"))
+                if path.suffix != ".crc"
+            }
             return names.pop().partition("_")[2] if len(names) == 1 else None
 
 

@@ -1,10 +1,14 @@
-"""An archive of Spark's classes, as Java has loaded and checked them once: a stage starts with it in about half of the processor time.
+"""An archive of Spark's classes, as Java has loaded and checked them once: a stage starts with it
+in about half of the processor time.
 
-``anabranch classes`` makes it, once for each version of Java and Spark on a machine: it runs a small query of the
-kinds that stages run, and lets Java write down what it has loaded at its end (``-XX:ArchiveClassesAtExit``). Half a minute and 170 MB, in the
-cache. A stage that finds no archive starts without; Java itself rejects one that does not fit, and goes on without. It changes no result.
+``anabranch classes`` makes it, once for each version of Java and Spark on a machine: it runs a
+small query of the kinds that stages run, and lets Java write down what it has loaded at its end
+(``-XX:ArchiveClassesAtExit``). Half a minute and 170 MB, in the cache. A stage that finds no
+archive starts without; Java itself rejects one that does not fit, and goes on without. It changes
+no result.
 
-Java compares the class path of the archive with its own, so the folder that Spark runs from is in the cache, too, and always the same.
+Java compares the class path of the archive with its own, so the folder that Spark runs from is in
+the cache, too, and always the same.
 """
 
 from __future__ import annotations
@@ -31,7 +35,9 @@ _JAVA_LINK: Final = "java"
 
 
 def _installed() -> Path:
-    """PySpark's folder, found without loading it: `up` asks too, and needs none of it. Resolved: an environment reached by a link is the same one."""
+    """PySpark's folder, found without loading it: `up` asks too, and needs none of it.
+    Resolved: an environment reached by a link is the same one.
+    """
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None, "a dependency"  # noqa: S101
     assert spec.origin is not None, "a package with a file"  # noqa: S101
@@ -59,39 +65,62 @@ class Place:
 
 
 def place() -> Place:
-    """The one for this Java and this Spark, where they are installed now: each has an archive of its own.
+    """The one for this Java and this Spark, where they are installed now: each has an archive of
+    its own.
 
     Times in whole seconds, as Java compares them: an image that is moved may lose the rest.
     """
-    jars = sorted((entry.name, entry.stat().st_size, int(entry.stat().st_mtime)) for entry in os.scandir(_PYSPARK / "jars"))
-    facts = (_java(), str(_PYSPARK), jars, str(bare_files.jar()))  # Java compares where the jars are, and this one may come and go
-    return Place(cache_dir() / f"spark-{hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()}")
+    jars = sorted(
+        (entry.name, entry.stat().st_size, int(entry.stat().st_mtime))
+        for entry in os.scandir(_PYSPARK / "jars")
+    )
+    facts = (
+        _java(),
+        str(_PYSPARK),
+        jars,
+        str(bare_files.jar()),
+    )  # Java compares where the jars are, and this one may come and go
+    return Place(
+        cache_dir() / f"spark-{hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()}"
+    )
 
 
 def _java() -> tuple[str, int, int]:
-    """(folder, size, time) of the Java that Spark's scripts would take; the folder is empty where there is none."""
+    """(folder, size, time) of the Java that Spark's scripts would take; the folder is empty
+    where there is none.
+    """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
     if found is None:
         return "", 0, 0
     folder = Path(found).resolve().parent.parent
     modules = folder / "lib" / "modules"
-    return (str(folder), modules.stat().st_size, int(modules.stat().st_mtime)) if modules.exists() else (str(folder), 0, 0)
+    return (
+        (str(folder), modules.stat().st_size, int(modules.stat().st_mtime))
+        if modules.exists()
+        else (str(folder), 0, 0)
+    )
 
 
 def home_and_options(scratch: Path) -> tuple[Path, str]:
-    """(folder for Spark to run from, options of Java): those of the archive if there is one, else in ``scratch`` and none."""
+    """(folder for Spark to run from, options of Java): those of the archive if there is one,
+    else in ``scratch`` and none.
+    """
     where = place()
     if not where.archive.exists():
         return link_home(scratch / "spark-home"), ""
-    return where.home, f'-XX:SharedArchiveFile="{where.archive}" -Xlog:cds=off -Xlog:cds+dynamic=off '
+    return (
+        where.home,
+        f'-XX:SharedArchiveFile="{where.archive}" -Xlog:cds=off -Xlog:cds+dynamic=off ',
+    )
 
 
 def link_home(home: Path) -> Path:
     """A Spark home without PySpark's archive of its own modules.
 
-    Workers would import PySpark from it, ahead of the installed package, and compile every module anew at each start: 0.68 instead of
-    0.20 CPU seconds for each of the half dozen processes of a stage.
+    Workers would import PySpark from it, ahead of the installed package, and compile every module
+    anew at each start: 0.68 instead of 0.20 CPU seconds for each of the half dozen processes of a
+    stage.
     """
     home.mkdir(parents=True, exist_ok=True)
     for name in ("bin", "jars"):
@@ -105,7 +134,8 @@ def make() -> bool:
     """Make the archive of this machine, unless it is there. Returns whether it had to be made.
 
     Raises:
-        ConfigurationError: there is no Java; the query did not run, or Java wrote no archive: stages start without one.
+        ConfigurationError: there is no Java; the query did not run, or Java wrote no archive:
+            stages start without one.
     """
     from anabranch.adapters.spark import class_training  # it needs this module
 
@@ -117,19 +147,29 @@ def make() -> bool:
         link_home(where.home)
         (where.folder / _JAVA_LINK).unlink(missing_ok=True)
         (where.folder / _JAVA_LINK).symlink_to(_java()[0])
-        for left in where.folder.glob("unfinished-*"):  # of a process that was killed: who has the lock is alone
+        for left in where.folder.glob(
+            "unfinished-*"
+        ):  # of a process that was killed: who has the lock is alone
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=where.folder, prefix="unfinished-") as folder:
             unfinished = Path(folder) / "classes.jsa"
-            program = f"import sys; from {class_training.__name__} import train; sys.exit(train(*sys.argv[1:]))"
+            program = (
+                f"import sys; from {class_training.__name__} import train;"
+                " sys.exit(train(*sys.argv[1:]))"
+            )
             command = [sys.executable, "-c", program, str(where.home), str(unfinished), folder]
             try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+                )
             except subprocess.TimeoutExpired as error:
                 message = f"the query that loads Spark's classes did not end within {_TIMEOUT_S} s"
                 raise ConfigurationError(message) from error
             if done.returncode or not unfinished.exists():
-                message = f"no archive of Spark's classes was made; stages start without one, slower: {done.stderr[-_TEXT_MAX:]}"
+                message = (
+                    "no archive of Spark's classes was made; stages start without one, slower:"
+                    f" {done.stderr[-_TEXT_MAX:]}"
+                )
                 raise ConfigurationError(message)
             unfinished.replace(where.archive)
         _remove_useless(where)
@@ -137,17 +177,26 @@ def make() -> bool:
 
 
 def _remove_useless(newest: Place) -> None:
-    """Remove the archives of Sparks and Javas that are gone, or that were installed anew where those of ``newest`` are.
+    """Remove the archives of Sparks and Javas that are gone, or that were installed anew where
+    those of ``newest`` are.
 
     Stages that run keep what they have opened.
     """
     ours = _made_for(newest.folder)
     for folder in cache_dir().glob("spark-*"):
         theirs = _made_for(folder)
-        if folder != newest.folder and theirs and (theirs == ours or not all(path.exists() for path in theirs)):
+        if (
+            folder != newest.folder
+            and theirs
+            and (theirs == ours or not all(path.exists() for path in theirs))
+        ):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _made_for(folder: Path) -> list[Path]:
     """Where the Spark and the Java of an archive are, or were."""
-    return [link.readlink() for link in (folder / "home" / "jars", folder / _JAVA_LINK) if link.is_symlink()]
+    return [
+        link.readlink()
+        for link in (folder / "home" / "jars", folder / _JAVA_LINK)
+        if link.is_symlink()
+    ]

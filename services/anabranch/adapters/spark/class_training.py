@@ -1,6 +1,8 @@
-"""The query that is run so that Java loads what stages need: see ``class_archive``, which starts this as a process of its own.
+"""The query that is run so that Java loads what stages need: see ``class_archive``, which starts
+this as a process of its own.
 
-Python source, watermark, window with state in RocksDB, and both ways out of a batch: through the driver, and through tasks.
+Python source, watermark, window with state in RocksDB, and both ways out of a batch: through the
+driver, and through tasks.
 """
 
 from __future__ import annotations
@@ -84,8 +86,13 @@ def train(home: str, archive: str, scratch_folder: str) -> int:
     windows = frame.groupBy(F.window("event_time", "10 seconds").alias("window"), "key").agg(
         F.count("*").alias("rows"), F.max("note").alias("note")
     )
-    plain = frame.where("key % 2 = 1").select((F.col("key").cast("long") * 3).alias("key"), "event_time")
-    for name, query in (("windows", windows.select("key", "rows", "note", F.col("window.end").alias("event_time"))), ("plain", plain)):
+    plain = frame.where("key % 2 = 1").select(
+        (F.col("key").cast("long") * 3).alias("key"), "event_time"
+    )
+    for name, query in (
+        ("windows", windows.select("key", "rows", "note", F.col("window.end").alias("event_time"))),
+        ("plain", plain),
+    ):
         enough = threading.Event()
 
         def run(batch: DataFrame, number: int, enough: threading.Event = enough) -> None:
@@ -93,9 +100,15 @@ def train(home: str, archive: str, scratch_folder: str) -> int:
             if number >= _BATCHES:
                 enough.set()
 
-        writer = query.writeStream.foreachBatch(run).outputMode("append").option("checkpointLocation", str(scratch.path / name))
+        writer = (
+            query.writeStream.foreachBatch(run)
+            .outputMode("append")
+            .option("checkpointLocation", str(scratch.path / name))
+        )
         running = writer.start()
-        while not enough.is_set() and not running.awaitTermination(1):  # raises what a query died of
+        while not enough.is_set() and not running.awaitTermination(
+            1
+        ):  # raises what a query died of
             pass
         running.stop()
     java = session._sc._gateway.proc  # noqa: SLF001 - no other way to see its end

@@ -1,9 +1,11 @@
-"""``ports.Engine`` by Spark: one Java, one plan server, a session for each prepared stage, a streaming query for each that is started.
+"""``ports.Engine`` by Spark: one Java, one plan server, a session for each prepared stage, a
+streaming query for each that is started.
 
-Sessions share everything that costs time and memory. What the stages' functions name in them - views, functions, settings - they do not share.
+Sessions share everything that costs time and memory. What the stages' functions name in them -
+views, functions, settings - they do not share.
 
-What holds after a crash at any point: a query's checkpoint has the plan of the batch that ran, so a query that is started in the same place runs
-that plan again. Nothing else of it is needed again.
+What holds after a crash at any point: a query's checkpoint has the plan of the batch that ran, so a
+query that is started in the same place runs that plan again. Nothing else of it is needed again.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ _STOP_MS: Final = 4_000
 """A batch that runs has so long to end."""
 _LOOK_MS: Final = 20
 _BETWEEN: Final = " "
-"""Between a replica's label and a query in the name that Spark knows the query by: neither has one."""
+"""Between a replica's label and a query in the name that Spark knows the query by: neither
+has one.
+"""
 
 
 class _Served(NamedTuple):
@@ -60,7 +64,14 @@ class _Served(NamedTuple):
 class SparkEngine:
     """Started when it is made. Thread-safe."""
 
-    def __init__(self, name: str, context: ServiceContext, stages: Iterable[str], settings: SparkSettings, scratch_root: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        context: ServiceContext,
+        stages: Iterable[str],
+        settings: SparkSettings,
+        scratch_root: Path,
+    ) -> None:
         """Start Spark.
 
         Args:
@@ -79,7 +90,9 @@ class SparkEngine:
         self._served: dict[str, _Served] = {}
         """By the name that Spark knows the query by."""
         self._building = threading.Lock()
-        self._plans = PlanServer(self._answer, self._watermark_of, self._scratch.socket_path("plans"))
+        self._plans = PlanServer(
+            self._answer, self._watermark_of, self._scratch.socket_path("plans")
+        )
         self._first = start_session(
             name,
             master=settings.master,
@@ -109,16 +122,27 @@ class SparkEngine:
         """See the port."""
         process = getattr(self._first.sparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark offers no other way
         if process is not None and process.poll() is not None:
-            during = {query.partition(_BETWEEN)[0] for query, served in list(self._served.items()) if served.sink.is_busy}
-            raise EngineEnded(f"Spark's Java ended with code {process.poll()}: out of memory, or killed", tuple(sorted(during)))
+            during = {
+                query.partition(_BETWEEN)[0]
+                for query, served in list(self._served.items())
+                if served.sink.is_busy
+            }
+            raise EngineEnded(
+                f"Spark's Java ended with code {process.poll()}: out of memory, or killed",
+                tuple(sorted(during)),
+            )
 
     def close(self) -> None:
         """See the port."""
         self._plans.close()
         self._first.stop()
 
-    def serve(self, query: str, driver: QueryDriver, session: SparkSession, sink: StageSink) -> None:
-        """From now on ``driver`` plans the query that Spark knows by the name ``query``, and ``sink`` writes what it gives."""
+    def serve(
+        self, query: str, driver: QueryDriver, session: SparkSession, sink: StageSink
+    ) -> None:
+        """From now on ``driver`` plans the query that Spark knows by the name ``query``, and
+        ``sink`` writes what it gives.
+        """
         self._plans.errors.pop(query, None)
         self._served[query] = _Served(driver, session, sink)
 
@@ -127,7 +151,9 @@ class SparkEngine:
         self._served.pop(query, None)
 
     def failure(self, query: str) -> Exception | None:
-        """What the last question that could not be answered ended with: its reader sees no more than a closed connection."""
+        """What the last question that could not be answered ended with: its reader sees no
+        more than a closed connection.
+        """
         return self._plans.errors.get(query)
 
     def temporary_place(self) -> Path:
@@ -136,7 +162,11 @@ class SparkEngine:
 
     def _answer(self, query: str, name: str, start: dict[str, Any]) -> dict[str, Any] | None:
         served = self._served.get(query)
-        return None if served is None else served.driver.advance(query.partition(_BETWEEN)[2], name, start)
+        return (
+            None
+            if served is None
+            else served.driver.advance(query.partition(_BETWEEN)[2], name, start)
+        )
 
     def _watermark_of(self, query: str) -> Callable[[int], None]:
         served = self._served.get(query)
@@ -148,9 +178,22 @@ class SparkEngine:
 class SparkStage:
     """``ports.PreparedStage``: a session with the stage's query in it."""
 
-    def __init__(self, engine: SparkEngine, session: SparkSession, context: ServiceContext, label: str, query: StageQuery) -> None:
+    def __init__(
+        self,
+        engine: SparkEngine,
+        session: SparkSession,
+        context: ServiceContext,
+        label: str,
+        query: StageQuery,
+    ) -> None:
         """``session``: in which ``query`` was built."""
-        self._engine, self._session, self._context, self._label, self._query = engine, session, context, label, query
+        self._engine, self._session, self._context, self._label, self._query = (
+            engine,
+            session,
+            context,
+            label,
+            query,
+        )
         self._stage = context.pipeline.stages[label.rpartition(".")[0]]
         self._expected = ResultsExpected()
 
@@ -170,10 +213,19 @@ class SparkStage:
         return self._query.fingerprint
 
     def start(
-        self, query: str, driver: QueryDriver, output: QueryOutput, place: str | None, done: Callable[[BatchDone], None]
+        self,
+        query: str,
+        driver: QueryDriver,
+        output: QueryOutput,
+        place: str | None,
+        done: Callable[[BatchDone], None],
     ) -> SparkQuery:
         """See the port."""
-        context, pipeline, known_as = self._context, self._context.pipeline, f"{self._label}{_BETWEEN}{query}"
+        context, pipeline, known_as = (
+            self._context,
+            self._context.pipeline,
+            f"{self._label}{_BETWEEN}{query}",
+        )
         folder = self._engine.temporary_place() if place is None else Path(place)
         stream = OutputStream(
             kafka=context.settings.kafka,
@@ -185,13 +237,29 @@ class SparkStage:
             function=self._query.function,
             only=output.only,
         )
-        blocks = BlockWriter(context.log, stream.topic, output.replica, output.epoch, context.entropy)
+        blocks = BlockWriter(
+            context.log, stream.topic, output.replica, output.epoch, context.entropy
+        )
         expected = self._expected if output.only is None else ResultsExpected()
-        sink = StageSink(stream, driver, query, blocks, folder, context.clock, done=done, expected=expected, crash_point=crash_point)
+        sink = StageSink(
+            stream,
+            driver,
+            query,
+            blocks,
+            folder,
+            context.clock,
+            done=done,
+            expected=expected,
+            crash_point=crash_point,
+        )
         self._engine.serve(known_as, driver, self._session, sink)
 
         def cause(error: Exception) -> Exception:
-            known = sink.failure if isinstance(sink.failure, AnabranchError) else self._engine.failure(known_as)
+            known = (
+                sink.failure
+                if isinstance(sink.failure, AnabranchError)
+                else self._engine.failure(known_as)
+            )
             return cause_of(error, self._stage.name, self._stage.functions, sink.running, known)
 
         def release() -> None:
@@ -201,23 +269,43 @@ class SparkStage:
                 shutil.rmtree(folder, ignore_errors=True)
 
         try:
-            writer = self._query.frame(known_as).writeStream.foreachBatch(sink).outputMode("append").queryName(known_as)
-            return SparkQuery(writer.option("checkpointLocation", str(folder)).start(), known_as, context.clock, cause, release)
+            writer = (
+                self._query.frame(known_as)
+                .writeStream.foreachBatch(sink)
+                .outputMode("append")
+                .queryName(known_as)
+            )
+            return SparkQuery(
+                writer.option("checkpointLocation", str(folder)).start(),
+                known_as,
+                context.clock,
+                cause,
+                release,
+            )
         except BaseException:
             release()
             raise
 
     def close(self) -> None:
-        """See the port. The session ends with the application: Spark has no way to end one alone."""
+        """See the port. The session ends with the application: Spark has no way to end one
+        alone.
+        """
 
 
 class SparkQuery:
     """``ports.RunningQuery``."""
 
     def __init__(
-        self, stream: StreamingQuery, name: str, clock: Clock, cause: Callable[[Exception], Exception], release: Callable[[], None]
+        self,
+        stream: StreamingQuery,
+        name: str,
+        clock: Clock,
+        cause: Callable[[Exception], Exception],
+        release: Callable[[], None],
     ) -> None:
-        """``cause``: the true one of what Spark raises. ``release``: called once, when the query has stopped."""
+        """``cause``: the true one of what Spark raises. ``release``: called once, when the
+        query has stopped.
+        """
         self._stream, self._name, self._clock, self._cause = stream, name, clock, cause
         self._release: Callable[[], None] | None = release
 
@@ -250,4 +338,6 @@ class SparkQuery:
         if not self._stream.isActive:
             return False
         status = self._stream.status
-        return bool(status["isTriggerActive"]) and not status["message"].startswith(("Waiting", "Getting offsets"))
+        return bool(status["isTriggerActive"]) and not status["message"].startswith(
+            ("Waiting", "Getting offsets")
+        )

@@ -11,13 +11,25 @@ from anabranch.runtime.logs import short
 
 _REPORTED: Final = re.compile(r"anabranch\.protocol\.errors\.(\w+): (.*)")
 """An error of this project in the traceback of a task."""
-_FUNCTION_SIGNS: Final = ("PythonException", "UDF", "SparkArithmeticException", "SparkRuntimeException", "MapInBatchEvaluator")
-"""What stands in Spark's text when a function fails in a task; the last: its batches have too few columns."""
+_FUNCTION_SIGNS: Final = (
+    "PythonException",
+    "UDF",
+    "SparkArithmeticException",
+    "SparkRuntimeException",
+    "MapInBatchEvaluator",
+)
+"""What stands in Spark's text when a function fails in a task; the last: its batches have too
+few columns.
+"""
 
 
 def cause_of(
-    error: Exception, stage: str, functions: Sequence[str], buckets: tuple[int, int] | None, known: BaseException | None
-) -> Exception:  # fmt: skip
+    error: Exception,
+    stage: str,
+    functions: Sequence[str],
+    buckets: tuple[int, int] | None,
+    known: BaseException | None,
+) -> Exception:
     """The error to end the process with.
 
     Args:
@@ -37,7 +49,11 @@ def cause_of(
     if reported is not None and reported[1] == "StageFunctionError":
         return StageFunctionError(f"stage {stage}{where}: {reported[2]}")
     if reported is not None:  # of the reader or writer in a task: not the function's fault
-        return {"DataMissing": DataMissing, "Unavailable": Unavailable}.get(reported[1], AnabranchError)(reported[2])
+        return {"DataMissing": DataMissing, "Unavailable": Unavailable}.get(
+            reported[1], AnabranchError
+        )(reported[2])
     if any(sign in text for sign in _FUNCTION_SIGNS):
-        return StageFunctionError(f"stage {stage}{where}, function {', '.join(functions)}: {short(text)}")
+        return StageFunctionError(
+            f"stage {stage}{where}, function {', '.join(functions)}: {short(text)}"
+        )
     return error

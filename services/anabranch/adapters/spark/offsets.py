@@ -10,7 +10,9 @@ from anabranch.codec.plan_offsets import Offset
 from anabranch.protocol.errors import LocalProtocolError
 
 _HEADER_LINES: Final = 2
-"""Of a file in Spark's offset log: the version, then the batch's metadata; then one line per source."""
+"""Of a file in Spark's offset log: the version, then the batch's metadata; then one line per
+source.
+"""
 
 
 class LoggedBatch:
@@ -24,7 +26,9 @@ class LoggedBatch:
         """
         lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
         if len(lines) <= _HEADER_LINES or lines[0] != "v1":
-            message = f"Spark's offset log of batch {batch} has another format than expected: {lines[:1]}"
+            message = (
+                f"Spark's offset log of batch {batch} has another format than expected: {lines[:1]}"
+            )
             raise LocalProtocolError(message)
         self.watermark_ms = int(json.loads(lines[1])["batchWatermarkMs"])
         self.offsets: list[Offset] = [json.loads(line) for line in lines[_HEADER_LINES:]]

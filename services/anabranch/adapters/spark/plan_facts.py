@@ -1,4 +1,6 @@
-"""Reads from Spark what a query consists of. What it means is decided in ``protocol.stage.plans``."""
+"""Reads from Spark what a query consists of. What it means is decided in
+``protocol.stage.plans``.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,13 @@ if TYPE_CHECKING:
 
 OBSERVED: Final = "anabranch_"
 _NUMBERED: Final = re.compile(r"#[0-9]+")
-_INEXACT: Final = {"Sum": frozenset({"float", "double"}), "Average": frozenset({"float", "double", "long"})}
-"""Which types an aggregate adds inexactly. Spark adds up an average of integers as doubles: of small ones that is exact, since 2**53 is far;
-of long ones, such as times, it is not."""
+_INEXACT: Final = {
+    "Sum": frozenset({"float", "double"}),
+    "Average": frozenset({"float", "double", "long"}),
+}
+"""Which types an aggregate adds inexactly. Spark adds up an average of integers as doubles: of
+small ones that is exact, since 2**53 is far; of long ones, such as times, it is not.
+"""
 _ORDERLESS: Final = frozenset({"SortArray", "Size"})
 """Expressions that give the same for a set in any order."""
 
@@ -38,7 +44,9 @@ def _name(node: Any) -> str:
 
 
 def _named(expression: Any, parent: str = "") -> Iterator[tuple[Any, str, str]]:
-    """(node, its name, that of the node above it) of ``expression`` and all below: every question to Java takes time, so each is asked once."""
+    """(node, its name, that of the node above it) of ``expression`` and all below: every
+    question to Java takes time, so each is asked once.
+    """
     name = _name(expression)
     yield expression, name, parent
     for child in _items(expression.children()):
@@ -47,7 +55,9 @@ def _named(expression: Any, parent: str = "") -> Iterator[tuple[Any, str, str]]:
 
 def _is_random(expression: Any) -> bool:
     """Whether the expression itself is not deterministic, and not only what it is made from."""
-    return not expression.deterministic() and all(child.deterministic() for child in _items(expression.children()))
+    return not expression.deterministic() and all(
+        child.deterministic() for child in _items(expression.children())
+    )
 
 
 @dataclass(slots=True)
@@ -64,7 +74,9 @@ class _Expressions:
         """Take note of ``expression`` and all below."""
         for inner, kind, parent in _named(expression):
             self.names.add(kind)
-            if kind not in self.aggregates and _is_random(inner):  # an aggregate comes after the expression that holds it
+            if kind not in self.aggregates and _is_random(
+                inner
+            ):  # an aggregate comes after the expression that holds it
                 self.random.add(str(inner.name()) if kind == "PythonUDF" else kind)
             if kind == "AggregateExpression":
                 self._read_aggregate(inner, parent)
@@ -86,7 +98,8 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
     Args:
         frame: A streaming DataFrame; it is analysed, not run.
         inputs: Names of the inputs; each was given ``observe(OBSERVED + name)``.
-        processors_known: How many of its transformWithState operators were made by ``anabranch.stateful``.
+        processors_known: How many of its transformWithState operators were made by
+            ``anabranch.stateful``.
     """
     operators, joins, found = set(), set(), _Expressions()
     deduplicated, observed, processors = [], set(), 0
@@ -119,14 +132,17 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
         deduplicated=tuple(deduplicated),
         inputs_unused=tuple(n for n in inputs if n not in observed),
         stateful_processors=frozenset(f"transformWithState {i}" for i in range(processors)),
-        batch_safe_processors=frozenset(f"transformWithState {i}" for i in range(processors if safe == processors else 0)),
+        batch_safe_processors=frozenset(
+            f"transformWithState {i}" for i in range(processors if safe == processors else 0)
+        ),
     )
 
 
 def used_columns(frame: DataFrame, name: str) -> list[str]:
     """Columns of input ``name`` that the optimised query reads, ``event_time`` left out.
 
-    The optimiser prunes below ``observe``: what is left there is what is read. Where it did not prune, nothing is left out.
+    The optimiser prunes below ``observe``: what is left there is what is read. Where it did not
+    prune, nothing is left out.
     """
     analysed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
     plan = frame.sparkSession._jsparkSession.sessionState().optimizer().execute(analysed)  # noqa: SLF001 - not run: only to see what is read
@@ -138,7 +154,8 @@ def used_columns(frame: DataFrame, name: str) -> list[str]:
 
 
 def shape_of(frame: DataFrame) -> list[str]:
-    """What the optimised query does with its inputs, in words that do not depend on the numbers that Spark gave to the columns.
+    """What the optimised query does with its inputs, in words that do not depend on the numbers
+    that Spark gave to the columns.
 
     Two queries of the same shape do the same with their inputs, whatever unused columns these have.
     """
@@ -148,13 +165,24 @@ def shape_of(frame: DataFrame) -> list[str]:
 
     def words(node: Any) -> Iterator[str]:
         if _name(node) == "CollectMetrics":
-            yield f"input {node.name()}: {sorted(str(attribute.name()) for attribute in _items(node.output()))}"
+            yield (
+                f"input {node.name()}:"
+                f" {sorted(str(attribute.name()) for attribute in _items(node.output()))}"
+            )
             return
-        yield " ".join([_name(node), *(str(expression.toString()) for expression in _items(node.expressions()))])
+        yield " ".join(
+            [
+                _name(node),
+                *(str(expression.toString()) for expression in _items(node.expressions())),
+            ]
+        )
         for child in _items(node.children()):
             yield from words(child)
 
-    return [_NUMBERED.sub(lambda found: numbers.setdefault(found[0], f"#{len(numbers)}"), line) for line in words(plan)]
+    return [
+        _NUMBERED.sub(lambda found: numbers.setdefault(found[0], f"#{len(numbers)}"), line)
+        for line in words(plan)
+    ]
 
 
 def processors_used() -> int:

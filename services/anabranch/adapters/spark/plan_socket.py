@@ -1,9 +1,12 @@
-"""Carries plans from the stage's planner to the data source readers, which Spark runs in processes of their own.
+"""Carries plans from the stage's planner to the data source readers, which Spark runs in processes
+of their own.
 
-Requests and answers are lines of JSON over a socket in a folder that only this user may look into; the answer is an offset, or null for "nothing yet". The readers
-hold no state: whatever is lost with a connection is asked again.
+Requests and answers are lines of JSON over a socket in a folder that only this user may look into;
+the answer is an offset, or null for "nothing yet". The readers hold no state: whatever is lost with
+a connection is asked again.
 
-Before a plan goes out the watermark of its query is set to the end of it (``own_watermark``). A reader serves one run of one query, and so does its connection.
+Before a plan goes out the watermark of its query is set to the end of it (``own_watermark``). A
+reader serves one run of one query, and so does its connection.
 """
 
 from __future__ import annotations
@@ -48,11 +51,14 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     errors: dict[str, Exception]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that went away in the middle of an answer asks again; one whose question cannot be answered sees a closed connection."""
+        """A reader that went away in the middle of an answer asks again; one whose question
+        cannot be answered sees a closed connection.
+        """
 
 
 class PlanServer:
-    """Serves ``answer(query, input, position fields)`` at a socket until closed. ``path``: in a private folder; nothing is there yet.
+    """Serves ``answer(query, input, position fields)`` at a socket until closed. ``path``: in a
+    private folder; nothing is there yet.
 
     ``watermark_of(query)``: sets the watermark of the query to the end of a bucket.
     """
@@ -60,13 +66,24 @@ class PlanServer:
     def __init__(self, answer: Answer, watermark_of: WatermarkOf, path: str) -> None:
         self.path = path
         self._server = _Server(path, _Handler)
-        self._server.answer, self._server.watermark_of, self._server.errors = answer, watermark_of, {}
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, name="plans", daemon=True)
+        self._server.answer, self._server.watermark_of, self._server.errors = (
+            answer,
+            watermark_of,
+            {},
+        )
+        self._thread = threading.Thread(
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.2},
+            name="plans",
+            daemon=True,
+        )
         self._thread.start()
 
     @property
     def errors(self) -> dict[str, Exception]:
-        """By query what its last question that could not be answered ended with: the readers see no more than a closed connection."""
+        """By query what its last question that could not be answered ended with: the readers
+        see no more than a closed connection.
+        """
         return self._server.errors
 
     def close(self) -> None:
@@ -77,7 +94,9 @@ class PlanServer:
 
 
 class PlanClient:
-    """Asks a ``PlanServer``. Raises OSError when the node's process is gone: the query fails with it."""
+    """Asks a ``PlanServer``. Raises OSError when the node's process is gone: the query fails
+    with it.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -90,7 +109,9 @@ class PlanClient:
             self._socket.settimeout(_TIMEOUT_S)
             self._socket.connect(self._path)
             self._lines = self._socket.makefile("rb")
-        self._socket.sendall(json.dumps({"query": query, "input": name, "start": start}).encode() + b"\n")
+        self._socket.sendall(
+            json.dumps({"query": query, "input": name, "start": start}).encode() + b"\n"
+        )
         line = self._lines.readline()
         if not line:
             message = "the planner closed the connection"

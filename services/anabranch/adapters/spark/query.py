@@ -1,4 +1,6 @@
-"""From the pipeline file to a streaming DataFrame: inputs, the user's functions, what the plan allows."""
+"""From the pipeline file to a streaming DataFrame: inputs, the user's functions, what the
+plan allows.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import TimestampType
 
 from anabranch import __version__
-from anabranch.adapters.spark.plan_facts import OBSERVED, processors_used, read_facts, shape_of, used_columns
+from anabranch.adapters.spark.plan_facts import (
+    OBSERVED,
+    processors_used,
+    read_facts,
+    shape_of,
+    used_columns,
+)
 from anabranch.adapters.spark.source import FORMAT, SourceOptions
 from anabranch.codec.blocks import EVENT_TIME, schema_text
 from anabranch.pipeline.transforms import import_transform
@@ -46,9 +54,15 @@ class StageQuery:
 
 
 def build_query(
-    session: SparkSession, pipeline: Pipeline, stage_name: str, schemas: Mapping[str, pa.Schema], *, kafka: str, socket: str,
+    session: SparkSession,
+    pipeline: Pipeline,
+    stage_name: str,
+    schemas: Mapping[str, pa.Schema],
+    *,
+    kafka: str,
+    socket: str,
     splits_max: int = _SPLITS_MAX,
-) -> StageQuery:  # fmt: skip
+) -> StageQuery:
     """Build and judge the query of ``stage_name``.
 
     Args:
@@ -78,9 +92,17 @@ def build_query(
         inputs = {}
         for name in stage.reads:
             options = SourceOptions(
-                pipeline=pipeline.name, query=query, stream=name, kafka=kafka, socket=socket, schema=schema_text(schemas[name]),
-                columns=tuple(columns[name]), width_ms=pipeline.bucket_ms, splits_max=splits_max, ordered=ordered,
-            )  # fmt: skip
+                pipeline=pipeline.name,
+                query=query,
+                stream=name,
+                kafka=kafka,
+                socket=socket,
+                schema=schema_text(schemas[name]),
+                columns=tuple(columns[name]),
+                width_ms=pipeline.bucket_ms,
+                splits_max=splits_max,
+                ordered=ordered,
+            )
             inputs[name] = input_frame(session, name, options, is_looked_at=is_looked_at)
         return apply_functions(functions, stage, inputs)
 
@@ -94,31 +116,51 @@ def build_query(
         message = f"{stage.functions[-1]}: its plan cannot be analysed: {error}"
         raise StageFunctionError(message) from error
     if traits.errors:
-        raise StageFunctionError("; ".join(f"{stage.functions[-1]}: {text}" for text in traits.errors))
+        raise StageFunctionError(
+            "; ".join(f"{stage.functions[-1]}: {text}" for text in traits.errors)
+        )
     columns = {name: used_columns(frame, name) for name in stage.reads}
     schemas_read: Mapping[str, pa.Schema] = narrowed(schemas, columns)
-    if not _makes_the_same(frame, lambda: build(columns, ordered=False, query="", schemas=schemas_read)):
+    if not _makes_the_same(
+        frame, lambda: build(columns, ordered=False, query="", schemas=schemas_read)
+    ):
         schemas_read = schemas
     arrow = to_arrow_schema(frame.schema, timezone="UTC")
     fields = [arrow.field(name) for name in arrow.names if name != EVENT_TIME]
     schema = pa.schema([*fields, pa.field(EVENT_TIME, pa.int64())])
     return StageQuery(
-        lambda name: build(columns, ordered=not traits.is_batch_safe, query=name, schemas=schemas_read, is_looked_at=False),
-        traits, schema,
-        fingerprint_of(functions, stage, pipeline, schemas), ", ".join(stage.functions),
-    )  # fmt: skip
+        lambda name: build(
+            columns,
+            ordered=not traits.is_batch_safe,
+            query=name,
+            schemas=schemas_read,
+            is_looked_at=False,
+        ),
+        traits,
+        schema,
+        fingerprint_of(functions, stage, pipeline, schemas),
+        ", ".join(stage.functions),
+    )
 
 
-def narrowed(schemas: Mapping[str, pa.Schema], columns: Mapping[str, list[str]]) -> dict[str, pa.Schema]:
-    """The inputs with event time and ``columns`` only: even an empty column costs a copy in every row."""
+def narrowed(
+    schemas: Mapping[str, pa.Schema], columns: Mapping[str, list[str]]
+) -> dict[str, pa.Schema]:
+    """The inputs with event time and ``columns`` only: even an empty column costs a copy in
+    every row.
+    """
     return {
-        name: pa.schema([field for field in schema if field.name == EVENT_TIME or field.name in columns[name]])
+        name: pa.schema(
+            [field for field in schema if field.name == EVENT_TIME or field.name in columns[name]]
+        )
         for name, schema in schemas.items()
     }
 
 
 def _makes_the_same(frame: DataFrame, build: Callable[[], DataFrame]) -> bool:
-    """Whether ``build`` gives a query that does the same as ``frame``. Where a function looks at what columns there are, it need not."""
+    """Whether ``build`` gives a query that does the same as ``frame``. Where a function looks
+    at what columns there are, it need not.
+    """
     complaints = PySparkLogger.getLogger(_COMPLAINTS)
     disabled, complaints.disabled = complaints.disabled, True
     try:
@@ -130,14 +172,24 @@ def _makes_the_same(frame: DataFrame, build: Callable[[], DataFrame]) -> bool:
         complaints.disabled = disabled
 
 
-def input_frame(session: SparkSession, name: str, options: SourceOptions, *, is_looked_at: bool) -> DataFrame:
+def input_frame(
+    session: SparkSession, name: str, options: SourceOptions, *, is_looked_at: bool
+) -> DataFrame:
     """The DataFrame that the user's function gets for one input.
 
-    What moves the watermark is the plan (``adapters.spark.own_watermark``), not the rows. ``is_looked_at``: the query is not run, but shows what it
-    does with its inputs: ``observe`` marks where each begins.
+    What moves the watermark is the plan (``adapters.spark.own_watermark``), not the rows.
+    ``is_looked_at``: the query is not run, but shows what it does with its inputs: ``observe``
+    marks where each begins.
     """
-    frame = session.readStream.format(FORMAT).option("config", options.to_json()).load().withWatermark(EVENT_TIME, "0 seconds")
-    return frame.observe(OBSERVED + name, F.count(F.lit(1)).alias("rows")) if is_looked_at else frame
+    frame = (
+        session.readStream.format(FORMAT)
+        .option("config", options.to_json())
+        .load()
+        .withWatermark(EVENT_TIME, "0 seconds")
+    )
+    return (
+        frame.observe(OBSERVED + name, F.count(F.lit(1)).alias("rows")) if is_looked_at else frame
+    )
 
 
 def functions_of(stage: Stage, pipeline: Pipeline) -> list[Callable[..., Any]]:
@@ -155,13 +207,18 @@ def functions_of(stage: Stage, pipeline: Pipeline) -> list[Callable[..., Any]]:
         session = given[reads[0]].sparkSession
         for name in reads:
             given[name].createOrReplaceTempView(f"`{name}`")
-        return session.sql(text, args={name: value for name, value in given.items() if name not in reads})
+        return session.sql(
+            text, args={name: value for name, value in given.items() if name not in reads}
+        )
 
     return [sql]
 
 
-def apply_functions(functions: list[Callable[..., Any]], stage: Stage, inputs: Mapping[str, DataFrame]) -> DataFrame:
-    """The user's functions, one after the other: the first gets the inputs by name, the others the result before.
+def apply_functions(
+    functions: list[Callable[..., Any]], stage: Stage, inputs: Mapping[str, DataFrame]
+) -> DataFrame:
+    """The user's functions, one after the other: the first gets the inputs by name, the others the
+    result before.
 
     All get the parameters that they have arguments for.
 
@@ -197,10 +254,14 @@ def check_result(frame: DataFrame, stage: Stage) -> None:
         problem = f"the result has more than one column {', '.join(twice)}"
     elif EVENT_TIME not in names:
         problem = (
-            f"the result has no column event_time (it has {', '.join(names)}); after a window: withColumn('event_time', col('window.end'))"
+            f"the result has no column event_time (it has {', '.join(names)}); after a window:"
+            " withColumn('event_time', col('window.end'))"
         )
     elif not isinstance(frame.schema[EVENT_TIME].dataType, TimestampType):
-        problem = f"event_time of the result is {frame.schema[EVENT_TIME].dataType.simpleString()}, not a timestamp"
+        problem = (
+            f"event_time of the result is {frame.schema[EVENT_TIME].dataType.simpleString()}, not a"
+            " timestamp"
+        )
     elif not frame.isStreaming:
         problem = "the result is not made from the stage's inputs"
     if problem:
@@ -208,8 +269,15 @@ def check_result(frame: DataFrame, stage: Stage) -> None:
         raise StageFunctionError(message)
 
 
-def fingerprint_of(functions: list[Callable[..., Any]], stage: Stage, pipeline: Pipeline, schemas: Mapping[str, pa.Schema]) -> str:
-    """Of everything that the results depend on besides the input: replicas with different fingerprints are never compared."""
+def fingerprint_of(
+    functions: list[Callable[..., Any]],
+    stage: Stage,
+    pipeline: Pipeline,
+    schemas: Mapping[str, pa.Schema],
+) -> str:
+    """Of everything that the results depend on besides the input: replicas with different
+    fingerprints are never compared.
+    """
     digest = hashlib.blake2b(digest_size=16)
     for function in functions:
         try:

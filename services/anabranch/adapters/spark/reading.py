@@ -1,6 +1,7 @@
 """What a task of a stage reads: the rows of its share of a plan.
 
-Runs in Spark's task workers, which are used again from batch to batch, so Kafka clients are kept in this module.
+Runs in Spark's task workers, which are used again from batch to batch, so Kafka clients are kept in
+this module.
 """
 
 from __future__ import annotations
@@ -31,11 +32,17 @@ _EVENT_TIME_TYPE: Final = pa.timestamp("us", tz="UTC")
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
     """Of the batches that ``rows`` yields: the stream's columns, event time as a timestamp."""
-    fields = [field.with_nullable(nullable=True) for field in schema_from_text(options.schema) if field.name != EVENT_TIME]
+    fields = [
+        field.with_nullable(nullable=True)
+        for field in schema_from_text(options.schema)
+        if field.name != EVENT_TIME
+    ]
     return pa.schema([*fields, pa.field(EVENT_TIME, _EVENT_TIME_TYPE)])
 
 
-def rows(options: SourceOptions, taken: Sequence[tuple[str, tuple[Part, ...]]]) -> Iterator[pa.RecordBatch]:
+def rows(
+    options: SourceOptions, taken: Sequence[tuple[str, tuple[Part, ...]]]
+) -> Iterator[pa.RecordBatch]:
     """The rows of the parts in ``taken``, (writer, parts) each.
 
     Raises:
@@ -46,10 +53,15 @@ def rows(options: SourceOptions, taken: Sequence[tuple[str, tuple[Part, ...]]]) 
     schema = arrow_schema(options)
     tables = []
     for replica, parts in taken:
-        tables += _reader(options.kafka, options.pipeline, options.stream, options.query).read_parts(replica, parts)
+        tables += _reader(
+            options.kafka, options.pipeline, options.stream, options.query
+        ).read_parts(replica, parts)
     if tables:
         alike = by_columns(tables)
-        found = [_as_read(canonical_sort(table) if options.ordered else table, schema, options) for table in alike]
+        found = [
+            _as_read(canonical_sort(table) if options.ordered else table, schema, options)
+            for table in alike
+        ]
         table = found[0] if len(found) == 1 else pa.concat_tables(found)
         if options.ordered and len(found) > 1:  # stable: see ``canonical_sort``
             table = table.take(pc.sort_indices(table, [(EVENT_TIME, "ascending")]))
@@ -57,10 +69,12 @@ def rows(options: SourceOptions, taken: Sequence[tuple[str, tuple[Part, ...]]]) 
 
 
 def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.Table:
-    """``table`` with the columns that the query was built with; those that it does not use are null, in the table or not.
+    """``table`` with the columns that the query was built with; those that it does not use are
+    null, in the table or not.
 
     Raises:
-        StageFunctionError: a column that it uses is not there, or not of its type: the stage that writes them has changed in between.
+        StageFunctionError: a column that it uses is not there, or not of its type: the stage that
+            writes them has changed in between.
     """
     columns = []
     for field in list(schema)[:-1]:
@@ -73,8 +87,9 @@ def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.T
             bucket = -(-pc.min(table.column(EVENT_TIME)).as_py() // options.width_ms)
             there = ", ".join(f"{each.name} {each.type}" for each in table.schema)
             raise StageFunctionError(
-                f"bucket {bucket} of {options.stream} has no column {field.name} of type {field.type}, which is used here; it has {there}: "
-                f"the columns of {options.stream} have changed since, or were others before"
+                f"bucket {bucket} of {options.stream} has no column {field.name} of type"
+                f" {field.type}, which is used here; it has {there}: the columns of"
+                f" {options.stream} have changed since, or were others before"
             ) from error
     event_time = table.column(EVENT_TIME).cast(pa.timestamp("ms", tz="UTC")).cast(_EVENT_TIME_TYPE)
     return pa.table([*columns, event_time], schema=schema)
@@ -85,15 +100,19 @@ _readers: dict[tuple[str, str, str], dict[str, BlockReader]] = {}
 
 
 def _reader(kafka: str, pipeline: str, stream: str, query: str) -> BlockReader:
-    """One per query: a branch and its successor stand at different places, and what one has read too far is of no use to the other.
+    """One per query: a branch and its successor stand at different places, and what one has read
+    too far is of no use to the other.
 
-    A query that two others were asked for after is gone: its reader is closed, with the threads, sockets and buffers of its consumers.
+    A query that two others were asked for after is gone: its reader is closed, with the threads,
+    sockets and buffers of its consumers.
     """
     of_stream = _readers.setdefault((kafka, pipeline, stream), {})
     reader = of_stream.pop(query, None)
     if reader is None:
         names = TopicNames(pipeline)
-        reader = BlockReader(_log(kafka), lambda replica: names.blocks(stream, replica), SystemClock())
+        reader = BlockReader(
+            _log(kafka), lambda replica: names.blocks(stream, replica), SystemClock()
+        )
     of_stream[query] = reader
     while len(of_stream) > QUERIES_MAX:
         of_stream.pop(next(iter(of_stream))).close()

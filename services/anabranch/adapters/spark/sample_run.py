@@ -1,7 +1,9 @@
-"""A stage's query over rows that are all there, run to its end: for trying functions out, without a broker and without a planner.
+"""A stage's query over rows that are all there, run to its end: for trying functions out, without a
+broker and without a planner.
 
-Behind the rows of an input stands one more, the marker, with an event time far behind theirs: it moves the watermark, so that windows end and timers
-fire. The function never sees it. What keeps it until the watermark has moved: a condition with the event time's column is not pushed below the
+Behind the rows of an input stands one more, the marker, with an event time far behind theirs: it
+moves the watermark, so that windows end and timers fire. The function never sees it. What keeps it
+until the watermark has moved: a condition with the event time's column is not pushed below the
 watermark by Spark, and what the function asks for is not pushed below ``observe``.
 """
 
@@ -38,7 +40,9 @@ class SampleRun:
         self._files += 1
         folder = self._folder / f"input-{self._files}"
         folder.mkdir(parents=True)
-        rows = table.set_column(table.schema.names.index(time), pa.field(time, _TIME), table[time].cast(_TIME))
+        rows = table.set_column(
+            table.schema.names.index(time), pa.field(time, _TIME), table[time].cast(_TIME)
+        )
         rows = rows.append_column(_MARKER, pa.array([False] * rows.num_rows, pa.bool_()))
         rows = rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))
         last = pc.max(rows[time]).as_py()
@@ -46,8 +50,14 @@ class SampleRun:
         marker = pa.Table.from_pylist([{time: end + _AFTER, _MARKER: True}], schema=rows.schema)
         pq.write_table(pa.concat_tables([rows, marker]), folder / "rows.parquet")
         schema = self._session.read.parquet(str(folder)).schema
-        frame = self._session.readStream.schema(schema).parquet(str(folder)).withWatermark(time, "0 seconds")
-        frame = frame.where(f"NOT ({_MARKER} AND {time} IS NOT NULL)").observe(f"sample_{self._files}", F.count(F.lit(1)).alias("rows"))
+        frame = (
+            self._session.readStream.schema(schema)
+            .parquet(str(folder))
+            .withWatermark(time, "0 seconds")
+        )
+        frame = frame.where(f"NOT ({_MARKER} AND {time} IS NOT NULL)").observe(
+            f"sample_{self._files}", F.count(F.lit(1)).alias("rows")
+        )
         return frame.drop(_MARKER)
 
     def rows(self, frame: DataFrame) -> pa.Table:

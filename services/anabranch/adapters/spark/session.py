@@ -27,13 +27,18 @@ _SOCKET_NAME: Final = f".{'0' * 36}.sock"
 REQUIRED: Final = {
     # 1 silently corrupts state after a rewind: stale snapshots of the abandoned timeline are loaded
     f"{_PREFIX}.stateStore.checkpointFormatVersion": "2",
-    f"{_PREFIX}.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    f"{_PREFIX}.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
     f"{_PREFIX}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     f"{_PREFIX}.stateStore.maintenanceInterval": "20s",
     f"{_PREFIX}.minBatchesToRetain": str(CHECKPOINT_BATCHES_RETAINED),
     # the default forks a shell command per file where Hadoop's native library is missing
-    f"{_PREFIX}.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
-    # each file has Hadoop's sums beside it, by which damage is found (checkpoint_files): Spark's own would be two more files for each
+    f"{_PREFIX}.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # each file has Hadoop's sums beside it, by which damage is found (checkpoint_files): Spark's
+    # own would be two more files for each
     f"{_PREFIX}.checkpoint.fileChecksum.enabled": "false",
     # batches are exactly the planner's
     f"{_PREFIX}.noDataMicroBatches.enabled": "false",
@@ -46,7 +51,8 @@ REQUIRED: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.ui.enabled": "false",
-    # who else is on the machine reaches Java's ports: with a secret that is made anew for each session they reject him
+    # who else is on the machine reaches Java's ports: with a secret that is made anew for each
+    # session they reject him
     "spark.authenticate": "true",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
@@ -62,10 +68,14 @@ REQUIRED: Final = {
     "spark.log.level": "ERROR",
 }
 
-_JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:MaxMetaspaceSize=384m -XX:ReservedCodeCacheSize=128m -Xss4m -Darrow.enable_null_check_for_get=false"
-"""The large stack is for plans whose expressions are deep, through which Spark goes by recursion. Without memory Java
-ends: Spark would go on with whatever thread is left. Spark asks whether a value is null before it gets
-it: Arrow need not ask again."""
+_JAVA_OPTIONS: Final = (
+    "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:MaxMetaspaceSize=384m"
+    " -XX:ReservedCodeCacheSize=128m -Xss4m -Darrow.enable_null_check_for_get=false"
+)
+"""The large stack is for plans whose expressions are deep, through which Spark goes by recursion.
+Without memory Java ends: Spark would go on with whatever thread is left. Spark asks whether a value
+is null before it gets it: Arrow need not ask again.
+"""
 
 _COMPILERS: Final[dict[Compilers, str]] = {
     "quick": "-XX:TieredStopAtLevel=1",
@@ -75,9 +85,17 @@ _COMPILERS: Final[dict[Compilers, str]] = {
 
 
 def start_session(
-    name: str, *, master: str, memory: str, state_partitions: int, import_roots: list[str], scratch: Scratch, compilers: Compilers = "quick",
-    recorded: tuple[Path, Path] | None = None, changed: Mapping[str, str] | None = None,
-) -> SparkSession:  # fmt: skip
+    name: str,
+    *,
+    master: str,
+    memory: str,
+    state_partitions: int,
+    import_roots: list[str],
+    scratch: Scratch,
+    compilers: Compilers = "quick",
+    recorded: tuple[Path, Path] | None = None,
+    changed: Mapping[str, str] | None = None,
+) -> SparkSession:
     """Start Spark in this process.
 
     Args:
@@ -86,13 +104,16 @@ def start_session(
         memory: Heap of the driver, such as ``1g``.
         state_partitions: Shuffle partitions, fixed for the life of the stage's state.
         import_roots: Folders that the workers must find the user's modules in.
-        scratch: For the temporary files of Spark, of Java and of whatever they start. Java keeps them there until this process ends.
+        scratch: For the temporary files of Spark, of Java and of whatever they start. Java keeps
+            them there until this process ends.
         compilers: See ``SparkSettings.compilers``.
-        recorded: (home, archive): run from this folder, and let Java write this archive of its classes at its end (``class_archive``).
+        recorded: (home, archive): run from this folder, and let Java write this archive of its
+            classes at its end (``class_archive``).
         changed: Settings of Spark that are to be other ones, to measure what each does.
 
     Raises:
-        ConfigurationError: there is no Java, or an old one; Spark itself would only say after half a minute that Java did not answer.
+        ConfigurationError: there is no Java, or an old one; Spark itself would only say after half
+            a minute that Java did not answer.
     """
     find_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -101,13 +122,23 @@ def start_session(
     os.environ["TZ"] = "UTC"
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     folder = scratch.path
-    home, classes = (recorded[0], f'-XX:ArchiveClassesAtExit="{recorded[1]}" ') if recorded else class_archive.home_and_options(folder)
+    home, classes = (
+        (recorded[0], f'-XX:ArchiveClassesAtExit="{recorded[1]}" ')
+        if recorded
+        else class_archive.home_and_options(folder)
+    )
     os.environ["SPARK_HOME"] = str(home)
     builder = SparkSession.builder.appName(name).master(master)
-    options = f'{classes}{_COMPILERS[compilers]} {_JAVA_OPTIONS} "-Dlog4j2.configurationFile={_LOG_SETTINGS}" "-Djava.io.tmpdir={folder}"'
+    options = (
+        f"{classes}{_COMPILERS[compilers]} {_JAVA_OPTIONS}"
+        f' "-Dlog4j2.configurationFile={_LOG_SETTINGS}" "-Djava.io.tmpdir={folder}"'
+    )
     files = bare_files.settings()
     if not files:
-        _logger.warning("Spark forks a command for each file of a checkpoint: `anabranch classes` gets the jar that does without")
+        _logger.warning(
+            "Spark forks a command for each file of a checkpoint: `anabranch classes` gets the jar"
+            " that does without"
+        )
     settings = REQUIRED | {
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": options,
@@ -130,9 +161,11 @@ def start_session(
 
 
 def session_beside(session: SparkSession) -> SparkSession:
-    """Another session of the same application, which reads the streams of a pipeline. Views and functions of one are not seen in the other.
+    """Another session of the same application, which reads the streams of a pipeline. Views and
+    functions of one are not seen in the other.
 
-    It becomes the active one of the calling thread: by that one Spark looks whether a data source is there, and functions find their session.
+    It becomes the active one of the calling thread: by that one Spark looks whether a data source
+    is there, and functions find their session.
     """
     beside = session.newSession()
     SparkSession._get_j_spark_session_class(beside._jvm).setActiveSession(beside._jsparkSession)  # noqa: SLF001 - PySpark offers no other way

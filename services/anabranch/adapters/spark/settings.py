@@ -14,7 +14,9 @@ Compilers = Literal["quick", "full"]
 
 
 class SparkSettings(BaseSettings):
-    """What may differ from machine to machine. None of it changes a result, but ``state_partitions`` is fixed for a checkpoint's life."""
+    """What may differ from machine to machine. None of it changes a result, but
+    ``state_partitions`` is fixed for a checkpoint's life.
+    """
 
     model_config = SettingsConfigDict(env_prefix="ANABRANCH_SPARK_", extra="ignore", frozen=True)
 
@@ -23,16 +25,29 @@ class SparkSettings(BaseSettings):
     state_partitions: int = Field(default=1, ge=1, le=1_000)
     """One is cheapest for small batches; more let more cores work on large state."""
     pace_ms: int = Field(default=0, ge=0, le=10_000)
-    """Least time between the starts of two batches of a query: fewer, larger batches where many replicas share few cores."""
+    """Least time between the starts of two batches of a query: fewer, larger batches where
+    many replicas share few cores.
+    """
     batch_rows_max: int = Field(default=BATCH_ROWS_MAX, ge=1)
     splits_max: int = Field(default=2, ge=1, le=1_000)
     compilers: Compilers = "full"
-    """Of Java. ``quick``: only the quick one, cheapest to start and in the first minutes. ``full``: also the optimising one, which takes minutes of
-    processor time until it has compiled what small batches need, and gives them, and large ones, for less from then on."""
+    """Of Java. ``quick``: only the quick one, cheapest to start and in the first minutes. ``full``:
+    also the optimising one, which takes minutes of processor time until it has compiled what small
+    batches need, and gives them, and large ones, for less from then on.
+    """
 
     def with_resources(self, resources: Resources) -> SparkSettings:
-        """As the pipeline file says of a node. What the environment says counts more: it is of this machine."""
-        said = {"memory": resources.memory, "master": None if resources.cores is None else f"local[{resources.cores}]"}
+        """As the pipeline file says of a node. What the environment says counts more: it is
+        of this machine.
+        """
+        said = {
+            "memory": resources.memory,
+            "master": None if resources.cores is None else f"local[{resources.cores}]",
+        }
         return self.model_copy(
-            update={name: value for name, value in said.items() if value is not None and name not in self.model_fields_set}
+            update={
+                name: value
+                for name, value in said.items()
+                if value is not None and name not in self.model_fields_set
+            }
         )

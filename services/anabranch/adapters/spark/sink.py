@@ -1,8 +1,9 @@
 """Writes what a batch made: blocks, then the boundary record, then Spark commits.
 
-Small results come to the driver as Arrow and are written from there; large ones are written by the tasks, which send back the parts. Both
-go through ``foreachBatch``, so the choice is made batch by batch. A crash between any two steps leaves garbage blocks at most: Spark runs
-the same plan again, and the boundary record says which record it continues (rules 3, 4, 9).
+Small results come to the driver as Arrow and are written from there; large ones are written by the
+tasks, which send back the parts. Both go through ``foreachBatch``, so the choice is made batch by
+batch. A crash between any two steps leaves garbage blocks at most: Spark runs the same plan again,
+and the boundary record says which record it continues (rules 3, 4, 9).
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from anabranch.ports import Clock
 
 DRIVER_ROWS_MAX: Final = 20_000
-"""Where a batch is expected to give more results than this, the tasks write them: the driver would be the bottleneck."""
+"""Where a batch is expected to give more results than this, the tasks write them: the driver
+would be the bottleneck.
+"""
 
 _ROWS_REMEMBERED: Final = 1_000_000
 """What a stage gives for a row that it reads is taken from about so many of its last rows."""
@@ -59,17 +62,25 @@ class OutputStream:
     function: str
     """Name of the user's function, for messages."""
     only: frozenset[int] | None = None
-    """Of the results only those of these buckets are written: a query that begins long before what is wanted makes more. None: all."""
+    """Of the results only those of these buckets are written: a query that begins long before
+    what is wanted makes more. None: all.
+    """
 
 
 def to_rows(table: pa.Table) -> pa.Table:
-    """``table`` with ``event_time`` last, as int64 ms, rounded up so that no row falls into the bucket before its own."""
+    """``table`` with ``event_time`` last, as int64 ms, rounded up so that no row falls into
+    the bucket before its own.
+    """
     event_time = table.column(EVENT_TIME).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     whole = pc.divide(pc.add(event_time, 999), 1000)
-    return table.drop_columns([EVENT_TIME]).append_column(pa.field(EVENT_TIME, pa.int64()), whole.cast(pa.int64()))
+    return table.drop_columns([EVENT_TIME]).append_column(
+        pa.field(EVENT_TIME, pa.int64()), whole.cast(pa.int64())
+    )
 
 
-def slices_of(table: pa.Table, output: OutputStream, closed: int) -> list[tuple[int, int, pa.Table]]:
+def slices_of(
+    table: pa.Table, output: OutputStream, closed: int
+) -> list[tuple[int, int, pa.Table]]:
     """(partition, bucket, rows) of a result table, as far as they are to be written.
 
     Raises:
@@ -81,7 +92,11 @@ def slices_of(table: pa.Table, output: OutputStream, closed: int) -> list[tuple[
     buckets = split_by_bucket(to_rows(table), output.width_ms)
     if buckets:
         check_open(output.function, buckets[0][0], closed, output.width_ms)
-    return [(bucket % output.partitions, bucket, rows) for bucket, rows in buckets if output.only is None or bucket in output.only]
+    return [
+        (bucket % output.partitions, bucket, rows)
+        for bucket, rows in buckets
+        if output.only is None or bucket in output.only
+    ]
 
 
 @lru_cache(maxsize=4)
@@ -111,7 +126,9 @@ class TaskWrite:
                 held, rows = [], 0
         if rows:
             parts += writer.write(slices_of(pa.Table.from_batches(held), out, self.closed))
-        yield pa.RecordBatch.from_arrays([pa.array([json.dumps(parts_to_json(tuple(parts)))])], names=["parts"])
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([json.dumps(parts_to_json(tuple(parts)))])], names=["parts"]
+        )
 
 
 _STOPPED: Final = (
@@ -120,22 +137,30 @@ _STOPPED: Final = (
     "java.nio.channels.ClosedByInterruptException",
     "SPARK_JOB_CANCELLED",
 )
-"""In the text of what Spark raises in a batch whose query is told to stop; any of them, depending on where it is."""
+"""In the text of what Spark raises in a batch whose query is told to stop; any of them,
+depending on where it is.
+"""
 
 
 class _StoppedError(Exception):
     """Spark's own words for the end of a batch whose query is stopped, as short as they can be.
 
-    When a query was told to stop, Spark looks through the text that comes back from Python, with a regular expression that takes a stack frame
-    for each character: the stack traces of Java in it make it overflow.
+    When a query was told to stop, Spark looks through the text that comes back from Python, with a
+    regular expression that takes a stack frame for each character: the stack traces of Java in it
+    make it overflow.
     """
 
     def __init__(self) -> None:
-        super().__init__(f"py4j.protocol.Py4JJavaError: An error occurred while calling foreachBatch: {_STOPPED[0]}")
+        super().__init__(
+            "py4j.protocol.Py4JJavaError: An error occurred while calling foreachBatch:"
+            f" {_STOPPED[0]}"
+        )
 
 
 class _NotOfBatches(logging.Filter):
-    """Py4J logs as an error whatever ends a batch: that its query was told to stop is none, and errors of this project the service tells itself."""
+    """Py4J logs as an error whatever ends a batch: that its query was told to stop is none,
+    and errors of this project the service tells itself.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to write ``record``."""
@@ -147,16 +172,20 @@ logging.getLogger("py4j.clientserver").addFilter(_NotOfBatches())
 
 
 class ResultsExpected:
-    """How many results a batch may give, from what the stage's batches gave before: windows give few for what they read.
+    """How many results a batch may give, from what the stage's batches gave before: windows give
+    few for what they read.
 
-    One object serves all queries of a process, so a successor knows what the branch knows. They may lose each other's updates: an estimate.
+    One object serves all queries of a process, so a successor knows what the branch knows. They may
+    lose each other's updates: an estimate.
     """
 
     def __init__(self) -> None:
         self._read = self._made = 0
 
     def of(self, rows: int) -> float:
-        """Of ``rows`` that are read: as many as before of so many, one for each at most. A join that gives more costs time only."""
+        """Of ``rows`` that are read: as many as before of so many, one for each at most. A
+        join that gives more costs time only.
+        """
         return rows if self._read == 0 else rows * min(1.0, self._made / self._read)
 
     def remember(self, rows: int, made: int) -> None:
@@ -171,11 +200,31 @@ class StageSink:
     """The ``foreachBatch`` function of one query."""
 
     def __init__(
-        self, output: OutputStream, driver: QueryDriver, query: str, blocks: BlockWriter, checkpoint: Path, clock: Clock,
-        *, done: Callable[[BatchDone], None], expected: ResultsExpected, crash_point: Callable[[str], None] = lambda _: None,
-    ) -> None:  # fmt: skip
-        self._output, self._driver, self._query, self._blocks, self._checkpoint = output, driver, query, blocks, checkpoint
-        self._clock, self._done, self._expected, self._crash_point = clock, done, expected, crash_point
+        self,
+        output: OutputStream,
+        driver: QueryDriver,
+        query: str,
+        blocks: BlockWriter,
+        checkpoint: Path,
+        clock: Clock,
+        *,
+        done: Callable[[BatchDone], None],
+        expected: ResultsExpected,
+        crash_point: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._output, self._driver, self._query, self._blocks, self._checkpoint = (
+            output,
+            driver,
+            query,
+            blocks,
+            checkpoint,
+        )
+        self._clock, self._done, self._expected, self._crash_point = (
+            clock,
+            done,
+            expected,
+            crash_point,
+        )
         self._reached: tuple[int, QueryPosition] | None = None
         self.failure: BaseException | None = None
         self.running: tuple[int, int] | None = None
@@ -198,7 +247,9 @@ class StageSink:
     def _write(self, frame: DataFrame, batch: int) -> None:
         begun = self._clock.monotonic_ms()
         logged = LoggedBatch(self._checkpoint, batch)
-        start = self._driver.begin(self._query, logged.offsets, logged.watermark_ms, self._before(batch))
+        start = self._driver.begin(
+            self._query, logged.offsets, logged.watermark_ms, self._before(batch)
+        )
         self.running = (start.before.bucket + 1, start.after.bucket)
         self._crash_point("processing.batch_logged")
         closed = start.before.bucket
@@ -208,7 +259,11 @@ class StageSink:
         self._expected.remember(start.rows, made)
         self._crash_point("processing.blocks_written")
         self._driver.finish(self._query, batch, parts)
-        self._crash_point("processing.boundary_appended" if start.kind is BoundaryKind.STABLE else "processing.tentative_appended")
+        self._crash_point(
+            "processing.boundary_appended"
+            if start.kind is BoundaryKind.STABLE
+            else "processing.tentative_appended"
+        )
         self._reached = (batch, start.after)
         seconds = (self._clock.monotonic_ms() - begun) / 1000
         self._done(BatchDone(batch, start, made, seconds))
@@ -219,11 +274,21 @@ class StageSink:
             return position_of(INITIAL)
         if self._reached is not None and self._reached[0] == batch - 1:
             return self._reached[1]
-        return check_joint({str(i): position_of(o) for i, o in enumerate(LoggedBatch(self._checkpoint, batch - 1).offsets)})
+        return check_joint(
+            {
+                str(i): position_of(o)
+                for i, o in enumerate(LoggedBatch(self._checkpoint, batch - 1).offsets)
+            }
+        )
 
     def _by_driver(self, frame: DataFrame, closed: int) -> tuple[Part, ...]:
         return self._blocks.write(slices_of(frame.toArrow(), self._output, closed))
 
     def _by_tasks(self, frame: DataFrame, closed: int) -> tuple[Part, ...]:
-        found = frame.mapInArrow(TaskWrite(self._output, closed), "parts string").toArrow().column("parts").to_pylist()
+        found = (
+            frame.mapInArrow(TaskWrite(self._output, closed), "parts string")
+            .toArrow()
+            .column("parts")
+            .to_pylist()
+        )
         return tuple(part for text in found for part in parts_from_json(json.loads(text)))

@@ -1,8 +1,9 @@
 """The data source of a stage's inputs: runs exactly the plans of the stage's planner.
 
-Runs in Spark's Python workers: the reader's planning methods in one long-lived process per input, ``read`` in the task workers. The first
-kind is started for every input of every query, when a stage starts and whenever a successor does, and holds up what is waited for then: so
-this module imports little, and what reads blocks is in ``reading``, imported where it is used.
+Runs in Spark's Python workers: the reader's planning methods in one long-lived process per input,
+``read`` in the task workers. The first kind is started for every input of every query, when a stage
+starts and whenever a successor does, and holds up what is waited for then: so this module imports
+little, and what reads blocks is in ``reading``, imported where it is used.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class SourceOptions:
     width_ms: int
     splits_max: int
     ordered: bool
-    """Give the rows of a batch in canonical order, in one split: for plans that are not batch-safe."""
+    """Give the rows of a batch in canonical order, in one split: for plans that are not
+    batch-safe.
+    """
 
     def to_json(self) -> str:
         """As the value of the option ``config``."""
@@ -114,12 +117,18 @@ class PlannedReader(DataSourceStreamReader):
             return []
         taken = taken_of(end)
         rows = sum(part.rows for _, _, parts in taken for part in parts)
-        count = 1 if self._options.ordered else max(1, min(self._options.splits_max, rows // _ROWS_PER_SPLIT))
+        count = (
+            1
+            if self._options.ordered
+            else max(1, min(self._options.splits_max, rows // _ROWS_PER_SPLIT))
+        )
         groups: list[dict[str, list[Part]]] = [{} for _ in range(count)]
         for _, replica, parts in taken:
             for part in parts:
                 groups[part.partition % count].setdefault(replica, []).append(part)
-        return [Split([(replica, tuple(parts)) for replica, parts in group.items()]) for group in groups]
+        return [
+            Split([(replica, tuple(parts)) for replica, parts in group.items()]) for group in groups
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; a block that is missing fails the batch."""
@@ -132,15 +141,20 @@ class PlannedReader(DataSourceStreamReader):
         """Nothing: the boundary log is what counts."""
 
     def stop(self) -> None:
-        """The last thing that is called, in a process that has nothing else to do: Spark wants no more, or closed the connection.
+        """The last thing that is called, in a process that has nothing else to do: Spark wants no
+        more, or closed the connection.
 
-        Spark ends a query by closing the connection and killing this process a moment later, of which the process would tell as of an
-        error, for as long as it lives.
+        Spark ends a query by closing the connection and killing this process a moment later, of
+        which the process would tell as of an error, for as long as it lives.
         """
         sys.excepthook = _tell_of_errors
 
 
-def _tell_of_errors(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """All but those that say that Spark has gone; what went wrong in a reader has been sent to Spark before."""
+def _tell_of_errors(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """All but those that say that Spark has gone; what went wrong in a reader has been sent
+    to Spark before.
+    """
     if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):
         sys.__excepthook__(kind, error, trace)

@@ -1,4 +1,6 @@
-"""The folder for what is costly to get or to make, and can be had again: the broker's jars, archives of Java classes."""
+"""The folder for what is costly to get or to make, and can be had again: the broker's jars,
+archives of Java classes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def cache_dir() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Processes that do the same to the cache wait here for each other; the lock ends with its process."""
+    """Processes that do the same to the cache wait here for each other; the lock ends with
+    its process.
+    """
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

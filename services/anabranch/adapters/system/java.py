@@ -17,9 +17,9 @@ JAVA_MAJOR_MIN: Final = 17
 
 _ANSWER_S: Final = 30
 _HOW: Final = (
-    f"install a Java {JAVA_MAJOR_MIN} or newer runtime (Debian, Ubuntu: apt install openjdk-{JAVA_MAJOR_MIN}-jre-headless; "
-    f"Fedora: dnf install java-{JAVA_MAJOR_MIN}-openjdk-headless) "
-    "and put it on PATH or name its folder in JAVA_HOME"
+    f"install a Java {JAVA_MAJOR_MIN} or newer runtime (Debian, Ubuntu: apt install"
+    f" openjdk-{JAVA_MAJOR_MIN}-jre-headless; Fedora: dnf install"
+    f" java-{JAVA_MAJOR_MIN}-openjdk-headless) and put it on PATH or name its folder in JAVA_HOME"
 )
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
@@ -36,7 +36,8 @@ def find_java() -> Java:
     """The Java in ``JAVA_HOME``, else the one on ``PATH``.
 
     Raises:
-        ConfigurationError: there is none, it does not run, or it is older than ``JAVA_MAJOR_MIN``; the text says how to get one.
+        ConfigurationError: there is none, it does not run, or it is older than ``JAVA_MAJOR_MIN``;
+            the text says how to get one.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
@@ -45,13 +46,17 @@ def find_java() -> Java:
         message = f"no java {where}: {_HOW}"
         raise ConfigurationError(message)
     try:
-        answer = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False)
+        answer = subprocess.run(
+            [found, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         message = f"{found} does not run ({error}): {_HOW}"
         raise ConfigurationError(message) from error
     match = _VERSION.search(answer.stderr + answer.stdout)
     if match is None:
-        message = f"{found} -version does not tell a version ({answer.stderr.strip()[:200]}): {_HOW}"
+        message = (
+            f"{found} -version does not tell a version ({answer.stderr.strip()[:200]}): {_HOW}"
+        )
         raise ConfigurationError(message)
     major = int(match.group(1))
     if major < JAVA_MAJOR_MIN:

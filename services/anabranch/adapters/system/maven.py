@@ -13,7 +13,8 @@ _TIMEOUT_S: Final = 60
 
 
 def fetched(groups: Sequence[Sequence[str]], cache: Path) -> dict[tuple[str, str], Path]:
-    """The jars of ``groups`` (``organisation:artefact:version``) and of all they need, by organisation and artefact.
+    """The jars of ``groups`` (``organisation:artefact:version``) and of all they need, by
+    organisation and artefact.
 
     Resolved group by group; where two bring one artefact, the first group's version stays.
 
@@ -25,20 +26,30 @@ def fetched(groups: Sequence[Sequence[str]], cache: Path) -> dict[tuple[str, str
     from jgo.maven import MavenContext
     from jgo.parse import Coordinate
 
-    # A person behind a mirror names it in jgo's own settings file ([repositories]); it is asked as well as Maven Central.
+    # A person behind a mirror names it in jgo's own settings file ([repositories]); it is asked as
+    # well as Maven Central.
     named = dict(GlobalSettings.load().repositories)
     context = MavenContext(repo_cache=cache / "maven", remote_repos=None, timeout=_TIMEOUT_S)
     context.remote_repos.update(named)
     jars: dict[tuple[str, str], Path] = {}
     try:
         for group in groups:
-            roots = [context.create_dependency(replace(Coordinate.parse(text), scope="compile")) for text in group]
+            roots = [
+                context.create_dependency(replace(Coordinate.parse(text), scope="compile"))
+                for text in group
+            ]
             direct, transitive = context.resolver.resolve(roots)
-            for dependency in [*direct, *(d for d in transitive if d.scope in ("compile", "runtime"))]:
+            for dependency in [
+                *direct,
+                *(d for d in transitive if d.scope in ("compile", "runtime")),
+            ]:
                 key = (dependency.groupId, dependency.artifactId)
                 if key not in jars:
                     jars[key] = Path(dependency.artifact.resolve())
     except (OSError, RuntimeError, ValueError) as error:  # requests' errors are OSErrors
-        message = f"could not be downloaded ({error}); check the network, or name a mirror of Maven Central under [repositories] in ~/.config/jgo.conf"
+        message = (
+            f"could not be downloaded ({error}); check the network, or name a mirror of Maven"
+            " Central under [repositories] in ~/.config/jgo.conf"
+        )
         raise ConfigurationError(message) from error
     return jars

@@ -1,36 +1,49 @@
 """What the consistency manager decides: do replicas agree, and what should stand in the index.
 
-Theory of operation. Replicas of a stage make the same rows, so the digests of a bucket (sum modulo 2**64 of the hashes of its rows, over
-all its parts) must be equal where the plans are. ``StreamAudit`` gets every record of a boundary log after the log state took it, and
-compares a bucket as soon as a second replica has closed it. Floating-point values are not in the digest, so a difference is a true one.
-They depend on the order of additions, so they are compared row by row with a tolerance (``codec.float_comparison``), in samples: ``agreed``
-is the newest bucket of which two replicas have the same digest.
+Theory of operation. Replicas of a stage make the same rows, so the digests of a bucket (sum modulo
+2**64 of the hashes of its rows, over all its parts) must be equal where the plans are.
+``StreamAudit`` gets every record of a boundary log after the log state took it, and compares a
+bucket as soon as a second replica has closed it. Floating-point values are not in the digest, so a
+difference is a true one. They depend on the order of additions, so they are compared row by row
+with a tolerance (``codec.float_comparison``), in samples: ``agreed`` is the newest bucket of which
+two replicas have the same digest.
 
-What a replica makes depends on its state, and that on every plan that it ever ran and on where each took over from the one before. This is its
-*history*: a record has that of the record which it continues, unless another plan has made it. Two replicas are compared where their histories
-are equal: they always ran the same plan, or each change found them at the same place, as when a pipeline at rest is stopped and changed as a
-whole. Whoever copies a peer's checkpoint has its history, if all that it can have copied have the same.
+What a replica makes depends on its state, and that on every plan that it ever ran and on where each
+took over from the one before. This is its *history*: a record has that of the record which it
+continues, unless another plan has made it. Two replicas are compared where their histories are
+equal: they always ran the same plan, or each change found them at the same place, as when a
+pipeline at rest is stopped and changed as a whole. Whoever copies a peer's checkpoint has its
+history, if all that it can have copied have the same.
 
-``IndexImage`` is what the index should hold: a function of the logs alone, bounded, together with what has not been written yet. The index is
-never read to decide anything, so it may vanish at any time; writing the image again brings it back.
+``IndexImage`` is what the index should hold: a function of the logs alone, bounded, together with
+what has not been written yet. The index is never read to decide anything, so it may vanish at any
+time; writing the image again brings it back.
 
 Keys of the index (all below ``anabranch:<pipeline>:``):
     stream:<stream>               hash: upto (every bucket up to it is stable)
-    boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, or nothing where only a log snapshot names it;
-    bucket, epoch, timeline, batch, fingerprint, written_ms) boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked
-    by the bucket that it closed
-    tentative:<stream>:<writer>   hash: what the writer closed tentatively last (bucket, branch, missing)
-    process:<service>:<name>:<replica>  hash: the last heartbeat, with state, branch and checkpoint; expires
+    boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, or nothing
+                                  where only a log snapshot names it; bucket, epoch, timeline,
+                                  batch, fingerprint, written_ms)
+    boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked by the bucket
+                                  that it closed
+    tentative:<stream>:<writer>   hash: what the writer closed tentatively last (bucket, branch,
+                                  missing)
+    process:<service>:<name>:<replica>  hash: the last heartbeat, with state, branch and
+                                  checkpoint; expires
     trim:<stream>                 hash: bucket (no reader needs buckets up to it)
     index                         hash: manager (who wrote it last); missing: the index was lost
 
 Invariants:
-    CN1 two buckets are compared at most once, only when both writers closed them, they are their own, and their histories are equal.
+    CN1 two buckets are compared at most once, only when both writers closed them, they are their
+        own, and their histories are equal.
     CN2 an empty bucket is compared too: nothing against something is a difference.
-    CN3 memory is bounded whatever a replica does or does not do; what was given up is counted in ``uncompared``.
-    CN4 of a log that is read from a log snapshot on, only buckets are compared that both replicas closed after it. (Who wrote the log
-        snapshot compared what could be until then.) The history goes on with what the log snapshot says.
-    CX1 the image depends on the logs only, and on where a log begins: two managers that read the same have the same one.
+    CN3 memory is bounded whatever a replica does or does not do; what was given up is counted in
+        ``uncompared``.
+    CN4 of a log that is read from a log snapshot on, only buckets are compared that both replicas
+        closed after it. (Who wrote the log snapshot compared what could be until then.) The history
+        goes on with what the log snapshot says.
+    CX1 the image depends on the logs only, and on where a log begins: two managers that read the
+        same have the same one.
     CX2 after ``everything_lost`` and one complete writing, the index holds the image.
 """
 
@@ -57,7 +70,14 @@ from anabranch.protocol.limits import (
     INDEXED_BOUNDARIES_MAX,
 )
 from anabranch.protocol.log.boundary_log import LogState, Outcome
-from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry, LogSnapshot, Part, Recomputed
+from anabranch.protocol.log.records import (
+    BoundaryRecord,
+    EpochStarted,
+    LogEntry,
+    LogSnapshot,
+    Part,
+    Recomputed,
+)
 
 MISMATCH: Final = "digest_mismatch"
 FLOAT_MISMATCH: Final = "float_mismatch"
@@ -76,7 +96,9 @@ class Mismatch:
     """(replica, rows, digest) of the one of the two that closed the bucket first."""
     second: tuple[str, int, int]
     stands: str = ""
-    """The replica whose rows the stream has; empty: not known yet, or another one made none and was first."""
+    """The replica whose rows the stream has; empty: not known yet, or another one made none
+    and was first.
+    """
     outvoted: tuple[str, ...] = ()
     """Replicas that a majority of at least three contradicts (``protocol.control.fencing``)."""
 
@@ -89,10 +111,15 @@ class Mismatch:
     def text(self) -> str:
         """For people. The same whenever it is found, so that an alarm is known again."""
         (first, rows, digest), (second, other_rows, other_digest) = self.first, self.second
-        whose = f"those of replica {self.stands}" if self.stands else "those of whoever was first in the log"
+        whose = (
+            f"those of replica {self.stands}"
+            if self.stands
+            else "those of whoever was first in the log"
+        )
         return (
-            f"replicas {first} and {second} of {self.stream} made different tuples of bucket {self.bucket} by the same plan: "
-            f"{rows} rows with digest {digest:016x} against {other_rows} rows with digest {other_digest:016x}; {whose} stand"
+            f"replicas {first} and {second} of {self.stream} made different tuples of bucket"
+            f" {self.bucket} by the same plan: {rows} rows with digest {digest:016x} against"
+            f" {other_rows} rows with digest {other_digest:016x}; {whose} stand"
         )
 
 
@@ -141,7 +168,9 @@ class _Replica:
 
 
 class StreamAudit:
-    """Compares the replicas of one stage. Tell it every record right after the log state took it."""
+    """Compares the replicas of one stage. Tell it every record right after the log state took
+    it.
+    """
 
     def __init__(self, stream: str, writers: Iterable[str]) -> None:
         self._stream = stream
@@ -155,9 +184,12 @@ class StreamAudit:
         """Buckets up to this one are compared, or never will be."""
 
     def seen(self, log_state: LogState, entry: LogEntry, outcome: Outcome) -> list[Mismatch]:
-        """Take note of a record; the differences that it shows. The log state may forget buckets up to ``floor``."""
+        """Take note of a record; the differences that it shows. The log state may forget
+        buckets up to ``floor``.
+        """
         if not outcome.accepted or isinstance(entry, Recomputed) or outcome.reason == "tentative":
-            return []  # tentative buckets of two replicas may well differ; what is recomputed was compared
+            # tentative buckets of two replicas may well differ; what is recomputed was compared
+            return []
         found: list[Mismatch] = []
         if isinstance(entry, LogSnapshot):
             self._adopt(log_state, entry)
@@ -183,12 +215,16 @@ class StreamAudit:
             replica.fingerprint = log_state.fingerprint(name)
             if name in stated and (last := stated[name].last) is not None:
                 history = stated[name].history
-                replica.points = {last.id: _Point(log_state.origin(name).tip_by, history, _place(last))}
+                replica.points = {
+                    last.id: _Point(log_state.origin(name).tip_by, history, _place(last))
+                }
                 replica.spans = [(replica.closed + 1, history)]
         self.floor = max(r.closed for r in self._replicas.values())
         slowest = min(r.closed for r in self._replicas.values())
         self.uncompared += (
-            len(log_state.stable(max(slowest, log_state.forgotten) + 1, log_state.upto)) if log_state.upto > log_state.forgotten else 0
+            len(log_state.stable(max(slowest, log_state.forgotten) + 1, log_state.upto))
+            if log_state.upto > log_state.forgotten
+            else 0
         )
 
     def _continued(self, replica: _Replica, record: BoundaryRecord) -> None:
@@ -198,7 +234,9 @@ class StreamAudit:
         if record.base is not None:
             history = self._copied(replica, record.base)
         elif record.prev is None:
-            history = _joined(plan, record.closed) if record.missing else plan  # missing: it began late (``protocol.stage.late_start``)
+            history = (
+                _joined(plan, record.closed) if record.missing else plan
+            )  # missing: it began late (``protocol.stage.late_start``)
         elif before is None or not before.history:
             history = ""
         elif before.fingerprint == plan:
@@ -213,7 +251,9 @@ class StreamAudit:
             replica.spans.append((max(replica.closed, record.base or 0) + 1, history))
 
     def _copied(self, replica: _Replica, base: int) -> str:
-        """The history of a peer's checkpoint that holds everything up to ``base``; empty: it depends on whose it is."""
+        """The history of a peer's checkpoint that holds everything up to ``base``; empty: it
+        depends on whose it is.
+        """
         able = {
             other.history_of(base + 1) if other.fingerprint == replica.fingerprint else ""
             for other in self._replicas.values()
@@ -221,7 +261,9 @@ class StreamAudit:
         }
         return able.pop() if len(able) == 1 else ""
 
-    def _closed(self, log_state: LogState, name: str, replica: _Replica, record: BoundaryRecord) -> list[Mismatch]:
+    def _closed(
+        self, log_state: LogState, name: str, replica: _Replica, record: BoundaryRecord
+    ) -> list[Mismatch]:
         replica.open.update(part.bucket for part in record.parts if part.bucket > replica.closed)
         if record.base is not None:
             replica.base = max(replica.base, record.base)
@@ -231,17 +273,33 @@ class StreamAudit:
         replica.open.difference_update(closing)
         for bucket in closing:
             parts = log_state.replica_bucket(name, bucket)
-            if parts:  # none: they were cut off the chain, or the bucket is forgotten or not its own
+            if (
+                parts
+            ):  # none: they were cut off the chain, or the bucket is forgotten or not its own
                 insort(replica.order, bucket)
-                replica.digests[bucket] = (sum(p.rows for p in parts), sum(p.digest for p in parts) % _MODULUS)
+                replica.digests[bucket] = (
+                    sum(p.rows for p in parts),
+                    sum(p.digest for p in parts) % _MODULUS,
+                )
         after = max(before, replica.base, self.floor)
-        return [m for other in self._replicas if other != name for m in self._compare(log_state, name, other, after)]
+        return [
+            m
+            for other in self._replicas
+            if other != name
+            for m in self._compare(log_state, name, other, after)
+        ]
 
     def _compare(self, log_state: LogState, name: str, other: str, after: int) -> list[Mismatch]:
-        """Compare what ``name`` closed just now, the buckets above ``after``, with what ``other`` closed earlier."""
+        """Compare what ``name`` closed just now, the buckets above ``after``, with what
+        ``other`` closed earlier.
+        """
         mine, theirs = self._replicas[name], self._replicas[other]
         after, last = max(after, theirs.base), min(mine.closed, theirs.closed)
-        buckets = {b for r in (mine, theirs) for b in r.order[bisect_right(r.order, after) : bisect_right(r.order, last)]}
+        buckets = {
+            b
+            for r in (mine, theirs)
+            for b in r.order[bisect_right(r.order, after) : bisect_right(r.order, last)]
+        }
         found = []
         for bucket in sorted(buckets):
             history = mine.history_of(bucket)
@@ -252,14 +310,29 @@ class StreamAudit:
             one, two = theirs.digests.get(bucket, _EMPTY), mine.digests.get(bucket, _EMPTY)
             if one != two:
                 stands = _stands(log_state, bucket, (other, *one), (name, *two))
-                found.append(Mismatch(self._stream, bucket, (other, *one), (name, *two), stands, outvoted(self._votes(bucket, history))))
+                found.append(
+                    Mismatch(
+                        self._stream,
+                        bucket,
+                        (other, *one),
+                        (name, *two),
+                        stands,
+                        outvoted(self._votes(bucket, history)),
+                    )
+                )
             elif one[0] <= FLOAT_ROWS_MAX:
-                self.agreed = Agreed(bucket, *((r, log_state.replica_bucket(r, bucket) or ()) for r in (other, name)))
+                self.agreed = Agreed(
+                    bucket, *((r, log_state.replica_bucket(r, bucket) or ()) for r in (other, name))
+                )
         return found
 
     def _votes(self, bucket: int, history: str) -> dict[str, tuple[int, int]]:
         """What the replicas that closed ``bucket`` with ``history`` made of it."""
-        able = {n: r for n, r in self._replicas.items() if r.base < bucket <= r.closed and r.history_of(bucket) == history}
+        able = {
+            n: r
+            for n, r in self._replicas.items()
+            if r.base < bucket <= r.closed and r.history_of(bucket) == history
+        }
         return {name: replica.digests.get(bucket, _EMPTY) for name, replica in able.items()}
 
     def _forget(self) -> None:
@@ -268,7 +341,9 @@ class StreamAudit:
             if len(replica.order) > COMPARED_BUCKETS_MAX:
                 floor = max(floor, replica.order[len(replica.order) // 2])
         for replica in self._replicas.values():
-            self.uncompared += max(0, bisect_right(replica.order, floor) - bisect_right(replica.order, slowest))
+            self.uncompared += max(
+                0, bisect_right(replica.order, floor) - bisect_right(replica.order, slowest)
+            )
         if floor <= self.floor:
             return
         self.floor = floor
@@ -291,7 +366,9 @@ def _joined(*facts: object) -> str:
 
 
 def _stands(log_state: LogState, bucket: int, *made: tuple[str, int, int]) -> str:
-    """The replica whose version of ``bucket`` is the stream's: of two that differ, or a third one."""
+    """The replica whose version of ``bucket`` is the stream's: of two that differ, or a third
+    one.
+    """
     if bucket > log_state.upto:
         return ""
     stable = log_state.stable(bucket, bucket)
@@ -299,7 +376,9 @@ def _stands(log_state: LogState, bucket: int, *made: tuple[str, int, int]) -> st
 
 
 class AlarmBook:
-    """Which alarms were raised already, from the alarm topic: a restart finds the same differences again."""
+    """Which alarms were raised already, from the alarm topic: a restart finds the same
+    differences again.
+    """
 
     def __init__(self, known: Iterable[Alarm] = ()) -> None:
         self._known: set[tuple[str, int, str]] = set()
@@ -322,7 +401,9 @@ class AlarmBook:
         """The alarm to raise; None: it is known, or there are enough about these replicas."""
         self._pairs[mismatch.pair] += 1
         text = mismatch.text()
-        if (mismatch.stream, mismatch.bucket, text) in self._known or self._pairs[mismatch.pair] > ALARMS_PER_PAIR_MAX:
+        if (mismatch.stream, mismatch.bucket, text) in self._known or self._pairs[
+            mismatch.pair
+        ] > ALARMS_PER_PAIR_MAX:
             return None
         alarm = Alarm(MISMATCH, mismatch.stream, mismatch.bucket, text, now_ms)
         self.known(alarm)
@@ -331,15 +412,21 @@ class AlarmBook:
 
 @dataclass(slots=True)
 class _Ranking:
-    """Newest entries of a sorted set: (member, score); the last ``unsent`` of them were not written yet."""
+    """Newest entries of a sorted set: (member, score); the last ``unsent`` of them were not
+    written yet.
+    """
 
-    entries: deque[tuple[str, int]] = field(default_factory=lambda: deque(maxlen=INDEXED_BOUNDARIES_MAX))
+    entries: deque[tuple[str, int]] = field(
+        default_factory=lambda: deque(maxlen=INDEXED_BOUNDARIES_MAX)
+    )
     unsent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class IndexWrite:
-    """One write. ``fields`` None: members of a sorted set, below whose first score nothing is kept."""
+    """One write. ``fields`` None: members of a sorted set, below whose first score nothing is
+    kept.
+    """
 
     key: str
     fields: Mapping[str, str] | None = None
@@ -360,12 +447,18 @@ class IndexImage:
         self._dirty: dict[str, None] = {}
         """Keys to write, oldest first."""
 
-    def boundary(self, stream: str, offset: int, record: BoundaryRecord, log_state: LogState) -> None:
+    def boundary(
+        self, stream: str, offset: int, record: BoundaryRecord, log_state: LogState
+    ) -> None:
         """An accepted record of ``stream``, after the log state took it."""
         writer = record.replica
         if record.branch is not None:
             epoch, counter = record.branch
-            tentative = {"bucket": str(record.closed), "branch": f"{epoch}.{counter}", "missing": ",".join(record.missing)}
+            tentative = {
+                "bucket": str(record.closed),
+                "branch": f"{epoch}.{counter}",
+                "missing": ",".join(record.missing),
+            }
             self._put(f"{self.prefix}tentative:{stream}:{writer}", tentative)
             return
         self._tip(stream, str(offset), record, log_state)
@@ -377,7 +470,9 @@ class IndexImage:
         self._dirty[key] = None
 
     def adopted(self, stream: str, log_snapshot: LogSnapshot, log_state: LogState) -> None:
-        """The log of ``stream`` is read from ``log_snapshot`` on: of what came before, only the tip of each chain is known, not where it stands."""
+        """The log of ``stream`` is read from ``log_snapshot`` on: of what came before, only
+        the tip of each chain is known, not where it stands.
+        """
         self._upto(stream, log_state)
         for r in log_snapshot.replicas:
             if r.last is not None and r.replica in log_state.writers:
@@ -416,9 +511,16 @@ class IndexImage:
 
     def states(self, now_ms: int) -> dict[str, str]:
         """State of each process by name, those not heard of any more left out (and forgotten)."""
-        for key in [k for k, beat in self._heartbeats.items() if now_ms - beat.written_ms > HEARTBEAT_LIFETIME_MS]:
+        for key in [
+            k
+            for k, beat in self._heartbeats.items()
+            if now_ms - beat.written_ms > HEARTBEAT_LIFETIME_MS
+        ]:
             del self._heartbeats[key]
-        return {key.removeprefix(f"{self.prefix}process:"): beat.state for key, beat in self._heartbeats.items()}
+        return {
+            key.removeprefix(f"{self.prefix}process:"): beat.state
+            for key, beat in self._heartbeats.items()
+        }
 
     def everything_lost(self) -> None:
         """The index is empty: write it all again (CX2)."""

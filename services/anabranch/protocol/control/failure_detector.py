@@ -1,16 +1,21 @@
-"""Who is alive, and what it says of itself: what a process knows from the control topics about the others.
+"""Who is alive, and what it says of itself: what a process knows from the control topics about the
+others.
 
-Theory of operation. Whoever judges others goes by the time that it has observed since it heard of them last (``protocol.control.observed_time``). What
-their clocks say counts for nothing, and a pause of its own makes nobody dead. A process that follows the topic from now on hears only what is
-said from now on, so the dead of yesterday are silent. One that reads them from their beginning takes whatever stands there for heard just
-now: it may judge nobody dead but after as long a silence as it waits for anyway.
+Theory of operation. Whoever judges others goes by the time that it has observed since it heard of
+them last (``protocol.control.observed_time``). What their clocks say counts for nothing, and a
+pause of its own makes nobody dead. A process that follows the topic from now on hears only what is
+said from now on, so the dead of yesterday are silent. One that reads them from their beginning
+takes whatever stands there for heard just now: it may judge nobody dead but after as long a silence
+as it waits for anyway.
 
 Invariants:
-    DT1 what a lower epoch says is not heard once a higher one was, or stands in the log: a zombie cannot speak for its replacement (rule
-        1).
-    DT2 whoever is known is alive for exactly ``FAILURE_AFTER_MS`` of observed time after the last heartbeat was heard.
+    DT1 what a lower epoch says is not heard once a higher one was, or stands in the log: a zombie
+        cannot speak for its replacement (rule 1).
+    DT2 whoever is known is alive for exactly ``FAILURE_AFTER_MS`` of observed time after the last
+        heartbeat was heard.
     DT3 one that makes no progress stays alive; ``stalled`` says so.
-    DT4 nothing here depends on any clock but that of the process that asks, and on that one only within OT1 and OT2.
+    DT4 nothing here depends on any clock but that of the process that asks, and on that one only
+        within OT1 and OT2.
 """
 
 from __future__ import annotations
@@ -45,7 +50,9 @@ class _Heard:
 
 
 class FailureDetector:
-    """What one process has heard of others. ``now_ms`` is any clock of its own; call ``look``, or ask something, at least every second."""
+    """What one process has heard of others. ``now_ms`` is any clock of its own; call
+    ``look``, or ask something, at least every second.
+    """
 
     def __init__(self, peers: Iterable[Peer]) -> None:
         """``peers``: who is listened to; others are not heard."""
@@ -59,19 +66,29 @@ class FailureDetector:
     @classmethod
     def of_replicas(cls, stages: Mapping[str, Iterable[str]]) -> Self:
         """Listens to the replicas of ``stages``."""
-        return cls(Peer(REPLICA_SERVICE, stage, replica) for stage, replicas in stages.items() for replica in replicas)
+        return cls(
+            Peer(REPLICA_SERVICE, stage, replica)
+            for stage, replicas in stages.items()
+            for replica in replicas
+        )
 
     def look(self, now_ms: int) -> int:
-        """The control topics were read to their ends: time that passed until here was observed. Returns the observed time."""
+        """The control topics were read to their ends: time that passed until here was
+        observed. Returns the observed time.
+        """
         return self._time.at(now_ms)
 
     def heard(self, beat: Heartbeat, now_ms: int) -> bool:
-        """Take note of any heartbeat of the control topics; whether it was news of somebody who is listened to (DT1)."""
+        """Take note of any heartbeat of the control topics; whether it was news of somebody
+        who is listened to (DT1).
+        """
         at, peer = self._time.at(now_ms), Peer(beat.service, beat.name, beat.replica)
         if peer not in self._sign_at or beat.epoch < self._epochs.get(peer, beat.epoch):
             return False
         before = self._heard.get(peer)
-        progress_at = at if before is None or _doing(before.beat) != _doing(beat) else before.progress_at
+        progress_at = (
+            at if before is None or _doing(before.beat) != _doing(beat) else before.progress_at
+        )
         self._heard[peer] = _Heard(beat, progress_at)
         self._epochs[peer], self._sign_at[peer] = beat.epoch, at
         return True
@@ -93,7 +110,9 @@ class FailureDetector:
 
     def replicas(self, service: str, name: str) -> list[str]:
         """Who is listened to, by id."""
-        return [peer.replica for peer in self._known if (peer.service, peer.name) == (service, name)]
+        return [
+            peer.replica for peer in self._known if (peer.service, peer.name) == (service, name)
+        ]
 
     def alive(self, service: str, name: str, now_ms: int) -> dict[str, Heartbeat]:
         """The last heartbeat of each that is alive, in the order of their ids (DT2)."""
@@ -105,10 +124,14 @@ class FailureDetector:
         }
 
     def states(self, stage: str, now_ms: int) -> dict[str, ReplicaState]:
-        """The state of every replica of ``stage``; FAILURE of those that are not alive. Empty: it has none, as a source."""
+        """The state of every replica of ``stage``; FAILURE of those that are not alive.
+        Empty: it has none, as a source.
+        """
         alive = self.alive(REPLICA_SERVICE, stage, now_ms)
         return {
-            replica: ReplicaState.heard(alive[replica].replica_state) if replica in alive else ReplicaState.FAILURE
+            replica: ReplicaState.heard(alive[replica].replica_state)
+            if replica in alive
+            else ReplicaState.FAILURE
             for replica in self.replicas(REPLICA_SERVICE, stage)
         }
 

@@ -1,8 +1,10 @@
-"""Time as a process has observed it: a pause of the process, and a jump of its clock, do not count as waiting.
+"""Time as a process has observed it: a pause of the process, and a jump of its clock, do not count
+as waiting.
 
-Theory of operation. Time-outs of this project judge *others*: who was not heard for so long is taken for dead. A process that was stopped, or
-whose machine slept, has heard nobody, through no fault of theirs. So each look counts at most ``OBSERVED_STEP_MS``: whoever wakes from a
-pause must look again, several times, before any of its time-outs is over.
+Theory of operation. Time-outs of this project judge *others*: who was not heard for so long is
+taken for dead. A process that was stopped, or whose machine slept, has heard nobody, through no
+fault of theirs. So each look counts at most ``OBSERVED_STEP_MS``: whoever wakes from a pause must
+look again, several times, before any of its time-outs is over.
 
 Invariants:
     OT1 observed time never falls, whatever the clock does.

@@ -1,14 +1,17 @@
 """Which node runs which replicas?
 
-Theory of operation. A node is one process with one Spark application, which runs replicas of many stages (Borealis' and Medusa's node). Where the
-pipeline file says nothing, replica i of each stage of participant P runs on node ``P.i``: all stages of a participant share one node, and what is
-there twice is there on two nodes. The file may name nodes and what runs on them; what it does not name keeps its place. Processes of a passive
-stage are placed like replicas.
+Theory of operation. A node is one process with one Spark application, which runs replicas of many
+stages (Borealis' and Medusa's node). Where the pipeline file says nothing, replica i of each stage
+of participant P runs on node ``P.i``: all stages of a participant share one node, and what is there
+twice is there on two nodes. The file may name nodes and what runs on them; what it does not name
+keeps its place. Processes of a passive stage are placed like replicas.
 
-An operator moves a replica by a record in a log that every node reads. All log state it to the same places, so nobody hands anything out.
-Who runs a replica stands in its boundary log: the node on which its newest epoch began. The node to which it comes lets it stand by beside
-that one (``protocol.stage.standby``). Once it is up to date it begins an epoch, which ends the other one as a restart would have (rule 1). So the
-state of a move is nothing but these two logs, and either node may die at any point of it.
+An operator moves a replica by a record in a log that every node reads. All log state it to the same
+places, so nobody hands anything out. Who runs a replica stands in its boundary log: the node on
+which its newest epoch began. The node to which it comes lets it stand by beside that one
+(``protocol.stage.standby``). Once it is up to date it begins an epoch, which ends the other one as
+a restart would have (rule 1). So the state of a move is nothing but these two logs, and either node
+may die at any point of it.
 
 ====================  ==============================  ==================================  =========================================
 what ended it here    its newest epoch began          the node has its place              the node has not
@@ -23,12 +26,12 @@ Invariants:
     PC1 Each replica has exactly one node.
     PC2 No node has two replicas of one stage: a node takes along what runs on it when it dies.
     PC3 The stages of a node have one participant.
-    PC4 Who has read the same records knows the same places. A move that would break PC1 to PC3 counts for nobody; nor does one to where the
-        replica
-        is: a move that is said twice is one move.
-    PC5 A node starts a replica that has its place there, or that began its newest epoch there: so a move that cannot come to its end takes
-        nothing away. One that was removed, and a process of a passive stage, for which another one stands by, ends where its place is no
-        more.
+    PC4 Who has read the same records knows the same places. A move that would break PC1 to PC3
+        counts for nobody; nor does one to where the replica is: a move that is said twice is one
+        move.
+    PC5 A node starts a replica that has its place there, or that began its newest epoch there: so a
+        move that cannot come to its end takes nothing away. One that was removed, and a process of
+        a passive stage, for which another one stands by, ends where its place is no more.
     PC6 A move is under way until the replica begins an epoch where its place is.
 """
 
@@ -64,8 +67,11 @@ class Misplaced:
     text: str
 
 
-def place(stages: Sequence[PlacedStage], named: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The replicas of each node as ``STAGE.REPLICA``, in the order of ``stages`` (PC1). A node may have none.
+def place(
+    stages: Sequence[PlacedStage], named: Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
+    """The replicas of each node as ``STAGE.REPLICA``, in the order of ``stages`` (PC1). A node may
+    have none.
 
     Args:
         stages: All of the pipeline, each after those that it reads.
@@ -79,35 +85,48 @@ def place(stages: Sequence[PlacedStage], named: Mapping[str, Sequence[str]]) -> 
     return nodes
 
 
-def misplaced(stages: Sequence[PlacedStage], named: Mapping[str, Sequence[str]]) -> Iterator[Misplaced]:
+def misplaced(
+    stages: Sequence[PlacedStage], named: Mapping[str, Sequence[str]]
+) -> Iterator[Misplaced]:
     """What keeps ``named`` from being carried out."""
     owner = {label: stage for stage in stages for label in stage.labels()}
     seen: dict[str, str] = {}
     for node, labels in named.items():
         for label in labels:
             if label not in owner:
-                yield Misplaced(node, label, f"there is no replica {label}; there are {', '.join(owner)}")
+                yield Misplaced(
+                    node, label, f"there is no replica {label}; there are {', '.join(owner)}"
+                )
             elif label in seen:
-                yield Misplaced(node, label, f"{label} is on node {seen[label]} already; a replica runs on one node")
+                yield Misplaced(
+                    node,
+                    label,
+                    f"{label} is on node {seen[label]} already; a replica runs on one node",
+                )
             else:
                 seen[label] = node
     whole = {node: [label for label in labels if label in owner] for node, labels in named.items()}
     owners = {stage.participant for stage in stages}
     for node, labels in place(stages, whole).items():
         if not named.get(node, [node]) and not labels and _owner_by_name(node) not in owners:
-            text = f"it runs nothing, so its name says whose it is: call it PARTICIPANT.{node}, with one of {', '.join(sorted(owners))}"
+            text = (
+                f"it runs nothing, so its name says whose it is: call it PARTICIPANT.{node}, with"
+                f" one of {', '.join(sorted(owners))}"
+            )
             yield Misplaced(node, "", text)
         first: dict[str, str] = {}
         for label in labels:
             stage = owner[label]
             if stage.name in first:
                 text = (
-                    f"{first[stage.name]} and {label} are replicas of one stage, which a node that dies would take along; use another node"
+                    f"{first[stage.name]} and {label} are replicas of one stage, which a node that"
+                    " dies would take along; use another node"
                 )
                 yield Misplaced(node, label, text)
             elif stage.participant != owner[labels[0]].participant:
                 text = (
-                    f"{label} is a stage of {stage.participant}, {labels[0]} of {owner[labels[0]].participant}; a node has one participant"
+                    f"{label} is a stage of {stage.participant}, {labels[0]} of"
+                    f" {owner[labels[0]].participant}; a node has one participant"
                 )
                 yield Misplaced(node, label, text)
             first.setdefault(stage.name, label)
@@ -124,34 +143,54 @@ class Places:
         """As ``place`` has them, before any move."""
         self._stages = {label: stage for stage in stages for label in stage.labels()}
         nodes = place(stages, named)
-        self._owners = {node: self._stages[labels[0]].participant if labels else _owner_by_name(node) for node, labels in nodes.items()}
+        self._owners = {
+            node: self._stages[labels[0]].participant if labels else _owner_by_name(node)
+            for node, labels in nodes.items()
+        }
         places = {label: node for node, labels in nodes.items() for label in labels}
         self._node = {label: places[label] for label in self._stages}
         self._from: dict[str, str] = {}
 
     def rejected(self, label: str, node: str) -> str:
-        """Why the replica ``label`` cannot be moved to ``node``; empty: it can (PC1 to PC3). Where ``node`` is empty it is to be removed."""
+        """Why the replica ``label`` cannot be moved to ``node``; empty: it can (PC1 to PC3).
+        Where ``node`` is empty it is to be removed.
+        """
         if label not in self._node:
             return f"there is no replica {label}; there are {', '.join(self._node)}"
         if not node:
             return self._not_removed(label)
         if node not in self._owners:
-            return f"there is no node {node}; there are {', '.join(self._owners)}; the pipeline file names others under `nodes`"
+            return (
+                f"there is no node {node}; there are {', '.join(self._owners)}; the pipeline file"
+                " names others under `nodes`"
+            )
         if self._node[label] == node:
             return f"{label} is on node {node}"
         stage = self._stages[label]
         if self._owners[node] != stage.participant:
-            return f"{label} is a stage of {stage.participant}, node {node} is of {self._owners[node]}; a node has one participant"
+            return (
+                f"{label} is a stage of {stage.participant}, node {node} is of"
+                f" {self._owners[node]}; a node has one participant"
+            )
         beside = next((each for each in stage.labels() if self._node[each] == node), None)
         if beside is not None:
-            return f"node {node} has {beside}, and a node that dies would take both replicas along; move {beside} away first, or use another node"
+            return (
+                f"node {node} has {beside}, and a node that dies would take both replicas along;"
+                f" move {beside} away first, or use another node"
+            )
         return ""
 
     def _not_removed(self, label: str) -> str:
         if not self._node[label]:
             return f"{label} is removed"
-        others = [each for each in self._stages[label].labels() if each != label and self._node[each]]
-        return "" if others else f"it is the last one of {self._stages[label].name}, which nobody would run"
+        others = [
+            each for each in self._stages[label].labels() if each != label and self._node[each]
+        ]
+        return (
+            ""
+            if others
+            else f"it is the last one of {self._stages[label].name}, which nobody would run"
+        )
 
     def moved(self, move: Move) -> bool:
         """A record of the log, each in its turn; whether it counts (PC4)."""
@@ -179,19 +218,31 @@ class Places:
 
     def moved_away(self, node: str) -> list[str]:
         """The replicas that were moved, have their place elsewhere, and may yet run on ``node``."""
-        return [label for label in self._from if self._node[label] != node and self._stages[label].participant == self._owners[node]]
+        return [
+            label
+            for label in self._from
+            if self._node[label] != node and self._stages[label].participant == self._owners[node]
+        ]
 
     def came_from(self, label: str) -> str:
         """The place before the last move; of one that was never moved, where it is."""
         return self._from.get(label, self._node[label])
 
     def is_under_way(self, label: str, runs_on: str) -> bool:
-        """Whether the replica has yet to begin where its place is (PC6). ``runs_on``: where its newest epoch began; empty: nobody knows."""
-        return label in self._from and runs_on not in ("", self._node[label]) and self._node[label] != ""
+        """Whether the replica has yet to begin where its place is (PC6). ``runs_on``: where
+        its newest epoch began; empty: nobody knows.
+        """
+        return (
+            label in self._from
+            and runs_on not in ("", self._node[label])
+            and self._node[label] != ""
+        )
 
 
 def goes_on(*, runs_here: bool, is_passive: bool, is_removed: bool) -> bool:
-    """Whether a replica stays on a node where its place is no more (PC5). ``runs_here``: its newest epoch began there."""
+    """Whether a replica stays on a node where its place is no more (PC5). ``runs_here``: its
+    newest epoch began there.
+    """
     return runs_here and not is_passive and not is_removed
 
 
@@ -204,7 +255,9 @@ class AfterEnd(Enum):
 
 
 def after_end(*, has_place: bool, is_fenced: bool, runs_on: str, node: str) -> AfterEnd:
-    """What ``node`` does, as the table says. ``has_place``: by all that stands in the log of moves now; ``runs_on``: by the boundary log."""
+    """What ``node`` does, as the table says. ``has_place``: by all that stands in the log of
+    moves now; ``runs_on``: by the boundary log.
+    """
     if runs_on == node or (not runs_on and has_place):
         return AfterEnd.END_NODE if is_fenced else AfterEnd.AGAIN
     return AfterEnd.AGAIN if has_place else AfterEnd.GONE

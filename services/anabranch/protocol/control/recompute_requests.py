@@ -1,12 +1,16 @@
-"""A reader that needs deleted blocks requests them (ASK), one replica of the stream recomputes them.
+"""A reader that needs deleted blocks requests them (ASK), one replica of the stream recomputes
+them.
 
-Theory of operation. No reader acknowledges anything: each goes on from its own position, and the log has what comes after it
-(backtracking). Only where the log has it no more - trimmed before a disk was lost, deleted by hand - the reader asks, on the control
-topic, for a range of buckets. One replica of the stage that makes the stream takes the request, makes the range again in a query of its
-own, from the input, an older checkpoint or its own blocks, writes it as fresh blocks to its block topic, and names them in the boundary log
-(``Recomputed``) if rows and digest of every bucket are those of the records before. Readers then take these parts for the old ones.
+Theory of operation. No reader acknowledges anything: each goes on from its own position, and the
+log has what comes after it (backtracking). Only where the log has it no more - trimmed before a
+disk was lost, deleted by hand - the reader asks, on the control topic, for a range of buckets. One
+replica of the stage that makes the stream takes the request, makes the range again in a query of
+its own, from the input, an older checkpoint or its own blocks, writes it as fresh blocks to its
+block topic, and names them in the boundary log (``Recomputed``) if rows and digest of every bucket
+are those of the records before. Readers then take these parts for the old ones.
 
-A reply on the control topic decides only about asking again, and what people read. What a reader may read stands in the boundary log.
+A reply on the control topic decides only about asking again, and what people read. What a reader
+may read stands in the boundary log.
 
 Of a reader, per stream (``RecomputeRequests``):
 
@@ -25,10 +29,14 @@ Invariants:
     RQ1 a reader has at most one request per stream; its numbers grow, over restarts too.
     RQ2 a request is repeated only when its time is over, or what is gone is not within it.
     RQ3 a request is for ASK_BUCKETS_MAX non-empty buckets at most (the shell counts them).
-    RQ4 a replica works at one request at a time, and holds at most ASKS_MAX, the newest of each reader.
-    RQ5 while a peer works, a replica begins nothing, until the peer has answered or ASK_TAKEN_MS are over.
-    RQ6 replicas take their turn in the order of their names; one that has answered a request does not take it again.
-    RQ7 a request that waited for ASK_AGAIN_MS after its turn is dropped: its reader has asked again.
+    RQ4 a replica works at one request at a time, and holds at most ASKS_MAX, the newest of each
+        reader.
+    RQ5 while a peer works, a replica begins nothing, until the peer has answered or ASK_TAKEN_MS
+        are over.
+    RQ6 replicas take their turn in the order of their names; one that has answered a request does
+        not take it again.
+    RQ7 a request that waited for ASK_AGAIN_MS after its turn is dropped: its reader has asked
+        again.
 """
 
 from __future__ import annotations
@@ -38,7 +46,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
-from anabranch.protocol.limits import ASK_AGAIN_MS, ASK_REJECTED_MS, ASK_TAKEN_MS, ASK_TURN_MS, ASKS_MAX
+from anabranch.protocol.limits import (
+    ASK_AGAIN_MS,
+    ASK_REJECTED_MS,
+    ASK_TAKEN_MS,
+    ASK_TURN_MS,
+    ASKS_MAX,
+)
 
 
 class RequestState(Enum):
@@ -69,21 +83,36 @@ class _Asked:
 
 
 class RecomputeRequests:
-    """The recompute requests of one reader. ``now_ms`` is the wall clock; a jump of it makes a request come early or late, no more."""
+    """The recompute requests of one reader. ``now_ms`` is the wall clock; a jump of it makes
+    a request come early or late, no more.
+    """
 
     def __init__(self, reader: str, writers: Mapping[str, Collection[str]]) -> None:
-        """``writers``: of every stream that can be asked for, its replicas. Sources are not among them: nobody makes their rows again."""
-        self._reader, self._writers = reader, {stream: frozenset(those) for stream, those in writers.items()}
+        """``writers``: of every stream that can be asked for, its replicas. Sources are not
+        among them: nobody makes their rows again.
+        """
+        self._reader, self._writers = (
+            reader,
+            {stream: frozenset(those) for stream, those in writers.items()},
+        )
         self._asked: dict[str, _Asked] = {}
         self._number = 0
 
     def lacking(self, stream: str, first: int, last: int, now_ms: int) -> Ask | None:
-        """Blocks of ``first..last`` of ``stream`` are gone: the request to send now, if any (RQ1, RQ2)."""
+        """Blocks of ``first..last`` of ``stream`` are gone: the request to send now, if any
+        (RQ1, RQ2).
+        """
         if stream not in self._writers:
             return None
         found = self._asked.get(stream)
-        is_within = found is not None and found.ask.bucket_first <= first and last <= found.ask.bucket_last
-        if found is not None and is_within and 0 <= now_ms - found.since_ms < _PATIENCE_MS[found.state]:
+        is_within = (
+            found is not None and found.ask.bucket_first <= first and last <= found.ask.bucket_last
+        )
+        if (
+            found is not None
+            and is_within
+            and 0 <= now_ms - found.since_ms < _PATIENCE_MS[found.state]
+        ):
             return None
         self._number = max(self._number + 1, now_ms)
         ask = Ask(stream, self._reader, self._number, first, last, now_ms)
@@ -120,9 +149,15 @@ class RecomputeRequests:
         """For people: what has come of the request for ``stream``."""
         found = self._asked.get(stream)
         if found is None:
-            return f"nobody can be asked for {stream}: it is a source" if stream not in self._writers else f"{stream} is not asked for yet"
+            return (
+                f"nobody can be asked for {stream}: it is a source"
+                if stream not in self._writers
+                else f"{stream} is not asked for yet"
+            )
         what = f"buckets {found.ask.bucket_first}..{found.ask.bucket_last} of {stream}"
-        reasons = "; ".join(f"replica {replica}: {reason}" for replica, reason in sorted(found.rejections.items()))
+        reasons = "; ".join(
+            f"replica {replica}: {reason}" for replica, reason in sorted(found.rejections.items())
+        )
         return {
             RequestState.ASKED: f"asked for {what}" + (f" ({reasons})" if reasons else ""),
             RequestState.TAKEN: f"replica {found.taken_by} makes {what} again",
@@ -136,7 +171,11 @@ class RecomputeReplies:
 
     def __init__(self, stream: str, replica: str, replicas: Sequence[str]) -> None:
         """``replicas``: all of the stage, in the order of their turns."""
-        self._stream, self._replica, self._turn_ms = stream, replica, list(replicas).index(replica) * ASK_TURN_MS
+        self._stream, self._replica, self._turn_ms = (
+            stream,
+            replica,
+            list(replicas).index(replica) * ASK_TURN_MS,
+        )
         self._peers = frozenset(replicas) - {replica}
         self._waiting: dict[str, tuple[Ask, int]] = {}
         self._working: Ask | None = None
@@ -171,13 +210,20 @@ class RecomputeReplies:
         if waiting is None or waiting[0].number != answer.number:
             return
         if answer.outcome in _REJECTIONS:
-            self._waiting[answer.reader] = waiting[0], min(waiting[1], now_ms - self._turn_ms)  # no need to wait for that one's turn
+            self._waiting[answer.reader] = (
+                waiting[0],
+                min(waiting[1], now_ms - self._turn_ms),
+            )  # no need to wait for that one's turn
         else:
             del self._waiting[answer.reader]
 
     def due(self, now_ms: int) -> Ask | None:
-        """The request to take now, if any: say that it is taken, and ``done`` when it is answered."""
-        if self._working is not None or any(now_ms < until for until in self._peer_until_ms.values()):
+        """The request to take now, if any: say that it is taken, and ``done`` when it is
+        answered.
+        """
+        if self._working is not None or any(
+            now_ms < until for until in self._peer_until_ms.values()
+        ):
             return None
         for reader, (ask, heard_ms) in list(self._waiting.items()):
             waited_ms = now_ms - heard_ms - self._turn_ms

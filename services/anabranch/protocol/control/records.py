@@ -1,4 +1,6 @@
-"""The records of the control, alarm and progress topics, as values. ``codec.control_records`` turns them into bytes and back."""
+"""The records of the control, alarm and progress topics, as values. ``codec.control_records``
+turns them into bytes and back.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A service process is alive, and what it does. What it says of itself decides about load and the choice of an upstream replica only, never about a row."""
+    """A service process is alive, and what it does. What it says of itself decides about load
+    and the choice of an upstream replica only, never about a row.
+    """
 
     service: str
     name: str
@@ -28,7 +32,9 @@ class Heartbeat:
     checkpoint: str = ""
     """Timeline whose directory the process would start from again (rule 8)."""
     checkpoint_bucket: int = 0
-    """Last bucket of its inputs that this directory, or what stands in the output, holds for good: it never reads it again (rule 18)."""
+    """Last bucket of its inputs that this directory, or what stands in the output, holds for
+    good: it never reads it again (rule 18).
+    """
     corrects: bool = False
     """It makes corrections at full speed (``protocol.stage.correction_order``)."""
     rejected: int = 0
@@ -57,17 +63,23 @@ class TrimPoint:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryProgress:
-    """One transaction of an output's delivery, visible to read_committed readers together with what it wrote.
+    """One transaction of an output's delivery, visible to read_committed readers together with what
+    it wrote.
 
-    Written are the rows from (``first_bucket``, ``first_position``) up to, not including, (``last_bucket`` + 1, ``next_position``).
+    Written are the rows from (``first_bucket``, ``first_position``) up to, not including,
+    (``last_bucket`` + 1, ``next_position``).
     """
 
     output: str
     first_bucket: int
     last_bucket: int
-    """Written whole; one less than ``first_bucket`` where a large bucket is written in several transactions."""
+    """Written whole; one less than ``first_bucket`` where a large bucket is written in
+    several transactions.
+    """
     positions: tuple[tuple[int, int], ...]
-    """(partition, offset) of every partition of the output topic: whatever is written from the first row on stands there or after."""
+    """(partition, offset) of every partition of the output topic: whatever is written from
+    the first row on stands there or after.
+    """
     written_ms: int
     first_position: int = 0
     next_position: int = 0
@@ -95,12 +107,16 @@ class AskOutcome(StrEnum):
     UNABLE = "unable"
     """It cannot make the range again."""
     DIFFERENT = "different"
-    """It made the range again, with other rows than the boundary log says: nothing of it may be used."""
+    """It made the range again, with other rows than the boundary log says: nothing of it may
+    be used.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A reader of a stream needs blocks of buckets that are deleted (``protocol.control.recompute_requests``)."""
+    """A reader of a stream needs blocks of buckets that are deleted
+    (``protocol.control.recompute_requests``).
+    """
 
     stream: str
     reader: str

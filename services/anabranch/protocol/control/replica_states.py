@@ -6,9 +6,11 @@ from enum import StrEnum
 
 
 class ReplicaState(StrEnum):
-    """What a replica does, and so what may be expected of its stream. The values are what stands in heartbeats.
+    """What a replica does, and so what may be expected of its stream. The values are what stands in
+    heartbeats.
 
-    Others take a replica for FAILURE, too, while they do not hear it, or hear only that it is starting.
+    Others take a replica for FAILURE, too, while they do not hear it, or hear only that it is
+    starting.
     """
 
     STABLE = "stable"
@@ -18,11 +20,15 @@ class ReplicaState(StrEnum):
     STABILIZATION = "stabilization"
     """The missing input is there: the successor makes the corrections."""
     FAILURE = "failure"
-    """It gives no results in time: it has not caught up since it began, was paused or fell behind, or waits without a branch."""
+    """It gives no results in time: it has not caught up since it began, was paused or fell
+    behind, or waits without a branch.
+    """
 
     @classmethod
     def heard(cls, text: str) -> ReplicaState:
-        """The state that a heartbeat names; a starting replica (empty text), or an unknown word, is FAILURE to others."""
+        """The state that a heartbeat names; a starting replica (empty text), or an unknown
+        word, is FAILURE to others.
+        """
         try:
             return cls(text)
         except ValueError:

@@ -1,10 +1,12 @@
 """When is a process, or a replica on a node, started again that ended?
 
-Theory of operation. Whatever ends may be started again, since all that matters is in Kafka and in checkpoints. What ends soon after its start waits
-longer each time, so that what cannot run costs little; what ran for a while begins with the first delay.
+Theory of operation. Whatever ends may be started again, since all that matters is in Kafka and in
+checkpoints. What ends soon after its start waits longer each time, so that what cannot run costs
+little; what ran for a while begins with the first delay.
 
-All stages of a node share its engine, and one that takes all memory ends it for the others, again and again. Which one did it nobody can see at the
-first end, where batches of several ran; of the second only those are suspected that ran then, too.
+All stages of a node share its engine, and one that takes all memory ends it for the others, again
+and again. Which one did it nobody can see at the first end, where batches of several ran; of the
+second only those are suspected that ran then, too.
 """
 
 from __future__ import annotations
@@ -24,12 +26,16 @@ HEALTHY_AFTER_MS: Final = 60_000
 
 @dataclass(slots=True)
 class Backoff:
-    """Growing delays of one of them: doubled at each end that comes soon after the start. Times are monotonic ms."""
+    """Growing delays of one of them: doubled at each end that comes soon after the start.
+    Times are monotonic ms.
+    """
 
     failures: int = 0
 
     def after_end(self, ran_ms: int, *, of_function: bool = False) -> int:
-        """How long to wait, in ms, after the end of what had been ready for ``ran_ms``. ``of_function``: a stage's function ended it."""
+        """How long to wait, in ms, after the end of what had been ready for ``ran_ms``.
+        ``of_function``: a stage's function ended it.
+        """
         delay_max_ms = STAGE_FAILED_DELAY_MAX_MS if of_function else DELAY_MAX_MS
         if ran_ms >= HEALTHY_AFTER_MS:
             self.failures = 0

@@ -1,22 +1,32 @@
 """Who may say what on the control topics?
 
-Theory of operation. Each process writes one control topic, which the broker lets it alone write, and the manager writes one of its own. So the
-topic in which a record stands says who wrote it; what the record says of its writer proves nothing. A reader takes a record only from the topic of
-whoever may say it, and counts the others.
+Theory of operation. Each process writes one control topic, which the broker lets it alone write,
+and the manager writes one of its own. So the topic in which a record stands says who wrote it; what
+the record says of its writer proves nothing. A reader takes a record only from the topic of whoever
+may say it, and counts the others.
 
 Invariants:
-    SK1 a heartbeat counts only from the process that speaks for its service, name and replica: of a passive stage, each process of the
-        stage speaks for the one replica, since any of them may be it.
-    SK2 a recompute request counts only from the reader that it names, a reply only from a process of the stream's stage that speaks for the
-        replica.
-    SK3 fences and trim points count only from the manager, which says nothing else than these and its own heartbeats.
+    SK1 a heartbeat counts only from the process that speaks for its service, name and replica: of a
+        passive stage, each process of the stage speaks for the one replica, since any of them may
+        be it.
+    SK2 a recompute request counts only from the reader that it names, a reply only from a process
+        of the stream's stage that speaks for the replica.
+    SK3 fences and trim points count only from the manager, which says nothing else than these and
+        its own heartbeats.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch.protocol.control.records import Ask, AskReply, ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.control.records import (
+    Ask,
+    AskReply,
+    ControlRecord,
+    Fence,
+    Heartbeat,
+    TrimPoint,
+)
 
 
 @dataclass(frozen=True, slots=True)

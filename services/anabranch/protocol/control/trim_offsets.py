@@ -1,23 +1,32 @@
-"""Up to which offset may the blocks of one stream be deleted, once no reader needs its buckets up to some bucket (rule 18)?
+"""Up to which offset may the blocks of one stream be deleted, once no reader needs its buckets up
+to some bucket (rule 18)?
 
-Theory of operation. A trim point is a bucket, deletion wants an offset for each partition of each writer's block topic. Blocks of later buckets
-stand between those of earlier ones, and blocks may be there that no record names yet. What is known:
+Theory of operation. A trim point is a bucket, deletion wants an offset for each partition of each
+writer's block topic. Blocks of later buckets stand between those of earlier ones, and blocks may be
+there that no record names yet. What is known:
 
-- the parts that accepted records name. Blocks of later buckets keep everything from their first offset on;
-- a writer's stable batches come one after the other: a batch's blocks are written after the record of the batch before was appended. So
-  blocks of its *next* stable record stand behind all blocks that its stable records have named so far, in each partition. Its branch writes
-  at the same time, so that tentative parts say nothing of the kind, nor do those of buckets that it makes again for a reader.
+- the parts that accepted records name. Blocks of later buckets keep everything from their first
+  offset on;
+- a writer's stable batches come one after the other: a batch's blocks are written after the record
+  of the batch before was appended. So blocks of its *next* stable record stand behind all blocks
+  that its stable records have named so far, in each partition. Its branch writes at the same time,
+  so that tentative parts say nothing of the kind, nor do those of buckets that it makes again for a
+  reader.
 
-A log snapshot in place of the beginning of the log names all that is above the trim point. What records named of buckets below it is not
-known then, and not needed: it was deleted, or will be behind what later buckets have.
+A log snapshot in place of the beginning of the log names all that is above the trim point. What
+records named of buckets below it is not known then, and not needed: it was deleted, or will be
+behind what later buckets have.
 
-Hence: delete below the end of what stable records named of trimmed buckets, but nothing that a later bucket needs.
+Hence: delete below the end of what stable records named of trimmed buckets, but nothing that a
+    later bucket needs.
 
 Invariants:
-    TO1 no offset of a part of a bucket above the trim point is deleted, whether stable, pending, tentative, or recomputed.
+    TO1 no offset of a part of a bucket above the trim point is deleted, whether stable, pending,
+        tentative, or recomputed.
     TO2 no block of a stable record that is still to come is deleted.
     TO3 offsets never fall.
-    TO4 memory is that of the parts of buckets above the trim point, summed up by bucket and partition.
+    TO4 memory is that of the parts of buckets above the trim point, summed up by bucket and
+        partition.
 """
 
 from __future__ import annotations
@@ -27,7 +36,14 @@ from dataclasses import dataclass
 
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.bucket_map import BucketMap
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry, LogSnapshot, Part, Recomputed
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    LogEntry,
+    LogSnapshot,
+    Part,
+    Recomputed,
+)
 
 Place = tuple[str, int]
 """(writer, partition of its block topic)."""
@@ -43,7 +59,9 @@ class _Span:
 
 
 class TrimOffsets:
-    """The offsets of one stream. Tell it every record of the boundary log right after the log state took it."""
+    """The offsets of one stream. Tell it every record of the boundary log right after the log
+    state took it.
+    """
 
     def __init__(self) -> None:
         self._spans: dict[Place, BucketMap[_Span]] = {}
@@ -66,7 +84,9 @@ class TrimOffsets:
         for stable in log_snapshot.ranges:
             self._named(stable.replica, stable.parts, in_order=not stable.recomputed)
         for r in log_snapshot.replicas:
-            self._named(r.replica, (*r.closed_parts, *(part for _, part in r.pending)), in_order=True)
+            self._named(
+                r.replica, (*r.closed_parts, *(part for _, part in r.pending)), in_order=True
+            )
             if r.branches is not None:
                 self._named(r.replica, [part for _, part in r.branches.pending], in_order=False)
                 for covered in r.branches.ranges:
@@ -85,10 +105,15 @@ class TrimOffsets:
             if span is None:
                 spans[part.bucket] = _Span(part.offset_first, stable_next)
             else:
-                span.first, span.stable_next = min(span.first, part.offset_first), max(span.stable_next, stable_next)
+                span.first, span.stable_next = (
+                    min(span.first, part.offset_first),
+                    max(span.stable_next, stable_next),
+                )
 
     def below(self, bucket: int) -> dict[Place, int]:
-        """The offsets below which may be deleted, by place, when nobody needs buckets up to ``bucket``; places where it is 0 are left out."""
+        """The offsets below which may be deleted, by place, when nobody needs buckets up to
+        ``bucket``; places where it is 0 are left out.
+        """
         self._bucket = max(self._bucket, bucket)
         for place, spans in self._spans.items():
             for _, span in spans.pop_upto(self._bucket):

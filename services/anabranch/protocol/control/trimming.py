@@ -1,20 +1,24 @@
 """Up to which bucket may the blocks of a stream be deleted (rule 18)?
 
-Theory of operation. A reader never again reads what its *synced* stable position covers: the directory of its newest timeline file (a fork
-point, while a branch runs), or what stands in the output for good. Each says so in its heartbeats (``checkpoint_bucket``). The trim point
-of a stream is the least over its readers. A reader that was not heard for a day holds nothing back any more: it re-enters by copying a
-peer. A reader that was never heard may exist all the same, so it holds everything back until a day was observed. The day is counted by
-who trims, from when it heard the reader (``protocol.control.failure_detector``); after its restart what stands in the topic counts as heard then.
+Theory of operation. A reader never again reads what its *synced* stable position covers: the
+directory of its newest timeline file (a fork point, while a branch runs), or what stands in the
+output for good. Each says so in its heartbeats (``checkpoint_bucket``). The trim point of a stream
+is the least over its readers. A reader that was not heard for a day holds nothing back any more: it
+re-enters by copying a peer. A reader that was never heard may exist all the same, so it holds
+everything back until a day was observed. The day is counted by who trims, from when it heard the
+reader (``protocol.control.failure_detector``); after its restart what stands in the topic counts as
+heard then.
 
 What is trimmed is trimmed whoever reads it later, so every doubt means to trim less.
 
 Invariants:
     TM1 the trim point of a stream never falls, over restarts of the manager too.
-    TM2 it is at most the position of every reader heard within ``TRIM_READER_MS`` of observed time, whatever the clocks of the readers say,
-        and at most the stream's last stable bucket.
+    TM2 it is at most the position of every reader heard within ``TRIM_READER_MS`` of observed time,
+        whatever the clocks of the readers say, and at most the stream's last stable bucket.
     TM3 a reader never heard holds it back, until ``TRIM_READER_MS`` of observed time.
     TM4 without a single reader that counts nothing is trimmed.
-    TM5 the process of the highest epoch speaks for a reader; one that is starting, and names no checkpoint yet, has read nothing.
+    TM5 the process of the highest epoch speaks for a reader; one that is starting, and names no
+        checkpoint yet, has read nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +31,9 @@ from anabranch.protocol.limits import TRIM_EVERY_MS, TRIM_READER_MS
 
 
 class Trimming:
-    """The trim points of a pipeline's streams. ``now_ms`` is the wall clock of the process that trims."""
+    """The trim points of a pipeline's streams. ``now_ms`` is the wall clock of the process
+    that trims.
+    """
 
     def __init__(self, readers: Mapping[str, Collection[Peer]]) -> None:
         """``readers``: all that a stream may have, by stream."""

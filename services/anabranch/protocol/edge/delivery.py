@@ -1,34 +1,44 @@
 """Delivery of the corrected topic: what to write next, and what is already there (rule 19).
 
-Theory of operation. An output's stable records are one sequence, ordered by id = (bucket, position in the bucket's canonical order); stable
-buckets never change, so neither does the sequence. Delivery writes it in *runs*. A run is one transaction: its records, and one progress
-record that says where the run begins and ends in the sequence, and where it begins at the earliest in each partition of the topic.
+Theory of operation. An output's stable records are one sequence, ordered by id = (bucket, position
+in the bucket's canonical order); stable buckets never change, so neither does the sequence.
+Delivery writes it in *runs*. A run is one transaction: its records, and one progress record that
+says where the run begins and ends in the sequence, and where it begins at the earliest in each
+partition of the topic.
 
-Exactness does not rest on transactions: one whose outcome is unknown may have been applied, or not, or in some partitions only, with or
-without its progress record. So whoever takes over (after a restart, or an unknown outcome: in both cases the older writer is fenced first)
-starts at the *beginning* of the last run that a progress record names, reads the topic from that run's positions to its end, and goes
-through the sequence again, writing the ids that are not there. That repairs the last run too. Until all ids that were found are passed,
-progress records keep the positions read from, so that a second crash finds them again.
+Exactness does not rest on transactions: one whose outcome is unknown may have been applied, or not,
+or in some partitions only, with or without its progress record. So whoever takes over (after a
+restart, or an unknown outcome: in both cases the older writer is fenced first) starts at the
+*beginning* of the last run that a progress record names, reads the topic from that run's positions
+to its end, and goes through the sequence again, writing the ids that are not there. That repairs
+the last run too. Until all ids that were found are passed, progress records keep the positions read
+from, so that a second crash finds them again.
 
-If retention has removed records above those positions, the ids that stood there cannot be compared. Then records that a progress record
-names count as written in such a partition. Tuples of an unfinished run that retention removed would be written again, with the same ids.
+If retention has removed records above those positions, the ids that stood there cannot be compared.
+Then records that a progress record names count as written in such a partition. Tuples of an
+unfinished run that retention removed would be written again, with the same ids.
 
-A record may be larger than its topic takes. Which one of a run that is, nobody tells, and records that are sent together are rejected
-together. So a run that is rejected is cut, before its largest record and at its middle, until it writes one record. That goes to the topic
-of rejected results instead, cut where that topic rejects it whole. The topic of rejected results is one more place beside the partitions:
-its ids are read back with theirs, and its position stands in the progress records beside theirs.
+A record may be larger than its topic takes. Which one of a run that is, nobody tells, and records
+that are sent together are rejected together. So a run that is rejected is cut, before its largest
+record and at its middle, until it writes one record. That goes to the topic of rejected results
+instead, cut where that topic rejects it whole. The topic of rejected results is one more place
+beside the partitions: its ids are read back with theirs, and its position stands in the progress
+records beside theirs.
 
 Invariants:
-    DE1 an id that stands in the topic at or after the last progress record's positions is not written.
-    DE2 every id from the sequence's beginning (or from where an output began that was added later) to ``cursor`` stands in the topic, once
-        (or did, before retention).
+    DE1 an id that stands in the topic at or after the last progress record's positions is not
+        written.
+    DE2 every id from the sequence's beginning (or from where an output began that was added later)
+        to ``cursor`` stands in the topic, once (or did, before retention).
     DE3 ids of one partition ascend, unless a torn transaction left a hole that is filled later.
-    DE4 every id >= the beginning of the last recorded run stands at or after that record's positions.
+    DE4 every id >= the beginning of the last recorded run stands at or after that record's
+        positions.
     DE5 the number of partitions never changes: records of one key stay in one partition.
-    DE6 a run has at most ``rows_max`` records; it takes buckets whole unless its first bucket alone has more.
+    DE6 a run has at most ``rows_max`` records; it takes buckets whole unless its first bucket alone
+        has more.
     DE7 an id of a bucket that is not stable cannot be this output's: it is foreign, and rejected.
-    DE8 a record goes to the topic of rejected results only if it was rejected when it was sent alone; its id counts as written, also for
-        whoever takes over.
+    DE8 a record goes to the topic of rejected results only if it was rejected when it was sent
+        alone; its id counts as written, also for whoever takes over.
 """
 
 from __future__ import annotations
@@ -41,11 +51,18 @@ from typing import Final
 from anabranch.protocol.control.records import DeliveryProgress
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
-from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, DELIVERY_BYTES_MAX, DELIVERY_ROWS_MAX, RECOVERY_IDS_MAX
+from anabranch.protocol.limits import (
+    DELIVERY_BUCKETS_MAX,
+    DELIVERY_BYTES_MAX,
+    DELIVERY_ROWS_MAX,
+    RECOVERY_IDS_MAX,
+)
 
 BEGINNING: Final = RecordId(1, 0)
 REJECTED: Final = -1
-"""The place of the topic of rejected results: its number in progress records, and the last of all places in lists."""
+"""The place of the topic of rejected results: its number in progress records, and the last of
+all places in lists.
+"""
 _MASK: Final = 0xFFFFFFFF
 _M: Final = 0x5BD1E995
 _SEED: Final = 0x9747B28C
@@ -67,14 +84,18 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes | None, ident: RecordId, partitions: int) -> int:
-    """The partition that a record goes to: by key as Java producers do, so that their records of a key meet ours; without a key by id."""
+    """The partition that a record goes to: by key as Java producers do, so that their records
+    of a key meet ours; without a key by id.
+    """
     if key is None:
         return (ident.bucket + ident.position) % partitions
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def rows_bound(bytes_per_row: float) -> int:
-    """How many records a run may have when the records written last had so many bytes on average (DE6)."""
+    """How many records a run may have when the records written last had so many bytes on
+    average (DE6).
+    """
     return max(1, min(DELIVERY_ROWS_MAX, int(DELIVERY_BYTES_MAX / max(1.0, bytes_per_row))))
 
 
@@ -99,7 +120,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one transaction covers: the records from ``first`` up to, not including, ``next``. Buckets without a slice are empty."""
+    """What one transaction covers: the records from ``first`` up to, not including, ``next``.
+    Buckets without a slice are empty.
+    """
 
     first: RecordId
     next: RecordId
@@ -120,21 +143,31 @@ class Form(Enum):
 
 
 class CorrectedDelivery:
-    """One failover of an output: made after the older writer was fenced, given up when the outcome of a transaction is unknown.
+    """One failover of an output: made after the older writer was fenced, given up when the outcome
+    of a transaction is unknown.
 
-    Order of calls: ``found`` for every id between ``read_from`` and the topics' ends, ``recovered``, then ``plan``, and ``advance`` or
-    ``rejected``, for ever.
+    Order of calls: ``found`` for every id between ``read_from`` and the topics' ends,
+    ``recovered``, then ``plan``, and ``advance`` or ``rejected``, for ever.
     """
 
     def __init__(
-        self, output: str, progress: DeliveryProgress | None, starts: Sequence[int], ends: Sequence[int], *, after: int = 0
+        self,
+        output: str,
+        progress: DeliveryProgress | None,
+        starts: Sequence[int],
+        ends: Sequence[int],
+        *,
+        after: int = 0,
     ) -> None:
-        """``starts`` and ``ends``: first and end offset of every place, asked after fencing: the output's partitions, then the rejected results.
+        """``starts`` and ``ends``: first and end offset of every place, asked after fencing: the
+        output's partitions, then the rejected results.
 
-        ``after``: an output that has no progress yet leaves out the buckets up to here, since their blocks are deleted.
+        ``after``: an output that has no progress yet leaves out the buckets up to here, since their
+            blocks are deleted.
 
         Raises:
-            ConfigurationError: the topic's partitions are not those that delivery began with, or it was cut or made anew.
+            ConfigurationError: the topic's partitions are not those that delivery began with, or it
+                was cut or made anew.
         """
         self._output = output
         self._ends = list(ends)
@@ -152,22 +185,28 @@ class CorrectedDelivery:
 
     def _go_on(self, progress: DeliveryProgress, starts: Sequence[int]) -> None:
         positions = dict(progress.positions)
-        rejected = min(positions.pop(REJECTED, starts[REJECTED]), self._ends[REJECTED])  # the topic may be new, or made anew by a person
+        rejected = min(
+            positions.pop(REJECTED, starts[REJECTED]), self._ends[REJECTED]
+        )  # the topic may be new, or made anew by a person
         partitions = len(starts) - 1
         if sorted(positions) != list(range(partitions)):
             raise ConfigurationError(
-                f"output {self._output}: its topic has {partitions} partitions, delivery began with {len(positions)}; records of a key would "
-                "move to another partition: deliver to a new topic, under a new output name"
+                f"output {self._output}: its topic has {partitions} partitions, delivery began with"
+                f" {len(positions)}; records of a key would move to another partition: deliver to a"
+                " new topic, under a new output name"
             )
         for partition, end in enumerate(self._ends[:REJECTED]):
             if positions[partition] > end:
                 raise ConfigurationError(
-                    f"output {self._output}: partition {partition} of its topic ends at {end}, delivery has written it up to "
-                    f"{positions[partition]}: the topic was cut or made anew; use a new output name to deliver everything again"
+                    f"output {self._output}: partition {partition} of its topic ends at {end},"
+                    f" delivery has written it up to {positions[partition]}: the topic was cut or"
+                    " made anew; use a new output name to deliver everything again"
                 )
         self._cursor, self._confirmed = begin_of(progress), end_of(progress)
         self._cut = frozenset(p for p, position in positions.items() if starts[p] > position)
-        self._read_from = [max(positions[p], starts[p]) for p in range(partitions)] + [max(rejected, starts[REJECTED])]
+        self._read_from = [max(positions[p], starts[p]) for p in range(partitions)] + [
+            max(rejected, starts[REJECTED])
+        ]
 
     @property
     def cursor(self) -> RecordId:
@@ -175,7 +214,9 @@ class CorrectedDelivery:
         return self._cursor
 
     def is_overtaken(self, progress: DeliveryProgress | None) -> bool:
-        """Whether ``progress``, the newest in the log, is beyond all that this one wrote: another process has taken over meanwhile."""
+        """Whether ``progress``, the newest in the log, is beyond all that this one wrote:
+        another process has taken over meanwhile.
+        """
         return progress is not None and end_of(progress) > self._confirmed
 
     @property
@@ -198,13 +239,16 @@ class CorrectedDelivery:
         self._found_count += 1
         if self._found_count > RECOVERY_IDS_MAX:
             raise ConfigurationError(
-                f"output {self._output}: more than {RECOVERY_IDS_MAX} records stand after the last progress record: its progress topic was lost; "
-                "restore it, or use a new output name to deliver everything again"
+                f"output {self._output}: more than {RECOVERY_IDS_MAX} records stand after the last"
+                " progress record: its progress topic was lost; restore it, or use a new output"
+                " name to deliver everything again"
             )
         return True
 
     def recovered(self, upto: int) -> int:
-        """Reading back is over; every bucket up to ``upto`` is stable, read from the log after fencing. Returns ids rejected by DE7."""
+        """Reading back is over; every bucket up to ``upto`` is stable, read from the log
+        after fencing. Returns ids rejected by DE7.
+        """
         foreign = [bucket for bucket in self._found if bucket > upto]
         rejected = sum(len(self._found.pop(bucket)) for bucket in foreign)
         if self._found:
@@ -216,7 +260,9 @@ class CorrectedDelivery:
     @property
     def comparing(self) -> bool:
         """Some of what is ahead may be in the topic: ask ``there`` about every record."""
-        return (self._found_last is not None and self._cursor <= self._found_last) or (bool(self._cut) and self._cursor < self._confirmed)
+        return (self._found_last is not None and self._cursor <= self._found_last) or (
+            bool(self._cut) and self._cursor < self._confirmed
+        )
 
     def there(self, ident: RecordId, partition: int) -> bool:
         """Whether this record, which belongs into ``partition``, stands in the topic (DE1)."""
@@ -229,7 +275,8 @@ class CorrectedDelivery:
 
         Args:
             upto: Every bucket up to this one is stable.
-            sizes: (bucket, rows) of all non-empty buckets from ``cursor.bucket`` to ``upto``, ascending.
+            sizes: (bucket, rows) of all non-empty buckets from ``cursor.bucket`` to ``upto``,
+                ascending.
             rows_max: Tuples that it may have.
 
         Raises:
@@ -245,7 +292,10 @@ class CorrectedDelivery:
         for bucket, rows in sizes:
             start = self._cursor.position if bucket == self._cursor.bucket else 0
             if start > rows:
-                raise RemoteProtocolError(f"output {self._output}: bucket {bucket} has {rows} records, of which {start} were written")
+                raise RemoteProtocolError(
+                    f"output {self._output}: bucket {bucket} has {rows} records, of which {start}"
+                    " were written"
+                )
             if rows - start <= left and len(slices) < DELIVERY_BUCKETS_MAX:
                 if rows > start:
                     slices.append(Slice(bucket, start, rows))
@@ -253,13 +303,16 @@ class CorrectedDelivery:
                 continue
             if slices:
                 return Run(self._cursor, RecordId(slices[-1].bucket + 1, 0), tuple(slices))
-            return Run(self._cursor, RecordId(bucket, start + left), (Slice(bucket, start, start + left),))
+            return Run(
+                self._cursor, RecordId(bucket, start + left), (Slice(bucket, start, start + left),)
+            )
         return Run(self._cursor, RecordId(upto + 1, 0), tuple(slices))
 
     def progress(self, run: Run, written_ms: int) -> DeliveryProgress:
         """The progress record of ``run``, which is the next (DE4).
 
-        Its end never goes back: a run that repairs the last one covers less than was confirmed, but begins where that began.
+        Its end never goes back: a run that repairs the last one covers less than was confirmed, but
+        begins where that began.
         """
         end = max(run.next, self._confirmed)
         positions = self._read_from if self.comparing else self._ends
@@ -279,7 +332,8 @@ class CorrectedDelivery:
         return self._form
 
     def rejected(self, run: Run, sizes: Mapping[int, int]) -> bool:
-        """``run`` was rejected for the size of a record, and nothing of it is written; whether there is another way to write it (DE8).
+        """``run`` was rejected for the size of a record, and nothing of it is written; whether
+        there is another way to write it (DE8).
 
         ``sizes``: bytes of each record that was sent, by its place in the run.
         """
@@ -294,7 +348,9 @@ class CorrectedDelivery:
         return at < len(ways)
 
     def advance(self, run: Run, ends: Mapping[int, int]) -> None:
-        """``run`` is committed, or all of it was there. ``ends``: offset after the last record written, of the places written to."""
+        """``run`` is committed, or all of it was there. ``ends``: offset after the last
+        record written, of the places written to.
+        """
         self._cursor = run.next
         self._rejected_rows, self._form = None, Form.RECORDS
         self._confirmed = max(self._confirmed, run.next)

@@ -1,42 +1,58 @@
-"""Ingestion's decisions: how far a source has been read, which buckets are closed, which records are late or ahead.
+"""Ingestion's decisions: how far a source has been read, which buckets are closed, which records
+are late or ahead.
 
-Theory of operation. A source is a set of input partitions, each read in order. The *low mark* of a partition is its largest event time
-minus the out-of-orderness that its producers may have; the boundary is the last bucket that the lowest of the low marks closes. Silence
-must never look like an empty bucket, so a partition that says nothing holds the boundary back, unless the rules for idleness say otherwise.
-Silence counts only while it is *observed*: by looks at the end of the partition, none further from the next than LOOK_GAP_MS. So neither a
-pause of this process nor an outage of the broker is taken for silence, and producers that were cut off get the whole time again once the
-contact is back.
+Theory of operation. A source is a set of input partitions, each read in order. The *low mark* of a
+partition is its largest event time minus the out-of-orderness that its producers may have; the
+boundary is the last bucket that the lowest of the low marks closes. Silence must never look like an
+empty bucket, so a partition that says nothing holds the boundary back, unless the rules for
+idleness say otherwise. Silence counts only while it is *observed*: by looks at the end of the
+partition, none further from the next than LOOK_GAP_MS. So neither a pause of this process nor an
+outage of the broker is taken for silence, and producers that were cut off get the whole time again
+once the contact is back.
 
-Everything that is read is at once part of the stream, as parts of closed or open buckets, or is a dead letter; so the positions alone say where
-to go on (rule 17). With them stands what a restart must not forget: which partitions are left out, and where the boundary stood when one was found.
+Everything that is read is at once part of the stream, as parts of closed or open buckets, or is a
+dead letter; so the positions alone say where to go on (rule 17). With them stands what a restart
+must not forget: which partitions are left out, and where the boundary stood when one was found.
 
-A topic may get more partitions, and producers may know of one before ingestion does. Nobody waited for it then, through no fault of its producers.
-So what belongs below the boundary at which it was found is not late, as long as the partition's own low mark has not passed that boundary: it gets
-the first time of the open bucket, whatever the source does with late records. From then on the partition holds the boundary back like the others.
+A topic may get more partitions, and producers may know of one before ingestion does. Nobody waited
+for it then, through no fault of its producers. So what belongs below the boundary at which it was
+found is not late, as long as the partition's own low mark has not passed that boundary: it gets the
+first time of the open bucket, whatever the source does with late records. From then on the
+partition holds the boundary back like the others.
 
-What is read of buckets that are still open is held by every reader of the stream; so where much is open only those partitions are read that hold
-the boundary back. The machine holds no records and no clock: it gets what was read and what time it is, and answers with plain numbers that the
-service applies to whole columns.
+What is read of buckets that are still open is held by every reader of the stream; so where much is
+open only those partitions are read that hold the boundary back. The machine holds no records and no
+clock: it gets what was read and what time it is, and answers with plain numbers that the service
+applies to whole columns.
 
-Times named ``now_ms`` are of a monotonic clock, except in ``limits``, where the wall clock is meant.
+Times named ``now_ms`` are of a monotonic clock, except in ``limits``, where the wall clock is
+meant.
 
 Invariants:
     IN1 ``closed`` never goes back.
-    IN2 without rules for idleness ``closed`` never exceeds ``closed_by`` of any partition's low mark; a partition that never spoke holds
-        it.
-    IN3 a partition is left out only after observed silence of ``partition_idle_ms``, with a look no older than LOOK_FRESH_MS, if another
-        partition has spoken at least that long after it; after a silence of the whole source the others get that time anew. One that is held
-        back speaks while it has records to be read. One that was left out before a restart is so again by the first look that finds nothing.
-    IN4 a source that is silent as a whole closes nothing by itself, except by ``source_idle_ms`` (by observed time) or ``ends``.
-    IN5 a record beyond ``limits().ahead_above_ms`` moves neither mark nor boundary, nor does a heartbeat beyond ``limits().beat_above_ms``.
-    IN6 ``positions`` names exactly what ``read`` got, and a machine made from ``positions`` and ``closed`` goes on as this one would.
+    IN2 without rules for idleness ``closed`` never exceeds ``closed_by`` of any partition's low
+        mark; a partition that never spoke holds it.
+    IN3 a partition is left out only after observed silence of ``partition_idle_ms``, with a look no
+        older than LOOK_FRESH_MS, if another partition has spoken at least that long after it; after
+        a silence of the whole source the others get that time anew. One that is held back speaks
+        while it has records to be read. One that was left out before a restart is so again by the
+        first look that finds nothing.
+    IN4 a source that is silent as a whole closes nothing by itself, except by ``source_idle_ms``
+        (by observed time) or ``ends``.
+    IN5 a record beyond ``limits().ahead_above_ms`` moves neither mark nor boundary, nor does a
+        heartbeat beyond ``limits().beat_above_ms``.
+    IN6 ``positions`` names exactly what ``read`` got, and a machine made from ``positions`` and
+        ``closed`` goes on as this one would.
     IN7 a partition's position never goes back.
-    IN8 some partition is always read, the lowest of those that are not left out, unless the source is pushed back (IN10).
-    IN9 a record at or below the boundary at which its partition was found is not late before the partition's low mark has passed that
-        boundary.
-    IN10 a source whose readers have left BLOCKS_KEPT_MAX of its blocks undone reads nothing until half of them are done with. Meanwhile its
-        boundary stands still, as long as there is something to be read: that is no silence (IN3).
-    IN11 ``past`` never goes back, and is never below ``closed``; beyond it, it is what ``protocol.edge.source_pace`` says.
+    IN8 some partition is always read, the lowest of those that are not left out, unless the source
+        is pushed back (IN10).
+    IN9 a record at or below the boundary at which its partition was found is not late before the
+        partition's low mark has passed that boundary.
+    IN10 a source whose readers have left BLOCKS_KEPT_MAX of its blocks undone reads nothing until
+        half of them are done with. Meanwhile its boundary stands still, as long as there is
+        something to be read: that is no silence (IN3).
+    IN11 ``past`` never goes back, and is never below ``closed``; beyond it, it is what
+        ``protocol.edge.source_pace`` says.
 """
 
 from __future__ import annotations
@@ -69,7 +85,9 @@ InputPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class SourceRules:
-    """What the pipeline file says about a source's time. All in ms; None means never, and unlimited for ``max_ahead_ms``."""
+    """What the pipeline file says about a source's time. All in ms; None means never, and
+    unlimited for ``max_ahead_ms``.
+    """
 
     bucket_ms: int
     out_of_orderness_ms: int = 0
@@ -83,8 +101,8 @@ class SourceRules:
 class ChunkFacts:
     """What was read of one partition.
 
-    ``event_time_max_ms`` is the largest event time of its records and heartbeats that are not ahead, late ones included; None if none had
-    one.
+    ``event_time_max_ms`` is the largest event time of its records and heartbeats that are not
+    ahead, late ones included; None if none had one.
     """
 
     at: InputPartition
@@ -94,25 +112,32 @@ class ChunkFacts:
 
 @dataclass(frozen=True, slots=True)
 class EventTimeLimits:
-    """Thresholds for the records read next: late if ``event_time <= late_upto_ms``, ahead if ``event_time > ahead_above_ms``."""
+    """Thresholds for the records read next: late if ``event_time <= late_upto_ms``, ahead if
+    ``event_time > ahead_above_ms``.
+    """
 
     late_upto_ms: int
     ahead_above_ms: int
     never_late: Mapping[InputPartition, int] = field(default_factory=dict)
     """Records of these partitions up to this event time are not late but reassigned (IN9)."""
     stated_ms: int | None = None
-    """Largest event time that any partition has said, or the wall clock while none has; None: the clock bounds heartbeats as it does records."""
+    """Largest event time that any partition has said, or the wall clock while none has; None:
+    the clock bounds heartbeats as it does records.
+    """
 
     @property
     def reassigned_ms(self) -> int:
-        """The first event time of the open bucket: what a record of a closed bucket gets that is kept."""
+        """The first event time of the open bucket: what a record of a closed bucket gets that
+        is kept.
+        """
         return self.late_upto_ms + 1
 
     def beat_above_ms(self, newest_ms: int = 0) -> int:
-        """A heartbeat is ahead above it. ``newest_ms``: the largest event time of the records that are read together with it; 0: none.
+        """A heartbeat is ahead above it. ``newest_ms``: the largest event time of the records that
+        are read together with it; 0: none.
 
-        One heartbeat closes its partition up to what it says. Where no clock bounds that (``max_ahead_ms`` None) the times of the source
-        itself do.
+        One heartbeat closes its partition up to what it says. Where no clock bounds that
+        (``max_ahead_ms`` None) the times of the source itself do.
         """
         if self.stated_ms is None:
             return self.ahead_above_ms
@@ -121,9 +146,11 @@ class EventTimeLimits:
 
 @dataclass(slots=True)
 class _Partition:
-    """One input partition. Silence was observed from ``quiet_since_ms`` to ``quiet_until_ms``; None: not at all since it last spoke.
+    """One input partition. Silence was observed from ``quiet_since_ms`` to ``quiet_until_ms``;
+    None: not at all since it last spoke.
 
-    ``event_time_max_ms`` was reached at ``risen_ms``. ``was_idle``: it was left out before a restart, and nobody has looked since.
+    ``event_time_max_ms`` was reached at ``risen_ms``. ``was_idle``: it was left out before a
+    restart, and nobody has looked since.
     """
 
     offset_next: int
@@ -139,7 +166,11 @@ class _Partition:
 
     def observed(self, now_ms: int) -> tuple[int, int] | None:
         """The observed silence, if it reaches up to now."""
-        if self.quiet_since_ms is None or self.quiet_until_ms is None or now_ms - self.quiet_until_ms > LOOK_FRESH_MS:
+        if (
+            self.quiet_since_ms is None
+            or self.quiet_until_ms is None
+            or now_ms - self.quiet_until_ms > LOOK_FRESH_MS
+        ):
             return None
         return self.quiet_since_ms, self.quiet_until_ms
 
@@ -149,9 +180,11 @@ class SourceMachine:
 
     Args:
         rules: Of the source.
-        partitions: Its input partitions, with the offset to begin at where ``positions`` names none.
-        positions: Of the last accepted boundary record; empty at the very beginning (rule 17). Partitions that are no longer read are
-            carried along, so that they are not read twice if they come back.
+        partitions: Its input partitions, with the offset to begin at where ``positions`` names
+            none.
+        positions: Of the last accepted boundary record; empty at the very beginning (rule 17).
+            Partitions that are no longer read are carried along, so that they are not read twice if
+            they come back.
         closed: Last bucket that this source has closed.
         now_ms: Silence is counted from here.
         past: Of the last accepted boundary record.
@@ -175,7 +208,9 @@ class SourceMachine:
         self._closed = closed
         self._low_ms: int | None = bound_ms(closed, rules.bucket_ms) + 1 if closed else None
         got_to = max(past, closed)
-        self._pace = SourcePace(bound_ms(got_to, rules.bucket_ms) + 1 if got_to else 0, now_ms - away_ms)
+        self._pace = SourcePace(
+            bound_ms(got_to, rules.bucket_ms) + 1 if got_to else 0, now_ms - away_ms
+        )
         self._speaks = False
         self._spoke_ms = now_ms
         self._silent_since_ms: int | None = None
@@ -204,7 +239,9 @@ class SourceMachine:
         """A further input partition: from now on it holds the boundary back like the others."""
         known = self._restored.pop(at, None)
         if known is None:
-            known = InputPosition(*at, offset_next=offset_first, event_time_max_ms=0, found_after=self._closed)
+            known = InputPosition(
+                *at, offset_next=offset_first, event_time_max_ms=0, found_after=self._closed
+            )
         idle_ms = self._rules.partition_idle_ms if known.idle else None
         self._partitions[at] = _Partition(
             offset_next=known.offset_next,
@@ -223,34 +260,64 @@ class SourceMachine:
     def positions(self) -> tuple[InputPosition, ...]:
         """For the boundary record that names everything read so far."""
         read = [
-            InputPosition(at[0], at[1], p.offset_next, p.event_time_max_ms, p.found_after, idle=p.left_out or p.was_idle)
+            InputPosition(
+                at[0],
+                at[1],
+                p.offset_next,
+                p.event_time_max_ms,
+                p.found_after,
+                idle=p.left_out or p.was_idle,
+            )
             for at, p in self._partitions.items()
         ]
-        return tuple(sorted([*read, *self._restored.values()], key=lambda position: (position.topic, position.partition)))
+        return tuple(
+            sorted(
+                [*read, *self._restored.values()],
+                key=lambda position: (position.topic, position.partition),
+            )
+        )
 
     def limits(self, wall_ms: int) -> EventTimeLimits:
-        """What makes a record late or ahead, at wall-clock time ``wall_ms``. Holds until ``advance`` is called."""
-        ahead = EVENT_TIME_MS_MAX if self._rules.max_ahead_ms is None else min(EVENT_TIME_MS_MAX, wall_ms + self._rules.max_ahead_ms)
+        """What makes a record late or ahead, at wall-clock time ``wall_ms``. Holds until
+        ``advance`` is called.
+        """
+        ahead = (
+            EVENT_TIME_MS_MAX
+            if self._rules.max_ahead_ms is None
+            else min(EVENT_TIME_MS_MAX, wall_ms + self._rules.max_ahead_ms)
+        )
         width_ms, out_of_orderness_ms = self._rules.bucket_ms, self._rules.out_of_orderness_ms
         never_late = {
             at: bound_ms(p.found_after, width_ms)
             for at, p in self._partitions.items()
-            if p.found_after > max(0, closed_by(p.event_time_max_ms - out_of_orderness_ms, width_ms))
+            if p.found_after
+            > max(0, closed_by(p.event_time_max_ms - out_of_orderness_ms, width_ms))
         }
-        stated_ms = None if self._rules.max_ahead_ms is not None else self._event_time_max() or wall_ms
+        stated_ms = (
+            None if self._rules.max_ahead_ms is not None else self._event_time_max() or wall_ms
+        )
         return EventTimeLimits(bound_ms(self._closed, width_ms), ahead, never_late, stated_ms)
 
     def to_read(self, open_parts: int, blocks_kept: int = 0) -> frozenset[InputPartition]:
-        """The partitions to read from now on, where ``open_parts`` of this source's parts are open. Right after ``advance``.
+        """The partitions to read from now on, where ``open_parts`` of this source's parts are open.
+        Right after ``advance``.
 
-        ``blocks_kept``: so many of its blocks are not deleted since readers are behind. None is read where they are too many (IN10).
+        ``blocks_kept``: so many of its blocks are not deleted since readers are behind. None is
+            read where they are too many (IN10).
 
-        All, unless too much is open: then those that hold the boundary back, until half of PENDING_PARTS_HOLD is closed (IN8). What the
-        others have to say can only be closed after them.
+        All, unless too much is open: then those that hold the boundary back, until half of
+        PENDING_PARTS_HOLD is closed (IN8). What the others have to say can only be closed after
+        them.
         """
-        self.is_full = open_parts > PENDING_PARTS_HOLD // 2 if self.is_full else open_parts >= PENDING_PARTS_HOLD
+        self.is_full = (
+            open_parts > PENDING_PARTS_HOLD // 2
+            if self.is_full
+            else open_parts >= PENDING_PARTS_HOLD
+        )
         every = frozenset(self._partitions)
-        self.is_pushed_back = blocks_kept > (BLOCKS_KEPT_MAX // 2 if self.is_pushed_back else BLOCKS_KEPT_MAX - 1)
+        self.is_pushed_back = blocks_kept > (
+            BLOCKS_KEPT_MAX // 2 if self.is_pushed_back else BLOCKS_KEPT_MAX - 1
+        )
         read = frozenset() if self.is_pushed_back else self.holding() if self.is_full else every
         self._held = every - read
         return read
@@ -258,11 +325,20 @@ class SourceMachine:
     def holding(self) -> frozenset[InputPartition]:
         """The partitions that hold the boundary back where it is."""
         out_of_orderness_ms, bucket_ms = self._rules.out_of_orderness_ms, self._rules.bucket_ms
-        counted = ((at, partition.event_time_max_ms) for at, partition in self._partitions.items() if not partition.left_out)
-        return frozenset(at for at, event_time_ms in counted if closed_by(event_time_ms - out_of_orderness_ms, bucket_ms) <= self._closed)
+        counted = (
+            (at, partition.event_time_max_ms)
+            for at, partition in self._partitions.items()
+            if not partition.left_out
+        )
+        return frozenset(
+            at
+            for at, event_time_ms in counted
+            if closed_by(event_time_ms - out_of_orderness_ms, bucket_ms) <= self._closed
+        )
 
     def read(self, facts: Iterable[ChunkFacts], now_ms: int) -> None:
-        """Records were read, and will all be named by the next boundary record. A chunk without any event time moves only the position.
+        """Records were read, and will all be named by the next boundary record. A chunk without any
+        event time moves only the position.
 
         Raises:
             LocalProtocolError: a position would go back (IN7).
@@ -272,7 +348,10 @@ class SourceMachine:
         for chunk in facts:
             partition = self._partitions[chunk.at]
             if chunk.offset_next < partition.offset_next:
-                message = f"{chunk.at}: position {partition.offset_next} would go back to {chunk.offset_next}"
+                message = (
+                    f"{chunk.at}: position {partition.offset_next} would go back to"
+                    f" {chunk.offset_next}"
+                )
                 raise LocalProtocolError(message)
             partition.offset_next = chunk.offset_next
             if chunk.event_time_max_ms is None:
@@ -288,7 +367,9 @@ class SourceMachine:
             self._speech(now_ms)
 
     def _speech(self, now_ms: int) -> None:
-        """The source speaks. If it was silent as a whole, the partitions that do not speak yet get their full time from here (IN3)."""
+        """The source speaks. If it was silent as a whole, the partitions that do not speak
+        yet get their full time from here (IN3).
+        """
         idle_ms = self._rules.partition_idle_ms
         if idle_ms is not None and now_ms - self._spoke_ms >= idle_ms:
             for partition in self._partitions.values():
@@ -299,15 +380,26 @@ class SourceMachine:
     def looks_due(self, now_ms: int) -> list[InputPartition]:
         """Partitions whose end must be looked at now, because their silence may matter."""
         rules = self._rules
-        matters = rules.bounded or rules.source_idle_ms is not None or (rules.partition_idle_ms is not None and len(self._partitions) > 1)
-        return [at for at, partition in self._partitions.items() if matters and now_ms >= partition.look_next_ms]
+        matters = (
+            rules.bounded
+            or rules.source_idle_ms is not None
+            or (rules.partition_idle_ms is not None and len(self._partitions) > 1)
+        )
+        return [
+            at
+            for at, partition in self._partitions.items()
+            if matters and now_ms >= partition.look_next_ms
+        ]
 
-    def looked(self, at: InputPartition, *, empty: bool | None, begun_ms: int, done_ms: int) -> None:
+    def looked(
+        self, at: InputPartition, *, empty: bool | None, begun_ms: int, done_ms: int
+    ) -> None:
         """A fresh look at the end of a partition.
 
         Args:
             at: The partition.
-            empty: Everything up to the end had been given to ``read``. None: the broker did not answer.
+            empty: Everything up to the end had been given to ``read``. None: the broker did not
+                answer.
             begun_ms: When the broker was asked: what came later is not covered.
             done_ms: When it had answered.
         """
@@ -335,8 +427,14 @@ class SourceMachine:
             self._advance_in_silence(*silence)
         if self._low_ms is not None:
             self._closed = max(self._closed, closed_by(self._low_ms, self._rules.bucket_ms))
-        if silence is not None and self._rules.bounded and silence[1] - silence[0] >= END_SILENCE_MS:
-            self._closed = max(self._closed, bucket_of(self._event_time_max(), self._rules.bucket_ms))
+        if (
+            silence is not None
+            and self._rules.bounded
+            and silence[1] - silence[0] >= END_SILENCE_MS
+        ):
+            self._closed = max(
+                self._closed, bucket_of(self._event_time_max(), self._rules.bucket_ms)
+            )
         if self._closed > before:
             self._moved_ms = now_ms
         if self._low_ms is not None and self._low_ms != low_ms:
@@ -348,14 +446,25 @@ class SourceMachine:
     def append_pause_ms(self, now_ms: int) -> int:
         """Least time until the next boundary record.
 
-        A record that closes nothing only adds open parts, which cost the broker and every reader, and which all readers hold in memory. So the
-        next one is made when the next bucket is due to close, as far as that can be told: event time goes on as fast as the clock. Where it
-        does not, as in a source that catches up, a bucket is closed by APPEND_OPEN_EVERY_MS later than it could have been.
+        A record that closes nothing only adds open parts, which cost the broker and every reader,
+        and which all readers hold in memory. So the next one is made when the next bucket is due to
+        close, as far as that can be told: event time goes on as fast as the clock. Where it does
+        not, as in a source that catches up, a bucket is closed by APPEND_OPEN_EVERY_MS later than
+        it could have been.
         """
         if now_ms - self._moved_ms >= STILL_AFTER_MS:
             return APPEND_OPEN_EVERY_MS
-        closing_ms = bound_ms(self._closed + 1, self._rules.bucket_ms) + 1 + self._rules.out_of_orderness_ms
-        due_ms = max((p.risen_ms + closing_ms - p.event_time_max_ms for p in self._partitions.values() if not p.left_out), default=now_ms)
+        closing_ms = (
+            bound_ms(self._closed + 1, self._rules.bucket_ms) + 1 + self._rules.out_of_orderness_ms
+        )
+        due_ms = max(
+            (
+                p.risen_ms + closing_ms - p.event_time_max_ms
+                for p in self._partitions.values()
+                if not p.left_out
+            ),
+            default=now_ms,
+        )
         return min(max(due_ms - now_ms, APPEND_EVERY_MS), APPEND_OPEN_EVERY_MS)
 
     def _leave_out(self, now_ms: int) -> None:
@@ -369,7 +478,9 @@ class SourceMachine:
             partition.left_out = silent and newest_ms - partition.spoke_ms >= idle_ms
 
     def _silence(self, now_ms: int) -> tuple[int, int] | None:
-        """Since when and until when the whole source was observed to be silent, if that reaches up to now."""
+        """Since when and until when the whole source was observed to be silent, if that
+        reaches up to now.
+        """
         observed = [partition.observed(now_ms) for partition in self._partitions.values()]
         spans = [span for span in observed if span is not None]
         if not spans or len(spans) < len(observed):
@@ -378,34 +489,56 @@ class SourceMachine:
         return (since_ms, until_ms) if since_ms <= until_ms else None
 
     def _advance_in_silence(self, since_ms: int, until_ms: int) -> None:
-        """The low mark goes on by the observed time, ``source_idle_ms`` behind it: what was under way when the silence began may come so late."""
+        """The low mark goes on by the observed time, ``source_idle_ms`` behind it: what was
+        under way when the silence began may come so late.
+        """
         if self._rules.source_idle_ms is None:
             return
         if since_ms != self._silent_since_ms:
             self._silent_since_ms, self._silence_counted_ms = since_ms, 0
         elapsed_ms = until_ms - since_ms - self._rules.source_idle_ms
-        spoken = [partition.event_time_max_ms for partition in self._partitions.values() if partition.event_time_max_ms]
+        spoken = [
+            partition.event_time_max_ms
+            for partition in self._partitions.values()
+            if partition.event_time_max_ms
+        ]
         if elapsed_ms <= self._silence_counted_ms or not spoken:
             return
-        low_ms = min(spoken) - self._rules.out_of_orderness_ms if self._low_ms is None else self._low_ms
+        low_ms = (
+            min(spoken) - self._rules.out_of_orderness_ms if self._low_ms is None else self._low_ms
+        )
         self._low_ms = low_ms + elapsed_ms - self._silence_counted_ms
         self._silence_counted_ms = elapsed_ms
 
     def _raise_low(self) -> None:
-        counted = [partition.event_time_max_ms for partition in self._partitions.values() if not partition.left_out]
+        counted = [
+            partition.event_time_max_ms
+            for partition in self._partitions.values()
+            if not partition.left_out
+        ]
         if counted and min(counted) > 0:
             low_ms = min(counted) - self._rules.out_of_orderness_ms
             self._low_ms = low_ms if self._low_ms is None else max(self._low_ms, low_ms)
 
     def _event_time_max(self) -> int:
-        return max((partition.event_time_max_ms for partition in self._partitions.values()), default=0)
+        return max(
+            (partition.event_time_max_ms for partition in self._partitions.values()), default=0
+        )
 
     def waiting_for(self, now_ms: int) -> InputPartition | None:
-        """The partition that everything waits for: it holds the boundary back and has been silent for a while. None: nothing waits."""
+        """The partition that everything waits for: it holds the boundary back and has been
+        silent for a while. None: nothing waits.
+        """
         event_time_max_ms = self._event_time_max()
-        if event_time_max_ms and self._closed >= bucket_of(event_time_max_ms, self._rules.bucket_ms):
+        if event_time_max_ms and self._closed >= bucket_of(
+            event_time_max_ms, self._rules.bucket_ms
+        ):
             return None
-        holding = [(partition.event_time_max_ms, at) for at, partition in self._partitions.items() if not partition.left_out]
+        holding = [
+            (partition.event_time_max_ms, at)
+            for at, partition in self._partitions.items()
+            if not partition.left_out
+        ]
         if not holding:
             return None
         at = min(holding)[1]

@@ -1,11 +1,15 @@
-"""Delivery of the live topic: what is known now, marked tentative where input was missing, then the corrections (rules 19, 20).
+"""Delivery of the live topic: what is known now, marked tentative where input was missing, then the
+corrections (rules 19, 20).
 
-Theory of operation. Two sequences meet here: the stable buckets of a stream, which never change, and the tentative ones that a chosen replica
-offers beyond them. Delivery writes *transactions*. Each is wholly in the topic or not at all, and holds a ``LiveProgress``; so whoever takes
-over fences the older writer, reads the newest progress that is committed, and goes on from there: no ids are compared.
+Theory of operation. Two sequences meet here: the stable buckets of a stream, which never change,
+and the tentative ones that a chosen replica offers beyond them. Delivery writes *transactions*.
+Each is wholly in the topic or not at all, and holds a ``LiveProgress``; so whoever takes over
+fences the older writer, reads the newest progress that is committed, and goes on from there: no ids
+are compared.
 
-The first tentative bucket that is shown begins a *failure*; ``rec_done`` ends it. What a transaction holds follows from where in a failure
-the topic stands and from what there is (``TABLE``); the parts of a transaction come in this order:
+The first tentative bucket that is shown begins a *failure*; ``rec_done`` ends it. What a
+transaction holds follows from where in a failure the topic stands and from what there is
+(``TABLE``); the parts of a transaction come in this order:
 
     undo            once per failure, with its first correction; names the last stable record: every tentative record before it is void
     insertions      stable buckets, whole
@@ -13,20 +17,26 @@ the topic stands and from what there is (``TABLE``); the parts of a transaction 
     rec_done        stable has reached the last tentative bucket that was shown, no stable bucket waits, and the stage has settled
     boundary        always, last: stable up to here, which voids what is tentative up to here; shown up to here
 
-New tentative buckets go into the same transaction as corrections, so neither waits for the other. A transaction is bounded, except that a
-bucket is never split, since a reader would count a half corrected bucket twice, and that what an undo voids must come again with it.
+New tentative buckets go into the same transaction as corrections, so neither waits for the other. A
+transaction is bounded, except that a bucket is never split, since a reader would count a half
+corrected bucket twice, and that what an undo voids must come again with it.
 
 Invariants:
     LD1 stable buckets are delivered in order, whole, once; none is ever retracted.
-    LD2 a tentative bucket is above every stable one that is delivered *or known*, and is shown once between two undos.
-    LD3 at most one undo per failure, in the transaction of its first correction, naming the last stable record before it.
-    LD4 the transaction with the undo shows everything again that was shown and is not corrected in it (rule 20), up to UNDO_ROWS_MAX
-        records: beyond that the oldest tentative buckets are missing from the live answer until they are corrected.
-    LD5 rec_done comes when stable has reached the last tentative bucket shown and every stable bucket known then, and the stage says that
-        it has settled: corrections are over. So what is tentative while a backlog of corrections is made or delivered belongs to the same
-        failure, and waits for nothing. A stage that is not heard holds nothing up.
+    LD2 a tentative bucket is above every stable one that is delivered *or known*, and is shown once
+        between two undos.
+    LD3 at most one undo per failure, in the transaction of its first correction, naming the last
+        stable record before it.
+    LD4 the transaction with the undo shows everything again that was shown and is not corrected in
+        it (rule 20), up to UNDO_ROWS_MAX records: beyond that the oldest tentative buckets are
+        missing from the live answer until they are corrected.
+    LD5 rec_done comes when stable has reached the last tentative bucket shown and every stable
+        bucket known then, and the stage says that it has settled: corrections are over. So what is
+        tentative while a backlog of corrections is made or delivered belongs to the same failure,
+        and waits for nothing. A stage that is not heard holds nothing up.
     LD6 outside a failure nothing tentative is shown while a stable bucket waits.
-    LD7 ``sequence`` grows by one with every transaction: a reader of several partitions can tell which boundaries belong together.
+    LD7 ``sequence`` grows by one with every transaction: a reader of several partitions can tell
+        which boundaries belong together.
 """
 
 from __future__ import annotations
@@ -75,7 +85,9 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """If the topic stands at ``failure`` (None: wherever), and stable or tentative buckets are there, or all is corrected (None: either)."""
+    """If the topic stands at ``failure`` (None: wherever), and stable or tentative buckets
+    are there, or all is corrected (None: either).
+    """
 
     number: int
     failure: Failure | None
@@ -96,7 +108,9 @@ TABLE: Final = (
 
 
 def decide(failure: Failure, *, stable: bool, tentative: bool, corrected: bool) -> Row:
-    """The row of ``TABLE`` that fits: exactly one does. ``corrected``: a failure is shown that is over."""
+    """The row of ``TABLE`` that fits: exactly one does. ``corrected``: a failure is shown
+    that is over.
+    """
     return next(
         row
         for row in TABLE
@@ -109,7 +123,9 @@ def decide(failure: Failure, *, stable: bool, tentative: bool, corrected: bool) 
 
 @dataclass(frozen=True, slots=True)
 class LiveProgress:
-    """How far the live topic of an output is (rule 19): in every transaction, and so true of what committed readers see."""
+    """How far the live topic of an output is (rule 19): in every transaction, and so true of
+    what committed readers see.
+    """
 
     output: str
     partitions: int
@@ -143,7 +159,9 @@ class LiveProgress:
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """One transaction. Buckets that are named are not empty; the empty ones between them need no record."""
+    """One transaction. Buckets that are named are not empty; the empty ones between them need
+    no record.
+    """
 
     before: LiveProgress
     after: LiveProgress
@@ -173,11 +191,15 @@ class Available:
     tentative_upto: int = 0
     """The chosen replica offers tentative buckets up to this one; 0: nobody is chosen."""
     tentative: Sizes = ()
-    """Of the chosen replica: above ``upto`` and what was shown, up to ``tentative_upto``, ascending."""
+    """Of the chosen replica: above ``upto`` and what was shown, up to ``tentative_upto``,
+    ascending.
+    """
     shown: Sizes = ()
     """Above ``upto``, up to what was shown, from anyone who has them: the newest first."""
     settled: bool = True
-    """The stage says of no corrections that they are still to come (``upstream_selection.awaits_corrections``)."""
+    """The stage says of no corrections that they are still to come
+    (``upstream_selection.awaits_corrections``).
+    """
 
 
 def resumed(progress: LiveProgress, partitions: int) -> LiveProgress:
@@ -188,14 +210,17 @@ def resumed(progress: LiveProgress, partitions: int) -> LiveProgress:
     """
     if progress.partitions != partitions:
         raise ConfigurationError(
-            f"output {progress.output}: its live topic has {partitions} partitions, delivery began with {progress.partitions}; records of a "
-            "key would move to another partition: deliver to a new topic, under a new output name"
+            f"output {progress.output}: its live topic has {partitions} partitions, delivery began"
+            f" with {progress.partitions}; records of a key would move to another partition:"
+            " deliver to a new topic, under a new output name"
         )
     return progress
 
 
 class LiveDelivery:
-    """One failover of an output's live topic: made after the older writer was fenced, given up when an outcome is unknown."""
+    """One failover of an output's live topic: made after the older writer was fenced, given
+    up when an outcome is unknown.
+    """
 
     def __init__(self, progress: LiveProgress) -> None:
         """``progress``: the newest that is committed, or where to begin."""
@@ -205,7 +230,12 @@ class LiveDelivery:
         """The next transaction; None: nothing to say."""
         now = self.progress
         wanted = there.tentative_upto > max(there.upto, now.stable, now.shown)
-        row = decide(now.failure, stable=there.upto > now.stable, tentative=wanted, corrected=self._is_over(now, there))
+        row = decide(
+            now.failure,
+            stable=there.upto > now.stable,
+            tentative=wanted,
+            corrected=self._is_over(now, there),
+        )
         if row.action is Action.NOTHING:
             return None
         after = replace(now, sequence=now.sequence + 1)
@@ -227,7 +257,9 @@ class LiveDelivery:
         rec_done = self._is_over(after, there)
         if rec_done:
             after = replace(after, shown=0, undone=False)
-        return LiveRun(now, after, row, tuple([bucket for bucket, _ in stable]), again, new, rec_done)
+        return LiveRun(
+            now, after, row, tuple([bucket for bucket, _ in stable]), again, new, rec_done
+        )
 
     def advance(self, run: LiveRun) -> None:
         """``run`` is committed.
@@ -236,7 +268,10 @@ class LiveDelivery:
             LocalProtocolError: it was not planned on what is delivered now.
         """
         if run.before != self.progress:
-            raise LocalProtocolError(f"live transaction {run.after.sequence} of output {run.after.output} is not the next one")
+            raise LocalProtocolError(
+                f"live transaction {run.after.sequence} of output {run.after.output} is not the"
+                " next one"
+            )
         self.progress = run.after
 
     @staticmethod
@@ -246,7 +281,9 @@ class LiveDelivery:
 
     @staticmethod
     def _again(shown: Sizes) -> tuple[tuple[int, ...], int]:
-        """LD4: what the undo would void, ascending; and how many records are left for its insertions."""
+        """LD4: what the undo would void, ascending; and how many records are left for its
+        insertions.
+        """
         left = UNDO_ROWS_MAX
         kept: list[int] = []
         for bucket, rows in shown:
@@ -258,13 +295,19 @@ class LiveDelivery:
         return tuple(reversed(kept)), left
 
     def _insertions(self, there: Available, rows_left: int) -> tuple[list[tuple[int, int]], int]:
-        """LD1: the next stable buckets, and the bucket up to which stable is delivered with them. What an undo voids comes with it."""
+        """LD1: the next stable buckets, and the bucket up to which stable is delivered with
+        them. What an undo voids comes with it.
+        """
         voided_upto = self.progress.shown if self.progress.failure is Failure.SHOWN else 0
         taken: list[tuple[int, int]] = []
         sum_rows = 0
         for bucket, rows in there.stable:
             sum_rows += rows
-            limits = (rows_left, UNDO_ROWS_MAX) if bucket <= voided_upto else (LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX)
+            limits = (
+                (rows_left, UNDO_ROWS_MAX)
+                if bucket <= voided_upto
+                else (LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX)
+            )
             if taken and (sum_rows > limits[0] or len(taken) >= limits[1]):
                 return taken, taken[-1][0]
             taken.append((bucket, rows))
@@ -272,7 +315,9 @@ class LiveDelivery:
 
     @staticmethod
     def _new(there: Available) -> tuple[tuple[int, ...], int]:
-        """LD2: tentative buckets that were not shown yet, and the bucket up to which they are shown with them."""
+        """LD2: tentative buckets that were not shown yet, and the bucket up to which they are
+        shown with them.
+        """
         taken: list[int] = []
         left = LIVE_ROWS_MAX
         for bucket, rows in there.tentative:

@@ -1,16 +1,22 @@
-"""The reader's side of a live topic: the answer as it is known now, kept up to date record by record.
+"""The reader's side of a live topic: the answer as it is known now, kept up to date record by
+record.
 
-Theory of operation. Each transaction of a live topic ends with a ``boundary`` in every partition, all with the same sequence number. A reader
-gets the partitions at different times. So the records of a partition are collected up to their boundary, and a transaction is applied when all
-partitions have brought theirs: the answer moves from the end of one transaction to the end of the next, and never shows a bucket half
-corrected. Partitions that are read from the middle join with the first boundary that they bring.
+Theory of operation. Each transaction of a live topic ends with a ``boundary`` in every partition,
+all with the same sequence number. A reader gets the partitions at different times. So the records
+of a partition are collected up to their boundary, and a transaction is applied when all partitions
+have brought theirs: the answer moves from the end of one transaction to the end of the next, and
+never shows a bucket half corrected. Partitions that are read from the middle join with the first
+boundary that they bring.
 
 Invariants:
     LV1 the answer is that of the topic at the end of a transaction, in all partitions.
-    LV2 an undo voids every tentative record before it in its partition; a boundary those up to its bucket; rec_done the rest.
+    LV2 an undo voids every tentative record before it in its partition; a boundary those up to its
+        bucket; rec_done the rest.
     LV3 a stable record is never taken back.
-    LV4 tentative records beside a stable one of the same key are newer, so by key the newest record counts.
-    LV5 records of a partition that are read again, as after a rebalance, change nothing: a transaction counts once, and in it each record.
+    LV4 tentative records beside a stable one of the same key are newer, so by key the newest record
+        counts.
+    LV5 records of a partition that are read again, as after a rebalance, change nothing: a
+        transaction counts once, and in it each record.
 """
 
 from __future__ import annotations
@@ -31,7 +37,9 @@ class LiveRecord:
 
     kind: Kind
     id: RecordId | None = None
-    """Of an insertion or tentative record its own; of an undo that of the last record that stands; None: there is none."""
+    """Of an insertion or tentative record its own; of an undo that of the last record that
+    stands; None: there is none.
+    """
     branch: tuple[int, int] | None = None
     """Of a tentative record: (epoch, counter) of the branch that made it."""
     missing: tuple[str, ...] = ()
@@ -52,7 +60,9 @@ class LiveRecord:
 
 @dataclass(slots=True)
 class _Partition:
-    open: dict[tuple[str, RecordId | None, tuple[int, int] | None], LiveRecord] = field(default_factory=dict)
+    open: dict[tuple[str, RecordId | None, tuple[int, int] | None], LiveRecord] = field(
+        default_factory=dict
+    )
     """Records of the transaction whose boundary did not come yet, by what names one in it (LV5)."""
     ended: deque[list[LiveRecord]] = field(default_factory=deque)
     """Transactions that are here whole, each with its boundary last."""
@@ -63,10 +73,14 @@ class _Partition:
 
 
 class LiveView:
-    """The current answer of one live topic (not of an upsert view: there the topic itself is the answer). Not thread-safe."""
+    """The current answer of one live topic (not of an upsert view: there the topic itself is
+    the answer). Not thread-safe.
+    """
 
     def __init__(self, partitions: int, *, buckets_kept: int | None = None) -> None:
-        """``buckets_kept``: stable buckets whose records ``records`` still tells; None: all that were read."""
+        """``buckets_kept``: stable buckets whose records ``records`` still tells; None: all
+        that were read.
+        """
         self._partitions = [_Partition() for _ in range(partitions)]
         self._kept = buckets_kept
         self._stable: dict[int, list[LiveRecord]] = {}
@@ -96,7 +110,9 @@ class LiveView:
 
     @property
     def shown_ms(self) -> int:
-        """The answer reaches up to this event time, ms: what is after ``stable_ms`` may still change."""
+        """The answer reaches up to this event time, ms: what is after ``stable_ms`` may still
+        change.
+        """
         return max(self._boundary.shown_ms, self._boundary.stable_ms)
 
     @property
@@ -110,7 +126,9 @@ class LiveView:
         return tuple(sorted({name for record in self.tentative() for name in record.missing}))
 
     def take(self, partition: int, record: LiveRecord) -> bool:
-        """Take the next record of a partition, in its order, or one from where it is read again; whether the answer changed."""
+        """Take the next record of a partition, in its order, or one from where it is read
+        again; whether the answer changed.
+        """
         place = self._partitions[partition]
         place.open.setdefault((record.kind.value, record.id, record.branch), record)
         if record.kind is not Kind.BOUNDARY:
@@ -139,7 +157,9 @@ class LiveView:
         """The records that may still change, in the order of their ids."""
         buckets = sorted({bucket for place in self._partitions for bucket in place.tentative})
         for bucket in buckets:
-            found = [record for place in self._partitions for record in place.tentative.get(bucket, ())]
+            found = [
+                record for place in self._partitions for record in place.tentative.get(bucket, ())
+            ]
             yield from sorted(found, key=_position)
 
     def records(self) -> Iterator[LiveRecord]:
@@ -152,12 +172,16 @@ class LiveView:
         return {**self._by_key, **{record.key: record for record in self.tentative()}}
 
     def _next(self) -> int | None:
-        """Sequence of the transaction to apply next: the lowest that any partition has, once all have it or begin after it (LV1)."""
+        """Sequence of the transaction to apply next: the lowest that any partition has, once
+        all have it or begin after it (LV1).
+        """
         waiting = [place.ended[0][-1].sequence for place in self._partitions if place.ended]
         if not waiting:
             return None
         lowest = min(waiting)
-        ready = all(place.begun is not None and place.newest >= lowest for place in self._partitions)
+        ready = all(
+            place.begun is not None and place.newest >= lowest for place in self._partitions
+        )
         return lowest if ready else None
 
     def _end(self, sequence: int) -> None:

@@ -1,21 +1,27 @@
-"""How far has a source got while its boundary stands still? What it says starts the timers of the stages that read it (rule 13).
+"""How far has a source got while its boundary stands still? What it says starts the timers of the
+stages that read it (rule 13).
 
-Theory of operation. One silent partition holds the boundary of a source back, and the others go on. So beside its boundary a source says up to which
-bucket it *has got*, else no stage would know that it waits. The largest event time alone does not tell: one record of a producer whose
-clock is in front would start timers of buckets that nobody can complete yet. So a source goes on from where its boundary moved last as fast
-as the boundary did until then, and no further than a record has come. Where the boundary moves, that is where it is; where it stands, where
-it would be. After an outage of all partitions the first that is back moves the boundary a little, which is no reason to begin again so
-late: of the last moves that counts from which it would have got furthest.
+Theory of operation. One silent partition holds the boundary of a source back, and the others go on.
+So beside its boundary a source says up to which bucket it *has got*, else no stage would know that
+it waits. The largest event time alone does not tell: one record of a producer whose clock is in
+front would start timers of buckets that nobody can complete yet. So a source goes on from where its
+boundary moved last as fast as the boundary did until then, and no further than a record has come.
+Where the boundary moves, that is where it is; where it stands, where it would be. After an outage
+of all partitions the first that is back moves the boundary a little, which is no reason to begin
+again so late: of the last moves that counts from which it would have got furthest.
 
-How fast that is follows from what was seen: a source that replays goes faster than the clock. No clock of another machine is looked at.
+How fast that is follows from what was seen: a source that replays goes faster than the clock. No
+clock of another machine is looked at.
 
 Invariants:
     SP1 ``upto_ms`` never goes back, and is never beyond the largest event time that was read.
-    SP2 a record in front of all others moves it no faster than the boundary moved over PACE_OVER_MS, or the clock since a move of that
-        time, whichever gets further.
-    SP3 while nothing is read it goes on by PACE_CATCH_UP_MS at most: sources that all stand still have not failed.
+    SP2 a record in front of all others moves it no faster than the boundary moved over
+        PACE_OVER_MS, or the clock since a move of that time, whichever gets further.
+    SP3 while nothing is read it goes on by PACE_CATCH_UP_MS at most: sources that all stand still
+        have not failed.
 
-Where data is replayed the pace is known after PACE_LEAST_MS; until then, and where data is slower than the clock, it is the clock's.
+Where data is replayed the pace is known after PACE_LEAST_MS; until then, and where data is slower
+than the clock, it is the clock's.
 """
 
 from __future__ import annotations
@@ -35,7 +41,9 @@ class SourcePace:
         """The source has got to this event time."""
         self._first: tuple[int, int] | None = None
         self._moves: deque[tuple[int, int]] = deque([(since_ms, upto_ms)] if upto_ms else [])
-        """(when, the lowest event time then) of the moves of the boundary, over PACE_OVER_MS, and the one before."""
+        """(when, the lowest event time then) of the moves of the boundary, over PACE_OVER_MS,
+        and the one before.
+        """
 
     def moved(self, lowest_ms: int, now_ms: int) -> None:
         """All partitions that count have got to ``lowest_ms``."""
@@ -44,11 +52,15 @@ class SourcePace:
             self._moves.popleft()
 
     def go_on(self, highest_ms: int, now_ms: int, *, speaks: bool) -> None:
-        """``highest_ms``: the largest event time that was read, 0: none yet; ``speaks``: since it was asked last."""
+        """``highest_ms``: the largest event time that was read, 0: none yet; ``speaks``:
+        since it was asked last.
+        """
         if self._first is None and highest_ms:
             self._first = (now_ms, highest_ms)
         if self._first is not None and (speaks or highest_ms - self.upto_ms <= PACE_CATCH_UP_MS):
-            self.upto_ms = max(self.upto_ms, min(highest_ms, self._would_be(now_ms, self._moves or [self._first])))
+            self.upto_ms = max(
+                self.upto_ms, min(highest_ms, self._would_be(now_ms, self._moves or [self._first]))
+            )
 
     @staticmethod
     def _would_be(now_ms: int, moves: Sequence[tuple[int, int]]) -> int:
@@ -57,4 +69,7 @@ class SourcePace:
         (begun_ms, first_ms), (ended_ms, last_ms) = moves[0], moves[-1]
         if ended_ms - begun_ms < PACE_LEAST_MS:
             return by_clock_ms
-        return max(by_clock_ms, last_ms + (now_ms - ended_ms) * (last_ms - first_ms) // (ended_ms - begun_ms))
+        return max(
+            by_clock_ms,
+            last_ms + (now_ms - ended_ms) * (last_ms - first_ms) // (ended_ms - begun_ms),
+        )

@@ -1,16 +1,20 @@
 """The compacted view of a live topic: per key the newest value, and a way back (``upsert: true``).
 
-Theory of operation. A reader of a compacted topic knows nothing of kinds: the last record of a key is its value, a record without a value
-deletes it. So an undo is written as what it does: each key that tentative records have touched gets its last stable value back, or is
-deleted if it never had one. For that, and for a process that takes over, each tentative record carries the last stable value of its key in its
-headers. Thus the newest record of every key, which is all that compaction leaves, is the whole state of this machine.
+Theory of operation. A reader of a compacted topic knows nothing of kinds: the last record of a key
+is its value, a record without a value deletes it. So an undo is written as what it does: each key
+that tentative records have touched gets its last stable value back, or is deleted if it never had
+one. For that, and for a process that takes over, each tentative record carries the last stable
+value of its key in its headers. Thus the newest record of every key, which is all that compaction
+leaves, is the whole state of this machine.
 
-Only the newest tentative version of a key is remembered: versions become void from the oldest on, or all at once by an undo, after which those
-that still count come again.
+Only the newest tentative version of a key is remembered: versions become void from the oldest on,
+or all at once by an undo, after which those that still count come again.
 
 Invariants:
-    UV1 what stands in the topic for a key is its newest tentative version, else its last stable one, else nothing.
-    UV2 a transaction has at most one record per key, and none for a key whose visible version and last stable one stay as they were.
+    UV1 what stands in the topic for a key is its newest tentative version, else its last stable
+        one, else nothing.
+    UV2 a transaction has at most one record per key, and none for a key whose visible version and
+        last stable one stay as they were.
     UV3 reading the newest record of each key back gives the state that wrote them.
     UV4 a change that is not committed leaves no trace: ``apply`` is called after the commit.
 """
@@ -61,7 +65,9 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A record to write: ``state.visible``, with ``state.stable`` in its headers if that is not it; no visible version: a deletion."""
+    """A record to write: ``state.visible``, with ``state.stable`` in its headers if that is
+    not it; no visible version: a deletion.
+    """
 
     key: bytes
     kind: Kind
@@ -91,7 +97,8 @@ class UpsertView:
         return self._keys.get(key, State())
 
     def restore(self, key: bytes, state: State) -> None:
-        """The next record of the topic, read back (UV3): a later one of the same key replaces an earlier one.
+        """The next record of the topic, read back (UV3): a later one of the same key replaces an
+        earlier one.
 
         Raises:
             ConfigurationError: there is more than memory should hold.
@@ -109,12 +116,17 @@ class UpsertView:
             self._touched.setdefault(state.tentative.id.bucket, set()).add(key)
         if self._size_bytes > UPSERT_BYTES_MAX:
             raise ConfigurationError(
-                f"output {self._output}: the upsert view of its live topic holds more than {UPSERT_BYTES_MAX} bytes ({len(self._keys)} keys); "
-                "leave out `upsert` and keep the newest value per key where the topic is read"
+                f"output {self._output}: the upsert view of its live topic holds more than"
+                f" {UPSERT_BYTES_MAX} bytes ({len(self._keys)} keys); leave out `upsert` and keep"
+                " the newest value per key where the topic is read"
             )
 
-    def transaction(self, *, undo: bool, insertions: Rows, stable_upto: int, tentative: Rows) -> list[Write]:
-        """What one live transaction writes, with stable delivered up to ``stable_upto`` after it. Nothing changes here yet (UV4)."""
+    def transaction(
+        self, *, undo: bool, insertions: Rows, stable_upto: int, tentative: Rows
+    ) -> list[Write]:
+        """What one live transaction writes, with stable delivered up to ``stable_upto`` after
+        it. Nothing changes here yet (UV4).
+        """
         after: dict[bytes, State] = {}
         for bucket, keys in self._touched.items():
             if undo or bucket <= stable_upto:
@@ -127,7 +139,11 @@ class UpsertView:
         for key, version in tentative:
             now = after.get(key) or self.state(key)
             after[key] = State(now.stable, version)
-        return [Write(key, _kind(state, inserted=key in inserted), state) for key, state in after.items() if state != self.state(key)]
+        return [
+            Write(key, _kind(state, inserted=key in inserted), state)
+            for key, state in after.items()
+            if state != self.state(key)
+        ]
 
     def apply(self, writes: Iterable[Write]) -> None:
         """They are committed."""

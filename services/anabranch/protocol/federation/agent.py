@@ -1,16 +1,21 @@
-"""A participant's agent: it sheds load that costs more to keep, and takes load that pays more than it costs.
+"""A participant's agent: it sheds load that costs more to keep, and takes load that pays more than
+it costs.
 
-Theory of operation. The agent is a machine without input or output. It is told what was measured, what others say, what the ledgers say and that time
-has passed; it answers with commands for its shell. Each participant has one, with its own private cost function, and there is nobody above them. Its
-halves are ``shedding`` and ``taking``; what a task goes through is the table of ``holdings``; what a price may be is in ``pricing``.
+Theory of operation. The agent is a machine without input or output. It is told what was measured,
+what others say, what the ledgers say and that time has passed; it answers with commands for its
+shell. Each participant has one, with its own private cost function, and there is nobody above them.
+Its halves are ``shedding`` and ``taking``; what a task goes through is the table of ``holdings``;
+what a price may be is in ``pricing``.
 
-Who runs a task is decided by the ledger alone (``movements``), so each message may be lost and each wait ends. An answer that is lost: the offer
-lapses, the seller's promise is withdrawn. A start that nobody reports: withdrawn after the deadline. A recall that does not get ready: dropped, and
-tried again. A task that nobody takes back: after the drain time its seller ends the movement.
+Who runs a task is decided by the ledger alone (``movements``), so each message may be lost and each
+wait ends. An answer that is lost: the offer lapses, the seller's promise is withdrawn. A start that
+nobody reports: withdrawn after the deadline. A recall that does not get ready: dropped, and tried
+again. A task that nobody takes back: after the drain time its seller ends the movement.
 
 Invariants:
     FA1  one offer is out at a time, and a task is in at most one.
-    FA2  nothing is promised that would cost more than it is paid, with all that is here and all that was promised counted.
+    FA2  nothing is promised that would cost more than it is paid, with all that is here and all
+        that was promised counted.
     FA3  every wait ends: of an offer, of a promise, of a start, of a recall, of a return.
     FA4  a task that has moved stays for the minimum hold, so movements are bounded in any time.
     FA5  a contract whose seller does not answer, time and again, is left alone for a while.
@@ -23,7 +28,15 @@ from anabranch.protocol.federation.contract_book import BookedContract
 from anabranch.protocol.federation.costs import Cost
 from anabranch.protocol.federation.holdings import Event, Holding, Holdings, Place, Term
 from anabranch.protocol.federation.load_average import LoadAverage
-from anabranch.protocol.federation.movements import Claim, Command, Ended, MovementEntry, Started, Why, Withdrawn
+from anabranch.protocol.federation.movements import (
+    Claim,
+    Command,
+    Ended,
+    MovementEntry,
+    Started,
+    Why,
+    Withdrawn,
+)
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
 from anabranch.protocol.federation.shedding import Phase, Shedding
 from anabranch.protocol.federation.standing import AgentRules, Counters, Partner, Standing
@@ -33,8 +46,9 @@ from anabranch.protocol.federation.taking import Taking
 class Agent:
     """The machine. Not thread-safe. ``now_ms`` is the shell's clock, which never goes back.
 
-    After a crash the shell makes a new one: contracts, own tasks, then the entries that count of the ledgers in which it is the seller, and after them
-    those of the ledgers in which it is the buyer, since what was sold on had come before.
+    After a crash the shell makes a new one: contracts, own tasks, then the entries that count of
+    the ledgers in which it is the seller, and after them those of the ledgers in which it is the
+    buyer, since what was sold on had come before.
     """
 
     def __init__(self, participant: str, cost: Cost, rules: AgentRules) -> None:
@@ -77,7 +91,9 @@ class Agent:
         self.holdings.tasks[task] = Holding(task, LoadAverage.of(units), Place.HERE)
 
     def measured(self, task: str, units: int) -> None:
-        """The load of a task, wherever it runs: a buyer measures it by its input. Of a task that is not known: nothing."""
+        """The load of a task, wherever it runs: a buyer measures it by its input. Of a task
+        that is not known: nothing.
+        """
         held = self.holdings.tasks.get(task)
         if held is not None:
             held.load = held.load.measured(units, self._standing.rules.weight_ppm)
@@ -109,7 +125,9 @@ class Agent:
     # ---------------------------------------------------------------- what the shell and the ledgers say
 
     def ready(self, movement: str, now_ms: int) -> list[Command]:
-        """The shell has got the task of an own movement ready, at the seller or here. Now the ledger is to say so."""
+        """The shell has got the task of an own movement ready, at the seller or here. Now the
+        ledger is to say so.
+        """
         held = self.holdings.by_movement(movement)
         if held is None or held.went is None or held.went.movement_id != movement:
             return []
@@ -118,7 +136,9 @@ class Agent:
         return [self._ended(held.went, Why.RECALLED, now_ms)]
 
     def silent(self, movement: str, now_ms: int) -> list[Command]:
-        """Whoever runs the task of an own movement gives no sign of life: the shell runs it here again when the ledger says so."""
+        """Whoever runs the task of an own movement gives no sign of life: the shell runs it
+        here again when the ledger says so.
+        """
         held = self.holdings.by_movement(movement)
         if held is None or held.went is None or held.place not in {Place.AWAY, Place.COMING}:
             return []
@@ -138,7 +158,11 @@ class Agent:
         commands: list[Command] = []
         if event is Event.GONE and held.went is not None:  # FA6
             on = held.went
-            commands.append(self._withdrawn(on, now_ms) if held.place is Place.LEAVING else self._ended(on, Why.RECALLED, now_ms))
+            commands.append(
+                self._withdrawn(on, now_ms)
+                if held.place is Place.LEAVING
+                else self._ended(on, Why.RECALLED, now_ms)
+            )
         self.holdings.befell(held, event, now_ms)
         return commands
 
@@ -148,12 +172,20 @@ class Agent:
         if partner is None or self.holdings.by_movement(entry.movement_id) is not None:
             return
         accepted = next(task for task in entry.answer.tasks if task.name == entry.task)
-        term = Term(entry.movement_id, entry.contract_id, accepted.price, partner.contract.min_hold_ms)
+        term = Term(
+            entry.movement_id, entry.contract_id, accepted.price, partner.contract.min_hold_ms
+        )
         held = self.holdings.tasks.get(entry.task)
         partner.number = max(partner.number, entry.answer.number)
         if partner.contract.seller == self.participant and held is None:
-            self.holdings.tasks[entry.task] = Holding(entry.task, LoadAverage.of(accepted.units), Place.PROMISED, term, since_ms=now_ms)
-        elif partner.contract.buyer == self.participant and held is not None and held.place is Place.HERE:
+            self.holdings.tasks[entry.task] = Holding(
+                entry.task, LoadAverage.of(accepted.units), Place.PROMISED, term, since_ms=now_ms
+            )
+        elif (
+            partner.contract.buyer == self.participant
+            and held is not None
+            and held.place is Place.HERE
+        ):
             held.went = term
             self.holdings.befell(held, Event.OFFERED, now_ms)
             self.holdings.befell(held, Event.ACCEPTED, now_ms)
@@ -161,14 +193,22 @@ class Agent:
     def _unknown(self, entry: MovementEntry, now_ms: int) -> list[Command]:
         """An own movement has started whose task went home meanwhile: it is over at once (FA6)."""
         partner = self._standing.partners.get(entry.contract_id)
-        if isinstance(entry, Started) and partner is not None and partner.contract.buyer == self.participant:
-            return [Ended(entry.contract_id, entry.movement_id, self.participant, now_ms, Why.RECALLED)]
+        if (
+            isinstance(entry, Started)
+            and partner is not None
+            and partner.contract.buyer == self.participant
+        ):
+            return [
+                Ended(entry.contract_id, entry.movement_id, self.participant, now_ms, Why.RECALLED)
+            ]
         return []
 
     # ---------------------------------------------------------------- waits
 
     def _lapse(self, now_ms: int) -> list[Command]:
-        """FA3: promises and starts whose deadline is over are withdrawn, recalls that did not get ready are dropped."""
+        """FA3: promises and starts whose deadline is over are withdrawn, recalls that did not
+        get ready are dropped.
+        """
         commands: list[Command] = []
         for held in self.holdings.at(Place.PROMISED, Place.LEAVING, Place.COMING):
             term = held.came if held.place is Place.PROMISED else held.went

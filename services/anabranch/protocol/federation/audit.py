@@ -1,13 +1,17 @@
 """Whether a seller ran what it was paid for: samples of its results, computed again.
 
-Theory of operation. The digest of a bucket is the same at every replica, so one that computes a bucket again finds out whether the seller's is right.
-Which buckets are computed again follows from a number that the auditor keeps to itself until it writes its findings: before, nobody knows which to get
-right, and after, everybody can check that they were not picked. Loads are compared by ``metering``.
+Theory of operation. The digest of a bucket is the same at every replica, so one that computes a
+bucket again finds out whether the seller's is right. Which buckets are computed again follows from
+a number that the auditor keeps to itself until it writes its findings: before, nobody knows which
+to get right, and after, everybody can check that they were not picked. Loads are compared by
+``metering``.
 
 Invariants:
-    FU1  whether a bucket is in the sample follows from the auditor's number, the movement and the bucket, and from nothing else.
+    FU1  whether a bucket is in the sample follows from the auditor's number, the movement and the
+        bucket, and from nothing else.
     FU2  of many buckets the contract's share is in the sample.
-    FU3  a right digest is no finding; a wrong one, and a bucket that the seller has closed without one, is.
+    FU3  a right digest is no finding; a wrong one, and a bucket that the seller has closed without
+        one, is.
 """
 
 from __future__ import annotations
@@ -42,7 +46,9 @@ def commitment(nonce: bytes) -> bytes:
 
 def is_sampled(nonce: bytes, movement_id: str, bucket: int, sample_ppm: int) -> bool:
     """Whether a bucket is computed again (FU1, FU2)."""
-    drawn = hashlib.sha256(b"anabranch audit sample\n" + nonce + f"\n{movement_id}\n{bucket}".encode()).digest()
+    drawn = hashlib.sha256(
+        b"anabranch audit sample\n" + nonce + f"\n{movement_id}\n{bucket}".encode()
+    ).digest()
     return int.from_bytes(drawn[:8], "big") * PARTS_PER_MILLION < sample_ppm << 64
 
 
@@ -53,5 +59,12 @@ def sample(nonce: bytes, movement_id: str, buckets: Iterable[int], sample_ppm: i
 
 def findings(claimed: Mapping[int, str], computed: Mapping[int, str]) -> list[Finding]:
     """What is wrong with the seller's digests, of the buckets that were computed again (FU3)."""
-    wrong = [(bucket, claimed.get(bucket)) for bucket, digest in sorted(computed.items()) if claimed.get(bucket) != digest]
-    return [Finding(bucket, Fault.NO_RESULT if digest is None else Fault.WRONG_RESULT) for bucket, digest in wrong]
+    wrong = [
+        (bucket, claimed.get(bucket))
+        for bucket, digest in sorted(computed.items())
+        if claimed.get(bucket) != digest
+    ]
+    return [
+        Finding(bucket, Fault.NO_RESULT if digest is None else Fault.WRONG_RESULT)
+        for bucket, digest in wrong
+    ]

@@ -1,15 +1,19 @@
 """Content contracts: who pays for a stream, and what for (CIDR 2003).
 
-Theory of operation. A content contract is between the sender and the receiver of one stream; the receiver pays, other than for load, where the one pays who
-hands it over. It pays by the message or by subscription. The price depends on how much of the stream came in time: the contract has tiers, from the highest
-availability to the lowest, and the tier that was reached gives the price; below the last one nothing is due. A receiver may be told that it can have
-the stream elsewhere: a suggested contract. It changes nothing by itself; whoever takes it up signs a content contract with the new sender, and gives the
-old one notice. Sums are whole numbers, in thousandths of a micro-unit as in the ledger.
+Theory of operation. A content contract is between the sender and the receiver of one stream; the
+receiver pays, other than for load, where the one pays who hands it over. It pays by the message or
+by subscription. The price depends on how much of the stream came in time: the contract has tiers,
+from the highest availability to the lowest, and the tier that was reached gives the price; below
+the last one nothing is due. A receiver may be told that it can have the stream elsewhere: a
+suggested contract. It changes nothing by itself; whoever takes it up signs a content contract with
+the new sender, and gives the old one notice. Sums are whole numbers, in thousandths of a micro-unit
+as in the ledger.
 
 Invariants:
     FQ1  less availability never costs more.
     FQ2  what is due is exact, and nothing is due out of the contract's time.
-    FQ3  a suggestion is worth taking only to whom it was made, while it is open, for the same stream, and if it costs less and promises at least as much.
+    FQ3  a suggestion is worth taking only to whom it was made, while it is open, for the same
+        stream, and if it costs less and promises at least as much.
 """
 
 from __future__ import annotations
@@ -47,7 +51,9 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class ContentContract:
-    """One version of a contract for a stream. ``options`` are agreements that no rule reads, as sorted ``name=value``."""
+    """One version of a contract for a stream. ``options`` are agreements that no rule reads,
+    as sorted ``name=value``.
+    """
 
     SIGNED_AS: ClassVar[str] = "content contract"
 
@@ -66,7 +72,10 @@ class ContentContract:
 
     def price(self, availability_ppm: int) -> int:
         """Of a message or second, at the availability that was reached (FQ1)."""
-        return next((tier.price_micro for tier in self.tiers if availability_ppm >= tier.availability_ppm), 0)
+        return next(
+            (tier.price_micro for tier in self.tiers if availability_ppm >= tier.availability_ppm),
+            0,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,11 @@ class Delivered:
 
 def content_defects(contract: ContentContract) -> Iterator[str]:
     """What is wrong with the text of a contract."""
-    for kind, name in (("contract", contract.contract_id), ("sender", contract.sender), ("receiver", contract.receiver)):
+    for kind, name in (
+        ("contract", contract.contract_id),
+        ("sender", contract.sender),
+        ("receiver", contract.receiver),
+    ):
         try:
             checked_name(kind, name)
         except ConfigurationError as error:
@@ -108,7 +121,10 @@ def content_defects(contract: ContentContract) -> Iterator[str]:
     if not contract.stream.startswith(f"{contract.sender}."):
         yield f"stream: {contract.stream!r} is not a stream of {contract.sender}"
     if not 0 <= contract.valid_from_ms < contract.valid_to_ms <= TIME_MS_MAX:
-        yield f"valid from {contract.valid_from_ms} to {contract.valid_to_ms}: not a time that begins and ends"
+        yield (
+            f"valid from {contract.valid_from_ms} to {contract.valid_to_ms}: not a time that begins"
+            " and ends"
+        )
     if not 0 < contract.delay_ms_max <= TIME_MS_MAX:
         yield f"delay_ms_max: {contract.delay_ms_max}, not above 0"
     if list(contract.options) != sorted(set(contract.options)):
@@ -120,17 +136,25 @@ def _tier_defects(tiers: tuple[Tier, ...]) -> Iterator[str]:
     if not 0 < len(tiers) <= TIERS_MAX:
         yield f"tiers: {len(tiers)}, not between 1 and {TIERS_MAX}"
     for tier in tiers:
-        if not 0 <= tier.availability_ppm <= PARTS_PER_MILLION or not 0 < tier.price_micro <= PRICE_MICRO_MAX:
+        if (
+            not 0 <= tier.availability_ppm <= PARTS_PER_MILLION
+            or not 0 < tier.price_micro <= PRICE_MICRO_MAX
+        ):
             yield f"tiers: {tier.price_micro} from {tier.availability_ppm} parts per million on"
     levels, prices = [tier.availability_ppm for tier in tiers], [tier.price_micro for tier in tiers]
     if levels != sorted(set(levels), reverse=True) or prices != sorted(prices, reverse=True):
-        yield "tiers: they go from the highest availability to the lowest, and none costs more than the one before"
+        yield (
+            "tiers: they go from the highest availability to the lowest, and none costs more than"
+            " the one before"
+        )
 
 
 def availability_ppm(delivered: Delivered) -> int:
     """The share of the messages that came in time; of nothing that was expected all came."""
     return (
-        PARTS_PER_MILLION if not delivered.expected else min(PARTS_PER_MILLION, delivered.in_time * PARTS_PER_MILLION // delivered.expected)
+        PARTS_PER_MILLION
+        if not delivered.expected
+        else min(PARTS_PER_MILLION, delivered.in_time * PARTS_PER_MILLION // delivered.expected)
     )
 
 
@@ -144,13 +168,29 @@ def content_due_nano(contract: ContentContract, delivered: Delivered) -> int:
     return price * (delivered.to_ms - delivered.from_ms)
 
 
-def is_worth_taking(suggested: SuggestedContract, current: ContentContract, receiver: str, usual: Delivered, now_ms: int) -> bool:
+def is_worth_taking(
+    suggested: SuggestedContract,
+    current: ContentContract,
+    receiver: str,
+    usual: Delivered,
+    now_ms: int,
+) -> bool:
     """Whether to have the stream elsewhere is better, by what usually comes (FQ3)."""
     terms = suggested.terms
-    is_meant = suggested.receiver == receiver == terms.receiver and suggested.instead_of == current.contract_id
-    if not is_meant or now_ms >= suggested.open_until_ms or next(content_defects(terms), None) is not None:
+    is_meant = (
+        suggested.receiver == receiver == terms.receiver
+        and suggested.instead_of == current.contract_id
+    )
+    if (
+        not is_meant
+        or now_ms >= suggested.open_until_ms
+        or next(content_defects(terms), None) is not None
+    ):
         return False
-    if _entity(terms.stream) != _entity(current.stream) or terms.delay_ms_max > current.delay_ms_max:
+    if (
+        _entity(terms.stream) != _entity(current.stream)
+        or terms.delay_ms_max > current.delay_ms_max
+    ):
         return False
     if terms.tiers[0].availability_ppm < current.tiers[0].availability_ppm:
         return False
@@ -165,5 +205,9 @@ def _entity(stream: str) -> str:
 def _rate(contract: ContentContract, usual: Delivered) -> int:
     """What it would cost by what usually comes, whenever that was."""
     price = contract.price(availability_ppm(usual))
-    units = usual.in_time * NANO_PER_MICRO if contract.payment is Payment.MESSAGE else usual.to_ms - usual.from_ms
+    units = (
+        usual.in_time * NANO_PER_MICRO
+        if contract.payment is Payment.MESSAGE
+        else usual.to_ms - usual.from_ms
+    )
     return price * units

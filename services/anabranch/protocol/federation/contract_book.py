@@ -1,9 +1,10 @@
 """All contracts as their records make them: who may move load under what, at a given time.
 
-Theory of operation. The book is a log state over a log of signed records. It believes signatures and nothing else: a record that is
-unsigned, out of its time, at odds with what both signed, or written again changes nothing, and the answer says which of these it was. Time
-is an argument. Replaying the log gives the same book, so it is lost with a process and made again. The table of ``contracts`` is the one
-that runs here.
+Theory of operation. The book is a log state over a log of signed records. It believes signatures
+and nothing else: a record that is unsigned, out of its time, at odds with what both signed, or
+written again changes nothing, and the answer says which of these it was. Time is an argument.
+Replaying the log gives the same book, so it is lost with a process and made again. The table of
+``contracts`` is the one that runs here.
 
 Invariants: FC1 to FC4 of ``contracts``.
 """
@@ -75,7 +76,9 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContractChange:
-    """A party's word about a contract: suspend, resume, give notice, withdraw. ``at_ms`` is when it says so; ``number`` counts its words."""
+    """A party's word about a contract: suspend, resume, give notice, withdraw. ``at_ms`` is
+    when it says so; ``number`` counts its words.
+    """
 
     SIGNED_AS: ClassVar[str] = "contract change"
 
@@ -97,16 +100,28 @@ class BookedContract:
     suspended_by: tuple[str, ...] = ()
     """It is active again when each of these has resumed it."""
     ends_ms: int | None = None
-    """Set by a notice: nothing moves from the notice on, and at this time what has moved must be home."""
+    """Set by a notice: nothing moves from the notice on, and at this time what has moved must
+    be home.
+    """
 
     def state_at(self, now_ms: int) -> ContractState:
         """The state with the passage of time counted."""
-        end_ms = self.contract.valid_to_ms if self.ends_ms is None else min(self.ends_ms, self.contract.valid_to_ms)
-        return TRANSITIONS.get((self.state, Change.EXPIRED), self.state) if now_ms >= end_ms else self.state
+        end_ms = (
+            self.contract.valid_to_ms
+            if self.ends_ms is None
+            else min(self.ends_ms, self.contract.valid_to_ms)
+        )
+        return (
+            TRANSITIONS.get((self.state, Change.EXPIRED), self.state)
+            if now_ms >= end_ms
+            else self.state
+        )
 
     def may_move(self, now_ms: int) -> bool:
         """FC1."""
-        return self.contract.valid_from_ms <= now_ms and self.state_at(now_ms) is ContractState.ACTIVE
+        return (
+            self.contract.valid_from_ms <= now_ms and self.state_at(now_ms) is ContractState.ACTIVE
+        )
 
 
 class ContractBook:
@@ -121,14 +136,18 @@ class ContractBook:
     def __iter__(self) -> Iterator[BookedContract]:
         """The newest signed version of each contract, and what is proposed for the first time."""
         yield from self._contracts.values()
-        yield from (booked for name, booked in self._proposals.items() if name not in self._contracts)
+        yield from (
+            booked for name, booked in self._proposals.items() if name not in self._contracts
+        )
 
     def find(self, contract_id: str) -> BookedContract | None:
         """The newest version that both signed."""
         return self._contracts.get(contract_id)
 
     def sign(self, contract: Contract, signature: Signature, now_ms: int) -> Verdict:
-        """A party has signed this text. It counts from the moment at which the other has signed the same (FC2, FC3)."""
+        """A party has signed this text. It counts from the moment at which the other has
+        signed the same (FC2, FC3).
+        """
         if next(defects(contract), None) is not None:
             return Verdict.DEFECTIVE
         if contract.party(signature.participant) is None:
@@ -146,22 +165,33 @@ class ContractBook:
         """Whether the text does not follow what is there (FC2, FC3)."""
         there = self._contracts.get(contract.contract_id)
         if there is None:
-            if len(self._contracts) + len(self._proposals) >= CONTRACTS_MAX and contract.contract_id not in self._proposals:
+            if (
+                len(self._contracts) + len(self._proposals) >= CONTRACTS_MAX
+                and contract.contract_id not in self._proposals
+            ):
                 return Verdict.TOO_MANY
             return None if contract.version == 1 else Verdict.NOT_NEXT
         if there.contract.version == contract.version:
-            return Verdict.KNOWN if signed_bytes(there.contract) == signed_bytes(contract) else Verdict.CONTRADICTS
+            return (
+                Verdict.KNOWN
+                if signed_bytes(there.contract) == signed_bytes(contract)
+                else Verdict.CONTRADICTS
+            )
         if (there.contract.buyer, there.contract.seller) != (contract.buyer, contract.seller):
             return Verdict.CONTRADICTS
         if contract.version != there.contract.version + 1:
             return Verdict.NOT_NEXT
-        return Verdict.NOT_NOW if there.state in {ContractState.ENDING, ContractState.ENDED} else None
+        return (
+            Verdict.NOT_NOW if there.state in {ContractState.ENDING, ContractState.ENDED} else None
+        )
 
     def _proposed(self, contract: Contract, by: str) -> Verdict:
         proposal = self._proposals.get(contract.contract_id)
         if proposal is None or (proposal.contract != contract and by in proposal.signed_by):
             # Whoever proposed may propose another text while the other has not signed.
-            self._proposals[contract.contract_id] = BookedContract(contract, (by,), ContractState.PROPOSED)
+            self._proposals[contract.contract_id] = BookedContract(
+                contract, (by,), ContractState.PROPOSED
+            )
             return Verdict.ACCEPTED
         if proposal.contract != contract:
             return Verdict.CONTRADICTS
@@ -171,11 +201,15 @@ class ContractBook:
         state = TRANSITIONS[proposal.state, Change.SIGNED] if before is None else before.state
         suspended_by = () if before is None else before.suspended_by
         del self._proposals[contract.contract_id]
-        self._contracts[contract.contract_id] = BookedContract(contract, (*proposal.signed_by, by), state, suspended_by)
+        self._contracts[contract.contract_id] = BookedContract(
+            contract, (*proposal.signed_by, by), state, suspended_by
+        )
         return Verdict.ACCEPTED
 
     def change(self, word: ContractChange, signature: Signature) -> Verdict:
-        """A party's word about a contract (FC4). ``number`` must grow, so that an old word that is written again changes nothing (FC3)."""
+        """A party's word about a contract (FC4). ``number`` must grow, so that an old word
+        that is written again changes nothing (FC3).
+        """
         withdraws = word.change is Change.WITHDRAWN
         booked = (self._proposals if withdraws else self._contracts).get(word.contract_id)
         if booked is None:
@@ -186,7 +220,8 @@ class ContractBook:
             return Verdict.UNSIGNED
         if word.number <= self._said.get((word.contract_id, word.by), 0):
             return Verdict.KNOWN
-        # Used up, whatever comes of it: a word that was out of place must not count later, when somebody writes it again.
+        # Used up, whatever comes of it: a word that was out of place must not count later, when
+        # somebody writes it again.
         self._said[word.contract_id, word.by] = word.number
         if word.version != booked.contract.version:
             return Verdict.NOT_NEXT
@@ -204,7 +239,11 @@ def _changed(booked: BookedContract, word: ContractChange) -> BookedContract | N
     """The contract after the word; None: the word is not one for its state."""
     state = booked.state_at(word.at_ms)
     if word.change is Change.SUSPENDED and state is ContractState.SUSPENDED:
-        return replace(booked, suspended_by=(*booked.suspended_by, word.by)) if word.by not in booked.suspended_by else None
+        return (
+            replace(booked, suspended_by=(*booked.suspended_by, word.by))
+            if word.by not in booked.suspended_by
+            else None
+        )
     after = TRANSITIONS.get((state, word.change))
     if after is None or (word.change is Change.WITHDRAWN and word.by not in booked.signed_by):
         return None

@@ -1,10 +1,13 @@
-"""Bounded-price contracts: what two participants sign before any load moves (the Bounded-Price Mechanism, NSDI 2004).
+"""Bounded-price contracts: what two participants sign before any load moves (the Bounded-Price
+Mechanism, NSDI 2004).
 
-Theory of operation. A contract has a direction: the buyer may hand load to the seller and pays for it. The price of each movement may be anything
-between ``fixed_price - delta`` and ``fixed_price``; delta 0 is a fixed price. A contract bounds the price of load that moves. It obliges nobody to
-take load. Both sign the same bytes. A new version replaces the one before, from the moment at which both have signed it; load that moved under an
-older version keeps the terms under which it moved. Nobody but the two knows a contract. Names of tasks are of the whole federation (``owner.task``): a
-task that is sold on keeps its own.
+Theory of operation. A contract has a direction: the buyer may hand load to the seller and pays for
+it. The price of each movement may be anything between ``fixed_price - delta`` and ``fixed_price``;
+delta 0 is a fixed price. A contract bounds the price of load that moves. It obliges nobody to take
+load. Both sign the same bytes. A new version replaces the one before, from the moment at which both
+have signed it; load that moved under an older version keeps the terms under which it moved. Nobody
+but the two knows a contract. Names of tasks are of the whole federation (``owner.task``): a task
+that is sold on keeps its own.
 
 A contract's states and what changes them; what is not in the table is rejected:
     proposed   --signed by both-->      active
@@ -16,9 +19,12 @@ A contract's states and what changes them; what is not in the table is rejected:
     any of these but proposed, past its end --expired--> ended
 
 Invariants:
-    FC1  load may move only under a contract that is valid, signed by both, in its time, not suspended and not ending.
-    FC2  one id has one buyer and one seller for ever, and one text for each version: the first that both signed.
-    FC3  a version counts only if it is the next one, so that a record that is written again changes nothing.
+    FC1  load may move only under a contract that is valid, signed by both, in its time, not
+        suspended and not ending.
+    FC2  one id has one buyer and one seller for ever, and one text for each version: the first that
+        both signed.
+    FC3  a version counts only if it is the next one, so that a record that is written again changes
+        nothing.
     FC4  only the two parties change a contract, and each only what is its right.
 """
 
@@ -33,7 +39,9 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import checked_name
 
 PRICE_MICRO_MAX: Final = 10**12
-"""A million for a unit and second: above it a sum over a year no longer fits what other systems hold in 64 bits of micro-units."""
+"""A million for a unit and second: above it a sum over a year no longer fits what other
+systems hold in 64 bits of micro-units.
+"""
 
 TASKS_MAX: Final = 1_000
 """Names in one contract: bounds what a reader holds of a foreign record."""
@@ -62,7 +70,9 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadUnit:
-    """What one unit of load is: so many parts per million of what the reference does in a second."""
+    """What one unit of load is: so many parts per million of what the reference does in a
+    second.
+    """
 
     reference: str
     share_ppm: int
@@ -70,7 +80,9 @@ class LoadUnit:
 
 @dataclass(frozen=True, slots=True)
 class MoveClauses:
-    """What travels, who pays for it, and how long it may take from the acceptance to the start at the other side."""
+    """What travels, who pays for it, and how long it may take from the acceptance to the
+    start at the other side.
+    """
 
     transfer: Transfer
     payer: Side
@@ -97,7 +109,9 @@ class EndClauses:
 
 @dataclass(frozen=True, slots=True)
 class PenaltyClauses:
-    """What is owed for a violation, and for each second in which the seller does not run what it accepted."""
+    """What is owed for a violation, and for each second in which the seller does not run what
+    it accepted.
+    """
 
     violation_micro: int
     silent_micro_per_s: int
@@ -119,7 +133,9 @@ class AuditClauses:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """One version of a contract. Times are in milliseconds since 1970, prices in micro-units per unit of load and second."""
+    """One version of a contract. Times are in milliseconds since 1970, prices in micro-units
+    per unit of load and second.
+    """
 
     SIGNED_AS: ClassVar[str] = "bounded price contract"
 
@@ -159,7 +175,11 @@ def defects(contract: Contract) -> Iterator[str]:
 
 
 def _names(contract: Contract) -> Iterator[str]:
-    for kind, name in (("contract", contract.contract_id), ("buyer", contract.buyer), ("seller", contract.seller)):
+    for kind, name in (
+        ("contract", contract.contract_id),
+        ("buyer", contract.buyer),
+        ("seller", contract.seller),
+    ):
         try:
             checked_name(kind, name)
         except ConfigurationError as error:
@@ -180,34 +200,65 @@ def _amounts(contract: Contract) -> Iterator[str]:
     if contract.version < 1:
         yield f"version: {contract.version}; the first is 1"
     if not 0 <= contract.valid_from_ms < contract.valid_to_ms <= TIME_MS_MAX:
-        yield f"valid from {contract.valid_from_ms} to {contract.valid_to_ms}: not a time that begins and ends"
+        yield (
+            f"valid from {contract.valid_from_ms} to {contract.valid_to_ms}: not a time that begins"
+            " and ends"
+        )
     if not 0 < contract.fixed_price <= PRICE_MICRO_MAX:
         yield f"fixed_price: {contract.fixed_price}, not within 1 and {PRICE_MICRO_MAX}"
     if not 0 <= contract.delta <= contract.fixed_price:
-        yield f"delta: {contract.delta}, not within 0 and the fixed price: a price below nothing pays for giving load away"
+        yield (
+            f"delta: {contract.delta}, not within 0 and the fixed price: a price below nothing pays"
+            " for giving load away"
+        )
     if not 0 < contract.unit.share_ppm <= PARTS_PER_MILLION:
         yield f"unit: {contract.unit.share_ppm} parts per million of the reference"
 
 
 def _clauses(contract: Contract) -> Iterator[str]:
-    positive = {"moving.deadline_ms": contract.moving.deadline_ms, "audit.meter_ms": contract.audit.meter_ms}
+    positive = {
+        "moving.deadline_ms": contract.moving.deadline_ms,
+        "audit.meter_ms": contract.audit.meter_ms,
+    }
     positive["audit.settle_ms"] = contract.audit.settle_ms
-    yield from (f"{name}: {value}, not above 0" for name, value in positive.items() if not 0 < value <= TIME_MS_MAX)
+    yield from (
+        f"{name}: {value}, not above 0"
+        for name, value in positive.items()
+        if not 0 < value <= TIME_MS_MAX
+    )
     times = {
         "min_hold_ms": contract.min_hold_ms,
         "quality.delay_ms_max": contract.quality.delay_ms_max,
         "ending.notice_ms": contract.ending.notice_ms,
         "ending.drain_ms": contract.ending.drain_ms,
     }
-    yield from (f"{name}: {value}, not a length of time" for name, value in times.items() if not 0 <= value <= TIME_MS_MAX)
+    yield from (
+        f"{name}: {value}, not a length of time"
+        for name, value in times.items()
+        if not 0 <= value <= TIME_MS_MAX
+    )
     shares = {
         "quality.availability_ppm": contract.quality.availability_ppm,
         "quality.precision_ppm": contract.quality.precision_ppm,
         "audit.tolerance_ppm": contract.audit.tolerance_ppm,
         "audit.sample_ppm": contract.audit.sample_ppm,
     }
-    yield from (f"{name}: {value}, not parts per million" for name, value in shares.items() if not 0 <= value <= PARTS_PER_MILLION)
-    amounts = {"violation_micro": contract.penalty.violation_micro, "silent_micro_per_s": contract.penalty.silent_micro_per_s}
-    yield from (f"penalty.{name}: {value}, not an amount" for name, value in amounts.items() if not 0 <= value <= PRICE_MICRO_MAX)
+    yield from (
+        f"{name}: {value}, not parts per million"
+        for name, value in shares.items()
+        if not 0 <= value <= PARTS_PER_MILLION
+    )
+    amounts = {
+        "violation_micro": contract.penalty.violation_micro,
+        "silent_micro_per_s": contract.penalty.silent_micro_per_s,
+    }
+    yield from (
+        f"penalty.{name}: {value}, not an amount"
+        for name, value in amounts.items()
+        if not 0 <= value <= PRICE_MICRO_MAX
+    )
     if contract.audit.meter_ms > 0 and contract.audit.settle_ms % contract.audit.meter_ms:
-        yield f"audit.settle_ms: {contract.audit.settle_ms} is no multiple of meter_ms, {contract.audit.meter_ms}"
+        yield (
+            f"audit.settle_ms: {contract.audit.settle_ms} is no multiple of meter_ms,"
+            f" {contract.audit.meter_ms}"
+        )

@@ -1,13 +1,16 @@
 """What load costs a participant: its private, convex cost function.
 
-Theory of operation. A cost function gives the cost of a level of load in micro-units per second: of slow answers and broken promises, not of
-hardware. It never leaves its owner. What it is for is the marginal cost, of one more task or of one task less. The default is the mean number of
-rows in an M/M/1 queue, ``scale * r / (1 - r)`` at utilisation r. Near full load it would be infinite, so from the guard on a straight line
-goes on with the slope that it has there. Another is a line with corners, which an operator draws.
+Theory of operation. A cost function gives the cost of a level of load in micro-units per second: of
+slow answers and broken promises, not of hardware. It never leaves its owner. What it is for is the
+marginal cost, of one more task or of one task less. The default is the mean number of rows in an
+M/M/1 queue, ``scale * r / (1 - r)`` at utilisation r. Near full load it would be infinite, so from
+the guard on a straight line goes on with the slope that it has there. Another is a line with
+corners, which an operator draws.
 
 Invariants:
     FK1  more load never costs less.
-    FK2  a function is convex: a task costs at least as much on top of more load. M/M/1 is rounded down to whole micro-units, so it may be off by one.
+    FK2  a function is convex: a task costs at least as much on top of more load. M/M/1 is rounded
+        down to whole micro-units, so it may be off by one.
 """
 
 from __future__ import annotations
@@ -38,13 +41,20 @@ class QueueCost:
 
     def __post_init__(self) -> None:
         if self.capacity_units < 2 or self.scale_micro < 1:
-            raise ConfigurationError(f"cost: capacity {self.capacity_units} units, scale {self.scale_micro}; both must be above 0")
+            raise ConfigurationError(
+                f"cost: capacity {self.capacity_units} units, scale {self.scale_micro}; both must"
+                " be above 0"
+            )
         if not 0 < self.guard_ppm < PARTS_PER_MILLION or self._guard < 1:
-            raise ConfigurationError(f"cost: guard {self.guard_ppm} parts per million of {self.capacity_units} units")
+            raise ConfigurationError(
+                f"cost: guard {self.guard_ppm} parts per million of {self.capacity_units} units"
+            )
 
     @property
     def _guard(self) -> int:
-        return min(self.capacity_units * self.guard_ppm // PARTS_PER_MILLION, self.capacity_units - 1)
+        return min(
+            self.capacity_units * self.guard_ppm // PARTS_PER_MILLION, self.capacity_units - 1
+        )
 
     def __call__(self, units: int) -> int:
         """The cost of a level of load."""
@@ -58,7 +68,8 @@ class QueueCost:
 
 @dataclass(frozen=True, slots=True)
 class CornerCost:
-    """Straight lines between corners: from ``corners[i][0]`` units on each unit costs ``corners[i][1]`` micro-units per second.
+    """Straight lines between corners: from ``corners[i][0]`` units on each unit costs
+    ``corners[i][1]`` micro-units per second.
 
     Raises:
         ConfigurationError: it does not begin at 0, or is not convex (FK2).
@@ -71,7 +82,9 @@ class CornerCost:
         if not starts or starts[0] != 0 or starts != sorted(set(starts)):
             raise ConfigurationError(f"cost: corners at {starts}; they begin at 0 and grow")
         if slopes[0] < 0 or slopes != sorted(slopes):
-            raise ConfigurationError(f"cost: slopes {slopes}; a unit costs at least as much on top of more load")
+            raise ConfigurationError(
+                f"cost: slopes {slopes}; a unit costs at least as much on top of more load"
+            )
 
     def __call__(self, units: int) -> int:
         """The cost of a level of load."""
@@ -87,9 +100,11 @@ def marginal(cost: Cost, level: int, units: int) -> int:
 
 
 def threshold(cost: Cost, price: int, step: int, most: int) -> int:
-    """The desired load at a price: the highest level up to ``most`` whose last ``step`` units cost at most ``price`` each.
+    """The desired load at a price: the highest level up to ``most`` whose last ``step`` units cost
+    at most ``price`` each.
 
-    Levels are whole steps. Above it, capacity is worth buying at this price; below it, worth selling.
+    Levels are whole steps. Above it, capacity is worth buying at this price; below it, worth
+    selling.
     """
     low, high = 0, most // step
     while low < high:
@@ -102,10 +117,12 @@ def threshold(cost: Cost, price: int, step: int, most: int) -> int:
 
 
 def delta_for_hops(cost: Cost, price: int, step: int, hops: int, most: int) -> int:
-    """The range below ``price`` with which overload travels ``hops`` contracts further than at a fixed price, for tasks of ``step`` units.
+    """The range below ``price`` with which overload travels ``hops`` contracts further than at a
+    fixed price, for tasks of ``step`` units.
 
-    It reaches down to what a task costs who is ``hops`` tasks below the desired load. With one hop less than the diameter of the graph of contracts, nobody
-    stays overloaded while the average load is that many tasks below the desired one.
+    It reaches down to what a task costs who is ``hops`` tasks below the desired load. With one hop
+    less than the diameter of the graph of contracts, nobody stays overloaded while the average load
+    is that many tasks below the desired one.
     """
     desired = threshold(cost, price, step, most)
     bottom = marginal(cost, max(desired - (hops + 1) * step, 0), step)

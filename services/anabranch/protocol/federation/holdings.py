@@ -1,12 +1,16 @@
-"""The tasks that an agent knows: where each runs, what has been promised, and what may be done with it.
+"""The tasks that an agent knows: where each runs, what has been promised, and what may be done with
+it.
 
-Theory of operation. A task is the participant's own, or came under a movement of somebody else's contract. It may leave under a movement of an own
-contract, also one that came: that is a resale. What becomes of a task is the word of a ledger (``movements``), except what stays inside: offering it,
-and asking for it to go. The table below is the one that runs; ``came`` is the movement under which a task is here, ``went`` the one under which it left.
+Theory of operation. A task is the participant's own, or came under a movement of somebody else's
+contract. It may leave under a movement of an own contract, also one that came: that is a resale.
+What becomes of a task is the word of a ledger (``movements``), except what stays inside: offering
+it, and asking for it to go. The table below is the one that runs; ``came`` is the movement under
+which a task is here, ``went`` the one under which it left.
 
 Invariants:
     FH1  a task is in exactly one place of the table, or not known.
-    FH2  what was promised, is offered or is on its way counts as load here until a ledger says that another runs it.
+    FH2  what was promised, is offered or is on its way counts as load here until a ledger says that
+        another runs it.
     FH3  a task moves no sooner than the minimum hold after it last moved.
 """
 
@@ -143,7 +147,9 @@ class Holdings:
             LocalProtocolError: the table has no such row.
         """
         if (held.place, event) not in TRANSITIONS:
-            raise LocalProtocolError(f"task {held.name} is {held.place.value}: it cannot be {event.value}")
+            raise LocalProtocolError(
+                f"task {held.name} is {held.place.value}: it cannot be {event.value}"
+            )
         after = TRANSITIONS[held.place, event]
         if after is None:
             del self.tasks[held.name]
@@ -158,6 +164,9 @@ class Holdings:
     def by_movement(self, movement_id: str) -> Holding | None:
         """The task that came or went under a movement."""
         for held in self.tasks.values():
-            if any(term is not None and term.movement_id == movement_id for term in (held.came, held.went)):
+            if any(
+                term is not None and term.movement_id == movement_id
+                for term in (held.came, held.went)
+            ):
                 return held
         return None

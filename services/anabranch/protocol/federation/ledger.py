@@ -1,11 +1,14 @@
 """Who owes whom how much: the log state of a contract's ledger.
 
-Theory of operation. The ledger of a contract is a log that both sides, and the federation's auditor, append signed entries to. Besides movements it has
-what each side measured, what an audit found, and settlements. Nothing in it is corrected: what is due follows from the entries that count, so anybody who
-reads the log gets the same sums, also from its beginning after a crash. Time is the log's own, which nobody can choose: an entry's own time is for people.
+Theory of operation. The ledger of a contract is a log that both sides, and the federation's
+auditor, append signed entries to. Besides movements it has what each side measured, what an audit
+found, and settlements. Nothing in it is corrected: what is due follows from the entries that count,
+so anybody who reads the log gets the same sums, also from its beginning after a crash. Time is the
+log's own, which nobody can choose: an entry's own time is for people.
 
-A period is settled by an entry that says the sum; it counts only if it is the sum. One more period must have passed since, so that both had the time
-to write what they measured, and no measurement is taken for a period that is settled. Nobody's consent is needed: who is silent is settled with.
+A period is settled by an entry that says the sum; it counts only if it is the sum. One more period
+must have passed since, so that both had the time to write what they measured, and no measurement is
+taken for a period that is settled. Nobody's consent is needed: who is silent is settled with.
 
 Penalties follow from how a movement ended:
     before the minimum hold is over                            whoever ended it owes one violation
@@ -18,7 +21,8 @@ An end with a reason that does not hold is judged as one without.
 Invariants:
     FL1  the sum of all balances is zero after every entry.
     FL2  a period is settled once, with the sum of price x units x time over its slots.
-    FL3  a slot of a movement is measured once by each side, after it is over and before its period is settled, and only if the movement ran in it.
+    FL3  a slot of a movement is measured once by each side, after it is over and before its period
+        is settled, and only if the movement ran in it.
     FL4  what was posted stays: an entry adds postings and changes none.
     FL5  an entry that does not count changes nothing.
 """
@@ -40,7 +44,14 @@ from anabranch.protocol.federation.metering import (
     period_end_ms,
     period_of,
 )
-from anabranch.protocol.federation.movements import Ended, Movement, MovementEntry, MovementLog, MovementState, Why
+from anabranch.protocol.federation.movements import (
+    Ended,
+    Movement,
+    MovementEntry,
+    MovementLog,
+    MovementState,
+    Why,
+)
 from anabranch.protocol.federation.offers import UNITS_MAX
 from anabranch.protocol.federation.statements import Verify
 
@@ -112,7 +123,9 @@ class Ledger:
         self.postings: list[Posting] = []
         self._contract, self._auditor = contract, auditor
         self.disputes: list[tuple[str, int]] = []
-        """Movement and slot where the two measured different loads: what suspends a contract, and what people talk about."""
+        """Movement and slot where the two measured different loads: what suspends a contract,
+        and what people talk about.
+        """
         self._readings: dict[int, dict[tuple[str, int], Reading]] = {}
         """Period -> movement and slot -> what was measured; of settled periods nothing."""
         self._last_metered_ms: dict[str, int] = {}
@@ -124,7 +137,9 @@ class Ledger:
         self._noticed_ms: int | None = None
 
     def renewed(self, contract: Contract) -> None:
-        """A further version was signed by both. Metering intervals and periods stay as they began."""
+        """A further version was signed by both. Metering intervals and periods stay as they
+        began.
+        """
         self.movements.renewed(contract)
 
     def noticed(self, at_ms: int) -> None:
@@ -134,7 +149,8 @@ class Ledger:
     # ---------------------------------------------------------------- entries
 
     def add(self, entry: LedgerEntry, appended_ms: int) -> str:
-        """Counts an entry, whose signature was checked, in the order of the log; answers why it does not count, or nothing (FL5).
+        """Counts an entry, whose signature was checked, in the order of the log; answers why it
+        does not count, or nothing (FL5).
 
         ``appended_ms`` is the log's time of it; it never goes back.
         """
@@ -156,7 +172,11 @@ class Ledger:
         side, movement = self._contract.party(entry.by), self.movements.find(entry.movement_id)
         if side is None:
             return "not by a party of the contract"
-        if movement is None or not 0 <= entry.units <= UNITS_MAX or not self._ran_ms(movement, entry.slot):
+        if (
+            movement is None
+            or not 0 <= entry.units <= UNITS_MAX
+            or not self._ran_ms(movement, entry.slot)
+        ):
             return "the movement did not run in this slot"
         clauses = self._contract.audit
         if appended_ms < (entry.slot + 1) * clauses.meter_ms:
@@ -170,7 +190,9 @@ class Ledger:
         if side is Side.SELLER:
             reading = reading._replace(seller=entry.units)
             end_ms = (entry.slot + 1) * clauses.meter_ms
-            self._last_metered_ms[entry.movement_id] = max(self._last_metered_ms.get(entry.movement_id, 0), end_ms)
+            self._last_metered_ms[entry.movement_id] = max(
+                self._last_metered_ms.get(entry.movement_id, 0), end_ms
+            )
         else:
             reading = reading._replace(buyer=entry.units)
         readings[entry.movement_id, entry.slot] = reading
@@ -182,7 +204,11 @@ class Ledger:
         movement = self.movements.find(entry.movement_id)
         if entry.by != self._auditor:
             return "not by the auditor"
-        if movement is None or movement.state is MovementState.VOID or len(entry.findings) > FINDINGS_MAX:
+        if (
+            movement is None
+            or movement.state is MovementState.VOID
+            or len(entry.findings) > FINDINGS_MAX
+        ):
             return "no such movement"
         if (entry.movement_id, entry.nonce) in self._audits:
             return "audited with this number already"
@@ -213,11 +239,17 @@ class Ledger:
     # ---------------------------------------------------------------- sums
 
     def due(self, period: int) -> int:
-        """What the buyer owes for a period by what has been measured, in thousandths of a micro-unit (FL2)."""
+        """What the buyer owes for a period by what has been measured, in thousandths of a
+        micro-unit (FL2).
+        """
         total = 0
         for (name, slot), reading in self._readings.get(period, {}).items():
             movement = self.movements[name]
-            units = counted(reading, movement.units, self.movements.contract(movement.version).audit.tolerance_ppm)
+            units = counted(
+                reading,
+                movement.units,
+                self.movements.contract(movement.version).audit.tolerance_ppm,
+            )
             total += due_nano(movement.price, units, self._ran_ms(movement, slot))
         return total
 
@@ -245,11 +277,19 @@ class Ledger:
     def _penalise(self, movement: Movement, entry: Ended) -> None:
         contract = self.movements.contract(movement.version)
         violation = contract.penalty.violation_micro * NANO_PER_MICRO
-        silent_ms = movement.ended_ms - max(movement.started_ms, self._last_metered_ms.get(movement.movement_id, 0))
+        silent_ms = movement.ended_ms - max(
+            movement.started_ms, self._last_metered_ms.get(movement.movement_id, 0)
+        )
         by_buyer = entry.by == contract.buyer
-        if entry.why is Why.SILENT and by_buyer and silent_ms > SILENT_SLOTS * contract.audit.meter_ms:
+        if (
+            entry.why is Why.SILENT
+            and by_buyer
+            and silent_ms > SILENT_SLOTS * contract.audit.meter_ms
+        ):
             self._post(
-                contract.seller, violation + contract.penalty.silent_micro_per_s * silent_ms, f"silent {silent_ms} ms: {entry.movement_id}"
+                contract.seller,
+                violation + contract.penalty.silent_micro_per_s * silent_ms,
+                f"silent {silent_ms} ms: {entry.movement_id}",
             )
         elif entry.why is Why.WRONG and by_buyer and entry.movement_id in self._wrong:
             self._post(contract.seller, violation, f"wrong results: {entry.movement_id}")
@@ -259,7 +299,9 @@ class Ledger:
             self._post(entry.by, violation, f"ended before its time: {entry.movement_id}")
 
     def _ends(self, contract: Contract, at_ms: int) -> bool:
-        return at_ms >= contract.valid_to_ms or (self._noticed_ms is not None and at_ms >= self._noticed_ms)
+        return at_ms >= contract.valid_to_ms or (
+            self._noticed_ms is not None and at_ms >= self._noticed_ms
+        )
 
     def _post(self, payer: str, amount_nano: int, reason: str) -> None:
         payee = self._contract.seller if payer == self._contract.buyer else self._contract.buyer

@@ -1,7 +1,9 @@
 """The load of a task as an agent sees it: an exponentially weighted mean of what its node measures.
 
-Theory of operation. Measurements are noisy and late. The mean follows them with a weight for each measurement, and is kept in millionths of a unit,
-so that small steps are not lost. The first measurement counts whole. What a seller is told of a task that it does not run yet is a measurement, too.
+Theory of operation. Measurements are noisy and late. The mean follows them with a weight for each
+measurement, and is kept in millionths of a unit, so that small steps are not lost. The first
+measurement counts whole. What a seller is told of a task that it does not run yet is a measurement,
+too.
 
 Invariants:
     FW1  the mean lies between the smallest and the largest measurement.
@@ -38,4 +40,7 @@ class LoadAverage:
         """The mean with one more measurement, which has this weight."""
         step = (units * _MILLIONTHS - self.millionths) * weight_ppm
         # Rounded away from where it stands: otherwise it would stop a little short of its goal.
-        return LoadAverage(self.millionths + (-(-step // PARTS_PER_MILLION) if step > 0 else step // PARTS_PER_MILLION))
+        return LoadAverage(
+            self.millionths
+            + (-(-step // PARTS_PER_MILLION) if step > 0 else step // PARTS_PER_MILLION)
+        )

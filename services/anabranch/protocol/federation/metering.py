@@ -1,7 +1,8 @@
 """How much load ran, for how long, and what it cost.
 
-Theory of operation. Time is cut into slots of the contract's metering interval, counted from 1970; a settlement period is a whole number of slots. Of
-each slot in which a movement ran, seller and buyer each write what they measured. What is due for a slot is price x units x time, and time is in
+Theory of operation. Time is cut into slots of the contract's metering interval, counted from 1970;
+a settlement period is a whole number of slots. Of each slot in which a movement ran, seller and
+buyer each write what they measured. What is due for a slot is price x units x time, and time is in
 milliseconds, so the result is in thousandths of a micro-unit, exactly.
 
 Which units count, of one slot:
@@ -41,7 +42,11 @@ def within(claimed: int, measured: int, tolerance_ppm: int) -> bool:
 
 def is_dispute(reading: Reading, tolerance_ppm: int) -> bool:
     """Whether both measured, and not the same."""
-    return reading.seller is not None and reading.buyer is not None and not within(reading.seller, reading.buyer, tolerance_ppm)
+    return (
+        reading.seller is not None
+        and reading.buyer is not None
+        and not within(reading.seller, reading.buyer, tolerance_ppm)
+    )
 
 
 def counted(reading: Reading, agreed_units: int, tolerance_ppm: int) -> int:
@@ -49,8 +54,12 @@ def counted(reading: Reading, agreed_units: int, tolerance_ppm: int) -> int:
     if reading.seller is None:
         return reading.buyer or 0
     if reading.buyer is None:
-        return min(reading.seller, agreed_units * (PARTS_PER_MILLION + tolerance_ppm) // PARTS_PER_MILLION)
-    return min(reading.seller, reading.buyer) if is_dispute(reading, tolerance_ppm) else reading.seller
+        return min(
+            reading.seller, agreed_units * (PARTS_PER_MILLION + tolerance_ppm) // PARTS_PER_MILLION
+        )
+    return (
+        min(reading.seller, reading.buyer) if is_dispute(reading, tolerance_ppm) else reading.seller
+    )
 
 
 def overlap_ms(slot: int, meter_ms: int, started_ms: int, ended_ms: int | None) -> int:

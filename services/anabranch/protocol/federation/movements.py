@@ -1,9 +1,13 @@
-"""Which movements there are: the log state of a contract's ledger that says who runs a task, and at what price.
+"""Which movements there are: the log state of a contract's ledger that says who runs a task, and at
+what price.
 
-Theory of operation. A movement begins when its buyer writes ``Started`` into the contract's ledger, with the seller's signed answer, and ends with
-``Ended``. Before it has started either side may write ``Withdrawn``. Both sides read one log, so its order decides: of ``Started`` and ``Withdrawn`` the
-first counts, and whoever comes second reads so. Until ``Started`` stands in the log the buyer runs the task, until ``Ended`` stands there the seller
-does; each stops only when it has read that the other runs it. So a message that is lost, or a participant that dies, leaves no task without a runner.
+Theory of operation. A movement begins when its buyer writes ``Started`` into the contract's ledger,
+with the seller's signed answer, and ends with ``Ended``. Before it has started either side may
+write ``Withdrawn``. Both sides read one log, so its order decides: of ``Started`` and ``Withdrawn``
+the first counts, and whoever comes second reads so. Until ``Started`` stands in the log the buyer
+runs the task, until ``Ended`` stands there the seller does; each stops only when it has read that
+the other runs it. So a message that is lost, or a participant that dies, leaves no task without a
+runner.
 
 The states of a movement; what is not in the table is rejected:
     (nothing)  --started-->    running
@@ -11,7 +15,8 @@ The states of a movement; what is not in the table is rejected:
     running    --ended-->      over
 
 Invariants:
-    FM1  a movement is started once, by the buyer, at a price of the contract's bound and with the seller's signed answer.
+    FM1  a movement is started once, by the buyer, at a price of the contract's bound and with the
+        seller's signed answer.
     FM2  a movement that was withdrawn never runs; one that runs is not withdrawn.
     FM3  a task runs under one movement of a contract at a time.
 """
@@ -50,7 +55,9 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The buyer says that the seller runs a task from now on. ``answer`` is the seller's, with its signature; ``at_ms`` is for people."""
+    """The buyer says that the seller runs a task from now on. ``answer`` is the seller's,
+    with its signature; ``at_ms`` is for people.
+    """
 
     SIGNED_AS: ClassVar[str] = "movement started"
 
@@ -139,7 +146,9 @@ class BringHome:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """To the buyer's shell: write ``Started`` with the seller's answer, whose signature the shell has kept."""
+    """To the buyer's shell: write ``Started`` with the seller's answer, whose signature the
+    shell has kept.
+    """
 
     movement_id: str
     task: str
@@ -147,7 +156,9 @@ class Claim:
 
 
 Command = Offer | Answer | ReturnRequest | Prepare | BringHome | Claim | Withdrawn | Ended
-"""Messages are to be signed and sent, entries to be signed and written into the contract's ledger."""
+"""Messages are to be signed and sent, entries to be signed and written into the contract's
+ledger.
+"""
 
 
 class MovementLog:
@@ -180,8 +191,9 @@ class MovementLog:
     def add(self, entry: MovementEntry, appended_ms: int) -> str:
         """Counts an entry, in the order of the log; answers why it does not count, or nothing.
 
-        The entry's own signature is checked before: this checks what it says. ``appended_ms`` is the log's time of it: a movement lasts from the
-        log's time of its start to that of its end, since the times that the two sides write are their own.
+        The entry's own signature is checked before: this checks what it says. ``appended_ms`` is
+        the log's time of it: a movement lasts from the log's time of its start to that of its end,
+        since the times that the two sides write are their own.
         """
         before = self._movements.get(entry.movement_id)
         after = TRANSITIONS.get((None if before is None else before.state, type(entry)))
@@ -216,13 +228,27 @@ class MovementLog:
         if not is_signed(answer, contract.seller, entry.signature, self._verify):
             return "the answer is not signed by the seller"
         tasks = [task for task in answer.tasks if task.name == entry.task]
-        if len(tasks) != 1 or entry.movement_id != movement_id(contract.contract_id, answer.number, entry.task):
+        if len(tasks) != 1 or entry.movement_id != movement_id(
+            contract.contract_id, answer.number, entry.task
+        ):
             return "the answer does not take this task"
-        if not contract.floor <= tasks[0].price <= contract.fixed_price or tasks[0].units < 1 or entry.task not in contract.tasks:
+        if (
+            not contract.floor <= tasks[0].price <= contract.fixed_price
+            or tasks[0].units < 1
+            or entry.task not in contract.tasks
+        ):
             return "the answer is out of the contract's bound"
         return "the task runs under another movement" if entry.task in self._runs else ""
 
 
 def _begun(entry: Started, state: MovementState, at_ms: int) -> Movement:
     accepted = next(task for task in entry.answer.tasks if task.name == entry.task)
-    return Movement(entry.movement_id, state, entry.task, accepted.units, accepted.price, entry.answer.version, at_ms)
+    return Movement(
+        entry.movement_id,
+        state,
+        entry.task,
+        accepted.units,
+        accepted.price,
+        entry.answer.version,
+        at_ms,
+    )

@@ -1,14 +1,18 @@
 """What buyer and seller of capacity say to each other, and what of it is believed.
 
-Theory of operation. A buyer offers tasks to one seller at a time, each with the highest price it would pay (its reserve price). The seller answers
-with the tasks that it takes and a price for each; an empty answer is a rejection. No answer within the time to live is a rejection, too. Messages may
-be lost, late, repeated or forged, so nothing depends on one arriving: what counts is decided by the order of the contract's ledger (``movements``).
-Lengths of time are in messages, moments are not: clocks differ.
+Theory of operation. A buyer offers tasks to one seller at a time, each with the highest price it
+would pay (its reserve price). The seller answers with the tasks that it takes and a price for each;
+an empty answer is a rejection. No answer within the time to live is a rejection, too. Messages may
+be lost, late, repeated or forged, so nothing depends on one arriving: what counts is decided by the
+order of the contract's ledger (``movements``). Lengths of time are in messages, moments are not:
+clocks differ.
 
 Invariants:
-    FO1  an offer is taken up only if it names a contract and version under which load may move, its buyer, tasks of the contract's set, and prices of
-         its bound, and if it is newer than the last one under that contract.
-    FO2  an answer is taken up only if it names the outstanding offer, tasks in it, and prices within the bound and the reserve price.
+    FO1  an offer is taken up only if it names a contract and version under which load may move, its
+         buyer, tasks of the contract's set, and prices of its bound, and if it is newer than the
+         last one under that contract.
+    FO2  an answer is taken up only if it names the outstanding offer, tasks in it, and prices
+        within the bound and the reserve price.
 """
 
 from __future__ import annotations
@@ -24,12 +28,16 @@ OFFERED_TASKS_MAX: Final = 256
 """Tasks in one offer: bounds what an answer costs the seller."""
 
 UNITS_MAX: Final = 10**9
-"""Of one task. With the highest price and a period of a year a debt stays below 10^32, which Python holds and the ledger's records write as text."""
+"""Of one task. With the highest price and a period of a year a debt stays below 10^32, which
+Python holds and the ledger's records write as text.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedTask:
-    """A task, its load as the buyer measures it, and the highest price that the buyer would pay for a unit and second."""
+    """A task, its load as the buyer measures it, and the highest price that the buyer would
+    pay for a unit and second.
+    """
 
     name: str
     units: int
@@ -89,7 +97,9 @@ class ReturnRequest:
     seller: str
 
 
-def objection_to_offer(offer: Offer, booked: BookedContract | None, number_before: int, now_ms: int) -> str:
+def objection_to_offer(
+    offer: Offer, booked: BookedContract | None, number_before: int, now_ms: int
+) -> str:
     """Why an offer is not taken up; empty: it is (FO1)."""
     if booked is None or booked.contract.buyer != offer.buyer:
         return "no such contract"
@@ -118,13 +128,17 @@ def _objection_to_task(task: OfferedTask, contract: Contract) -> str:
 
 
 def believed(answer: Answer, offer: Offer, contract: Contract) -> tuple[AcceptedTask, ...] | None:
-    """What of an answer counts; None: it is not an answer to this offer (FO2). One wrong task, and the whole answer is a rejection."""
+    """What of an answer counts; None: it is not an answer to this offer (FO2). One wrong
+    task, and the whole answer is a rejection.
+    """
     named = (answer.contract_id, answer.version, answer.seller, answer.number)
     if named != (offer.contract_id, offer.version, contract.seller, offer.number):
         return None
     offered: Mapping[str, OfferedTask] = {task.name: task for task in offer.tasks}
     names = [task.name for task in answer.tasks]
-    right = len(set(names)) == len(names) and all(_is_within(task, offered.get(task.name), contract) for task in answer.tasks)
+    right = len(set(names)) == len(names) and all(
+        _is_within(task, offered.get(task.name), contract) for task in answer.tasks
+    )
     return answer.tasks if right else ()
 
 

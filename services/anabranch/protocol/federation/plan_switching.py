@@ -1,9 +1,13 @@
-"""Movement contracts of CIDR 2003: equivalent plans of one query across a pair of participants, and when they switch.
+"""Movement contracts of CIDR 2003: equivalent plans of one query across a pair of participants, and
+when they switch.
 
-Theory of operation. Two participants agree beforehand on several distributed plans of one query that give the same results. Each plan comes with a content
-contract, of which only that of the active plan is in force. Each side has an oracle, which knows its own load, cost and income, and proposes the plan
-that is best for it. The plan changes only if the other side's oracle agrees. Either side may cancel the contract: then the first plan applies with its plain
-content contract, and nothing is proposed any more. What counts is the order of the contract's log; proposals carry numbers, so an old word changes nothing.
+Theory of operation. Two participants agree beforehand on several distributed plans of one query
+that give the same results. Each plan comes with a content contract, of which only that of the
+active plan is in force. Each side has an oracle, which knows its own load, cost and income, and
+proposes the plan that is best for it. The plan changes only if the other side's oracle agrees.
+Either side may cancel the contract: then the first plan applies with its plain content contract,
+and nothing is proposed any more. What counts is the order of the contract's log; proposals carry
+numbers, so an old word changes nothing.
 
 The states; what is not in the table is rejected:
     steady     --proposed-->   proposed
@@ -15,7 +19,8 @@ The states; what is not in the table is rejected:
 
 Invariants:
     FX1  one plan is active at any time, and it changes only after both sides have agreed to it.
-    FX2  each side agrees only to what is a gain for it, so under constant load and prices switching ends.
+    FX2  each side agrees only to what is a gain for it, so under constant load and prices switching
+        ends.
     FX3  a cancelled contract stays on its first plan.
 """
 
@@ -63,7 +68,9 @@ TRANSITIONS: Final[dict[tuple[SwitchState, Word], SwitchState]] = {
 
 @dataclass(frozen=True, slots=True)
 class MovementContract:
-    """The plans of one query; ``plans[i]`` is the id of the content contract that goes with plan i, and the first is the plain one."""
+    """The plans of one query; ``plans[i]`` is the id of the content contract that goes with
+    plan i, and the first is the plain one.
+    """
 
     SIGNED_AS: ClassVar[str] = "movement contract"
 
@@ -74,7 +81,9 @@ class MovementContract:
     proposal_ms: int
     """A proposal can be agreed to for so long."""
     gain_permille: int
-    """Oracles propose and agree only to what is better by so much, so that noise does not switch plans."""
+    """Oracles propose and agree only to what is better by so much, so that noise does not
+    switch plans.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +120,26 @@ class PlanSwitch:
         return self._contract.plans[self.plan]
 
     def add(self, word: PlanWord, appended_ms: int) -> str:
-        """Counts a word, whose signature was checked, in the order of the log; answers why it does not count, or nothing.
+        """Counts a word, whose signature was checked, in the order of the log; answers why it does
+        not count, or nothing.
 
         ``appended_ms`` is the log's time of it.
         """
         if word.contract_id != self._contract.contract_id or word.by not in self._contract.parties:
             return "not by a party of the contract"
         after = TRANSITIONS.get((self.state, word.word))
-        objection = f"the contract is {self.state}" if after is None else self._objection(word, appended_ms)
+        objection = (
+            f"the contract is {self.state}" if after is None else self._objection(word, appended_ms)
+        )
         if after is None or objection:
             return objection
         if word.word is Word.PROPOSED:
-            self.next_plan, self.number, self._by, self._since_ms = word.plan, word.number, word.by, appended_ms
+            self.next_plan, self.number, self._by, self._since_ms = (
+                word.plan,
+                word.number,
+                word.by,
+                appended_ms,
+            )
         elif word.word is Word.SWITCHED:
             self.plan = self.next_plan
         elif word.word is Word.CANCELLED:
@@ -136,17 +153,25 @@ class PlanSwitch:
         if word.word is Word.PROPOSED:
             if word.number != self.number + 1:
                 return f"the next proposal is {self.number + 1}"
-            return "" if 0 <= word.plan < len(self._contract.plans) and word.plan != self.plan else "no other plan"
+            return (
+                ""
+                if 0 <= word.plan < len(self._contract.plans) and word.plan != self.plan
+                else "no other plan"
+            )
         if word.number != self.number:
             return f"the proposal is {self.number}"
         if word.word is Word.AGREED and word.by == self._by:
             return "the other side agrees"
-        is_late = word.word is Word.AGREED and appended_ms - self._since_ms > self._contract.proposal_ms
+        is_late = (
+            word.word is Word.AGREED and appended_ms - self._since_ms > self._contract.proposal_ms
+        )
         return "the proposal is over" if is_late else ""
 
 
 def proposes(profits: Sequence[int], plan: int, gain_permille: int) -> int | None:
-    """The plan that an oracle proposes: the one of most profit, if it is better by the margin. ``profits``: of each plan, micro-units per second."""
+    """The plan that an oracle proposes: the one of most profit, if it is better by the
+    margin. ``profits``: of each plan, micro-units per second.
+    """
     best = max(range(len(profits)), key=lambda each: (profits[each], -each))
     return best if agrees(profits, plan, best, gain_permille) else None
 

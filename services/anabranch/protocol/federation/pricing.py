@@ -1,13 +1,16 @@
 """The price of one movement, inside the bound of its contract.
 
-Theory of operation. The buyer bids at most what keeping the task costs it, the seller asks at least what taking it costs, both inside the bound.
-Where the bid reaches the ask there is a trade, at a price between them. The seller settles the price, since it knows its own ask and is told the bid.
-How the gain is split decides who has the money, not who runs what. At delta 0 there is one price, and nothing to compare: a trade takes place if
-the buyer saves more and the seller spends less than it. Everything is whole numbers, and comparisons multiply instead of dividing.
+Theory of operation. The buyer bids at most what keeping the task costs it, the seller asks at least
+what taking it costs, both inside the bound. Where the bid reaches the ask there is a trade, at a
+price between them. The seller settles the price, since it knows its own ask and is told the bid.
+How the gain is split decides who has the money, not who runs what. At delta 0 there is one price,
+and nothing to compare: a trade takes place if the buyer saves more and the seller spends less than
+it. Everything is whole numbers, and comparisons multiply instead of dividing.
 
 Invariants:
     FP1  a price is within the bound.
-    FP2  both gain: the buyer saves more than it pays, and the seller is paid more than it spends. So the total cost falls with every trade.
+    FP2  both gain: the buyer saves more than it pays, and the seller is paid more than it spends.
+        So the total cost falls with every trade.
     FP3  where a price exists for which FP1 and FP2 hold, bid and ask find one.
 """
 
@@ -43,7 +46,9 @@ class Bound(NamedTuple):
 
 
 def bid(bound: Bound, units: int, kept_micro: int) -> int | None:
-    """The highest price at which handing over ``units`` is still a gain, for whom keeping them costs ``kept_micro`` per second; None: no price is."""
+    """The highest price at which handing over ``units`` is still a gain, for whom keeping
+    them costs ``kept_micro`` per second; None: no price is.
+    """
     if bound.is_fixed:
         return bound.ceiling if kept_micro > bound.ceiling * units else None
     highest = min(bound.ceiling, (kept_micro - 1) // units)
@@ -51,7 +56,9 @@ def bid(bound: Bound, units: int, kept_micro: int) -> int | None:
 
 
 def ask(bound: Bound, units: int, taken_micro: int) -> int | None:
-    """The lowest price at which taking ``units`` is a gain, for whom taking them costs ``taken_micro`` per second; None: no price is."""
+    """The lowest price at which taking ``units`` is a gain, for whom taking them costs
+    ``taken_micro`` per second; None: no price is.
+    """
     if bound.is_fixed:
         return bound.ceiling if taken_micro < bound.ceiling * units else None
     lowest = max(bound.floor, taken_micro // units + 1)
@@ -59,14 +66,20 @@ def ask(bound: Bound, units: int, taken_micro: int) -> int | None:
 
 
 def settled(bound: Bound, highest: int, lowest: int, split: Split = Split.HALVES) -> int | None:
-    """The price of a trade between a bid and an ask; None: the bid does not reach the ask, or is no price of this contract (FP1)."""
+    """The price of a trade between a bid and an ask; None: the bid does not reach the ask, or
+    is no price of this contract (FP1).
+    """
     if not bound.floor <= lowest <= highest <= bound.ceiling:
         return None
     if bound.is_fixed:
         return bound.ceiling
-    return {Split.SELLER: highest, Split.BUYER: lowest, Split.HALVES: (highest + lowest) // 2}[split]
+    return {Split.SELLER: highest, Split.BUYER: lowest, Split.HALVES: (highest + lowest) // 2}[
+        split
+    ]
 
 
 def gains_enough(highest: int, units: int, taken_micro: int, margin_permille: int) -> bool:
-    """Whether the bid is above the seller's cost by the margin, which keeps small gains from causing movements."""
+    """Whether the bid is above the seller's cost by the margin, which keeps small gains from
+    causing movements.
+    """
     return highest * units * PERMILLE >= taken_micro * (PERMILLE + margin_permille)

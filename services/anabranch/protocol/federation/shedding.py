@@ -1,8 +1,10 @@
 """The buyer's half of an agent: OFFER_LOAD, and taking back what would cost less at home.
 
-Theory of operation. Now and then the buyer offers what it may, to one seller at a time: the cheapest first, and of equals the one that was asked
-longest ago. If that one takes nothing, or does not answer, the next one is asked; if nobody is left, it rests. After a success it rests, too, until the loads that it sees have followed. A task that is
-away comes home when it would cost less here than it is paid for there.
+Theory of operation. Now and then the buyer offers what it may, to one seller at a time: the
+cheapest first, and of equals the one that was asked longest ago. If that one takes nothing, or does
+not answer, the next one is asked; if nobody is left, it rests. After a success it rests, too, until
+the loads that it sees have followed. A task that is away comes home when it would cost less here
+than it is paid for there.
 
 The phases; what is not in the table is a bug of this process:
     idle     --offers-->                    waiting    one offer is out
@@ -66,12 +68,16 @@ class _Outstanding:
 
 
 class Shedding:
-    """One agent's. Not thread-safe. After a crash nothing is offered, and sellers' promises lapse."""
+    """One agent's. Not thread-safe. After a crash nothing is offered, and sellers' promises
+    lapse.
+    """
 
     def __init__(self, standing: Standing) -> None:
         self.phase = Phase.IDLE
         self.turned_down_ms = -1
-        """When everybody had last been asked, and somebody was left with what it would rather not have."""
+        """When everybody had last been asked, and somebody was left with what it would rather
+        not have.
+        """
         self.agreed: dict[str, Answer] = {}
         """Movement -> the answer that it rests on, until a ledger has it."""
         self._standing = standing
@@ -95,25 +101,49 @@ class Shedding:
             self._next_ms = now_ms
 
     def _sellers(self, now_ms: int) -> list[str]:
-        """Contracts under which load may leave now: the cheapest first, and of equals the one that was asked longest ago."""
-        usable = [(p.expected_price, p.number, name) for name, p in self._standing.bought() if now_ms >= p.avoided_until_ms]
+        """Contracts under which load may leave now: the cheapest first, and of equals the one
+        that was asked longest ago.
+        """
+        usable = [
+            (p.expected_price, p.number, name)
+            for name, p in self._standing.bought()
+            if now_ms >= p.avoided_until_ms
+        ]
         return [name for *_, name in sorted(usable)]
 
     def _offer(self, sellers: list[str], turn: Turn, now_ms: int) -> list[Command]:
-        """Offers to the first of these sellers under whose contract a task is worth moving (FA1)."""
+        """Offers to the first of these sellers under whose contract a task is worth moving
+        (FA1).
+        """
         standing = self._standing
         for position, name in enumerate(sellers):
             partner = standing.partners[name]
             if not partner.booked.may_move(now_ms):
                 continue
-            tasks = choose(self._movable(partner.contract, now_ms), standing.sure(), standing.cost, bound_of(partner.contract))
+            tasks = choose(
+                self._movable(partner.contract, now_ms),
+                standing.sure(),
+                standing.cost,
+                bound_of(partner.contract),
+            )
             if not tasks:
                 continue
-            partner.number = max(partner.number + 1, now_ms)  # also after a restart above what the seller has seen
-            offer = Offer(name, partner.contract.version, standing.participant, partner.number, standing.rules.ttl_ms, tasks)
+            partner.number = max(
+                partner.number + 1, now_ms
+            )  # also after a restart above what the seller has seen
+            offer = Offer(
+                name,
+                partner.contract.version,
+                standing.participant,
+                partner.number,
+                standing.rules.ttl_ms,
+                tasks,
+            )
             for task in tasks:
                 standing.holdings.befell(standing.holdings.tasks[task.name], Event.OFFERED, now_ms)
-            self._outstanding = _Outstanding(offer, now_ms + standing.rules.ttl_ms, sellers[position + 1 :])
+            self._outstanding = _Outstanding(
+                offer, now_ms + standing.rules.ttl_ms, sellers[position + 1 :]
+            )
             self.phase = PHASES[self.phase, turn]
             standing.counters.offers += 1
             return [offer]
@@ -128,7 +158,9 @@ class Shedding:
         return [
             (held.name, held.load.units)
             for held in self._standing.holdings.at(Place.HERE)
-            if held.name in named and now_ms >= held.held_until_ms and not self._is_of(held, contract.seller)
+            if held.name in named
+            and now_ms >= held.held_until_ms
+            and not self._is_of(held, contract.seller)
         ]
 
     def _is_of(self, held: Holding, participant: str) -> bool:
@@ -152,7 +184,11 @@ class Shedding:
         for task in accepted:
             held = standing.holdings.tasks.get(task.name)
             # It may have gone home, or have become cheap to keep, since it was offered.
-            if held is None or held.place is not Place.OFFERED or standing.saves(held) <= task.price * task.units:
+            if (
+                held is None
+                or held.place is not Place.OFFERED
+                or standing.saves(held) <= task.price * task.units
+            ):
                 continue
             name = movement_id(contract.contract_id, answer.number, task.name)
             held.went = Term(name, contract.contract_id, task.price, contract.min_hold_ms)
@@ -169,7 +205,10 @@ class Shedding:
 
     def _unanswered(self, outstanding: _Outstanding, now_ms: int) -> list[Command]:
         """FA3, FA5."""
-        partner, rules = self._standing.partners[outstanding.offer.contract_id], self._standing.rules
+        partner, rules = (
+            self._standing.partners[outstanding.offer.contract_id],
+            self._standing.rules,
+        )
         partner.silences += 1
         self._standing.counters.silences += 1
         if partner.silences >= rules.silences_max:
@@ -188,10 +227,17 @@ class Shedding:
 
     def _recalls(self, now_ms: int) -> list[Command]:
         """Tasks that are away and would cost less here; all whose contract is about to end."""
-        away = [(held, held.went) for held in self._standing.holdings.at(Place.AWAY) if held.went is not None]
+        away = [
+            (held, held.went)
+            for held in self._standing.holdings.at(Place.AWAY)
+            if held.went is not None
+        ]
         commands: list[Command] = []
         for held, went in away:
-            is_ending = self._standing.state_of(went, now_ms) in {ContractState.ENDING, ContractState.ENDED}
+            is_ending = self._standing.state_of(went, now_ms) in {
+                ContractState.ENDING,
+                ContractState.ENDED,
+            }
             if is_ending or (now_ms >= held.held_until_ms and self._is_cheaper_here(held, went)):
                 commands += self._recall(held, went, now_ms)
         return commands

@@ -1,8 +1,9 @@
 """What a participant's agent knows and goes by: its policy, its cost, its contracts, its tasks.
 
-Theory of operation. Two sums of load are kept apart. What is *sure* is here and stays unless this agent sells it; bids are made on it, so that no bid
-counts load which may go by itself. What there may be at *most* has everything that was promised or may come home; asks are made on it, so that nothing
-is promised twice. Both lie on the safe side, and between them is what is on its way.
+Theory of operation. Two sums of load are kept apart. What is *sure* is here and stays unless this
+agent sells it; bids are made on it, so that no bid counts load which may go by itself. What there
+may be at *most* has everything that was promised or may come home; asks are made on it, so that
+nothing is promised twice. Both lie on the safe side, and between them is what is on its way.
 
 Invariants:
     FY1  a bid counts no load that may leave by itself, an ask counts all that may come.
@@ -23,7 +24,9 @@ from anabranch.protocol.federation.pricing import Split
 
 @dataclass(frozen=True, slots=True)
 class AgentRules:
-    """An agent's own policy. ``collect_ms`` is below ``offer_every_ms``: who waits for an answer should have it before offering again."""
+    """An agent's own policy. ``collect_ms`` is below ``offer_every_ms``: who waits for an
+    answer should have it before offering again.
+    """
 
     offer_every_ms: int = 2_000
     jitter_ms: int = 500
@@ -65,7 +68,11 @@ class Partner:
     @property
     def expected_price(self) -> int:
         """The last price, or the middle of the bound."""
-        return self.price if self.price is not None else (self.contract.floor + self.contract.fixed_price) // 2
+        return (
+            self.price
+            if self.price is not None
+            else (self.contract.floor + self.contract.fixed_price) // 2
+        )
 
 
 @dataclass(slots=True)
@@ -111,7 +118,11 @@ class Standing:
 
     def bought(self) -> Iterator[tuple[str, Partner]]:
         """The contracts under which this participant hands load over."""
-        return ((name, partner) for name, partner in self.partners.items() if partner.contract.buyer == self.participant)
+        return (
+            (name, partner)
+            for name, partner in self.partners.items()
+            if partner.contract.buyer == self.participant
+        )
 
     def of(self, term: Term) -> Partner:
         """The contract under which a task moved."""
@@ -122,6 +133,8 @@ class Standing:
         return self.of(term).booked.state_at(now_ms)
 
     def jitter(self, now_ms: int) -> int:
-        """Agents that began together do not go on together. The same for the same participant and time."""
+        """Agents that began together do not go on together. The same for the same participant
+        and time.
+        """
         spread = self.rules.jitter_ms
         return zlib.crc32(f"{self.participant} {now_ms}".encode()) % spread if spread else 0

@@ -1,9 +1,10 @@
 """The bytes that a participant signs.
 
-Theory of operation. A signature is over bytes, a record is made of values. Each value has exactly one encoding, which says its type and its
-length, so no two statements share their bytes. A statement begins with what it is, so a signature of an offer is none of a contract. Each field
-goes with its name, so a field that is added or moved makes other bytes. Keys and curves are the adapter's business: here a signature is bytes,
-and verifying is a function that is passed in.
+Theory of operation. A signature is over bytes, a record is made of values. Each value has exactly
+one encoding, which says its type and its length, so no two statements share their bytes. A
+statement begins with what it is, so a signature of an offer is none of a contract. Each field goes
+with its name, so a field that is added or moved makes other bytes. Keys and curves are the
+adapter's business: here a signature is bytes, and verifying is a function that is passed in.
 
 Encoding of a value: one letter for its type, its length as eight bytes (the most significant first), then its content.
     N  none, empty          B  boolean, one byte            I  whole number, decimal digits with ``-`` where negative
@@ -48,7 +49,9 @@ class Signature:
 
 
 Verify = Callable[[Signature, bytes], bool]
-"""Whether a key that the participant had published, and had not revoked, made this signature of these bytes."""
+"""Whether a key that the participant had published, and had not revoked, made this signature
+of these bytes.
+"""
 
 
 def signed_bytes(statement: Statement) -> bytes:

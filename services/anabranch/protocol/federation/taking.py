@@ -1,9 +1,11 @@
 """The seller's half of an agent: ACCEPT_LOAD, and giving back what costs more than it is paid.
 
-Theory of operation. The seller collects offers for a while, or up to a number, and answers the best-paid first. All that it has promised counts as
-here, so two offers of one batch, or of two, cannot be sold the same capacity. A task that came and costs more than it is paid is sold on if somebody
-takes it (``shedding`` does that); if everybody was asked and it is still here, its buyer is asked to take it back, again and again, and after the drain
-time the seller ends the movement by itself.
+Theory of operation. The seller collects offers for a while, or up to a number, and answers the
+best-paid first. All that it has promised counts as here, so two offers of one batch, or of two,
+cannot be sold the same capacity. A task that came and costs more than it is paid is sold on if
+somebody takes it (``shedding`` does that); if everybody was asked and it is still here, its buyer
+is asked to take it back, again and again, and after the drain time the seller ends the movement by
+itself.
 
 Invariants: FA2 and FA3 of ``agent``.
 """
@@ -20,7 +22,9 @@ from anabranch.protocol.federation.trading import accept, bound_of
 
 
 class Taking:
-    """One agent's. Not thread-safe. After a crash promises are forgotten: a start of one that is not known is read as a task that came."""
+    """One agent's. Not thread-safe. After a crash promises are forgotten: a start of one that
+    is not known is read as a task that came.
+    """
 
     def __init__(self, standing: Standing) -> None:
         self._standing = standing
@@ -30,14 +34,20 @@ class Taking:
         """Movements whose end was written, and when: until the ledger has it."""
 
     def offered(self, offer: Offer, now_ms: int) -> list[Command]:
-        """A buyer's offer, whose signature was checked. It is answered with others that come within a while."""
+        """A buyer's offer, whose signature was checked. It is answered with others that come
+        within a while.
+        """
         if not self._offers:
             self._until_ms = now_ms + self._standing.rules.collect_ms
         self._offers.append(offer)
-        return self._answer_all(now_ms) if len(self._offers) >= self._standing.rules.offers_max else []
+        return (
+            self._answer_all(now_ms) if len(self._offers) >= self._standing.rules.offers_max else []
+        )
 
     def tick(self, now_ms: int, turned_down_ms: int) -> list[Command]:
-        """What is due. ``turned_down_ms``: when everybody who could take a task had last been asked."""
+        """What is due. ``turned_down_ms``: when everybody who could take a task had last been
+        asked.
+        """
         commands = self._answer_all(now_ms) if self._offers and now_ms >= self._until_ms else []
         for held in self._standing.holdings.at(Place.HERE, Place.RETURNING, Place.AWAY):
             if held.came is not None:
@@ -52,36 +62,78 @@ class Taking:
 
     def _answer_all(self, now_ms: int) -> list[Command]:
         offers, self._offers = self._offers, []
-        offers.sort(key=lambda offer: (-max((task.reserve_price for task in offer.tasks), default=0), offer.contract_id))
+        offers.sort(
+            key=lambda offer: (
+                -max((task.reserve_price for task in offer.tasks), default=0),
+                offer.contract_id,
+            )
+        )
         return [command for offer in offers for command in self._answer(offer, now_ms)]
 
     def _answer(self, offer: Offer, now_ms: int) -> list[Command]:
         """FA2: what was taken of the offers before it is promised already."""
         standing = self._standing
         partner = standing.partners.get(offer.contract_id)
-        if partner is None or (partner.contract.buyer, partner.contract.seller) != (offer.buyer, standing.participant):
+        if partner is None or (partner.contract.buyer, partner.contract.seller) != (
+            offer.buyer,
+            standing.participant,
+        ):
             standing.counters.disbelieved += 1
             return []
         contract = partner.contract
         objection = objection_to_offer(offer, partner.booked, partner.number, now_ms)
         if objection:
-            return [Answer(offer.contract_id, offer.version, standing.participant, offer.number, (), objection)]
+            return [
+                Answer(
+                    offer.contract_id,
+                    offer.version,
+                    standing.participant,
+                    offer.number,
+                    (),
+                    objection,
+                )
+            ]
         partner.number = offer.number
         new = [task for task in offer.tasks if task.name not in standing.holdings.tasks]
         rules = standing.rules
-        taken = accept(new, standing.most(), standing.cost, bound_of(contract), rules.split, rules.margin_permille)
+        taken = accept(
+            new,
+            standing.most(),
+            standing.cost,
+            bound_of(contract),
+            rules.split,
+            rules.margin_permille,
+        )
         for task in taken:
-            term = Term(movement_id(contract.contract_id, offer.number, task.name), contract.contract_id, task.price, contract.min_hold_ms)
-            promised = Holding(task.name, LoadAverage.of(task.units), Place.PROMISED, term, since_ms=now_ms)
+            term = Term(
+                movement_id(contract.contract_id, offer.number, task.name),
+                contract.contract_id,
+                task.price,
+                contract.min_hold_ms,
+            )
+            promised = Holding(
+                task.name, LoadAverage.of(task.units), Place.PROMISED, term, since_ms=now_ms
+            )
             standing.holdings.tasks[task.name] = promised
         standing.counters.answers += 1
         standing.counters.taken += len(taken)
         reason = "" if taken else "no task pays more than it would cost"
-        return [Answer(contract.contract_id, contract.version, standing.participant, offer.number, taken, reason)]
+        return [
+            Answer(
+                contract.contract_id,
+                contract.version,
+                standing.participant,
+                offer.number,
+                taken,
+                reason,
+            )
+        ]
 
     # ---------------------------------------------------------------- return
 
-    def _reviewed(self, held: Holding, came: Term, now_ms: int, turned_down_ms: int) -> list[Command]:
+    def _reviewed(
+        self, held: Holding, came: Term, now_ms: int, turned_down_ms: int
+    ) -> list[Command]:
         if self._standing.state_of(came, now_ms) is ContractState.ENDED:
             return self._end(came, Why.CONTRACT_ENDS, now_ms)
         if held.place is Place.AWAY:
@@ -94,7 +146,8 @@ class Taking:
             return []
         if held.unpaid_ms is None:
             held.unpaid_ms = now_ms
-        # Selling it on comes first: since it does not pay, and may move, everybody must have been asked.
+        # Selling it on comes first: since it does not pay, and may move, everybody must have been
+        # asked.
         if turned_down_ms < max(held.unpaid_ms, held.held_until_ms):
             return []
         self._standing.holdings.befell(held, Event.UNWANTED, now_ms)

@@ -1,13 +1,18 @@
-"""What to offer, and what of an offer to take: OFFER_LOAD and ACCEPT_LOAD of the Bounded-Price Mechanism.
+"""What to offer, and what of an offer to take: OFFER_LOAD and ACCEPT_LOAD of the Bounded-Price
+Mechanism.
 
-Theory of operation. A buyer offers a maximal set: it adds tasks as long as each costs more to keep, on top of what would remain, than it costs to hand
-over at the lowest price. A seller goes through offers, the best-paid first, and takes each task that costs it less than it is paid, on top of what it has
-and has promised. Both decide by themselves, from what they know of themselves, and both gain: see ``pricing``.
+Theory of operation. A buyer offers a maximal set: it adds tasks as long as each costs more to keep,
+on top of what would remain, than it costs to hand over at the lowest price. A seller goes through
+offers, the best-paid first, and takes each task that costs it less than it is paid, on top of what
+it has and has promised. Both decide by themselves, from what they know of themselves, and both
+gain: see ``pricing``.
 
 Invariants:
     FT1  a buyer bids for no task more than the task costs it on top of what would remain.
-    FT2  a seller takes no task for less than the task costs it on top of all that it has, has promised, and takes before it.
-    FT3  at delta 0 a task moves exactly if keeping it costs more, and taking it less, than the one price.
+    FT2  a seller takes no task for less than the task costs it on top of all that it has, has
+        promised, and takes before it.
+    FT3  at delta 0 a task moves exactly if keeping it costs more, and taking it less, than the one
+        price.
 """
 
 from __future__ import annotations
@@ -26,7 +31,9 @@ def bound_of(contract: Contract) -> Bound:
     return Bound(contract.floor, contract.fixed_price)
 
 
-def choose(tasks: Iterable[tuple[str, int]], level: int, cost: Cost, bound: Bound) -> tuple[OfferedTask, ...]:
+def choose(
+    tasks: Iterable[tuple[str, int]], level: int, cost: Cost, bound: Bound
+) -> tuple[OfferedTask, ...]:
     """The tasks to offer under a contract, each with its reserve price (FT1).
 
     Args:
@@ -41,7 +48,8 @@ def choose(tasks: Iterable[tuple[str, int]], level: int, cost: Cost, bound: Boun
     saved = {units: Fraction(marginal(cost, level - units, units), units) for units in names}
     chosen: list[OfferedTask] = []
     for units in sorted(names, key=lambda units: (-saved[units], units)):
-        # On top of less load the next task of this size is worth less: if one is too cheap to sell, so are all others.
+        # On top of less load the next task of this size is worth less: if one is too cheap to sell,
+        # so are all others.
         left = sorted(names[units], reverse=True)
         while left and len(chosen) < OFFERED_TASKS_MAX:
             reserve = bid(bound, units, marginal(cost, level - units, units))
@@ -53,7 +61,12 @@ def choose(tasks: Iterable[tuple[str, int]], level: int, cost: Cost, bound: Boun
 
 
 def accept(
-    tasks: Sequence[OfferedTask], level: int, cost: Cost, bound: Bound, split: Split, margin_permille: int
+    tasks: Sequence[OfferedTask],
+    level: int,
+    cost: Cost,
+    bound: Bound,
+    split: Split,
+    margin_permille: int,
 ) -> tuple[AcceptedTask, ...]:
     """The tasks of an offer that are taken, each with its price (FT2).
 
@@ -69,7 +82,9 @@ def accept(
     for task in tasks:
         costs = marginal(cost, level, task.units)
         lowest = ask(bound, task.units, costs)
-        if lowest is None or not gains_enough(task.reserve_price, task.units, costs, margin_permille):
+        if lowest is None or not gains_enough(
+            task.reserve_price, task.units, costs, margin_permille
+        ):
             continue
         price = settled(bound, task.reserve_price, lowest, split)
         if price is not None:

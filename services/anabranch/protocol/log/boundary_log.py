@@ -1,39 +1,53 @@
 """The state of a boundary log: what is every bucket of a stream made of, and by whom.
 
-Theory of operation. All writers of a stream append to one single-partition topic, so every reader reads the same sequence and comes to the
-same answer. A writer's records form a chain: each has an id (timeline, batch) and names the id that it continues. The log state keeps, per
-writer, its epoch, the accepted chain, and the *pending* parts: parts of buckets that the writer has not closed yet. A record that closes up
-to c closes the writer's buckets up to c. The stream's stable bucket n is the one of the writer that closed it first, whole.
+Theory of operation. All writers of a stream append to one single-partition topic, so every reader
+reads the same sequence and comes to the same answer. A writer's records form a chain: each has an
+id (timeline, batch) and names the id that it continues. The log state keeps, per writer, its epoch,
+the accepted chain, and the *pending* parts: parts of buckets that the writer has not closed yet. A
+record that closes up to c closes the writer's buckets up to c. The stream's stable bucket n is the
+one of the writer that closed it first, whole.
 
-Beside it the log state keeps, per writer, what its branches wrote of buckets that are not stable yet (``protocol.log.tentative``).
+Beside it the log state keeps, per writer, what its branches wrote of buckets that are not stable
+yet (``protocol.log.tentative``).
 
-Buckets are numbered from the beginning of time, so almost all are empty: only buckets with parts are stored, everything else is ranges.
-Whatever a record says, applying it raises nothing and costs what it changes; a record that does not count has a reason, which the reader
-counts (``Outcome``).
+Buckets are numbered from the beginning of time, so almost all are empty: only buckets with parts
+are stored, everything else is ranges. Whatever a record says, applying it raises nothing and costs
+what it changes; a record that does not count has a reason, which the reader counts (``Outcome``).
 
 Invariants:
-    BL1 records of a writer count only while they carry the epoch of its newest ``EpochStarted`` (rule 1).
-    BL2 a record is accepted once: a known id is ignored (rule 4), whether it was stable or tentative.
-    BL3 an accepted record continues the tip, or cuts the chain back to an earlier id on it; parts of what was cut off are dropped (rule 4).
+    BL1 records of a writer count only while they carry the epoch of its newest ``EpochStarted``
+        (rule 1).
+    BL2 a record is accepted once: a known id is ignored (rule 4), whether it was stable or
+        tentative.
+    BL3 an accepted record continues the tip, or cuts the chain back to an earlier id on it; parts
+        of what was cut off are dropped (rule 4).
     BL4 what a writer has closed stays as it is; later parts for it are ignored (rules 4, 5).
-    BL5 stable bucket n is taken from one writer: the first in the log that closed it. What is in it never changes (rule 5).
-    BL6 a base record makes buckets up to ``base`` not this writer's, and resets its pending parts (rule 6).
+    BL5 stable bucket n is taken from one writer: the first in the log that closed it. What is in it
+        never changes (rule 5).
+    BL6 a base record makes buckets up to ``base`` not this writer's, and resets its pending parts
+        (rule 6).
     BL7 ``upto`` never goes back, and every bucket up to it is stable.
-    BL8 reading from a ``LogSnapshot`` on gives the same as reading from the beginning, but for buckets that the log snapshot has forgotten.
-    BL9 a tentative record changes nothing that is stable: neither ``upto``, nor the chain, nor what is pending on it (rules 11, 16).
+    BL8 reading from a ``LogSnapshot`` on gives the same as reading from the beginning, but for
+        buckets that the log snapshot has forgotten.
+    BL9 a tentative record changes nothing that is stable: neither ``upto``, nor the chain, nor what
+        is pending on it (rules 11, 16).
     BL10 stable beats tentative: a bucket up to ``upto`` has no tentative version (rule 16).
-    BL11 a tentative bucket of a writer is that of the newest of its branches that closed it; an older branch counts no more (rule 16).
+    BL11 a tentative bucket of a writer is that of the newest of its branches that closed it; an
+        older branch counts no more (rule 16).
     BL12 ``past_upto`` and a writer's ``tentative_upto`` never go back (rule 13).
-    BL13 memory is bounded by ``limits`` for what is not stable, and by ``forget`` for what is: at most PENDING_PARTS_MAX open parts of a
-        writer, and those of one record more, since a record that rewinds takes at least one other's place. Whether a record counts never
-        depends on what was forgotten, so all readers agree. Only records are forgotten (CHAIN_RECORDS_MAX), never their parts: a record
-        that is not remembered cannot be cut off any more.
-    BL14 a stable bucket is read from other parts only where a ``Recomputed`` of a writer's newest epoch names as many rows of the same
-        digest.
-    BL15 a stream's version never goes back. A version counts from the first record of one of its writers that has closed all that is
-        stable; from there on writers of lower versions begin no epoch, and none of their records counts. So an upgrade takes over at one
-        bucket that the log names, the same for all readers, and the version before goes on until then.
-    BL16 all buckets of a stream have the width that its first epoch says. Whoever has another one begins no epoch, so it fences nobody.
+    BL13 memory is bounded by ``limits`` for what is not stable, and by ``forget`` for what is: at
+        most PENDING_PARTS_MAX open parts of a writer, and those of one record more, since a record
+        that rewinds takes at least one other's place. Whether a record counts never depends on what
+        was forgotten, so all readers agree. Only records are forgotten (CHAIN_RECORDS_MAX), never
+        their parts: a record that is not remembered cannot be cut off any more.
+    BL14 a stable bucket is read from other parts only where a ``Recomputed`` of a writer's newest
+        epoch names as many rows of the same digest.
+    BL15 a stream's version never goes back. A version counts from the first record of one of its
+        writers that has closed all that is stable; from there on writers of lower versions begin no
+        epoch, and none of their records counts. So an upgrade takes over at one bucket that the log
+        names, the same for all readers, and the version before goes on until then.
+    BL16 all buckets of a stream have the width that its first epoch says. Whoever has another one
+        begins no epoch, so it fences nobody.
 
 Reading parts whose blocks are garbage is the reader's business (rule 7, ``runtime.block_reader``).
 """
@@ -74,8 +88,11 @@ class Outcome:
 
     accepted: bool
     reason: str
-    """Accepted: epoch, accepted (a stable record), tentative, recomputed, adopted (a log snapshot: the log state is what it says now). Not: ``log_snapshot``, unknown_writer, fenced, known, off_chain, older_branch, no_base,
-    malformed, superseded (BL15), other_width (BL16), pending (more parts that are not stable than PENDING_PARTS_MAX)."""
+    """Accepted: epoch, accepted (a stable record), tentative, recomputed, adopted (a log snapshot:
+    the log state is what it says now). Not: ``log_snapshot``, unknown_writer, fenced, known,
+    off_chain, older_branch, no_base, malformed, superseded (BL15), other_width (BL16), pending
+    (more parts that are not stable than PENDING_PARTS_MAX).
+    """
     replica: str
 
 
@@ -156,14 +173,24 @@ class LogState:
 
     @property
     def past_upto(self) -> int:
-        """Rule 13: by a boundary, stable or tentative, or by what a source says, the stream is known to have got beyond this bucket."""
+        """Rule 13: by a boundary, stable or tentative, or by what a source says, the stream
+        is known to have got beyond this bucket.
+        """
         return self._past
 
     @property
     def seen_upto(self) -> int:
-        """The last bucket that the stream has got beyond; or the next one, where a writer has named a part of it. Parts further ahead say nothing."""
+        """The last bucket that the stream has got beyond; or the next one, where a writer has
+        named a part of it. Parts further ahead say nothing.
+        """
         following = self._past + 1
-        return following if any(writer.pending.between(following, following) for writer in self._writers.values()) else self._past
+        return (
+            following
+            if any(
+                writer.pending.between(following, following) for writer in self._writers.values()
+            )
+            else self._past
+        )
 
     @property
     def forgotten(self) -> int:
@@ -189,7 +216,9 @@ class LogState:
 
     @property
     def version(self) -> tuple[int, int]:
-        """(the version that counts, the last bucket before those for which it alone does); (0, 0): none has caught up yet (BL15)."""
+        """(the version that counts, the last bucket before those for which it alone does);
+        (0, 0): none has caught up yet (BL15).
+        """
         return self._version, self._version_after
 
     def origin(self, replica: str) -> Origin:
@@ -197,7 +226,9 @@ class LogState:
         return self._writers[replica].origin
 
     def schema(self) -> str:
-        """Columns of the stream as the first of its writers that said so makes them; empty while none has begun."""
+        """Columns of the stream as the first of its writers that said so makes them; empty
+        while none has begun.
+        """
         return next((w.schema for w in self._writers.values() if w.schema), "")
 
     def last(self, replica: str) -> BoundaryRecord | None:
@@ -210,12 +241,16 @@ class LogState:
         return path[-1] if path else None
 
     def accepted(self, replica: str, ident: BatchId) -> bool:
-        """Whether the record of this id is on the writer's accepted chain, or is the last one of its newest branch."""
+        """Whether the record of this id is on the writer's accepted chain, or is the last one
+        of its newest branch.
+        """
         writer = self._writers[replica]
         return ident == writer.branches.tip or ident in writer.path
 
     def chain(self, replica: str) -> frozenset[BatchId]:
-        """The records of the writer's accepted chain, as far as it is remembered: those that another one may continue (rule 4)."""
+        """The records of the writer's accepted chain, as far as it is remembered: those that
+        another one may continue (rule 4).
+        """
         return frozenset(self._writers[replica].path)
 
     def pending(self, replica: str) -> tuple[Part, ...]:
@@ -246,10 +281,14 @@ class LogState:
             self._read_instead(entry)
             return Outcome(accepted=True, reason="recomputed", replica=entry.replica)
         reason = self._boundary(writer, entry)
-        return Outcome(accepted=reason in ("accepted", "tentative"), reason=reason, replica=entry.replica)
+        return Outcome(
+            accepted=reason in ("accepted", "tentative"), reason=reason, replica=entry.replica
+        )
 
     def _boundary(self, writer: _Writer, entry: BoundaryRecord) -> str:
-        """Take a boundary record of the writer's epoch. Returns what was done with it (``Outcome.reason``)."""
+        """Take a boundary record of the writer's epoch. Returns what was done with it
+        (``Outcome.reason``).
+        """
         if entry.id.batch <= writer.timelines.get(entry.id.timeline, -1):
             return "known"
         if writer.version < self._version:
@@ -274,16 +313,25 @@ class LogState:
             return Outcome(accepted=False, reason="other_width", replica=entry.replica)
         if entry.version < self._version:
             return Outcome(accepted=False, reason="superseded", replica=entry.replica)
-        if entry.version != writer.version and writer.closed > self._upto:  # what another version closed behind a hole is not this one's
+        if (
+            entry.version != writer.version and writer.closed > self._upto
+        ):  # what another version closed behind a hole is not this one's
             writer.base = writer.closed
         self.bucket_ms = self.bucket_ms or entry.bucket_ms
-        writer.epoch, writer.fingerprint, writer.schema, writer.version = offset, entry.fingerprint, entry.schema, entry.version
+        writer.epoch, writer.fingerprint, writer.schema, writer.version = (
+            offset,
+            entry.fingerprint,
+            entry.schema,
+            entry.version,
+        )
         writer.node = entry.node
         writer.timelines.clear()  # ids of older epochs are rejected by the epoch
         return Outcome(accepted=True, reason="epoch", replica=entry.replica)
 
     def _continue(self, writer: _Writer, record: BoundaryRecord) -> str:
-        """Rules 4 and 6: go to the place on the writer's chain that ``record`` continues. Returns why it does not count; empty: it does."""
+        """Rules 4 and 6: go to the place on the writer's chain that ``record`` continues.
+        Returns why it does not count; empty: it does.
+        """
         if self._behind_hole(writer) > PENDING_PARTS_MAX:
             return "pending"
         if record.base is not None:
@@ -306,13 +354,20 @@ class LogState:
         return ""
 
     def _behind_hole(self, writer: _Writer) -> int:
-        """Parts of buckets that the writer closed and that no reader can forget, because what lies before its base is not stable (BL13)."""
+        """Parts of buckets that the writer closed and that no reader can forget, because what
+        lies before its base is not stable (BL13).
+        """
         if writer.base <= self._upto:
             return 0
-        return sum(len(writer.closed_parts[bucket]) for bucket in writer.closed_parts.between(self._upto + 1, writer.closed))
+        return sum(
+            len(writer.closed_parts[bucket])
+            for bucket in writer.closed_parts.between(self._upto + 1, writer.closed)
+        )
 
     def _take(self, writer: _Writer, record: BoundaryRecord) -> None:
-        """Rules 4 and 5: ``record`` is the new tip; buckets (closed, record.closed] of this writer are closed by it."""
+        """Rules 4 and 5: ``record`` is the new tip; buckets (closed, record.closed] of this
+        writer are closed by it.
+        """
         writer.path.append(record.id)
         del writer.path[:-CHAIN_RECORDS_MAX]
         writer.last = record
@@ -362,11 +417,16 @@ class LogState:
                 self._recomputed[bucket] = None
 
     def recomputed_after(self, bucket: int) -> bool:
-        """Whether a bucket after this one, not forgotten, is read from other parts than at first: a plan made before may name blocks that are gone."""
+        """Whether a bucket after this one, not forgotten, is read from other parts than at
+        first: a plan made before may name blocks that are gone.
+        """
         return self._recomputed.highest > bucket
 
-    def stable(self, first: int, last: int, count_max: int | None = None) -> list[tuple[int, str, tuple[Part, ...]]]:
-        """The non-empty stable buckets in ``first..last``, ascending: (bucket, the writer to read it from, its parts).
+    def stable(
+        self, first: int, last: int, count_max: int | None = None
+    ) -> list[tuple[int, str, tuple[Part, ...]]]:
+        """The non-empty stable buckets in ``first..last``, ascending: (bucket, the writer to read
+        it from, its parts).
 
         ``count_max``: only the first so many of them.
 
@@ -374,12 +434,17 @@ class LogState:
             LocalProtocolError: the range reaches past ``upto``, or into what was forgotten.
         """
         if last > self._upto or first <= self._forgotten:
-            message = f"buckets {first}..{last} asked for; stable up to {self._upto}, forgotten up to {self._forgotten}"
+            message = (
+                f"buckets {first}..{last} asked for; stable up to {self._upto}, forgotten up to"
+                f" {self._forgotten}"
+            )
             raise LocalProtocolError(message)
         return [(b, *self._stable[b]) for b in self._stable.between(first, last, count_max)]
 
     def replica_bucket(self, replica: str, bucket: int) -> tuple[Part, ...] | None:
-        """The writer's own parts of the closed ``bucket``; None while it has not closed it, where it is not its own, or when forgotten."""
+        """The writer's own parts of the closed ``bucket``; None while it has not closed it,
+        where it is not its own, or when forgotten.
+        """
         writer = self._writers[replica]
         if bucket <= max(writer.base, self._forgotten) or bucket > writer.closed:
             return None
@@ -389,51 +454,81 @@ class LogState:
         """Rule 13: is there a sign that the stream has got beyond ``bucket``?"""
         return self._past >= bucket
 
-    # -- what is not stable ---------------------------------------------------------------------------------------------------------------
+    # -- what is not stable
+    # ----------------------------------------------------------------------------------------------
 
     def branch(self, replica: str) -> BranchNumber | None:
         """Number of the newest branch of the writer; None: it never had one."""
         return self._writers[replica].branches.number
 
     def tentative_upto(self, replica: str) -> int:
-        """The highest bucket that any branch of this writer has closed, stable by now or not; 0: none."""
+        """The highest bucket that any branch of this writer has closed, stable by now or not;
+        0: none.
+        """
         return self._writers[replica].branches.upto
 
     def tentative(self, replica: str, bucket: int) -> TentativeBucket | None:
-        """The bucket as the writer's branches made it; None: they did not close it, or it is stable (BL10)."""
+        """The bucket as the writer's branches made it; None: they did not close it, or it is
+        stable (BL10).
+        """
         found = self._writers[replica].branches.bucket(bucket)
         if found is None:
             return None
         number, parts, missing = found
-        return TentativeBucket(bucket=bucket, replica=replica, branch=number, parts=parts, missing=missing)
+        return TentativeBucket(
+            bucket=bucket, replica=replica, branch=number, parts=parts, missing=missing
+        )
 
-    def tentative_filled(self, replica: str, first: int, last: int, count_max: int | None = None) -> list[int]:
-        """The buckets in ``first..last`` that the writer's branches closed and that are not empty; the first ``count_max`` of them."""
+    def tentative_filled(
+        self, replica: str, first: int, last: int, count_max: int | None = None
+    ) -> list[int]:
+        """The buckets in ``first..last`` that the writer's branches closed and that are not
+        empty; the first ``count_max`` of them.
+        """
         return self._writers[replica].branches.filled(first, last, count_max)
 
     def tentative_ranges(self, replica: str, first: int, last: int) -> list[TentativeRange]:
-        """What the writer's branches closed of ``first..last``, as ascending ranges (without their parts) of one branch each."""
+        """What the writer's branches closed of ``first..last``, as ascending ranges (without
+        their parts) of one branch each.
+        """
         return self._writers[replica].branches.ranges(first, last)
 
     def open_parts(self, bucket: int) -> tuple[str, tuple[Part, ...]]:
-        """(writer, its stable parts) of a bucket that is not stable, named by the one writer that has most rows of it; ("", ()): none."""
+        """(writer, its stable parts) of a bucket that is not stable, named by the one writer
+        that has most rows of it; ("", ()): none.
+        """
         if bucket <= self._upto:
             return "", ()
-        named = ((name, w.closed_parts.get(bucket) or w.pending.of(bucket)) for name, w in self._writers.items())
-        return max(((n, p) for n, p in named if p), key=lambda x: (sum(part.rows for part in x[1]), x[0]), default=("", ()))
+        named = (
+            (name, w.closed_parts.get(bucket) or w.pending.of(bucket))
+            for name, w in self._writers.items()
+        )
+        return max(
+            ((n, p) for n, p in named if p),
+            key=lambda x: (sum(part.rows for part in x[1]), x[0]),
+            default=("", ()),
+        )
 
     def open_buckets(self, first: int, last: int, count_max: int | None = None) -> list[int]:
-        """The buckets in ``first..last`` that are not stable and have named stable parts, ascending; the first ``count_max`` of them."""
+        """The buckets in ``first..last`` that are not stable and have named stable parts,
+        ascending; the first ``count_max`` of them.
+        """
         first = max(first, self._upto + 1)
         found: set[int] = set()
         for writer in self._writers.values():
-            found.update(writer.closed_parts.between(first, last, count_max), writer.pending.between(first, last, count_max))
+            found.update(
+                writer.closed_parts.between(first, last, count_max),
+                writer.pending.between(first, last, count_max),
+            )
         return sorted(found)[:count_max]
 
-    # -- forgetting and log snapshots ------------------------------------------------------------------------------------------------------
+    # -- forgetting and log snapshots
+    # ----------------------------------------------------------------------------------------------
 
     def forget(self, upto: int) -> None:
-        """The reader has passed ``upto``: drop what describes buckets up to it. Bounds memory; capped at ``self.upto``."""
+        """The reader has passed ``upto``: drop what describes buckets up to it. Bounds
+        memory; capped at ``self.upto``.
+        """
         upto = min(upto, self._upto)
         if upto <= self._forgotten:
             return
@@ -444,7 +539,9 @@ class LogState:
         self._forgotten = upto
 
     def snapshot(self, as_of: int, forgotten: int = 0) -> LogSnapshot:
-        """The state after all records below offset ``as_of``, as if buckets up to ``forgotten`` were forgotten here."""
+        """The state after all records below offset ``as_of``, as if buckets up to
+        ``forgotten`` were forgotten here.
+        """
         after = max(self._forgotten, min(forgotten, self._upto))
         replicas = tuple(
             ReplicaSnapshot(
@@ -460,34 +557,55 @@ class LogState:
                 timelines=tuple(BatchId(k, v) for k, v in w.timelines.items()),
                 pending=w.pending.items(),
                 last=w.last,
-                closed_parts=tuple(part for bucket in self._own(name, after) for part in w.closed_parts[bucket]),
+                closed_parts=tuple(
+                    part for bucket in self._own(name, after) for part in w.closed_parts[bucket]
+                ),
                 branches=w.branches.snapshot(),
                 origin=w.origin,
             )
             for name, w in self._writers.items()
         )
         ranges = [
-            StableRange(bucket, bucket, *self._stable[bucket], recomputed=self._recomputed.has(bucket))
+            StableRange(
+                bucket, bucket, *self._stable[bucket], recomputed=self._recomputed.has(bucket)
+            )
             for bucket in self._stable.between(after + 1, self._upto)
         ]
         ranges.append(StableRange(self._upto, self._upto, "", ()))
         return LogSnapshot(
-            as_of, after, replicas, tuple(ranges), self._past, self._version, self._version_after, self.bucket_ms, self.given_up.ranges()
+            as_of,
+            after,
+            replicas,
+            tuple(ranges),
+            self._past,
+            self._version,
+            self._version_after,
+            self.bucket_ms,
+            self.given_up.ranges(),
         )
 
     def _own(self, name: str, after: int) -> list[int]:
-        """The buckets after ``after`` that this writer closed with other parts than those that the stable range names, or that have none."""
+        """The buckets after ``after`` that this writer closed with other parts than those
+        that the stable range names, or that have none.
+        """
         own = self._writers[name].closed_parts
         between = own.between(after + 1, own.highest)
-        return [b for b in between if (found := self._stable.get(b)) is None or found[0] != name or self._recomputed.has(b)]
+        return [
+            b
+            for b in between
+            if (found := self._stable.get(b)) is None or found[0] != name or self._recomputed.has(b)
+        ]
 
     def adopt(self, log_snapshot: LogSnapshot) -> None:
-        """Be what ``log_snapshot`` says, and go on from offset ``log_snapshot.as_of``. Only where nothing was applied yet.
+        """Be what ``log_snapshot`` says, and go on from offset ``log_snapshot.as_of``. Only where
+        nothing was applied yet.
 
-        A writer that it does not know begins later. Of one that is not a writer any more the stable buckets stay.
+        A writer that it does not know begins later. Of one that is not a writer any more the stable
+        buckets stay.
 
         Raises:
-            RemoteProtocolError: no log state of this stream has this log snapshot. Nothing has changed.
+            RemoteProtocolError: no log state of this stream has this log snapshot. Nothing has
+                changed.
         """
         known = {r.replica for r in log_snapshot.replicas}
         if not known & self._writers.keys():
@@ -495,10 +613,15 @@ class LogState:
         for entry in log_snapshot.ranges:
             if entry.replica and entry.replica not in known:
                 raise RemoteProtocolError(
-                    f"a log snapshot gives bucket {entry.first} to {entry.replica[:60]!r}, which is not a writer in it"
+                    f"a log snapshot gives bucket {entry.first} to {entry.replica[:60]!r}, which is"
+                    " not a writer in it"
                 )
         self._forgotten, self._past = log_snapshot.forgotten, log_snapshot.past
-        self._version, self._version_after, self.bucket_ms = log_snapshot.version, log_snapshot.version_after, log_snapshot.bucket_ms
+        self._version, self._version_after, self.bucket_ms = (
+            log_snapshot.version,
+            log_snapshot.version_after,
+            log_snapshot.bucket_ms,
+        )
         self.given_up.add(log_snapshot.given_up)
         for r in log_snapshot.replicas:
             if r.replica in self._writers:
@@ -528,7 +651,9 @@ class LogState:
 
 
 def _restored(r: ReplicaSnapshot) -> _Writer:
-    """The writer that ``r`` was made from, without those of its buckets that are in stable ranges."""
+    """The writer that ``r`` was made from, without those of its buckets that are in stable
+    ranges.
+    """
     writer = _Writer(
         epoch=r.epoch,
         fingerprint=r.fingerprint,

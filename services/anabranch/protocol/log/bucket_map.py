@@ -1,7 +1,8 @@
 """Values by bucket number, of the few buckets that have one.
 
-Buckets are numbered from the beginning of time and almost all are empty, so nothing here or in whoever uses it may count through bucket
-numbers: every method costs as much as the entries it touches (and the search for them), however far apart their numbers are.
+Buckets are numbered from the beginning of time and almost all are empty, so nothing here or in
+whoever uses it may count through bucket numbers: every method costs as much as the entries it
+touches (and the search for them), however far apart their numbers are.
 
 Invariants:
     BM1 the keys are held in ascending order, each once.
@@ -57,7 +58,9 @@ class BucketMap(Generic[V]):
         return bucket in self._values
 
     def between(self, first: int, last: int, count_max: int | None = None) -> list[int]:
-        """The buckets in ``first..last`` that have a value, ascending; the first ``count_max`` of them."""
+        """The buckets in ``first..last`` that have a value, ascending; the first
+        ``count_max`` of them.
+        """
         begin, end = bisect_left(self._order, first), bisect_right(self._order, last)
         return self._order[begin : end if count_max is None else min(end, begin + count_max)]
 

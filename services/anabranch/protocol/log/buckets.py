@@ -1,8 +1,9 @@
 """Buckets: how event time is cut.
 
-Theory of operation. Bucket ``n`` of a stream of bucket width ``w`` holds the rows with ``(n - 1) * w < event_time <= n * w``. The *upper*
-bound belongs to the bucket, so that a window which ends at the bound lies in the bucket that the bound closes. Bucket 0 holds
-``event_time <= 0`` only at 0 itself; user time starts at 1 ms.
+Theory of operation. Bucket ``n`` of a stream of bucket width ``w`` holds the rows with ``(n - 1) *
+w < event_time <= n * w``. The *upper* bound belongs to the bucket, so that a window which ends at
+the bound lies in the bucket that the bound closes. Bucket 0 holds ``event_time <= 0`` only at 0
+itself; user time starts at 1 ms.
 
 Invariants:
     BU1 every event time in [1, EVENT_TIME_MS_MAX] is in exactly one bucket, ``bucket_of``.
@@ -24,5 +25,7 @@ def bound_ms(bucket: int, width_ms: int) -> int:
 
 
 def closed_by(low_mark_ms: int, width_ms: int) -> int:
-    """The last bucket that is complete when every later row has ``event_time >= low_mark_ms`` (a row *at* the mark may still come)."""
+    """The last bucket that is complete when every later row has ``event_time >= low_mark_ms``
+    (a row *at* the mark may still come).
+    """
     return -(-low_mark_ms // width_ms) - 1

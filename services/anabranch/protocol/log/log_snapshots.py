@@ -1,21 +1,29 @@
 """When does a boundary log get a snapshot, and what of it may be deleted?
 
-Theory of operation. The manager follows every boundary log. When enough came after the last log snapshot it appends another: its log state,
-less the buckets that no reader needs any more (``protocol.control.trimming``), which keeps it small. A log snapshot is a function of the log below
-``as_of`` and of the trim point, so two managers harm nobody, and one that is lost is followed by another.
+Theory of operation. The manager follows every boundary log. When enough came after the last log
+snapshot it appends another: its log state, less the buckets that no reader needs any more
+(``protocol.control.trimming``), which keeps it small. A log snapshot is a function of the log below
+``as_of`` and of the trim point, so two managers harm nobody, and one that is lost is followed by
+another.
 
-Deleted is what lies below the newest log snapshot that is far enough behind the newest of all: whoever has just begun to read, or lags a
-little, is not overtaken; whoever is ends, and begins again. How a reader begins in the middle is ``protocol.log.log_start``.
+Deleted is what lies below the newest log snapshot that is far enough behind the newest of all:
+whoever has just begun to read, or lags a little, is not overtaken; whoever is ends, and begins
+again. How a reader begins in the middle is ``protocol.log.log_start``.
 
-What a log snapshot may not forget, though readers have passed it: the last results of a stage that makes them again after it lost its disk,
-and compares (``protocol.control.state_horizon``).
+What a log snapshot may not forget, though readers have passed it: the last results of a stage that
+makes them again after it lost its disk, and compares (``protocol.control.state_horizon``).
 
 Invariants:
-    SN1 nothing is deleted that the first snapshot that is left does not cover: a start from there is a start from the beginning (BL8).
-    SN2 between the end of what is deleted and the newest log snapshot there are at least ``every_records`` offsets.
-    SN3 a log snapshot describes every bucket above the trim point; where the log state does not know them any more there is none.
-    SN4 a log snapshot too large to be read is not written. The log state does not keep more than fits into one.
-    SN5 while a process that this pipeline does not have writes to the log there is none: what it writes would be missing in it for good.
+    SN1 nothing is deleted that the first snapshot that is left does not cover: a start from there
+        is a start from the beginning (BL8).
+    SN2 between the end of what is deleted and the newest log snapshot there are at least
+        ``every_records`` offsets.
+    SN3 a log snapshot describes every bucket above the trim point; where the log state does not
+        know them any more there is none.
+    SN4 a log snapshot too large to be read is not written. The log state does not keep more than
+        fits into one.
+    SN5 while a process that this pipeline does not have writes to the log there is none: what it
+        writes would be missing in it for good.
 """
 
 from __future__ import annotations
@@ -24,15 +32,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from anabranch.protocol.errors import RemoteProtocolError
-from anabranch.protocol.limits import REPLICAS_MAX, SNAPSHOT_EVERY_PARTS, SNAPSHOT_EVERY_RECORDS, SNAPSHOT_ITEMS_MAX, SNAPSHOT_LATE_RECORDS
+from anabranch.protocol.limits import (
+    REPLICAS_MAX,
+    SNAPSHOT_EVERY_PARTS,
+    SNAPSHOT_EVERY_RECORDS,
+    SNAPSHOT_ITEMS_MAX,
+    SNAPSHOT_LATE_RECORDS,
+)
 from anabranch.protocol.log.boundary_log import LogState, Outcome
-from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry, LogSnapshot, Recomputed
+from anabranch.protocol.log.records import (
+    BoundaryRecord,
+    EpochStarted,
+    LogEntry,
+    LogSnapshot,
+    Recomputed,
+)
 
 
 def forgettable(log_state: LogState, trim_point: int, writer: str, horizon_buckets: int) -> int:
-    """Buckets up to this one need not be described. ``horizon_buckets``: of a stage that has a horizon, whose only writer is ``writer``; else 0."""
+    """Buckets up to this one need not be described. ``horizon_buckets``: of a stage that has
+    a horizon, whose only writer is ``writer``; else 0.
+    """
     upto = min(trim_point, log_state.upto)
-    return max(0, min(upto, log_state.closed(writer) - 2 * horizon_buckets)) if horizon_buckets else upto
+    return (
+        max(0, min(upto, log_state.closed(writer) - 2 * horizon_buckets))
+        if horizon_buckets
+        else upto
+    )
 
 
 def items(log_snapshot: LogSnapshot) -> int:
@@ -41,9 +67,13 @@ def items(log_snapshot: LogSnapshot) -> int:
     for r in log_snapshot.replicas:
         count += 1 + len(r.path) + len(r.timelines) + len(r.pending) + len(r.closed_parts)
         if r.last is not None:
-            count += sum(map(len, (r.last.parts, r.last.missing, r.last.positions, r.last.made_from)))
+            count += sum(
+                map(len, (r.last.parts, r.last.missing, r.last.positions, r.last.made_from))
+            )
         if r.branches is not None:
-            count += len(r.branches.pending) + sum(1 + len(x.parts) + len(x.missing) for x in r.branches.ranges)
+            count += len(r.branches.pending) + sum(
+                1 + len(x.parts) + len(x.missing) for x in r.branches.ranges
+            )
     return count
 
 
@@ -65,7 +95,9 @@ class LogSnapshots:
         self._strange: dict[str, int] = {}
         """Epochs of writers that this pipeline does not have."""
         self.stranger = ""
-        """A process writes to the log under this name, which no replica of this pipeline has; empty: none does (SN5)."""
+        """A process writes to the log under this name, which no replica of this pipeline has;
+        empty: none does (SN5).
+        """
         self.rejected = ""
         """Why there was no log snapshot when one was due, in words; empty: there was."""
 
@@ -90,17 +122,24 @@ class LogSnapshots:
             self._parts += len(entry.parts)
             self._unlooked += len(entry.parts)
 
-    def _strange_record(self, offset: int, entry: EpochStarted | BoundaryRecord | Recomputed) -> None:
+    def _strange_record(
+        self, offset: int, entry: EpochStarted | BoundaryRecord | Recomputed
+    ) -> None:
         if isinstance(entry, EpochStarted):
             self._strange[entry.replica] = offset
             if len(self._strange) > REPLICAS_MAX:
                 del self._strange[next(iter(self._strange))]
-        if self._is_live and (isinstance(entry, EpochStarted) or entry.epoch == self._strange.get(entry.replica)):
+        if self._is_live and (
+            isinstance(entry, EpochStarted) or entry.epoch == self._strange.get(entry.replica)
+        ):
             self.stranger = entry.replica
 
     def _is_usable(self, offset: int, log_snapshot: LogSnapshot) -> bool:
         """Whether a reader could begin with it (``protocol.log.log_start``), and it is news."""
-        if log_snapshot.as_of <= self.newest or not offset - SNAPSHOT_LATE_RECORDS <= log_snapshot.as_of <= offset:
+        if (
+            log_snapshot.as_of <= self.newest
+            or not offset - SNAPSHOT_LATE_RECORDS <= log_snapshot.as_of <= offset
+        ):
             return False
         try:
             LogState(self._writers).adopt(log_snapshot)
@@ -113,27 +152,38 @@ class LogSnapshots:
         much = offset_next - self.newest >= self._every or self._parts >= SNAPSHOT_EVERY_PARTS
         return much and offset_next >= self._not_before and not self.stranger
 
-    def make(self, log_state: LogState, as_of: int, forgettable_upto: int, histories: Mapping[str, str]) -> LogSnapshot | None:
-        """The log snapshot to append; None: there can be none now (SN3, SN4). Either way the next one is not due at once.
+    def make(
+        self, log_state: LogState, as_of: int, forgettable_upto: int, histories: Mapping[str, str]
+    ) -> LogSnapshot | None:
+        """The log snapshot to append; None: there can be none now (SN3, SN4). Either way the next
+        one is not due at once.
 
         Args:
             log_state: Of everything below ``as_of``.
             as_of: Of the log snapshot.
             forgettable_upto: What ``forgettable`` says.
-            histories: By which plans each writer's chain was made (``protocol.control.consistency``).
+            histories: By which plans each writer's chain was made
+                (``protocol.control.consistency``).
         """
         upto = max(forgettable_upto, self._forgotten)
         self._not_before = as_of + self._every
         if log_state.forgotten > upto:
-            self.rejected = f"readers need buckets from {upto + 1} on, and there was no room for those up to {log_state.forgotten}"
+            self.rejected = (
+                f"readers need buckets from {upto + 1} on, and there was no room for those up to"
+                f" {log_state.forgotten}"
+            )
             return None
         log_snapshot = log_state.snapshot(as_of, upto)
         log_snapshot = replace(
-            log_snapshot, replicas=tuple(replace(r, history=histories.get(r.replica, "")) for r in log_snapshot.replicas)
+            log_snapshot,
+            replicas=tuple(
+                replace(r, history=histories.get(r.replica, "")) for r in log_snapshot.replicas
+            ),
         )
         if (count := items(log_snapshot)) > SNAPSHOT_ITEMS_MAX:
             self.rejected = (
-                f"it would have {count} items, more than {SNAPSHOT_ITEMS_MAX}: a reader far behind needs buckets from {upto + 1} on"
+                f"it would have {count} items, more than {SNAPSHOT_ITEMS_MAX}: a reader far behind"
+                f" needs buckets from {upto + 1} on"
             )
             return None
         self.rejected = ""
@@ -146,7 +196,9 @@ class LogSnapshots:
         self.rejected, self._not_before = reason, as_of + self._every
 
     def overfull(self, log_state: LogState) -> bool:
-        """Whether the log state holds more than a log snapshot could say (SN4); looked at now and then."""
+        """Whether the log state holds more than a log snapshot could say (SN4); looked at now
+        and then.
+        """
         if self._unlooked < SNAPSHOT_EVERY_PARTS:
             return False
         self._unlooked = 0

@@ -1,7 +1,9 @@
-"""The named parts of buckets that are still open, of one writer or one branch of it (rules 3-5, 16).
+"""The named parts of buckets that are still open, of one writer or one branch of it (rules 3-5,
+16).
 
-A part belongs to a bucket and comes with the record that named it, so that a rewind can drop the parts of the records that it cuts off
-(rule 4). Parts of one bucket keep the order in which they were named.
+A part belongs to a bucket and comes with the record that named it, so that a rewind can drop the
+parts of the records that it cuts off (rule 4). Parts of one bucket keep the order in which they
+were named.
 
 Invariants:
     OP1 ``len`` is the number of parts, over all buckets: what PENDING_PARTS_MAX bounds.
@@ -41,7 +43,9 @@ class OpenParts:
         self._count += 1
 
     def fits(self, parts: Sequence[Part], closed: int, count_max: int) -> bool:
-        """Whether at most ``count_max`` parts stay open when a record names ``parts`` and closes buckets up to ``closed``."""
+        """Whether at most ``count_max`` parts stay open when a record names ``parts`` and
+        closes buckets up to ``closed``.
+        """
         if self._count + len(parts) <= count_max:
             return True
         staying = sum(len(named) for bucket, named in self._buckets if bucket > closed)
@@ -49,7 +53,10 @@ class OpenParts:
 
     def close(self, upto: int) -> list[tuple[int, tuple[Part, ...]]]:
         """Take out every bucket up to ``upto``: (bucket, its parts), ascending (OP2)."""
-        closed = [(bucket, tuple([part for _, part in named])) for bucket, named in self._buckets.pop_upto(upto)]
+        closed = [
+            (bucket, tuple([part for _, part in named]))
+            for bucket, named in self._buckets.pop_upto(upto)
+        ]
         self._count -= sum(len(parts) for _, parts in closed)
         return closed
 
@@ -70,7 +77,9 @@ class OpenParts:
         return tuple([part for _, part in self._buckets.get(bucket) or ()])
 
     def between(self, first: int, last: int, count_max: int | None = None) -> list[int]:
-        """The buckets in ``first..last`` that have parts, ascending; the first ``count_max`` of them."""
+        """The buckets in ``first..last`` that have parts, ascending; the first ``count_max``
+        of them.
+        """
         return self._buckets.between(first, last, count_max)
 
     def items(self) -> tuple[tuple[BatchId, Part], ...]:

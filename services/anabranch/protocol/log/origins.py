@@ -1,13 +1,14 @@
 """Where does what a writer has closed come from?
 
-Theory of operation. Some decisions of a start need more of the stage's own log than its end: whether a stage has ever made anything
-(``protocol.stage.late_start``), with what its newest chain begins, and which function made the last results (``protocol.control.state_horizon``). These
-facts are few, and each follows from the facts before a record and that record. So the log state carries them for each writer, and a log
-snapshot says
-them: whoever begins to read there knows them too.
+Theory of operation. Some decisions of a start need more of the stage's own log than its end:
+whether a stage has ever made anything (``protocol.stage.late_start``), with what its newest chain
+begins, and which function made the last results (``protocol.control.state_horizon``). These facts
+are few, and each follows from the facts before a record and that record. So the log state carries
+them for each writer, and a log snapshot says them: whoever begins to read there knows them too.
 
 Invariants:
-    OG1 the facts depend on the accepted stable records of the writer alone, and on the plans of their epochs.
+    OG1 the facts depend on the accepted stable records of the writer alone, and on the plans of
+        their epochs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ def origin_after(before: Origin, record: BoundaryRecord, closed: int, fingerprin
         closed: The last bucket that the writer had closed before it.
         fingerprint: Of the plan of its epoch.
     """
-    is_first, is_late, is_news = record.prev is None, says_late_start(record), record.closed > closed
+    is_first, is_late, is_news = (
+        record.prev is None,
+        says_late_start(record),
+        record.closed > closed,
+    )
     is_other = is_news and before.made_by != fingerprint
     gap, open_upto = before.gap, before.open_upto
     if is_first:

@@ -1,7 +1,7 @@
 """The records of a boundary log, as values.
 
-``codec.boundary_records`` turns them into bytes and back (Avro, schemas/records/boundary_record, epoch_started, recomputed,
-``log_snapshot``).
+``codec.boundary_records`` turns them into bytes and back (Avro, schemas/records/boundary_record,
+epoch_started, recomputed, ``log_snapshot``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from anabranch.protocol.identifiers import BatchId
 class Part:
     """What one attempt wrote of one bucket in one partition of the writer's block topic (rule 7).
 
-    A reader seeks by the offset range and takes only the blocks whose headers have this bucket and attempt; their number, rows and digest
-    must be these, else the data is *missing*, never less.
+    A reader seeks by the offset range and takes only the blocks whose headers have this bucket and
+    attempt; their number, rows and digest must be these, else the data is *missing*, never less.
     """
 
     bucket: int
@@ -48,7 +48,9 @@ class InputPosition:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Buckets ``first..last`` of a stream may lack what ``source`` would have contributed: an operator gave it up (``protocol.log.given_up``)."""
+    """Buckets ``first..last`` of a stream may lack what ``source`` would have contributed: an
+    operator gave it up (``protocol.log.given_up``).
+    """
 
     source: str
     first: int
@@ -61,13 +63,21 @@ class EpochStarted:
 
     replica: str
     fingerprint: str
-    """Of the writer's plan: function source, parameters, versions. Digests of different fingerprints are never compared."""
+    """Of the writer's plan: function source, parameters, versions. Digests of different
+    fingerprints are never compared.
+    """
     token: str
-    """Random: by it the writer knows its own record in the log when the outcome of the append is unknown."""
+    """Random: by it the writer knows its own record in the log when the outcome of the append
+    is unknown.
+    """
     schema: str = ""
-    """Columns of the stream as its writer makes them, as text (``codec.blocks.schema_text``): a reader of another owner has no code to ask."""
+    """Columns of the stream as its writer makes them, as text (``codec.blocks.schema_text``):
+    a reader of another owner has no code to ask.
+    """
     version: int = 1
-    """Of what the stage computes, as the pipeline file says: a higher one replaces the lower ones (invariant BL15 of ``boundary_log``)."""
+    """Of what the stage computes, as the pipeline file says: a higher one replaces the lower
+    ones (invariant BL15 of ``boundary_log``).
+    """
     bucket_ms: int = 0
     """Width of the writer's buckets; 0: not known. A stream keeps the first one (BL16)."""
     node: str = ""
@@ -87,7 +97,9 @@ class BoundaryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BoundaryRecord:
-    """One batch of a writer: everything up to bucket ``closed`` is closed, and the parts this batch wrote (rules 3-6)."""
+    """One batch of a writer: everything up to bucket ``closed`` is closed, and the parts this
+    batch wrote (rules 3-6).
+    """
 
     replica: str
     epoch: int
@@ -97,12 +109,16 @@ class BoundaryRecord:
     closed: int
     parts: tuple[Part, ...] = ()
     base: int | None = None
-    """Stable: rule 6, this replica starts from a peer's checkpoint; buckets up to ``base`` are not its own.
-    Tentative: this record begins its branch; up to ``base`` the output was closed, stable, where it forked."""
+    """Stable: rule 6, this replica starts from a peer's checkpoint; buckets up to ``base`` are not
+    its own. Tentative: this record begins its branch; up to ``base`` the output was closed, stable,
+    where it forked.
+    """
     kind: BoundaryKind = BoundaryKind.STABLE
     branch: BranchNumber | None = None
-    """Of a tentative record, its branch: the highest of a replica wins (rule 16). ``prev`` of a branch's first record is the stable record
-    at which it forked; its parts repeat the pending ones that the branch inherits."""
+    """Of a tentative record, its branch: the highest of a replica wins (rule 16). ``prev`` of a
+    branch's first record is the stable record at which it forked; its parts repeat the pending ones
+    that the branch inherits.
+    """
     missing: tuple[str, ...] = ()
     """Streams without which the buckets that this record closes were made, or left out."""
     positions: tuple[InputPosition, ...] = ()
@@ -114,7 +130,9 @@ class BoundaryRecord:
     given_up: tuple[GivenUp, ...] = ()
     """Stable: which of the buckets that this record closes lack what an operator gave up."""
     past: int = 0
-    """Of a source: rule 13, it has got beyond this bucket, whether it is closed or not (``protocol.edge.source_pace``)."""
+    """Of a source: rule 13, it has got beyond this bucket, whether it is closed or not
+    (``protocol.edge.source_pace``).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +175,17 @@ class Origin:
     made_after: int = 0
     """The last bucket before these."""
     gap: int | None = None
-    """What the chain begins with has given up results (``protocol.control.state_horizon``), and closed buckets up to here; None: it has not."""
+    """What the chain begins with has given up results (``protocol.control.state_horizon``),
+    and closed buckets up to here; None: it has not.
+    """
     open_upto: int = 0
-    """The chain began when this bucket was the last one closed, and has closed no new one since; 0: it has."""
+    """The chain began when this bucket was the last one closed, and has closed no new one
+    since; 0: it has.
+    """
     late_upto: int = 0
-    """Up to here the writer has left results out since the stage began late (``protocol.stage.late_start``)."""
+    """Up to here the writer has left results out since the stage began late
+    (``protocol.stage.late_start``).
+    """
     has_results: bool = False
     """Whether it wrote anything else."""
 
@@ -178,12 +202,16 @@ class ReplicaSnapshot:
     base: int
     path: tuple[BatchId, ...]
     timelines: tuple[BatchId, ...]
-    """Highest batch seen of each timeline of the current epoch, in the order in which they were first seen."""
+    """Highest batch seen of each timeline of the current epoch, in the order in which they
+    were first seen.
+    """
     pending: tuple[tuple[BatchId, Part], ...]
     last: BoundaryRecord | None
     closed_parts: tuple[Part, ...] = ()
-    """Of buckets that it has closed, except those whose stable range has the same parts: because an earlier one is not stable, because another
-    writer was first, or because the stable one was recomputed."""
+    """Of buckets that it has closed, except those whose stable range has the same parts: because an
+    earlier one is not stable, because another writer was first, or because the stable one was
+    recomputed.
+    """
     branches: BranchSnapshot | None = None
     origin: Origin = Origin()
     history: str = ""
@@ -208,7 +236,8 @@ class StableRange:
 
 @dataclass(frozen=True, slots=True)
 class LogSnapshot:
-    """The whole state of a boundary log just before offset ``as_of``: a reader may start there instead of at the beginning.
+    """The whole state of a boundary log just before offset ``as_of``: a reader may start there
+    instead of at the beginning.
 
     The stable bucket up to which all is stable stands as a last range, of no replica.
     """
@@ -232,9 +261,11 @@ class LogSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """A writer has written stable buckets once more, or still has its own version of them: blocks that readers need were gone.
+    """A writer has written stable buckets once more, or still has its own version of them: blocks
+    that readers need were gone.
 
-    Each bucket is whole in ``parts``. A reader takes them in place of the parts that it knew if rows and digest are the same.
+    Each bucket is whole in ``parts``. A reader takes them in place of the parts that it knew if
+    rows and digest are the same.
     """
 
     replica: str

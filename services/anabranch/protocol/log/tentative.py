@@ -1,14 +1,17 @@
 """What one writer has written while it worked on incomplete input: its branches (rule 16).
 
-Theory of operation. When a replica's wait is over it forks: the running query goes on as a *branch*, with a number (epoch, counter) that
-grows over forks and restarts. The records of a branch form a chain of their own, which begins at a stable record and says up to which bucket
-the output was closed there (``base``). A record that closes up to c makes the branch's buckets up to c tentative: they may be shown and used,
-and are replaced by stable ones as these come. A newer branch of the same writer replaces what the older ones wrote of the same buckets.
+Theory of operation. When a replica's wait is over it forks: the running query goes on as a
+*branch*, with a number (epoch, counter) that grows over forks and restarts. The records of a branch
+form a chain of their own, which begins at a stable record and says up to which bucket the output
+was closed there (``base``). A record that closes up to c makes the branch's buckets up to c
+tentative: they may be shown and used, and are replaced by stable ones as these come. A newer branch
+of the same writer replaces what the older ones wrote of the same buckets.
 
 Coverage is kept as ranges (``TentativeRange``), parts only for the buckets that have any.
 
 Invariants:
-    TE1 a record counts only if it continues the newest branch at its tip, or begins a newer branch (with a base).
+    TE1 a record counts only if it continues the newest branch at its tip, or begins a newer branch
+        (with a base).
     TE2 a bucket is covered by the newest branch that closed it; it never goes back to an older one.
     TE3 ranges ascend and do not overlap; every bucket with parts lies in one.
     TE4 nothing is held of buckets up to the stable ones, given by ``prune``.
@@ -26,7 +29,13 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PENDING_PARTS_MAX, TENTATIVE_PARTS_MAX, TENTATIVE_RANGES_MAX
 from anabranch.protocol.log.bucket_map import BucketMap
 from anabranch.protocol.log.open_parts import OpenParts
-from anabranch.protocol.log.records import BoundaryRecord, BranchNumber, BranchSnapshot, Part, TentativeRange
+from anabranch.protocol.log.records import (
+    BoundaryRecord,
+    BranchNumber,
+    BranchSnapshot,
+    Part,
+    TentativeRange,
+)
 
 _NONE: Final[BranchNumber] = (-1, -1)
 """Less than any branch's number."""
@@ -55,7 +64,9 @@ class Branches:
         return None if self.tip is None else self._number
 
     def rejection(self, record: BoundaryRecord) -> str:
-        """Why ``record``, of the current epoch and not known, does not count (TE1); empty: it does."""
+        """Why ``record``, of the current epoch and not known, does not count (TE1); empty: it
+        does.
+        """
         number = record.branch
         if number is None or number[0] != record.epoch:
             return "malformed"
@@ -68,7 +79,9 @@ class Branches:
         return "" if self._open.fits(record.parts, record.closed, PENDING_PARTS_MAX) else "pending"
 
     def take(self, record: BoundaryRecord, stable_upto: int) -> None:
-        """Take a record that ``rejection`` has nothing against; buckets up to ``stable_upto`` are stable."""
+        """Take a record that ``rejection`` has nothing against; buckets up to ``stable_upto``
+        are stable.
+        """
         if record.base is not None:
             self._number, self._closed = record.branch or _NONE, record.base
             self._open.clear()
@@ -100,7 +113,11 @@ class Branches:
             self._filled[bucket] = parts
             self._filled_parts += len(parts)
         while len(ranges) > TENTATIVE_RANGES_MAX or self._filled_parts > TENTATIVE_PARTS_MAX:
-            self._drop(ranges[0].last if len(ranges) > TENTATIVE_RANGES_MAX else next(iter(self._filled))[0])
+            self._drop(
+                ranges[0].last
+                if len(ranges) > TENTATIVE_RANGES_MAX
+                else next(iter(self._filled))[0]
+            )
 
     def prune(self, upto: int) -> None:
         """TE4: buckets up to ``upto`` are stable."""
@@ -137,7 +154,9 @@ class Branches:
         return found
 
     def filled(self, first: int, last: int, count_max: int | None = None) -> list[int]:
-        """The covered buckets in ``first..last`` that have parts; the first ``count_max`` of them."""
+        """The covered buckets in ``first..last`` that have parts; the first ``count_max`` of
+        them.
+        """
         return self._filled.between(first, last, count_max)
 
     def snapshot(self) -> BranchSnapshot | None:
@@ -151,7 +170,19 @@ class Branches:
             upto=self.upto,
             pending=self._open.items(),
             ranges=tuple(
-                [replace(r, parts=tuple([p for b in self._filled.between(r.first, r.last) for p in self._filled[b]])) for r in self._ranges]
+                [
+                    replace(
+                        r,
+                        parts=tuple(
+                            [
+                                p
+                                for b in self._filled.between(r.first, r.last)
+                                for p in self._filled[b]
+                            ]
+                        ),
+                    )
+                    for r in self._ranges
+                ]
             ),
         )
 

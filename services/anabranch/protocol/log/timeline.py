@@ -1,27 +1,37 @@
-"""Timelines: which checkpoint directory does a replica go on from, and which record does it continue?
+"""Timelines: which checkpoint directory does a replica go on from, and which record does it
+continue?
 
-Theory of operation. A replica's query has a checkpoint directory. At every start (and every fork) the replica goes on in a *copy*, under a
-timeline name of its own, which carries its epoch (rule 8). A small timeline file beside the directories says so; the highest name is the
-newest. Record ids are (timeline, batch of Spark), so a batch that is run again under a new timeline has a new id and says by ``prev`` which
-record it continues (rules 3, 9): that of the last batch that Spark committed in the directory.
+Theory of operation. A replica's query has a checkpoint directory. At every start (and every fork)
+the replica goes on in a *copy*, under a timeline name of its own, which carries its epoch (rule 8).
+A small timeline file beside the directories says so; the highest name is the newest. Record ids are
+(timeline, batch of Spark), so a batch that is run again under a new timeline has a new id and says
+by ``prev`` which record it continues (rules 3, 9): that of the last batch that Spark committed in
+the directory.
 
 Invariants:
     TI1 names sort as (epoch, number): the newest timeline is the one of the newest process.
-    TI2 only directories and files of lower names are ever deleted: of lower epochs, and by a process that stands by, of the epoch that it
-        copies, those of lower numbers. A process that slept for long may do its part of this at any time.
+    TI2 only directories and files of lower names are ever deleted: of lower epochs, and by a
+        process that stands by, of the epoch that it copies, those of lower numbers. A process that
+        slept for long may do its part of this at any time.
     TI3 ``tip`` is the record of the last committed batch, by whichever timeline made it.
-    TI4 a replica goes on from its own directory if a whole batch is in it and the blocks that come after it are there; else from a peer's;
-        else from the beginning of the log, if that is there; else it waits for a peer.
-    TI5 a peer's checkpoint is taken at a batch all of whose parts are stable by now (``protocol.log.clean_points``), without the plan after it;
-        the new timeline begins with a base record, and until its first commit every restart says it again (rule 6).
-    TI6 going back to an older batch (damage, loss of power) is safe: the new timeline has another name, and its records cut the chain (rule
-        4).
-    TI7 an own batch is gone on from only if its record is on the accepted chain: any other record would be rejected (rule 4). A passive
-        replica finds its checkpoint cut off where another process went on from an older copy, and that one's disk was lost. Where all that
-        such a batch had closed or begun is stable it is taken as a peer's would be, under a base record (TI5).
-    TI8 what a process made that a majority contradicts is gone on from by nobody (``protocol.control.fencing``): its state is wrong, and the next
-        process would come to the same. Whatever its epoch, or an earlier one, made is passed over, the own checkpoint and a peer's alike:
-        the next process starts from another peer's, or from the beginning. What it makes itself has a higher epoch, and counts again.
+    TI4 a replica goes on from its own directory if a whole batch is in it and the blocks that come
+        after it are there; else from a peer's; else from the beginning of the log, if that is
+        there; else it waits for a peer.
+    TI5 a peer's checkpoint is taken at a batch all of whose parts are stable by now
+        (``protocol.log.clean_points``), without the plan after it; the new timeline begins with a
+        base record, and until its first commit every restart says it again (rule 6).
+    TI6 going back to an older batch (damage, loss of power) is safe: the new timeline has another
+        name, and its records cut the chain (rule 4).
+    TI7 an own batch is gone on from only if its record is on the accepted chain: any other record
+        would be rejected (rule 4). A passive replica finds its checkpoint cut off where another
+        process went on from an older copy, and that one's disk was lost. Where all that such a
+        batch had closed or begun is stable it is taken as a peer's would be, under a base record
+        (TI5).
+    TI8 what a process made that a majority contradicts is gone on from by nobody
+        (``protocol.control.fencing``): its state is wrong, and the next process would come to the
+        same. Whatever its epoch, or an earlier one, made is passed over, the own checkpoint and a
+        peer's alike: the next process starts from another peer's, or from the beginning. What it
+        makes itself has a higher epoch, and counts again.
 """
 
 from __future__ import annotations
@@ -41,7 +51,8 @@ _NAME = re.compile(r"([0-9]{12})-([0-9]{6})(?:-[0-9a-f]{16})?\Z")
 def timeline_name(epoch: int, number: int, token: str = "") -> str:
     """Name of the ``number``-th timeline of ``epoch`` (TI1).
 
-    ``token``: of the process, 16 hexadecimal digits, where it has not begun the epoch itself: another one may come to the same number.
+    ``token``: of the process, 16 hexadecimal digits, where it has not begun the epoch itself:
+        another one may come to the same number.
     """
     return f"{epoch:012d}-{number:06d}" + (f"-{token}" if token else "")
 
@@ -64,16 +75,23 @@ class Timeline:
 
     name: str
     start_batch: int
-    """Last batch that was committed in the directory when it was copied; -1: none, a new checkpoint."""
+    """Last batch that was committed in the directory when it was copied; -1: none, a new
+    checkpoint.
+    """
     start_tip: BatchId | None
     """The record of that batch."""
     base: int | None = None
-    """Rule 6: it began in a copy of a peer's directory, or of one that was cut off; buckets up to here are not its own. ``start_tip`` is its base
-    record."""
+    """Rule 6: it began in a copy of a peer's directory, or of one that was cut off; buckets up to
+    here are not its own. ``start_tip`` is its base record.
+    """
     earlier: tuple[BatchId, ...] = ()
-    """The timelines before, each with the last of its batches in this directory, ascending: who made which of the batches up to ``start_batch``."""
+    """The timelines before, each with the last of its batches in this directory, ascending:
+    who made which of the batches up to ``start_batch``.
+    """
     floor: int | None = None
-    """The record of this batch, and of those after it, is known; -1: of all. None: only from ``start_batch`` on."""
+    """The record of this batch, and of those after it, is known; -1: of all. None: only from
+    ``start_batch`` on.
+    """
 
     @classmethod
     def fresh(cls, epoch: int) -> Self:
@@ -82,8 +100,12 @@ class Timeline:
 
     @classmethod
     def from_peer(cls, name: str, batch: int, base: int) -> Self:
-        """The timeline that goes on in a copy of a peer's directory as it was after ``batch``: its first record is the base record (TI5, TI7)."""
-        return cls(name=name, start_batch=batch, start_tip=BatchId(name, batch), base=base, floor=batch)
+        """The timeline that goes on in a copy of a peer's directory as it was after
+        ``batch``: its first record is the base record (TI5, TI7).
+        """
+        return cls(
+            name=name, start_batch=batch, start_tip=BatchId(name, batch), base=base, floor=batch
+        )
 
     @property
     def lowest(self) -> int:
@@ -91,33 +113,51 @@ class Timeline:
         return self.start_batch if self.floor is None else self.floor
 
     def tip(self, last_commit: int) -> BatchId | None:
-        """The record that a query in this timeline's directory continues, when Spark committed ``last_commit`` last (TI3).
+        """The record that a query in this timeline's directory continues, when Spark committed
+        ``last_commit`` last (TI3).
 
         Raises:
-            LocalProtocolError: it is not known which record that is: the directory is not this timeline's.
+            LocalProtocolError: it is not known which record that is: the directory is not this
+                timeline's.
         """
         if last_commit > self.start_batch:
             return BatchId(self.name, last_commit)
         if last_commit < self.lowest:
-            message = f"timeline {self.name} began after batch {self.start_batch}, but its directory stands at {last_commit}"
+            message = (
+                f"timeline {self.name} began after batch {self.start_batch}, but its directory"
+                f" stands at {last_commit}"
+            )
             raise LocalProtocolError(message)
         if last_commit == self.start_batch:
             return self.start_tip
         if last_commit < 0:
             return None
-        return next((BatchId(before.timeline, last_commit) for before in self.earlier if before.batch >= last_commit), None)
+        return next(
+            (
+                BatchId(before.timeline, last_commit)
+                for before in self.earlier
+                if before.batch >= last_commit
+            ),
+            None,
+        )
 
     def copied(self, name: str, last_commit: int) -> Timeline:
-        """The timeline ``name`` that goes on in a copy of this one's directory, in which ``last_commit`` is the last batch committed."""
+        """The timeline ``name`` that goes on in a copy of this one's directory, in which
+        ``last_commit`` is the last batch committed.
+        """
         if self.base is not None and last_commit == self.start_batch:
             return Timeline.from_peer(name, last_commit, self.base)
         tip = self.tip(last_commit)
         forgotten = last_commit - CHECKPOINT_BATCHES_RETAINED
-        known = dict.fromkeys((*self.earlier, *(() if self.start_tip is None else (self.start_tip,))))
+        known = dict.fromkeys(
+            (*self.earlier, *(() if self.start_tip is None else (self.start_tip,)))
+        )
         earlier = tuple(before for before in known if forgotten <= before.batch < last_commit)
         earlier += () if tip is None else (tip,)
         floor = max(self.lowest, min(forgotten, last_commit))
-        return Timeline(name=name, start_batch=last_commit, start_tip=tip, earlier=earlier, floor=floor)
+        return Timeline(
+            name=name, start_batch=last_commit, start_tip=tip, earlier=earlier, floor=floor
+        )
 
     def forked(self, name: str, last_commit: int) -> Timeline:
         """The same, by the process that has appended the base record already, if there is one."""
@@ -131,7 +171,9 @@ def newest(names: Iterable[str]) -> str | None:
 
 def obsolete(names: Iterable[str], epoch: int, number: int = 0) -> list[str]:
     """What may be deleted beside timeline ``number`` of ``epoch``: only what is below it (TI2)."""
-    return sorted(n for n in names if (e := epoch_of(n)) is not None and (e, number_of(n)) < (epoch, number))
+    return sorted(
+        n for n in names if (e := epoch_of(n)) is not None and (e, number_of(n)) < (epoch, number)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +183,9 @@ class FindNewest:
 
 @dataclass(frozen=True, slots=True)
 class FindFences:
-    """Answer: of each replica of the stage that was ever fenced the newest epoch that was, as far as that is known by now (TI8)."""
+    """Answer: of each replica of the stage that was ever fenced the newest epoch that was, as
+    far as that is known by now (TI8).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +197,9 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Make directory ``target`` a copy of ``source``, whole or not at all; what was durable there is durable here."""
+    """Make directory ``target`` a copy of ``source``, whole or not at all; what was durable
+    there is durable here.
+    """
 
     source: str
     target: str
@@ -175,7 +221,9 @@ class FindBatches:
 
 @dataclass(frozen=True, slots=True)
 class FindWhole:
-    """Answer: the first of ``batches`` whose logs and state are whole in the directory; None: of none. -1: nothing was ever committed."""
+    """Answer: the first of ``batches`` whose logs and state are whole in the directory; None:
+    of none. -1: nothing was ever committed.
+    """
 
     name: str
     batches: tuple[int, ...]
@@ -183,7 +231,9 @@ class FindWhole:
 
 @dataclass(frozen=True, slots=True)
 class CutBack:
-    """Forget every batch after ``batch`` in the directory, which is a copy; ``keep_plan``: but for the plan of the one right after it (rule 9)."""
+    """Forget every batch after ``batch`` in the directory, which is a copy; ``keep_plan``:
+    but for the plan of the one right after it (rule 9).
+    """
 
     name: str
     batch: int
@@ -192,7 +242,9 @@ class CutBack:
 
 @dataclass(frozen=True, slots=True)
 class FindMissing:
-    """Answer: what is gone, in words, of the blocks that come after ``batch`` of the directory; empty: they are there. -1: from the beginning."""
+    """Answer: what is gone, in words, of the blocks that come after ``batch`` of the
+    directory; empty: they are there. -1: from the beginning.
+    """
 
     name: str
     batch: int
@@ -200,7 +252,9 @@ class FindMissing:
 
 @dataclass(frozen=True, slots=True)
 class FindRecomputed:
-    """Answer: 1 if blocks that come after ``batch`` of the directory stand elsewhere than they did (``protocol.control.recompute_requests``), else 0."""
+    """Answer: 1 if blocks that come after ``batch`` of the directory stand elsewhere than
+    they did (``protocol.control.recompute_requests``), else 0.
+    """
 
     name: str
     batch: int
@@ -213,7 +267,9 @@ class FindPeers:
 
 @dataclass(frozen=True, slots=True)
 class CopyPeer:
-    """Make ``target`` a copy of a peer's directory, whole or not at all. Answer: False if it could not be copied."""
+    """Make ``target`` a copy of a peer's directory, whole or not at all. Answer: False if it
+    could not be copied.
+    """
 
     replica: str
     source: str
@@ -222,7 +278,9 @@ class CopyPeer:
 
 @dataclass(frozen=True, slots=True)
 class AwaitPeer:
-    """Wait a while: nothing can be started from. ``missing``: why not from the beginning of the log."""
+    """Wait a while: nothing can be started from. ``missing``: why not from the beginning of
+    the log.
+    """
 
     missing: str
 
@@ -277,21 +335,48 @@ class Remove:
 
 
 DiskStep = (
-    FindNewest | FindCommit | FindBatches | FindWhole | FindPeers | CopyPeer | Create | Copy | CutBack | Write | Sync | Clean | Remove
+    FindNewest
+    | FindCommit
+    | FindBatches
+    | FindWhole
+    | FindPeers
+    | CopyPeer
+    | Create
+    | Copy
+    | CutBack
+    | Write
+    | Sync
+    | Clean
+    | Remove
 )
 """What needs nothing but the replica's disk (``ports.Checkpoints``)."""
-Step = DiskStep | FindMissing | FindRecomputed | FindFences | FindPeerCommit | AwaitPeer | CheckEpoch | AppendBase
+Step = (
+    DiskStep
+    | FindMissing
+    | FindRecomputed
+    | FindFences
+    | FindPeerCommit
+    | AwaitPeer
+    | CheckEpoch
+    | AppendBase
+)
 PeerTimelines = tuple[tuple[str, Timeline], ...]
 Fences = tuple[tuple[str, int], ...]
 Answer = Timeline | PeerTimelines | Fences | tuple[int, ...] | int | str | None
 _Result = TypeVar("_Result")
 Steps = Generator[Step, Answer, Timeline]
-"""Steps in their order; the shell performs each and sends the answer, if there is one. A crash between any two is safe."""
+"""Steps in their order; the shell performs each and sends the answer, if there is one. A
+crash between any two is safe.
+"""
 BaseOf = Callable[[str, BatchId], int | None]
-"""(peer, id of its record) -> the base of a copy of its checkpoint as it was then; None: it must not be copied."""
+"""(peer, id of its record) -> the base of a copy of its checkpoint as it was then; None: it
+must not be copied.
+"""
 
 
-def carry_out(steps: Generator[Step, Answer, _Result], perform: Callable[[Step], Answer]) -> _Result:
+def carry_out(
+    steps: Generator[Step, Answer, _Result], perform: Callable[[Step], Answer]
+) -> _Result:
     """Have ``perform`` carry out ``steps`` one after the other; what they come to."""
     answer: Answer = None
     while True:
@@ -305,7 +390,9 @@ def carry_out(steps: Generator[Step, Answer, _Result], perform: Callable[[Step],
 
 @dataclass(frozen=True, slots=True)
 class OwnChain:
-    """What the stage's log says of the replica's own records. The default is for a log in which nothing was ever cut off."""
+    """What the stage's log says of the replica's own records. The default is for a log in
+    which nothing was ever cut off.
+    """
 
     has: Callable[[BatchId], bool] = lambda _ident: True
     """Whether a record may be continued."""
@@ -317,18 +404,25 @@ class OwnChain:
     """Whose it is."""
 
 
-def failover_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None, own: OwnChain = OwnChain()) -> Steps:
+def failover_steps(
+    epoch: int, base_of: BaseOf = lambda _replica, _ident: None, own: OwnChain = OwnChain()
+) -> Steps:
     """Rules 6 and 8: how the process of ``epoch`` comes to its stable timeline (TI4).
 
-    The old process may be alive: it may fork while its directory is copied, which makes the directory a branch. So the newest timeline is
-    looked up again after copying, and the copy is made again if it changed. Of a peer's directory only batches of stable records are taken,
-    so what it becomes meanwhile does not matter.
+    The old process may be alive: it may fork while its directory is copied, which makes the
+    directory a branch. So the newest timeline is looked up again after copying, and the copy is
+    made again if it changed. Of a peer's directory only batches of stable records are taken, so
+    what it becomes meanwhile does not matter.
     """
     name = timeline_name(epoch, 0)
     while True:
         found, fenced = (yield FindNewest()), _epochs((yield FindFences()))
         timeline = None
-        if isinstance(found, Timeline) and not own.is_open and not _is_fenced(found, own.replica, fenced):
+        if (
+            isinstance(found, Timeline)
+            and not own.is_open
+            and not _is_fenced(found, own.replica, fenced)
+        ):
             timeline = yield from _from_own(found, name, own)
         if timeline is None:
             timeline = yield from _from_peer(name, base_of, fenced)
@@ -350,17 +444,31 @@ def failover_steps(epoch: int, base_of: BaseOf = lambda _replica, _ident: None, 
     return timeline
 
 
-def _from_own(found: Timeline, name: str, own: OwnChain) -> Generator[Step, Answer, Timeline | None]:
-    """The timeline ``name`` in a copy of the directory of ``found``; None: nothing in it can be gone on from."""
+def _from_own(
+    found: Timeline, name: str, own: OwnChain
+) -> Generator[Step, Answer, Timeline | None]:
+    """The timeline ``name`` in a copy of the directory of ``found``; None: nothing in it can
+    be gone on from.
+    """
     yield Copy(found.name, name)
-    tips = {batch: found.tip(batch) for batch in batches_of((yield FindBatches(name))) if batch >= found.lowest}
-    last = yield FindWhole(name, tuple(batch for batch, tip in tips.items() if _goes_on(found, batch, tip, own)))
+    tips = {
+        batch: found.tip(batch)
+        for batch in batches_of((yield FindBatches(name)))
+        if batch >= found.lowest
+    }
+    last = yield FindWhole(
+        name, tuple(batch for batch, tip in tips.items() if _goes_on(found, batch, tip, own))
+    )
     if isinstance(last, int) and not (yield FindMissing(name, last)):
-        # A plan that was made before blocks were recomputed names the old ones. Without it the batch is planned anew, as after damage
-        # (TI6).
+        # A plan that was made before blocks were recomputed names the old ones. Without it the
+        # batch is planned anew, as after damage (TI6).
         yield CutBack(name, last, keep_plan=not (yield FindRecomputed(name, last)))
         return found.copied(name, last)
-    bases = {batch: base for batch, tip in tips.items() if tip is not None and (base := own.cut_off_base(tip)) is not None}
+    bases = {
+        batch: base
+        for batch, tip in tips.items()
+        if tip is not None and (base := own.cut_off_base(tip)) is not None
+    }
     last = yield FindWhole(name, tuple(bases))
     if not isinstance(last, int) or (yield FindMissing(name, last)):
         return None
@@ -369,8 +477,14 @@ def _from_own(found: Timeline, name: str, own: OwnChain) -> Generator[Step, Answ
 
 
 def _goes_on(found: Timeline, batch: int, tip: BatchId | None, own: OwnChain) -> bool:
-    """Whether the first record after ``batch`` of the directory of ``found`` will be accepted (TI7): a first record, or a base record, always is."""
-    return batch < 0 or (found.base is not None and batch == found.start_batch) or (tip is not None and own.has(tip))
+    """Whether the first record after ``batch`` of the directory of ``found`` will be accepted
+    (TI7): a first record, or a base record, always is.
+    """
+    return (
+        batch < 0
+        or (found.base is not None and batch == found.start_batch)
+        or (tip is not None and own.has(tip))
+    )
 
 
 def _is_fenced(timeline: Timeline, replica: str, fenced: Mapping[str, int]) -> bool:
@@ -380,11 +494,17 @@ def _is_fenced(timeline: Timeline, replica: str, fenced: Mapping[str, int]) -> b
 
 def _epochs(answer: Answer) -> dict[str, int]:
     assert isinstance(answer, tuple)  # noqa: S101 - the answer to FindFences
-    return {each[0]: each[1] for each in answer if isinstance(each, tuple) and isinstance(each[1], int)}
+    return {
+        each[0]: each[1] for each in answer if isinstance(each, tuple) and isinstance(each[1], int)
+    }
 
 
-def _from_peer(name: str, base_of: BaseOf, fenced: Mapping[str, int]) -> Generator[Step, Answer, Timeline | None]:
-    """The timeline ``name`` in a copy of a peer's directory, of the one that is furthest and will do (TI5); None: there is none."""
+def _from_peer(
+    name: str, base_of: BaseOf, fenced: Mapping[str, int]
+) -> Generator[Step, Answer, Timeline | None]:
+    """The timeline ``name`` in a copy of a peer's directory, of the one that is furthest and
+    will do (TI5); None: there is none.
+    """
     peers = yield FindPeers()
     found = []
     for replica, theirs in timelines_of(peers):
@@ -401,7 +521,9 @@ def _from_peer(name: str, base_of: BaseOf, fenced: Mapping[str, int]) -> Generat
         if isinstance(last, int) and not (yield FindMissing(name, last)):
             found.append((bases[last], last, replica, theirs.name))
     for base, batch, replica, source in sorted(found, reverse=True):
-        if (yield CopyPeer(replica, source, name)) and (yield FindWhole(name, (batch,))) is not None:
+        if (yield CopyPeer(replica, source, name)) and (
+            yield FindWhole(name, (batch,))
+        ) is not None:
             yield CutBack(name, batch, keep_plan=False)
             return Timeline.from_peer(name, batch, base)
     return None
@@ -416,14 +538,19 @@ def batches_of(answer: Answer) -> tuple[int, ...]:
 def timelines_of(answer: Answer) -> PeerTimelines:
     """The answer to ``FindPeers``."""
     assert isinstance(answer, tuple)  # noqa: S101 - the answer to FindPeers
-    return tuple((each[0], each[1]) for each in answer if isinstance(each, tuple) and isinstance(each[1], Timeline))
+    return tuple(
+        (each[0], each[1])
+        for each in answer
+        if isinstance(each, tuple) and isinstance(each[1], Timeline)
+    )
 
 
 def fork_steps(stable_query: Timeline, name: str) -> Steps:
-    """Rule 11: snapshot, timeline file. Only after the last step may the query of ``stable_query`` go on as the branch.
+    """Rule 11: snapshot, timeline file. Only after the last step may the query of ``stable_query``
+    go on as the branch.
 
-    The snapshot is as durable as the stable query was: a loss of power takes batches from its end that it would have taken from the stable
-    query's (TI6), no others.
+    The snapshot is as durable as the stable query was: a loss of power takes batches from its end
+    that it would have taken from the stable query's (TI6), no others.
     """
     yield Copy(stable_query.name, name)
     last = yield FindCommit(name)

@@ -1,26 +1,35 @@
-"""When may a stage go on without some of its input? Timers of buckets, and the waits that a pipeline's ``max_delay`` leaves.
+"""When may a stage go on without some of its input? Timers of buckets, and the waits that a
+pipeline's ``max_delay`` leaves.
 
-Theory of operation. A bucket that is not complete is waited for, but not for ever. Its timer starts at the first sign that *any* input has
-got beyond the bucket before it (rule 13; Borealis' SUnion starts it at a boundary, here a source whose boundary is held back says how far it has
-got, ``protocol.edge.source_pace``). Named parts are no sign: a record in front of the clock, or a result that belongs to the end of a long window, may lie
-far beyond what can be complete. Since the signs travel with the log and not with the results, the timers of all stages of a chain start together,
-so a chain waits once and not once per stage (as in Borealis' DPC). A stage waits so much shorter, the more stages come after it, that the tentative bucket of the stage
-before is there when its own wait is over.
+Theory of operation. A bucket that is not complete is waited for, but not for ever. Its timer starts
+at the first sign that *any* input has got beyond the bucket before it (rule 13; Borealis' SUnion
+starts it at a boundary, here a source whose boundary is held back says how far it has got,
+``protocol.edge.source_pace``). Named parts are no sign: a record in front of the clock, or a result
+that belongs to the end of a long window, may lie far beyond what can be complete. Since the signs
+travel with the log and not with the results, the timers of all stages of a chain start together, so
+a chain waits once and not once per stage (as in Borealis' DPC). A stage waits so much shorter, the
+more stages come after it, that the tentative bucket of the stage before is there when its own wait
+is over.
 
-The first bucket of a failure gets the long wait, ``Waits.first_ms``: a failure that ends before leaves no trace. After that, with the
-policy ``process``, later buckets get the short one, ``Waits.next_ms``: long enough for the inputs that are well, and for the stages before.
+The first bucket of a failure gets the long wait, ``Waits.first_ms``: a failure that ends before
+leaves no trace. After that, with the policy ``process``, later buckets get the short one,
+``Waits.next_ms``: long enough for the inputs that are well, and for the stages before.
 
-A process that was paused must not take its own sleep for a failure. So a wait is over only when the logs of all inputs were read up to an
-end that was asked for after the deadline, and the time for which nobody looked does not count.
+A process that was paused must not take its own sleep for a failure. So a wait is over only when the
+logs of all inputs were read up to an end that was asked for after the deadline, and the time for
+which nobody looked does not count.
 
 Invariants:
-    AV1 the timer of bucket n never starts before a sign that an input is past n - 1, and never starts again.
+    AV1 the timer of bucket n never starts before a sign that an input is past n - 1, and never
+        starts again.
     AV2 timers start in the order of buckets.
-    AV3 a wait is not over while one input's log has not been read to an end asked for after the deadline.
-    AV4 time in which nobody looked (longer than ``STALL_MS``) is added to every wait. Whoever has not looked for so long is blind until the
-        logs of all inputs were read to an end asked for since.
-    AV5 no wait is over for a bucket of which no input has anything: sources that all stand still, or have all ended, have not failed, and
-        there would be nothing to show.
+    AV3 a wait is not over while one input's log has not been read to an end asked for after the
+        deadline.
+    AV4 time in which nobody looked (longer than ``STALL_MS``) is added to every wait. Whoever has
+        not looked for so long is blind until the logs of all inputs were read to an end asked for
+        since.
+    AV5 no wait is over for a bucket of which no input has anything: sources that all stand still,
+        or have all ended, have not failed, and there would be nothing to show.
 """
 
 from __future__ import annotations
@@ -35,7 +44,9 @@ from anabranch.protocol.stage.input_lags import InputLags
 
 
 class Policy(StrEnum):
-    """What a stage does with later buckets once it has gone on without input: the variants of Delay, Process, and Correct."""
+    """What a stage does with later buckets once it has gone on without input: the variants of
+    Delay, Process, and Correct.
+    """
 
     PROCESS = "process"
     """Takes them after the short wait."""
@@ -53,13 +64,16 @@ class Waits:
     next_ms: int
 
 
-def waits_of(max_delay_ms: int, normal_ms: int, depth: int, height: int, *, hop_ms: int = HOP_MS) -> Waits:
+def waits_of(
+    max_delay_ms: int, normal_ms: int, depth: int, height: int, *, hop_ms: int = HOP_MS
+) -> Waits:
     """The waits of one stage.
 
     Args:
         max_delay_ms: What a failure may add to the delay of new results, for the whole pipeline.
-        normal_ms: How long a bucket takes without failures from the first sign of it: its width, the sources' out-of-orderness, and the
-            hops that one input has behind it and another has not, at HOP_MS each (``protocol.stage.input_lags`` measures them).
+        normal_ms: How long a bucket takes without failures from the first sign of it: its width,
+            the sources' out-of-orderness, and the hops that one input has behind it and another has
+            not, at HOP_MS each (``protocol.stage.input_lags`` measures them).
         depth: Stages before this one on the longest path to a source.
         height: Stages from this one to an output on the longest path, itself included.
         hop_ms: What a stage takes from its input to its output.
@@ -74,16 +88,22 @@ def delay_bound_ms(height: int, *, hop_ms: int = HOP_MS) -> int:
 
 
 class BucketTimers:
-    """When did the timer of each bucket start? Kept as steps, since whole ranges of buckets start together."""
+    """When did the timer of each bucket start? Kept as steps, since whole ranges of buckets
+    start together.
+    """
 
     def __init__(self) -> None:
         self._upto: list[int] = []
-        """Timers of the buckets up to ``_upto[i]``, and above the step before, started at ``_at[i]``. Ascending (AV2)."""
+        """Timers of the buckets up to ``_upto[i]``, and above the step before, started at
+        ``_at[i]``. Ascending (AV2).
+        """
         self._at: list[int] = []
         self._highest = 0
 
     def observe(self, now_ms: int, past: int) -> None:
-        """An input is known to have got beyond bucket ``past``: the timer of the next one has started (AV1). 0: nothing is known yet."""
+        """An input is known to have got beyond bucket ``past``: the timer of the next one has
+        started (AV1). 0: nothing is known yet.
+        """
         if past < 1 or past + 1 <= self._highest:
             return
         self._highest = past + 1
@@ -94,7 +114,9 @@ class BucketTimers:
             self._at.append(now_ms)
 
     def started(self, bucket: int) -> int | None:
-        """When the timer of ``bucket`` started; None: it has not. Of a bucket that was forgotten: not before it did."""
+        """When the timer of ``bucket`` started; None: it has not. Of a bucket that was
+        forgotten: not before it did.
+        """
         step = bisect_left(self._upto, bucket)
         return self._at[step] if step < len(self._upto) else None
 
@@ -108,7 +130,9 @@ class BucketTimers:
         self._at = [at + by_ms for at in self._at]
 
     def forget(self, upto: int) -> None:
-        """Buckets up to ``upto`` were read: bounds memory. The newest step stays, it knows what has started."""
+        """Buckets up to ``upto`` were read: bounds memory. The newest step stays, it knows
+        what has started.
+        """
         step = min(bisect_left(self._upto, upto + 1), len(self._upto) - 1)
         if step > 0:
             del self._upto[:step], self._at[:step]
@@ -117,7 +141,9 @@ class BucketTimers:
 class Availability:
     """The timers of one stage replica over all its inputs."""
 
-    def __init__(self, inputs: Iterable[str], waits: Waits, policy: Policy, lags: InputLags | None = None) -> None:
+    def __init__(
+        self, inputs: Iterable[str], waits: Waits, policy: Policy, lags: InputLags | None = None
+    ) -> None:
         """``lags``: of inputs whose depths differ; None: they do not."""
         self._waits, self.policy = waits, policy
         self._lags = InputLags({}, 0) if lags is None else lags
@@ -127,7 +153,9 @@ class Availability:
         self._looked_ms: int | None = None
         self._moved_ms = 0
         self.woke_ms = 0
-        """When this process looked for the first time after it had not for long; 0: it always has."""
+        """When this process looked for the first time after it had not for long; 0: it always
+        has.
+        """
         self._seen = 0
 
     def observe(self, now_ms: int, past: int, seen: int | None = None) -> None:
@@ -136,7 +164,8 @@ class Availability:
         Args:
             now_ms: Now.
             past: The furthest is known to be past this bucket (``LogState.past_upto``).
-            seen: The last bucket of which an input has anything, or which it has closed (``LogState.seen_upto``); None: ``past + 1``.
+            seen: The last bucket of which an input has anything, or which it has closed
+                (``LogState.seen_upto``); None: ``past + 1``.
         """
         self._seen = max(self._seen, past + 1 if seen is None else seen)
         if self._looked_ms is not None and now_ms - self._looked_ms > STALL_MS:
@@ -167,11 +196,15 @@ class Availability:
         self._read_to[name] = max(self._read_to[name], asked_ms)
 
     def end_wanted(self, name: str) -> bool:
-        """Whether the log of input ``name`` was not read to an end yet that was asked for since this process woke, or began."""
+        """Whether the log of input ``name`` was not read to an end yet that was asked for
+        since this process woke, or began.
+        """
         return self._read_to[name] < self.woke_ms
 
     def blind(self, now_ms: int) -> bool:
-        """Whether this process does not know what its inputs have by now (AV4): it has begun, or woken, and has not read all logs since."""
+        """Whether this process does not know what its inputs have by now (AV4): it has begun,
+        or woken, and has not read all logs since.
+        """
         looked = self._looked_ms is not None and now_ms - self._looked_ms <= STALL_MS
         return not looked or min(self._read_to.values()) < self.woke_ms
 
@@ -185,7 +218,9 @@ class Availability:
         return self.over(bucket, self.waits.first_ms)
 
     def overdue(self, bucket: int, now_ms: int) -> bool:
-        """Whether the time of the long wait of ``bucket`` has passed, whether anybody looked since or not."""
+        """Whether the time of the long wait of ``bucket`` has passed, whether anybody looked
+        since or not.
+        """
         started = self._started(bucket)
         return started is not None and started + self.waits.first_ms <= now_ms
 
@@ -194,18 +229,31 @@ class Availability:
         self._moved_ms = now_ms
 
     def still(self) -> bool:
-        """Whether the stable query did not go on for a whole long wait (rule 14), AV3 and AV4 as for buckets."""
+        """Whether the stable query did not go on for a whole long wait (rule 14), AV3 and AV4
+        as for buckets.
+        """
         return self._moved_ms + self.waits.first_ms <= min(self._read_to.values())
 
-    def look_wanted(self, name: str, bucket: int, now_ms: int, *, branching: bool, again: bool = False, held: bool = False) -> bool:
-        """Whether a wait for ``bucket`` or a later one may be over, if input ``name`` were read to its end now.
+    def look_wanted(
+        self,
+        name: str,
+        bucket: int,
+        now_ms: int,
+        *,
+        branching: bool,
+        again: bool = False,
+        held: bool = False,
+    ) -> bool:
+        """Whether a wait for ``bucket`` or a later one may be over, if input ``name`` were read to
+        its end now.
 
         Args:
             name: The input.
             bucket: The next one that the stage could go on with.
             now_ms: Now.
             branching: The branch asks: the short wait counts.
-            again: A branch runs, and the stable query asks: its wait begins anew whenever it goes on.
+            again: A branch runs, and the stable query asks: its wait begins anew whenever it goes
+                on.
             held: As in ``due_upto``, for the branch.
         """
         started = self._started(bucket)
@@ -225,19 +273,27 @@ class Availability:
         Args:
             stable_upto: All inputs are complete up to here.
             tentative_upto: All inputs have stable or tentative buckets up to here.
-            held: An input that lacks the bucket says that it is working on tentative ones: it gets one hop more.
+            held: An input that lacks the bucket says that it is working on tentative ones: it gets
+                one hop more.
         """
         there = stable_upto if self.policy is Policy.DELAY else tentative_upto
         wait_ms = self._later_wait_ms(held=held)
-        return max(there, min(self._seen, self._timers.started_before(min(self._read_to.values()) - wait_ms)))
+        return max(
+            there,
+            min(self._seen, self._timers.started_before(min(self._read_to.values()) - wait_ms)),
+        )
 
     def forget(self, upto: int) -> None:
         """Every query has read the buckets up to ``upto``."""
         self._timers.forget(upto)
 
     def _started(self, bucket: int) -> int | None:
-        """When the timer of ``bucket`` started; None: it has not, or there is nothing of the bucket (AV5)."""
+        """When the timer of ``bucket`` started; None: it has not, or there is nothing of the
+        bucket (AV5).
+        """
         return self._timers.started(bucket) if bucket <= self._seen else None
 
     def _later_wait_ms(self, *, held: bool) -> int:
-        return (self.waits.first_ms if self.policy is Policy.DELAY else self.waits.next_ms) + (HOP_MS if held else 0)
+        return (self.waits.first_ms if self.policy is Policy.DELAY else self.waits.next_ms) + (
+            HOP_MS if held else 0
+        )

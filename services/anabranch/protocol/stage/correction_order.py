@@ -1,12 +1,16 @@
-"""Who of a stage's replicas makes corrections at full speed (DPC staggers its replicas; here nobody asks for leave).
+"""Who of a stage's replicas makes corrections at full speed (DPC staggers its replicas; here nobody
+asks for leave).
 
-Theory of operation. Corrections cost as much as the results that they replace, and the replicas of a stage become able to make them at the
-same moment. One after the other is better: the others keep their cores for new, tentative results, and find the corrections done by the time
-it is their turn, since any replica's stable bucket will do. A replica that could correct says so by its state (STABILIZATION), and that it does
-(``corrects``). The first by id begins; who has begun goes on to the end, and then the next by id begins.
+Theory of operation. Corrections cost as much as the results that they replace, and the replicas of
+a stage become able to make them at the same moment. One after the other is better: the others keep
+their cores for new, tentative results, and find the corrections done by the time it is their turn,
+since any replica's stable bucket will do. A replica that could correct says so by its state
+(STABILIZATION), and that it does (``corrects``). The first by id begins; who has begun goes on to
+the end, and then the next by id begins.
 
-Nothing that is right or wrong depends on this, only who uses the cores. Time-outs count observed time. A process looks at the control topic
-before it asks ``open``: what it has not read it cannot respect.
+Nothing that is right or wrong depends on this, only who uses the cores. Time-outs count observed
+time. A process looks at the control topic before it asks ``open``: what it has not read it cannot
+respect.
 
 The gate's transitions, the first row that holds (``Why`` numbers them); peers are those that are alive and have not stalled:
     1  nothing is wanted                                                    -> closed
@@ -17,9 +21,10 @@ The gate's transitions, the first row that holds (``Why`` numbers them); peers a
     6  else                                                                 -> closed (waiting)
 
 Invariants:
-    CO1 of the replicas of a stage that hear each other two are open together for no longer than it takes to hear of it.
-    CO2 never do all wait for each other: of the replicas that want and are alive one opens within a bounded time, whether or not any peer
-        lives, hears or answers.
+    CO1 of the replicas of a stage that hear each other two are open together for no longer than it
+        takes to hear of it.
+    CO2 never do all wait for each other: of the replicas that want and are alive one opens within a
+        bounded time, whether or not any peer lives, hears or answers.
 """
 
 from __future__ import annotations
@@ -48,13 +53,18 @@ OPEN: Final = frozenset({Why.GOES_ON, Why.OWN_TURN})
 
 
 class CorrectionGate:
-    """One replica: may it correct at full speed? Not thread-safe. ``now_ms`` is a clock of this process.
+    """One replica: may it correct at full speed? Not thread-safe. ``now_ms`` is a clock of this
+    process.
 
     After a restart nothing is wanted.
     """
 
-    def __init__(self, stage: str, replica: str, detector: FailureDetector, epoch: int = -1) -> None:
-        """``detector``: what is heard of the replicas of ``stage``. ``epoch``: see the attribute."""
+    def __init__(
+        self, stage: str, replica: str, detector: FailureDetector, epoch: int = -1
+    ) -> None:
+        """``detector``: what is heard of the replicas of ``stage``. ``epoch``: see the
+        attribute.
+        """
         self.epoch = epoch
         """Of this process, set once it has one (rule 1): a fence names it."""
         self.why = Why.NOTHING_WANTED
@@ -81,9 +91,14 @@ class CorrectionGate:
         self.why = Why.NOTHING_WANTED
 
     def peer_serves(self, now_ms: int) -> bool:
-        """Whether another replica of the stage is alive that gives new results: one that does not correct at full speed."""
+        """Whether another replica of the stage is alive that gives new results: one that does
+        not correct at full speed.
+        """
         alive = self._peers(now_ms).values()
-        return any(ReplicaState.heard(beat.replica_state) is not ReplicaState.FAILURE and not beat.corrects for beat in alive)
+        return any(
+            ReplicaState.heard(beat.replica_state) is not ReplicaState.FAILURE and not beat.corrects
+            for beat in alive
+        )
 
     def is_fenced_by(self, fence: Fence) -> bool:
         """Whether a fence means this process."""
@@ -104,15 +119,25 @@ class CorrectionGate:
         if self._wanted_at is None:
             return Why.NOTHING_WANTED
         alive = self._peers(now_ms)
-        stalled = {r for r in alive if detector.stalled(Peer(REPLICA_SERVICE, self._stage, r), CORRECTION_STALL_MS, now_ms)}
+        stalled = {
+            r
+            for r in alive
+            if detector.stalled(Peer(REPLICA_SERVICE, self._stage, r), CORRECTION_STALL_MS, now_ms)
+        }
         correcting = [r for r, beat in alive.items() if beat.corrects and r not in stalled]
-        able = [r for r, beat in alive.items() if beat.replica_state == ReplicaState.STABILIZATION and r not in stalled]
+        able = [
+            r
+            for r, beat in alive.items()
+            if beat.replica_state == ReplicaState.STABILIZATION and r not in stalled
+        ]
         if self.why in OPEN and not any(r < self._replica for r in correcting):
             return Why.GOES_ON
         if correcting:
             return Why.ANOTHER_CORRECTS
         if any(r < self._replica for r in able):
             return Why.ANOTHER_IS_FIRST
-        turn_at = self._wanted_at + (CORRECTION_TURN_MS if any(r < self._replica for r in alive) else 0)
+        turn_at = self._wanted_at + (
+            CORRECTION_TURN_MS if any(r < self._replica for r in alive) else 0
+        )
         heard_at = FAILURE_AFTER_MS if self._has_peers else 0
         return Why.OWN_TURN if at >= max(turn_at, heard_at) else Why.WAITING

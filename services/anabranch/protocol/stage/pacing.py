@@ -1,23 +1,31 @@
 """How much of a replica's cores does its branch leave to the correction?
 
-Theory of operation. While a replica corrects, its branch gives new results beside it, with an equal share of the cores. Where two
-queries cost more than real time neither catches up, though each would alone: the correction never ends, and the branch falls behind, too. So
-the correction is watched: over every ``CORRECTION_STEP_MS`` its lag must shrink. Where it did not, the branch is *paced*: it begins a batch only
-when the bound of its results asks for one, so that it needs fewer and larger ones. Where that is not enough it is *suspended*: at once if a
-peer serves, or if the branch cannot hold the bound either; else after a longer while, since corrections must end. A suspended branch stays,
-and its last results with it, until the correction has caught up, or stands at a hole.
+Theory of operation. While a replica corrects, its branch gives new results beside it, with an equal
+share of the cores. Where two queries cost more than real time neither catches up, though each would
+alone: the correction never ends, and the branch falls behind, too. So the correction is watched:
+over every ``CORRECTION_STEP_MS`` its lag must shrink. Where it did not, the branch is *paced*: it
+begins a batch only when the bound of its results asks for one, so that it needs fewer and larger
+ones. Where that is not enough it is *suspended*: at once if a peer serves, or if the branch cannot
+hold the bound either; else after a longer while, since corrections must end. A suspended branch
+stays, and its last results with it, until the correction has caught up, or stands at a hole.
 
 Invariants:
     PA1 a branch whose correction comes nearer over every step is free.
-    PA2 within one correction the pace only falls, so there is an end to every state in which it does not come nearer.
-    PA3 a correction that has caught up, or stands, or must wait for its turn, needs nothing: the branch is free.
+    PA2 within one correction the pace only falls, so there is an end to every state in which it
+        does not come nearer.
+    PA3 a correction that has caught up, or stands, or must wait for its turn, needs nothing: the
+        branch is free.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-from anabranch.protocol.limits import CORRECTION_STEP_MS, CORRECTION_STEPS_ALONE, CORRECTION_STEPS_SERVED
+from anabranch.protocol.limits import (
+    CORRECTION_STEP_MS,
+    CORRECTION_STEPS_ALONE,
+    CORRECTION_STEPS_SERVED,
+)
 
 
 class Pace(Enum):
@@ -60,7 +68,9 @@ class CorrectionWatch:
         self._steps, self._began, self._late = 0, None, False
 
     def pace(self, *, peer_serves: bool) -> Pace:
-        """How the branch runs now. ``peer_serves``: another replica of the stage gives new results."""
+        """How the branch runs now. ``peer_serves``: another replica of the stage gives new
+        results.
+        """
         if self._steps == 0:
             return Pace.FREE
         steps_max = CORRECTION_STEPS_SERVED if peer_serves or self._late else CORRECTION_STEPS_ALONE

@@ -1,33 +1,38 @@
 """SUnion: which buckets does a stage's query take next, the same on all its inputs?
 
-Theory of operation. A stage advances over all its inputs together, bucket by bucket. The planner is asked between two batches, with the
-position that the query stands at (it is in Spark's own log) and the log states of the input streams. It answers with a plan: a range of
-buckets that is complete on every input, and the parts that they are made of; or that there is nothing to do yet. A plan is written to
-Spark's log before it runs, so a batch that is run again reads exactly the same rows.
+Theory of operation. A stage advances over all its inputs together, bucket by bucket. The planner is
+asked between two batches, with the position that the query stands at (it is in Spark's own log) and
+the log states of the input streams. It answers with a plan: a range of buckets that is complete on
+every input, and the parts that they are made of; or that there is nothing to do yet. A plan is
+written to Spark's log before it runs, so a batch that is run again reads exactly the same rows.
 
-A batch runs under its own boundary: windows end, state goes and timers fire by it, after the rows of the batch. So what a batch reads it closes, and
-whatever its buckets complete comes out with it.
+A batch runs under its own boundary: windows end, state goes and timers fire by it, after the rows
+of the batch. So what a batch reads it closes, and whatever its buckets complete comes out with it.
 
-A query that became a *branch* is given tentative plans instead: over buckets whose wait is over, each input's bucket taken from the best that
-there is: stable, else what the chosen upstream replica's branch made of it, else named parts of the open bucket, else nothing. The plan says
-which streams it was made without.
+A query that became a *branch* is given tentative plans instead: over buckets whose wait is over,
+each input's bucket taken from the best that there is: stable, else what the chosen upstream
+replica's branch made of it, else named parts of the open bucket, else nothing. The plan says which
+streams it was made without.
 
 Invariants:
     PN1 a plan takes bucket n of every input or of none.
     PN2 a plan takes only stable buckets, in order, none left out, none twice.
-    PN3 a query that is not batch-safe takes rows of one bucket per plan, with empty buckets around it; one that has timers takes one bucket
-        per plan, empty or not, from the first bucket that has data on.
+    PN3 a query that is not batch-safe takes rows of one bucket per plan, with empty buckets around
+        it; one that has timers takes one bucket per plan, empty or not, from the first bucket that
+        has data on.
     PN4 a plan has more rows than ``rows_max`` only if it takes rows of one bucket only.
 
 Of tentative plans:
     PT1 as PN1.
-    PT2 as PN2, but of buckets up to ``due_upto``: in order, none left out, none twice, whether stable or not.
+    PT2 as PN2, but of buckets up to ``due_upto``: in order, none left out, none twice, whether
+        stable or not.
     PT3 as PN3.
     PT4 as PN4.
-    PT6 a bucket of an input comes from one place: where it is stable no tentative version of it is taken, and where the chosen replica's
-        branch covers it, no open parts are.
+    PT6 a bucket of an input comes from one place: where it is stable no tentative version of it is
+        taken, and where the chosen replica's branch covers it, no open parts are.
     PT7 ``missing`` is empty if and only if every bucket that was taken is stable on every input.
-    PT8 a tentative plan never becomes stable: its kind is TENTATIVE even if everything in it is stable (rule 12).
+    PT8 a tentative plan never becomes stable: its kind is TENTATIVE even if everything in it is
+        stable (rule 12).
 """
 
 from __future__ import annotations
@@ -46,7 +51,9 @@ TakenBucket = tuple[int, str, tuple[Part, ...]]
 
 @dataclass(frozen=True, slots=True)
 class QueryPosition:
-    """Where a query stands after a batch. It is part of the offset of every input in Spark's log."""
+    """Where a query stands after a batch. It is part of the offset of every input in Spark's
+    log.
+    """
 
     sequence: int = 0
     """Number of plans run: makes the offset differ after a plan that moves nothing, too."""
@@ -66,13 +73,21 @@ class Plan:
     rows: int
     kind: BoundaryKind = BoundaryKind.STABLE
     missing: tuple[str, ...] = ()
-    """Streams without which the buckets that this plan takes are read; sorted, at most MISSING_MAX."""
+    """Streams without which the buckets that this plan takes are read; sorted, at most
+    MISSING_MAX.
+    """
 
 
 def next_plan(
-    position: QueryPosition, log_states: Mapping[str, LogState], traits: PlanTraits,
-    *, rows_max: int = BATCH_ROWS_MAX, buckets_max: int = BATCH_BUCKETS_MAX, warm_up: bool = False, last: int | None = None,
-) -> Plan | None:  # fmt: skip
+    position: QueryPosition,
+    log_states: Mapping[str, LogState],
+    traits: PlanTraits,
+    *,
+    rows_max: int = BATCH_ROWS_MAX,
+    buckets_max: int = BATCH_BUCKETS_MAX,
+    warm_up: bool = False,
+    last: int | None = None,
+) -> Plan | None:
     """The next batch, or None when there is nothing to do.
 
     Args:
@@ -81,28 +96,40 @@ def next_plan(
         traits: What the query allows.
         rows_max: Above it no further bucket is added to a batch.
         buckets_max: The same, in buckets that have rows.
-        warm_up: Give an empty plan at once. The first batch of a process costs seconds whatever it reads, so where there is nothing to read yet
-            it is run all the same, before the stage is called ready. It moves nothing.
+        warm_up: Give an empty plan at once. The first batch of a process costs seconds whatever it
+            reads, so where there is nothing to read yet it is run all the same, before the stage is
+            called ready. It moves nothing.
         last: No bucket after this one is taken; None: all that are complete.
     """
     if warm_up:
         after = replace(position, sequence=position.sequence + 1)
-        return Plan(before=position, after=after, inputs=tuple((name, ()) for name in log_states), rows=0)
+        return Plan(
+            before=position, after=after, inputs=tuple((name, ()) for name in log_states), rows=0
+        )
     complete = min(log_state.upto for log_state in log_states.values())
     last = complete if last is None else min(last, complete)
     if last <= position.bucket:
         return None
     count_max = buckets_max + 1
-    taken = {name: log_state.stable(position.bucket + 1, last, count_max) for name, log_state in log_states.items()}
+    taken = {
+        name: log_state.stable(position.bucket + 1, last, count_max)
+        for name, log_state in log_states.items()
+    }
     return _plan(position, taken, last, traits, rows_max, buckets_max)
 
 
 class EmptyBatches:
-    """The plans of a query that only warms Java up: the first batches of a process cost seconds, whatever they read."""
+    """The plans of a query that only warms Java up: the first batches of a process cost
+    seconds, whatever they read.
+    """
 
     def __init__(self, inputs: Iterable[str], traits: PlanTraits, count: int) -> None:
         """``inputs``: names of the streams. ``count``: of batches."""
-        self._log_states, self._traits, self._count = {name: LogState(()) for name in inputs}, traits, count
+        self._log_states, self._traits, self._count = (
+            {name: LogState(()) for name in inputs},
+            traits,
+            count,
+        )
         self._run = 0
 
     @property
@@ -112,7 +139,11 @@ class EmptyBatches:
 
     def plan(self, position: QueryPosition) -> Plan | None:
         """What the query that stands at ``position`` runs next; None: nothing any more."""
-        return None if position.sequence >= self._count else next_plan(position, self._log_states, self._traits, warm_up=True)
+        return (
+            None
+            if position.sequence >= self._count
+            else next_plan(position, self._log_states, self._traits, warm_up=True)
+        )
 
     def made(self, parts: Iterable[Part], closed: int) -> None:
         """A batch has run."""
@@ -121,51 +152,84 @@ class EmptyBatches:
 
 
 def begun_after(bucket: int, log_states: Mapping[str, LogState]) -> Plan:
-    """The first plan of a query that leaves out the buckets up to ``bucket``: empty, and closes them (``protocol.control.state_horizon``)."""
+    """The first plan of a query that leaves out the buckets up to ``bucket``: empty, and
+    closes them (``protocol.control.state_horizon``).
+    """
     before = QueryPosition()
     after = QueryPosition(1, bucket)
     return Plan(before=before, after=after, inputs=tuple((name, ()) for name in log_states), rows=0)
 
 
 def next_tentative_plan(
-    position: QueryPosition, log_states: Mapping[str, LogState], chosen: Mapping[str, str | None], due_upto: int, traits: PlanTraits,
-    *, rows_max: int = BATCH_ROWS_MAX, buckets_max: int = BATCH_BUCKETS_MAX,
-) -> Plan | None:  # fmt: skip
+    position: QueryPosition,
+    log_states: Mapping[str, LogState],
+    chosen: Mapping[str, str | None],
+    due_upto: int,
+    traits: PlanTraits,
+    *,
+    rows_max: int = BATCH_ROWS_MAX,
+    buckets_max: int = BATCH_BUCKETS_MAX,
+) -> Plan | None:
     """The next batch of a branch, or None when there is nothing to do.
 
     Args:
         position: Where the branch stands.
         log_states: The input streams by name; none may have forgotten buckets after ``position``.
-        chosen: By input, the writer whose tentative buckets are taken; None, or left out: no writer's.
+        chosen: By input, the writer whose tentative buckets are taken; None, or left out: no
+            writer's.
         due_upto: Buckets up to this one are run with what there is of them.
-        traits: What the query allows. If it is batch-safe, one plan takes all that are due (PT4 permitting).
+        traits: What the query allows. If it is batch-safe, one plan takes all that are due (PT4
+            permitting).
         rows_max: Above it no further bucket is added to a batch.
         buckets_max: The same, in buckets that have rows.
     """
     if due_upto <= position.bucket:
         return None
     first, count_max = position.bucket + 1, buckets_max + 1
-    taken = {name: _best(log_state, chosen.get(name), first, due_upto, count_max) for name, log_state in log_states.items()}
+    taken = {
+        name: _best(log_state, chosen.get(name), first, due_upto, count_max)
+        for name, log_state in log_states.items()
+    }
     plan = _plan(position, taken, due_upto, traits, rows_max, buckets_max)
-    missing = {m for name, log_state in log_states.items() for m in _missing(name, log_state, chosen.get(name), first, plan.after.bucket)}
+    missing = {
+        m
+        for name, log_state in log_states.items()
+        for m in _missing(name, log_state, chosen.get(name), first, plan.after.bucket)
+    }
     return replace(plan, kind=BoundaryKind.TENTATIVE, missing=tuple(sorted(missing)[:MISSING_MAX]))
 
 
-def _best(log_state: LogState, replica: str | None, first: int, last: int, count_max: int) -> list[TakenBucket]:
-    """The first ``count_max`` buckets in ``first..last`` of which there is something, each from the best there is of it (PT6)."""
-    taken = log_state.stable(first, min(last, log_state.upto), count_max) if first <= log_state.upto else []
+def _best(
+    log_state: LogState, replica: str | None, first: int, last: int, count_max: int
+) -> list[TakenBucket]:
+    """The first ``count_max`` buckets in ``first..last`` of which there is something, each
+    from the best there is of it (PT6).
+    """
+    taken = (
+        log_state.stable(first, min(last, log_state.upto), count_max)
+        if first <= log_state.upto
+        else []
+    )
     first = max(first, log_state.upto + 1)
-    tentative = [] if replica is None else log_state.tentative_filled(replica, first, last, count_max)
+    tentative = (
+        [] if replica is None else log_state.tentative_filled(replica, first, last, count_max)
+    )
     open_ones: list[int] = []
     for begin, end in _uncovered(log_state, replica, first, last):
         open_ones += log_state.open_buckets(begin, end, count_max - len(open_ones))
     for bucket in sorted([*tentative, *open_ones])[: count_max - len(taken)]:
         made = None if replica is None else log_state.tentative(replica, bucket)
-        taken.append((bucket, *log_state.open_parts(bucket)) if made is None else (bucket, made.replica, made.parts))
+        taken.append(
+            (bucket, *log_state.open_parts(bucket))
+            if made is None
+            else (bucket, made.replica, made.parts)
+        )
     return taken
 
 
-def _uncovered(log_state: LogState, replica: str | None, first: int, last: int) -> Iterator[tuple[int, int]]:
+def _uncovered(
+    log_state: LogState, replica: str | None, first: int, last: int
+) -> Iterator[tuple[int, int]]:
     """The ranges of ``first..last`` that the replica's branches did not close."""
     for covered in [] if replica is None else log_state.tentative_ranges(replica, first, last):
         if covered.first > first:
@@ -175,8 +239,12 @@ def _uncovered(log_state: LogState, replica: str | None, first: int, last: int) 
         yield first, last
 
 
-def _missing(name: str, log_state: LogState, replica: str | None, first: int, last: int) -> set[str]:
-    """What ``first..last`` of this input is without: what its tentative buckets say, or the input itself (PT7)."""
+def _missing(
+    name: str, log_state: LogState, replica: str | None, first: int, last: int
+) -> set[str]:
+    """What ``first..last`` of this input is without: what its tentative buckets say, or the
+    input itself (PT7).
+    """
     first = max(first, log_state.upto + 1)
     found = {name} if any(_uncovered(log_state, replica, first, last)) else set()
     for covered in [] if replica is None else log_state.tentative_ranges(replica, first, last):
@@ -185,20 +253,36 @@ def _missing(name: str, log_state: LogState, replica: str | None, first: int, la
 
 
 def _plan(
-    position: QueryPosition, taken: Mapping[str, list[TakenBucket]], last: int, traits: PlanTraits, rows_max: int, buckets_max: int
+    position: QueryPosition,
+    taken: Mapping[str, list[TakenBucket]],
+    last: int,
+    traits: PlanTraits,
+    rows_max: int,
+    buckets_max: int,
 ) -> Plan:
-    """The plan over ``taken``, the first buckets up to ``last``, as far as the limits allow (PN3, PN4)."""
+    """The plan over ``taken``, the first buckets up to ``last``, as far as the limits allow
+    (PN3, PN4).
+    """
     end, has_rows = _end(position, taken, last, traits, rows_max, buckets_max)
-    inputs = tuple((name, tuple(b for b in buckets if b[0] <= end)) for name, buckets in taken.items())
+    inputs = tuple(
+        (name, tuple(b for b in buckets if b[0] <= end)) for name, buckets in taken.items()
+    )
     after = QueryPosition(position.sequence + 1, end, has_rows)
     rows = sum(part.rows for _, buckets in inputs for _, _, parts in buckets for part in parts)
     return Plan(before=position, after=after, inputs=inputs, rows=rows)
 
 
 def _end(
-    position: QueryPosition, taken: Mapping[str, list[TakenBucket]], last: int, traits: PlanTraits, rows_max: int, buckets_max: int
+    position: QueryPosition,
+    taken: Mapping[str, list[TakenBucket]],
+    last: int,
+    traits: PlanTraits,
+    rows_max: int,
+    buckets_max: int,
 ) -> tuple[int, bool]:
-    """(the last bucket of the plan, whether data has been read by then). Each input's buckets may be cut after ``buckets_max + 1``."""
+    """(the last bucket of the plan, whether data has been read by then). Each input's buckets
+    may be cut after ``buckets_max + 1``.
+    """
     sizes: dict[int, int] = {}
     for buckets in taken.values():
         for bucket, _, parts in buckets:
@@ -209,7 +293,11 @@ def _end(
             return position.bucket + 1, True
         if not filled:
             return last, False
-        return (position.bucket + 1, True) if filled[0] == position.bucket + 1 else (filled[0] - 1, False)
+        return (
+            (position.bucket + 1, True)
+            if filled[0] == position.bucket + 1
+            else (filled[0] - 1, False)
+        )
     if not traits.is_batch_safe:
         buckets_max = 1
     rows = 0
@@ -221,7 +309,8 @@ def _end(
 
 
 def check_joint(positions: Mapping[str, QueryPosition]) -> QueryPosition:
-    """PN1, checked before anything is appended: all inputs of a batch stand at the same position, which is returned.
+    """PN1, checked before anything is appended: all inputs of a batch stand at the same position,
+    which is returned.
 
     Raises:
         LocalProtocolError: they do not.
@@ -243,12 +332,14 @@ def check_open(function: str, bucket: int, closed: int, width_ms: int) -> None:
         width_ms: Of a bucket.
 
     Raises:
-        StageFunctionError: ``bucket`` is closed. The text shows no row: it comes into logs and to whoever asks for the status.
+        StageFunctionError: ``bucket`` is closed. The text shows no row: it comes into logs and to
+            whoever asks for the status.
     """
     if bucket <= closed:
         message = (
-            f"{function}: gave a row of bucket {bucket} (event_time up to {bucket * width_ms}), but buckets up to {closed} are closed; a row's event_time "
-            "must not be older than the input that it is made from"
+            f"{function}: gave a row of bucket {bucket} (event_time up to {bucket * width_ms}), but"
+            f" buckets up to {closed} are closed; a row's event_time must not be older than the"
+            " input that it is made from"
         )
         raise StageFunctionError(message)
 
@@ -260,5 +351,8 @@ def check_watermark(after: QueryPosition, watermark_ms: int, width_ms: int) -> N
         LocalProtocolError: it does not; nothing may be closed.
     """
     if watermark_ms != after.bucket * width_ms:
-        message = f"the watermark of the batch is {watermark_ms}, its boundary is {after.bucket * width_ms}"
+        message = (
+            f"the watermark of the batch is {watermark_ms}, its boundary is"
+            f" {after.bucket * width_ms}"
+        )
         raise LocalProtocolError(message)

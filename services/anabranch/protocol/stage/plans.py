@@ -1,13 +1,16 @@
 """What a stage's query plan allows: is it stateful, may several buckets run in one batch?
 
-Theory of operation. Replicas see the same buckets but not in the same batches, and a drained backlog takes many at once. So a batch may hold
-several buckets only if the result cannot depend on how buckets were grouped: the plan is *batch-safe*. That is decided by an allow-list of
-operators and expressions, each of which has a test on real Spark that compares one bucket per batch with all in one batch. Everything else
-runs the rows of one bucket per batch, everywhere.
+Theory of operation. Replicas see the same buckets but not in the same batches, and a drained
+backlog takes many at once. So a batch may hold several buckets only if the result cannot depend on
+how buckets were grouped: the plan is *batch-safe*. That is decided by an allow-list of operators
+and expressions, each of which has a test on real Spark that compares one bucket per batch with all
+in one batch. Everything else runs the rows of one bucket per batch, everywhere.
 
-The empty buckets before and after them go into the same batch, unless the plan *has timers*: what later rows give then depends on whether time
-has passed in a batch before theirs. A timer fires, or a key is forgotten, after the rows of its batch, and may set the next timer. So every bucket has
-its batch then. Windows, joins and dropDuplicates have state that expires, too, but no row that comes later can meet it: it is for times that have passed.
+The empty buckets before and after them go into the same batch, unless the plan *has timers*: what
+later rows give then depends on whether time has passed in a batch before theirs. A timer fires, or
+a key is forgotten, after the rows of its batch, and may set the next timer. So every bucket has its
+batch then. Windows, joins and dropDuplicates have state that expires, too, but no row that comes
+later can meet it: it is for times that have passed.
 
 A *stateful* plan makes results from rows of earlier batches, too.
 
@@ -16,8 +19,8 @@ The shell reads names from the analysed plan (``PlanFacts``); what they mean is 
 Invariants:
     PL1 an operator or expression that is not known is not batch-safe.
     PL2 an operator that is not known to be stateless is stateful.
-    PL3 a stateful operator that is not known, a processor that is not known to sort its rows, or a join in which a row's time may end while
-        it is being joined, has timers.
+    PL3 a stateful operator that is not known, a processor that is not known to sort its rows, or a
+        join in which a row's time may end while it is being joined, has timers.
 """
 
 from __future__ import annotations
@@ -48,24 +51,47 @@ STATELESS_OPERATORS: Final = frozenset(
         "UpdateEventTimeWatermarkColumn",
     }
 )
-"""Row by row: a row's results depend on that row alone. Functions over whole batches (mapInArrow) are here for ``stateful`` only."""
+"""Row by row: a row's results depend on that row alone. Functions over whole batches
+(mapInArrow) are here for ``stateful`` only.
+"""
 
 WHOLE_BATCH_OPERATORS: Final = frozenset({"MapInArrow", "MapInPandas"})
-"""Stateless, but the user's function sees Arrow batches whose cut depends on the batch: not batch-safe."""
+"""Stateless, but the user's function sees Arrow batches whose cut depends on the batch: not
+batch-safe.
+"""
 
-STATEFUL_SAFE_OPERATORS: Final = frozenset({"Aggregate", "Join", "Deduplicate", "Distinct", "TransformWithState"})
+STATEFUL_SAFE_OPERATORS: Final = frozenset(
+    {"Aggregate", "Join", "Deduplicate", "Distinct", "TransformWithState"}
+)
 """Batch-safe under the conditions that ``judge`` checks."""
 
 SAFE_JOINS: Final = frozenset({"Inner", "Cross"})
 
 _JOINS_ACROSS_EMPTY_BUCKETS: Final = SAFE_JOINS | {"LeftOuter"}
-"""Give the same where empty buckets after their rows are in the same batch. Right and full outer joins do not (seen): such rows' time is over, by the
-batch's own watermark, while they are being joined. What is not known is taken for one of these."""
+"""Give the same where empty buckets after their rows are in the same batch. Right and full outer
+joins do not (seen): such rows' time is over, by the batch's own watermark, while they are being
+joined. What is not known is taken for one of these.
+"""
 
 ORDER_FREE_AGGREGATES: Final = frozenset(
-    {"Count", "Sum", "Min", "Max", "CollectSet", "BitAndAgg", "BitOrAgg", "BitXorAgg", "Average", "BoolAnd", "BoolOr", "CountIf"}
+    {
+        "Count",
+        "Sum",
+        "Min",
+        "Max",
+        "CollectSet",
+        "BitAndAgg",
+        "BitOrAgg",
+        "BitXorAgg",
+        "Average",
+        "BoolAnd",
+        "BoolOr",
+        "CountIf",
+    }
 )
-"""Aggregates whose result does not depend on the order of rows, given exact types, and of CollectSet nothing but what has no order."""
+"""Aggregates whose result does not depend on the order of rows, given exact types, and of
+CollectSet nothing but what has no order.
+"""
 
 _TIED_AGGREGATES: Final = frozenset({"MinBy", "MaxBy"})
 
@@ -87,7 +113,9 @@ _NOT_DETERMINISTIC: Final = frozenset(
         "CurrentTime",
     }
 )
-"""Known by name: those of the current time are deterministic to Spark, which replaces them once per batch."""
+"""Known by name: those of the current time are deterministic to Spark, which replaces them
+once per batch.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +125,9 @@ class PlanFacts:
     operators: frozenset[str]
     expressions: frozenset[str]
     not_deterministic: frozenset[str] = frozenset()
-    """Expressions, and functions of the user, that say so of themselves. Not aggregates: what these depend on is known."""
+    """Expressions, and functions of the user, that say so of themselves. Not aggregates: what
+    these depend on is known.
+    """
     aggregates: frozenset[str] = frozenset()
     inexact_sums: tuple[str, ...] = ()
     """Aggregates (sum, average) that add floating-point numbers, as text."""
@@ -110,7 +140,9 @@ class PlanFacts:
     stateful_processors: frozenset[str] = frozenset()
     """Classes of transformWithState processors."""
     batch_safe_processors: frozenset[str] = frozenset()
-    """Those of them that say that they sort rows and fire due timers between them (``anabranch.stateful``)."""
+    """Those of them that say that they sort rows and fire due timers between them
+    (``anabranch.stateful``).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +156,20 @@ class PlanTraits:
     errors: tuple[str, ...] = ()
     """Why the plan cannot be run at all."""
     has_timers: bool = False
-    """It is not batch-safe, and it is stateful, and an empty bucket needs a batch of its own, too."""
+    """It is not batch-safe, and it is stateful, and an empty bucket needs a batch of its own,
+    too.
+    """
 
     @property
     def batch(self) -> str:
         """What one batch takes, for people."""
         if self.is_batch_safe:
             return "several buckets per batch"
-        return "one bucket per batch, empty ones too" if self.has_timers else "rows of one bucket per batch"
+        return (
+            "one bucket per batch, empty ones too"
+            if self.has_timers
+            else "rows of one bucket per batch"
+        )
 
 
 def judge(facts: PlanFacts) -> PlanTraits:
@@ -141,40 +179,63 @@ def judge(facts: PlanFacts) -> PlanTraits:
         f"operator {name} is not on the batch-safe list"
         for name in sorted(stateful - STATEFUL_SAFE_OPERATORS - {"DeduplicateWithinWatermark"})
     ]
-    reasons += [f"{name} sees whole batches, whose cut is not fixed" for name in sorted(facts.operators & WHOLE_BATCH_OPERATORS)]
     reasons += [
-        f"aggregate {name} depends on the order of rows" for name in sorted(facts.aggregates - ORDER_FREE_AGGREGATES - _TIED_AGGREGATES)
+        f"{name} sees whole batches, whose cut is not fixed"
+        for name in sorted(facts.operators & WHOLE_BATCH_OPERATORS)
     ]
     reasons += [
-        f"aggregate {name} can tie, and then takes whichever row came first" for name in sorted(facts.aggregates & _TIED_AGGREGATES)
-    ]
-    reasons += [f"{text} adds floating-point numbers, whose sum depends on their order" for text in facts.inexact_sums]
-    reasons += [
-        f"{text} has no fixed order: take it within the same expression as sort_array({text}) or size({text})" for text in facts.sets_shown
+        f"aggregate {name} depends on the order of rows"
+        for name in sorted(facts.aggregates - ORDER_FREE_AGGREGATES - _TIED_AGGREGATES)
     ]
     reasons += [
-        f"{kind} join: rows without a match come after a delay that is not on the list" for kind in sorted(facts.join_types - SAFE_JOINS)
+        f"aggregate {name} can tie, and then takes whichever row came first"
+        for name in sorted(facts.aggregates & _TIED_AGGREGATES)
+    ]
+    reasons += [
+        f"{text} adds floating-point numbers, whose sum depends on their order"
+        for text in facts.inexact_sums
+    ]
+    reasons += [
+        f"{text} has no fixed order: take it within the same expression as sort_array({text}) or"
+        f" size({text})"
+        for text in facts.sets_shown
+    ]
+    reasons += [
+        f"{kind} join: rows without a match come after a delay that is not on the list"
+        for kind in sorted(facts.join_types - SAFE_JOINS)
     ]
     if facts.deduplicated:
         reasons.append(
-            f"dropDuplicates over {', '.join(facts.deduplicated)} keeps whichever row came first; over whole rows it would be batch-safe"
+            f"dropDuplicates over {', '.join(facts.deduplicated)} keeps whichever row came first;"
+            " over whole rows it would be batch-safe"
         )
     if "DeduplicateWithinWatermark" in facts.operators:
-        reasons.append("dropDuplicatesWithinWatermark keeps whichever row came first, for a time that starts with it")
+        reasons.append(
+            "dropDuplicatesWithinWatermark keeps whichever row came first, for a time that starts"
+            " with it"
+        )
     reasons += [
-        f"processor {name} is not known to sort its rows; derive it from anabranch.stateful.BatchSafeProcessor"
+        f"processor {name} is not known to sort its rows; derive it from"
+        " anabranch.stateful.BatchSafeProcessor"
         for name in sorted(facts.stateful_processors - facts.batch_safe_processors)
     ]
     errors = [
         f"{name} gives another result at every replica and after every restart"
         for name in sorted(facts.expressions & _NOT_DETERMINISTIC | facts.not_deterministic)
     ]
-    errors += [f"input {name} is not used by the function: take it out of `reads`" for name in facts.inputs_unused]
+    errors += [
+        f"input {name} is not used by the function: take it out of `reads`"
+        for name in facts.inputs_unused
+    ]
     has_timers = bool(
         stateful - STATEFUL_SAFE_OPERATORS
         or facts.stateful_processors - facts.batch_safe_processors
         or facts.join_types - _JOINS_ACROSS_EMPTY_BUCKETS
     )
     return PlanTraits(
-        is_stateful=bool(stateful), is_batch_safe=not reasons, reasons=tuple(reasons), errors=tuple(errors), has_timers=has_timers
+        is_stateful=bool(stateful),
+        is_batch_safe=not reasons,
+        reasons=tuple(reasons),
+        errors=tuple(errors),
+        has_timers=has_timers,
     )

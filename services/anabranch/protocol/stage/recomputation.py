@@ -1,14 +1,18 @@
-"""Makes stable buckets of a stage again, whose blocks are gone: what to run, and whether the result may be used.
+"""Makes stable buckets of a stage again, whose blocks are gone: what to run, and whether the result
+may be used.
 
-Theory of operation. A query of its own runs the stage's function over the same stable input: a stateless one begins right before the first
-bucket that is wanted, a stateful one in a copy of a checkpoint from before it, or at the very beginning. The stable timeline is not
-touched: the query appends no boundary record, its batches have no ids. Of what it writes only parts of wanted buckets are kept. When it has
-closed the last of them, rows and digest of each are compared with those that the boundary log has: all must be the same, or nothing is
-used.
+Theory of operation. A query of its own runs the stage's function over the same stable input: a
+stateless one begins right before the first bucket that is wanted, a stateful one in a copy of a
+checkpoint from before it, or at the very beginning. The stable timeline is not touched: the query
+appends no boundary record, its batches have no ids. Of what it writes only parts of wanted buckets
+are kept. When it has closed the last of them, rows and digest of each are compared with those that
+the boundary log has: all must be the same, or nothing is used.
 
 Invariants:
-    RC1 input buckets are taken as every plan takes them (PN1-PN4), up to the last bucket that is wanted and not beyond.
-    RC2 a stateless query skips what comes before the first bucket that is wanted; a stateful one skips nothing.
+    RC1 input buckets are taken as every plan takes them (PN1-PN4), up to the last bucket that is
+        wanted and not beyond.
+    RC2 a stateless query skips what comes before the first bucket that is wanted; a stateful one
+        skips nothing.
     RC3 nothing may be used before every wanted bucket is closed by the query.
     RC4 a bucket whose rows or digest differ makes the whole result void.
     RC5 a ``Recomputed`` holds whole buckets, and no more than PARTS_PER_RECORD_MAX parts.
@@ -31,9 +35,16 @@ class Recomputation:
     """One query that makes buckets again."""
 
     def __init__(
-        self, wanted: Iterable[TakenBucket], log_states: Mapping[str, LogState], traits: PlanTraits, *, rows_max: int = BATCH_ROWS_MAX
+        self,
+        wanted: Iterable[TakenBucket],
+        log_states: Mapping[str, LogState],
+        traits: PlanTraits,
+        *,
+        rows_max: int = BATCH_ROWS_MAX,
     ) -> None:
-        """``wanted``: stable buckets as the boundary log has them, ascending, at least one. ``log_states``: the inputs, nothing forgotten."""
+        """``wanted``: stable buckets as the boundary log has them, ascending, at least one.
+        ``log_states``: the inputs, nothing forgotten.
+        """
         self._wanted = {bucket: contents(parts) for bucket, _, parts in wanted}
         self._log_states, self._traits, self._rows_max = log_states, traits, rows_max
         self._made: dict[int, list[Part]] = {}
@@ -57,7 +68,9 @@ class Recomputation:
         begin = position
         if not self._traits.is_stateful and position.bucket < self.first - 1:
             begin = replace(position, bucket=self.first - 1)
-        plan = next_plan(begin, self._log_states, self._traits, rows_max=self._rows_max, last=self.last)
+        plan = next_plan(
+            begin, self._log_states, self._traits, rows_max=self._rows_max, last=self.last
+        )
         return None if plan is None else replace(plan, before=position)
 
     def made(self, parts: Iterable[Part], closed: int) -> None:
@@ -74,9 +87,18 @@ class Recomputation:
             LocalProtocolError: the query has not closed all of them yet (RC3).
         """
         if not self.is_finished:
-            message = f"the query has closed its buckets up to {self._closed}, and {self.last} is wanted"
+            message = (
+                f"the query has closed its buckets up to {self._closed}, and {self.last} is wanted"
+            )
             raise LocalProtocolError(message)
-        return next((bucket for bucket, was in self._wanted.items() if contents(self._made.get(bucket, ())) != was), None)
+        return next(
+            (
+                bucket
+                for bucket, was in self._wanted.items()
+                if contents(self._made.get(bucket, ())) != was
+            ),
+            None,
+        )
 
     def parts(self) -> tuple[Part, ...]:
         """The parts of all buckets.

@@ -1,14 +1,18 @@
-"""One replica of a stage: the stable query, the branch that goes on without some of its input, and the successor that corrects.
+"""One replica of a stage: the stable query, the branch that goes on without some of its input, and
+the successor that corrects.
 
-Theory of operation. A replica has one query, the *stable query*, in its stable timeline. Asked for the next batch, it runs complete buckets; when the
-next one is missing for longer than the stage may wait, the replica **forks**: a snapshot of the stable query's checkpoint becomes the
-stable timeline, and the query that runs, warm as it is, goes on from there as the **branch**, on incomplete input, writing tentative
-records. The snapshot's query is the **successor**: it is the *stable query* from now on. It waits at the hole, and corrects when the
-missing input comes. When it has caught up the branch is dropped. So nothing is started, restored or replayed between a failure and its
-first tentative result, and correcting never stops new results, even with one replica (docs/adr/0008; Borealis' protocol restores the node
-itself and staggers replicas for that).
+Theory of operation. A replica has one query, the *stable query*, in its stable timeline. Asked for
+the next batch, it runs complete buckets; when the next one is missing for longer than the stage may
+wait, the replica **forks**: a snapshot of the stable query's checkpoint becomes the stable
+timeline, and the query that runs, warm as it is, goes on from there as the **branch**, on
+incomplete input, writing tentative records. The snapshot's query is the **successor**: it is the
+*stable query* from now on. It waits at the hole, and corrects when the missing input comes. When it
+has caught up the branch is dropped. So nothing is started, restored or replayed between a failure
+and its first tentative result, and correcting never stops new results, even with one replica
+(docs/adr/0008; Borealis' protocol restores the node itself and staggers replicas for that).
 
-A decision is a pure function of what was read and of the time; the shell copies directories, starts and stops queries, appends records.
+A decision is a pure function of what was read and of the time; the shell copies directories, starts
+and stops queries, appends records.
 
 ======================  =============================================  ==================================================
 state                   event                                          action and next state
@@ -34,24 +38,29 @@ Invariants:
     RE2 a fork happens between two batches of the stable query: everything read is closed (rule 10).
     RE3 branch numbers (epoch, counter) grow (rule 16).
     RE4 a second fork needs progress past the first and a whole wait without any (rule 14).
-    RE5 the branch is dropped when the stable query has caught up and does not stand at a hole, nor is about to (rule 15). It has caught up,
-        too, when its last batch took all that was complete when it began, and was no longer than the long wait: where batches are longer
-        than buckets what came meanwhile will always be missing, and the next one, alone on the cores, is in time. Nor is it dropped while
-        an input is still being
-        corrected: what that has made stable so far is not all that there is, and a stage that ran out of it would fork again in the same
+    RE5 the branch is dropped when the stable query has caught up and does not stand at a hole, nor
+        is about to (rule 15). It has caught up, too, when its last batch took all that was complete
+        when it began, and was no longer than the long wait: where batches are longer than buckets
+        what came meanwhile will always be missing, and the next one, alone on the cores, is in
+        time. Nor is it dropped while an input is still being corrected: what that has made stable
+        so far is not all that there is, and a stage that ran out of it would fork again in the same
         failure. So the end of a failure comes down a chain stage by stage, as REC_DONE does.
     RE6 at most two queries.
-    RE7 a branch that failed is not tried again at the same hole: the stable query must not die of what only the branch does. Where it died
-        of what may pass, blocks or a broker that were away, it is, after a pause that doubles up to BRANCH_RETRY_MAX_MS.
-    RE8 memory is bounded however long an input is missing: of INPUT_PARTS_MAX parts on only what the stable query waits for is read on. The
-        stable query goes on whenever it can, and forgets what it has passed; the branch, which gets nothing new, stands still.
-    RE9 beside a branch a batch of the stable query has at most CORRECTION_ROWS_MAX rows, or the buckets of one long wait if those have
-        more: what a batch costs by itself is then a part of the time in which its buckets came, however many rows come, and corrections
-        gain on their input.
-    RE10 without a branch a replica says STABLE only while its results come in time. The stable query has run all that was complete when the
-        logs of all inputs were first read to their ends, since the process began or woke from a pause; and its next bucket is not overdue,
-        by a hop, in which a replica that may fork does. What is asked of a replica here is only its own logs: a pipeline in which all are
-        behind waits for nobody.
+    RE7 a branch that failed is not tried again at the same hole: the stable query must not die of
+        what only the branch does. Where it died of what may pass, blocks or a broker that were
+        away, it is, after a pause that doubles up to BRANCH_RETRY_MAX_MS.
+    RE8 memory is bounded however long an input is missing: of INPUT_PARTS_MAX parts on only what
+        the stable query waits for is read on. The stable query goes on whenever it can, and forgets
+        what it has passed; the branch, which gets nothing new, stands still.
+    RE9 beside a branch a batch of the stable query has at most CORRECTION_ROWS_MAX rows, or the
+        buckets of one long wait if those have more: what a batch costs by itself is then a part of
+        the time in which its buckets came, however many rows come, and corrections gain on their
+        input.
+    RE10 without a branch a replica says STABLE only while its results come in time. The stable
+        query has run all that was complete when the logs of all inputs were first read to their
+        ends, since the process began or woke from a pause; and its next bucket is not overdue, by a
+        hop, in which a replica that may fork does. What is asked of a replica here is only its own
+        logs: a pipeline in which all are behind waits for nobody.
 """
 
 from __future__ import annotations
@@ -79,7 +88,13 @@ from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.log.timeline import Timeline, timeline_name
 from anabranch.protocol.stage.availability import Availability, Policy
 from anabranch.protocol.stage.pacing import CorrectionWatch, Pace
-from anabranch.protocol.stage.planner import Plan, QueryPosition, begun_after, next_plan, next_tentative_plan
+from anabranch.protocol.stage.planner import (
+    Plan,
+    QueryPosition,
+    begun_after,
+    next_plan,
+    next_tentative_plan,
+)
 from anabranch.protocol.stage.plans import PlanTraits
 
 
@@ -90,11 +105,17 @@ class Situation:
     now_ms: int
     log_states: Mapping[str, LogState]
     chosen: Mapping[str, str | None]
-    """Per input, the upstream replica whose tentative buckets are taken (``protocol.stage.upstream_selection``)."""
+    """Per input, the upstream replica whose tentative buckets are taken
+    (``protocol.stage.upstream_selection``).
+    """
     working: frozenset[str] = frozenset()
-    """Inputs that say that they work on tentative buckets: one of them that lacks the next bucket is given more time."""
+    """Inputs that say that they work on tentative buckets: one of them that lacks the next
+    bucket is given more time.
+    """
     uncorrected: frozenset[str] = frozenset()
-    """Inputs that say that corrections of theirs are still to come (``protocol.stage.upstream_selection``)."""
+    """Inputs that say that corrections of theirs are still to come
+    (``protocol.stage.upstream_selection``).
+    """
     may_correct: bool = True
     """The replica may correct now (``protocol.stage.correction_order``)."""
     peer_serves: bool = False
@@ -103,7 +124,9 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do: run ``plan``; or fork and ask again; or nothing yet. ``drop``: the branch to stop, whatever else is done."""
+    """What to do: run ``plan``; or fork and ask again; or nothing yet. ``drop``: the branch
+    to stop, whatever else is done.
+    """
 
     plan: Plan | None = None
     fork: bool = False
@@ -114,41 +137,66 @@ _NOTHING = Decision()
 
 
 class Replica:
-    """The queries of one process of one replica. Queries are named by the timeline of their directories."""
+    """The queries of one process of one replica. Queries are named by the timeline of their
+    directories.
+    """
 
     def __init__(
-        self, epoch: int, stable_query: str, availability: Availability, traits: PlanTraits, width_ms: int, *, rows_max: int = BATCH_ROWS_MAX,
+        self,
+        epoch: int,
+        stable_query: str,
+        availability: Availability,
+        traits: PlanTraits,
+        width_ms: int,
+        *,
+        rows_max: int = BATCH_ROWS_MAX,
         warm_up: bool = True,
-        pace_ms: int = 0, after: int = 0, given_up: int = 0, empty_every_ms: int = 0, successor_after_ms: int = 0,
-    ) -> None:  # fmt: skip
+        pace_ms: int = 0,
+        after: int = 0,
+        given_up: int = 0,
+        empty_every_ms: int = 0,
+        successor_after_ms: int = 0,
+    ) -> None:
         """Begin in the timeline ``stable_query``.
 
-        ``warm_up``: a query that has nothing to run yet when it first asks runs an empty batch. ``pace_ms``: least time between the starts of
-        two batches of a query, so that many replicas share few cores: a batch costs much the same whatever it holds, so fewer and larger ones
-        are cheaper.
-        ``empty_every_ms``: see EMPTY_EVERY_MS; 0: empty batches run at once. ``successor_after_ms``: see SUCCESSOR_AFTER_MS.
-        ``after``: a query without a checkpoint leaves out the buckets up to here; ``given_up``: up to here the output is given up, and a batch
-        ends there (``protocol.control.state_horizon``).
+        ``warm_up``: a query that has nothing to run yet when it first asks runs an empty batch.
+        ``pace_ms``: least time between the starts of two batches of a query, so that many replicas
+        share few cores: a batch costs much the same whatever it holds, so fewer and larger ones are
+        cheaper. ``empty_every_ms``: see EMPTY_EVERY_MS; 0: empty batches run at once.
+        ``successor_after_ms``: see SUCCESSOR_AFTER_MS. ``after``: a query without a checkpoint
+        leaves out the buckets up to here; ``given_up``: up to here the output is given up, and a
+        batch ends there (``protocol.control.state_horizon``).
         """
         self.epoch, self.stable_query = epoch, stable_query
         self.branch: str | None = None
         self.branches = 0
-        self._availability, self._traits, self._rows_max, self._warm_up = availability, traits, rows_max, warm_up
+        self._availability, self._traits, self._rows_max, self._warm_up = (
+            availability,
+            traits,
+            rows_max,
+            warm_up,
+        )
         self._caught_up_buckets = max(1, CAUGHT_UP_MS // width_ms)
         self._correction_buckets = max(1, availability.waits.first_ms // width_ms)
         """A batch beside the branch may take so many, whatever rows they have (RE9)."""
         self._settled_ms = min(HOP_MS, availability.waits.first_ms // 2)
-        """The branch is dropped only where the next bucket has so much of its wait left: what comes before may lag for a moment."""
+        """The branch is dropped only where the next bucket has so much of its wait left: what
+        comes before may lag for a moment.
+        """
         self._asked: set[str] = set()
         self._pace_ms = pace_ms
         self._after, self._given_up = after, given_up
-        self._empty_every_ms = empty_every_ms if traits.is_batch_safe and not traits.is_stateful else 0
+        self._empty_every_ms = (
+            empty_every_ms if traits.is_batch_safe and not traits.is_stateful else 0
+        )
         self._empty_from_ms = 0
         self._paced_until_ms: dict[str, int] = {}
         self._position: dict[str, QueryPosition] = {}
         """Where each query stood when it asked last."""
         self._catch_up: tuple[int, int] | None = None
-        """When this process woke last, or 0, and the bucket that the stable query must reach after that (RE10)."""
+        """When this process woke last, or 0, and the bucket that the stable query must reach
+        after that (RE10).
+        """
         self._forked_at = 0
         self._abandoned_at = -1
         self._again_ms: int | None = None
@@ -160,7 +208,9 @@ class Replica:
         self._correcting = False
         self._watch = CorrectionWatch()
         self._stable_batch: tuple[int, int] | None = None
-        """When the stable query's last batch began that took buckets, and what was complete then; None: the stable query has asked since that batch ended."""
+        """When the stable query's last batch began that took buckets, and what was complete
+        then; None: the stable query has asked since that batch ended.
+        """
         self._held = False
         """As the branch was told last."""
         self._successor_after_ms = successor_after_ms
@@ -194,7 +244,9 @@ class Replica:
         return min((p.bucket for p in self._position.values()), default=0)
 
     def reads_on(self, upto: int, parts: int) -> bool:
-        """Whether an input is read on that is complete up to ``upto``, while all inputs together hold ``parts`` (RE8)."""
+        """Whether an input is read on that is complete up to ``upto``, while all inputs
+        together hold ``parts`` (RE8).
+        """
         stable_at = self._position.get(self.stable_query)
         return parts <= INPUT_PARTS_MAX or stable_at is None or upto <= stable_at.bucket
 
@@ -212,11 +264,16 @@ class Replica:
         if self._availability.policy is Policy.SUSPEND:
             return False
         branch = self._position.get(self.branch) if self.branch is not None else None
-        wanted = branch is not None and self._availability.look_wanted(name, branch.bucket + 1, now_ms, branching=True, held=self._held)
+        wanted = branch is not None and self._availability.look_wanted(
+            name, branch.bucket + 1, now_ms, branching=True, held=self._held
+        )
         stable_at = self._position.get(self.stable_query)
         again = self.branch is not None
         return wanted or (
-            stable_at is not None and self._availability.look_wanted(name, stable_at.bucket + 1, now_ms, branching=False, again=again)
+            stable_at is not None
+            and self._availability.look_wanted(
+                name, stable_at.bucket + 1, now_ms, branching=False, again=again
+            )
         )
 
     def decide(self, query: str, position: QueryPosition, situation: Situation) -> Decision:
@@ -228,13 +285,19 @@ class Replica:
             return _NOTHING
         self._position[query] = position
         woke_ms = self._availability.woke_ms
-        if (self._catch_up is None or self._catch_up[0] != woke_ms) and not self._availability.blind(situation.now_ms):
+        if (
+            self._catch_up is None or self._catch_up[0] != woke_ms
+        ) and not self._availability.blind(situation.now_ms):
             self._catch_up = woke_ms, _complete(situation)
         if situation.now_ms < self._paced_until_ms.get(query, 0):
             return _NOTHING
         self._watch_correction(situation)
         is_stable = query == self.stable_query
-        decision = self._decide_stable(position, situation) if is_stable else Decision(self._tentative(position, situation))
+        decision = (
+            self._decide_stable(position, situation)
+            if is_stable
+            else Decision(self._tentative(position, situation))
+        )
         if decision.plan is not None:
             self._paced_until_ms[query] = situation.now_ms + self._pace_ms
             if not is_stable:
@@ -246,7 +309,9 @@ class Replica:
         return timeline_name(self.epoch, self.branches + 1)
 
     def forked(self, position: QueryPosition, now_ms: int) -> str | None:
-        """The snapshot is the stable timeline now, durably. Returns the branch before, which is to be stopped (RE4)."""
+        """The snapshot is the stable timeline now, durably. Returns the branch before, which
+        is to be stopped (RE4).
+        """
         old = self._end_branch()
         self.branches += 1
         self.branch, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)
@@ -260,33 +325,43 @@ class Replica:
         """The branch has buckets out, the newest by ``record``."""
         if self._shown_ms is None:
             self._shown_ms = now_ms
-        if self._rows_ms is None and any(part.rows > 0 and part.bucket <= record.closed for part in record.parts):
+        if self._rows_ms is None and any(
+            part.rows > 0 and part.bucket <= record.closed for part in record.parts
+        ):
             self._rows_ms = now_ms
 
     def successor_due(self, now_ms: int, complete_upto: int) -> bool:
-        """Whether the successor may be started, until which the stable query stands where it forked. ``complete_upto``: of all inputs.
+        """Whether the successor may be started, until which the stable query stands where it
+        forked. ``complete_upto``: of all inputs.
 
-        Not before, nor while, the first tentative results are made, here and in the stages after this one; unless there is something to correct
-        already, or no result to be seen for long (SUCCESSOR_AFTER_MS, SUCCESSOR_WITHOUT_ROWS).
+        Not before, nor while, the first tentative results are made, here and in the stages after
+        this one; unless there is something to correct already, or no result to be seen for long
+        (SUCCESSOR_AFTER_MS, SUCCESSOR_WITHOUT_ROWS).
         """
         if self._shown_ms is None:
             return False
         waited_ms, after_ms = now_ms - self._shown_ms, self._successor_after_ms
         if self._rows_ms is not None and now_ms - self._rows_ms >= after_ms:
             return True
-        return waited_ms >= after_ms * (1 if complete_upto > self._forked_at else SUCCESSOR_WITHOUT_ROWS)
+        return waited_ms >= after_ms * (
+            1 if complete_upto > self._forked_at else SUCCESSOR_WITHOUT_ROWS
+        )
 
     def abandon(self, now_ms: int, cause: Exception | None = None) -> str | None:
-        """A branch cannot go on, or begin: do without, until the stable query got further, or what may pass has had time to (RE7).
+        """A branch cannot go on, or begin: do without, until the stable query got further, or what
+        may pass has had time to (RE7).
 
-        ``cause``: what it died of; None: it cannot begin. Returns the branch that was there, which is to be stopped.
+        ``cause``: what it died of; None: it cannot begin. Returns the branch that was there, which
+            is to be stopped.
         """
         stable_at = self._position.get(self.stable_query)
         hole = self._forked_at if stable_at is None else stable_at.bucket
         self._failed_branches = self._failed_branches + 1 if hole == self._abandoned_at else 0
         self._abandoned_at, self._again_ms = hole, None
         if isinstance(cause, (DataMissing, Unavailable)):
-            self._again_ms = now_ms + min(BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS << min(self._failed_branches, 10))
+            self._again_ms = now_ms + min(
+                BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS << min(self._failed_branches, 10)
+            )
         return self._end_branch()
 
     def _decide_stable(self, position: QueryPosition, situation: Situation) -> Decision:
@@ -314,13 +389,23 @@ class Replica:
     def _stable(self, position: QueryPosition, situation: Situation) -> Plan | None:
         """RE9. What the stable query takes next, whether or not it may."""
         last = self._given_up if position.bucket < self._given_up else None
-        rows_max = self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
+        rows_max = (
+            self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
+        )
         plan = next_plan(position, situation.log_states, self._traits, rows_max=rows_max, last=last)
         span = position.bucket + self._correction_buckets
-        if rows_max == self._rows_max or plan is None or plan.after.bucket >= min(span, _complete(situation)):
+        if (
+            rows_max == self._rows_max
+            or plan is None
+            or plan.after.bucket >= min(span, _complete(situation))
+        ):
             return plan
         return next_plan(
-            position, situation.log_states, self._traits, rows_max=self._rows_max, last=span if last is None else min(last, span)
+            position,
+            situation.log_states,
+            self._traits,
+            rows_max=self._rows_max,
+            last=span if last is None else min(last, span),
         )
 
     def _caught_up(self, position: QueryPosition, situation: Situation) -> str | None:
@@ -333,14 +418,22 @@ class Replica:
             self._stable_batch = None
             if situation.now_ms - began_ms <= self._availability.waits.first_ms:
                 there = before
-        if situation.uncorrected or position.bucket < min(self._branch_end - 1, there - self._caught_up_buckets):
+        if situation.uncorrected or position.bucket < min(
+            self._branch_end - 1, there - self._caught_up_buckets
+        ):
             return None
-        if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms + self._settled_ms):
-            return None  # it stands at a hole, or would in a moment: the next failure would begin right after this one
+        if self._availability.overdue(
+            max(complete, position.bucket) + 1, situation.now_ms + self._settled_ms
+        ):
+            # it stands at a hole, or would in a moment: the next failure would begin right after
+            # this one
+            return None
         return self._end_branch()
 
     def _watch_correction(self, situation: Situation) -> None:
-        """PA1-PA3. The branch's questions count, too: the stable query may be in one batch for long."""
+        """PA1-PA3. The branch's questions count, too: the stable query may be in one batch
+        for long.
+        """
         stable_at = self._position.get(self.stable_query)
         lag = 0 if stable_at is None else _complete(situation) - stable_at.bucket
         if not self._correcting or lag <= self._caught_up_buckets:
@@ -352,7 +445,9 @@ class Replica:
 
     def _fork_due(self, position: QueryPosition, now_ms: int) -> bool:
         """Nothing is complete: is it time to go on without? Rules 10 (c), 14."""
-        if self._availability.policy is Policy.SUSPEND or not self._availability.first_over(position.bucket + 1):
+        if self._availability.policy is Policy.SUSPEND or not self._availability.first_over(
+            position.bucket + 1
+        ):
             return False
         again = self._again_ms is not None and now_ms >= self._again_ms
         if position.bucket <= self._abandoned_at and not again:
@@ -367,20 +462,31 @@ class Replica:
         if self._waits_for_correction(position, situation):
             return None
         log_states, chosen = situation.log_states, situation.chosen
-        there = {name: max(log_state.upto, _tentative_upto(log_state, chosen.get(name))) for name, log_state in log_states.items()}
+        there = {
+            name: max(log_state.upto, _tentative_upto(log_state, chosen.get(name)))
+            for name, log_state in log_states.items()
+        }
         self._held = any(there[name] <= position.bucket for name in situation.working)
-        due = self._availability.due_upto(_complete(situation), min(there.values()), held=self._held)
-        return next_tentative_plan(position, log_states, chosen, due, self._traits, rows_max=self._rows_max)
+        due = self._availability.due_upto(
+            _complete(situation), min(there.values()), held=self._held
+        )
+        return next_tentative_plan(
+            position, log_states, chosen, due, self._traits, rows_max=self._rows_max
+        )
 
     def _waits_for_correction(self, position: QueryPosition, situation: Situation) -> bool:
-        """Whether the branch leaves the cores to the stable query now. Paced, it begins after half of the long wait: a batch that takes as long is in time."""
+        """Whether the branch leaves the cores to the stable query now. Paced, it begins after
+        half of the long wait: a batch that takes as long is in time.
+        """
         pace = self._watch.pace(peer_serves=situation.peer_serves)
         if pace is Pace.FREE or not situation.may_correct:
             return False
         if self._availability.overdue(position.bucket + 1, situation.now_ms - HOP_MS):
             self._watch.branch_is_late()
         half_ms = self._availability.waits.first_ms // 2
-        return pace is Pace.SUSPENDED or not self._availability.overdue(position.bucket + 1, situation.now_ms + half_ms)
+        return pace is Pace.SUSPENDED or not self._availability.overdue(
+            position.bucket + 1, situation.now_ms + half_ms
+        )
 
     def _end_branch(self) -> str | None:
         """There is no branch any more. Returns the one that was there."""
@@ -409,8 +515,9 @@ def _tentative_upto(log_state: LogState, replica: str | None) -> int:
 class JointPlan:
     """The plan that all inputs of one query run together.
 
-    Spark polls the inputs of a query one after the other, in an order that is fixed within a run. The input that is asked first leads: only
-    its question makes a new plan, the others get their part of it, so all inputs of a batch advance together (PN1).
+    Spark polls the inputs of a query one after the other, in an order that is fixed within a run.
+    The input that is asked first leads: only its question makes a new plan, the others get their
+    part of it, so all inputs of a batch advance together (PN1).
     """
 
     def __init__(self) -> None:
@@ -435,13 +542,22 @@ class JointPlan:
 class RecordChain:
     """The boundary records of one query: each continues the one before (rules 3, 9)."""
 
-    def __init__(self, replica: str, epoch: int, timeline: Timeline, *, is_stateful: bool, given_up: int = 0) -> None:
-        """``is_stateful``: what was missing once is missing in everything that the branch makes afterwards.
+    def __init__(
+        self, replica: str, epoch: int, timeline: Timeline, *, is_stateful: bool, given_up: int = 0
+    ) -> None:
+        """``is_stateful``: what was missing once is missing in everything that the branch makes
+        afterwards.
 
-        ``given_up``: buckets up to this one are closed empty, and named as missing (``protocol.control.state_horizon``).
+        ``given_up``: buckets up to this one are closed empty, and named as missing
+            (``protocol.control.state_horizon``).
         """
         self._given_up = given_up
-        self._replica, self._epoch, self._timeline, self._is_stateful = replica, epoch, timeline.name, is_stateful
+        self._replica, self._epoch, self._timeline, self._is_stateful = (
+            replica,
+            epoch,
+            timeline.name,
+            is_stateful,
+        )
         self.tip: BatchId | None = timeline.start_tip
         self._fork: tuple[int, int, tuple[Part, ...]] | None = None
         self._branch_begun = False
@@ -455,13 +571,23 @@ class RecordChain:
         return len(pending) <= BRANCH_PENDING_PARTS_MAX
 
     def became_branch(self, counter: int, closed: int, pending: tuple[Part, ...]) -> None:
-        """From here on the query's records are tentative: branch ``counter``, from ``closed`` on, with the parts still open at the fork."""
+        """From here on the query's records are tentative: branch ``counter``, from ``closed``
+        on, with the parts still open at the fork.
+        """
         self._fork = (counter, closed, pending)
 
     def record(
-        self, kind: BoundaryKind, batch: int, closed: int, parts: tuple[Part, ...], *, is_stable_query: bool, missing: tuple[str, ...],
-        made_from: tuple[tuple[str, int], ...], written_ms: int,
-    ) -> BoundaryRecord:  # fmt: skip
+        self,
+        kind: BoundaryKind,
+        batch: int,
+        closed: int,
+        parts: tuple[Part, ...],
+        *,
+        is_stable_query: bool,
+        missing: tuple[str, ...],
+        made_from: tuple[tuple[str, int], ...],
+        written_ms: int,
+    ) -> BoundaryRecord:
         """The record of Spark's batch ``batch``.
 
         Raises:
@@ -469,23 +595,36 @@ class RecordChain:
             LocalProtocolError: a tentative batch of a query that never forked.
         """
         record = BoundaryRecord(
-            replica=self._replica, epoch=self._epoch, id=BatchId(self._timeline, batch), prev=self.tip, closed=closed, parts=parts,
-            made_from=made_from, written_ms=written_ms,
-        )  # fmt: skip
+            replica=self._replica,
+            epoch=self._epoch,
+            id=BatchId(self._timeline, batch),
+            prev=self.tip,
+            closed=closed,
+            parts=parts,
+            made_from=made_from,
+            written_ms=written_ms,
+        )
         if kind is BoundaryKind.STABLE:
             if not is_stable_query or self._fork is not None:
-                message = f"stable batch {batch} of timeline {self._timeline}, which is not the stable one"
+                message = (
+                    f"stable batch {batch} of timeline {self._timeline}, which is not the"
+                    " stable one"
+                )
                 raise Fenced(message)
             if closed > self._given_up or not self._given_up:
                 return record
             kept = tuple(part for part in parts if part.bucket > self._given_up)
-            return replace(record, parts=kept, missing=tuple(name for name, _ in made_from)[:MISSING_MAX])
+            return replace(
+                record, parts=kept, missing=tuple(name for name, _ in made_from)[:MISSING_MAX]
+            )
         if self._fork is None:
             message = f"tentative batch {batch} of timeline {self._timeline}, which never forked"
             raise LocalProtocolError(message)
         counter, base, pending = self._fork
         missing = tuple(sorted({*self._missing, *missing})[:MISSING_MAX])
-        if self._is_stateful or any(part.bucket > closed for part in parts):  # what it lacks shows in later buckets too
+        if self._is_stateful or any(
+            part.bucket > closed for part in parts
+        ):  # what it lacks shows in later buckets too
             self._missing = missing
         tentative = replace(record, kind=kind, branch=(self._epoch, counter), missing=missing)
         if self._branch_begun:

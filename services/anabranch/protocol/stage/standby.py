@@ -1,16 +1,22 @@
-"""Passive standby: which process of a stage runs its query, and from which checkpoint does the next one go on?
+"""Passive standby: which process of a stage runs its query, and from which checkpoint does the next
+one go on?
 
-Theory of operation. The processes of a stage with ``ha: passive`` are one *replica*: one writer of the boundary log, one block topic. Who is
-primary is proven by the log alone: it is the process of the newest ``EpochStarted`` (rule 1), and what another one writes afterwards is
-accepted by nobody. So nobody needs to agree on who takes over: a mistake costs a restart, never a result. The others copy the primary's
-checkpoint every now and then and listen. When the primary was silent for ``PRIMARY_SILENT_MS`` of observed time, the standby whose turn it is
-begins an epoch and goes on from its copy. The copy is one of the replica's own checkpoints, a little older: the records of the batches that it
-runs again take the place of theirs (rule 4), what was closed stays as it is, and ids are positions in buckets, so nobody sees a difference
-(what is called repeating recovery, which ids make precise).
+Theory of operation. The processes of a stage with ``ha: passive`` are one *replica*: one writer of
+the boundary log, one block topic. Who is primary is proven by the log alone: it is the process of
+the newest ``EpochStarted`` (rule 1), and what another one writes afterwards is accepted by nobody.
+So nobody needs to agree on who takes over: a mistake costs a restart, never a result. The others
+copy the primary's checkpoint every now and then and listen. When the primary was silent for
+``PRIMARY_SILENT_MS`` of observed time, the standby whose turn it is begins an epoch and goes on
+from its copy. The copy is one of the replica's own checkpoints, a little older: the records of the
+batches that it runs again take the place of theirs (rule 4), what was closed stays as it is, and
+ids are positions in buckets, so nobody sees a difference (what is called repeating recovery, which
+ids make precise).
 
-A replica that an operator moves to another node (``protocol.control.placement``) comes there as a standby, too, in a stage of any kind. What it is
-waiting for is its own readiness: it takes over as soon as it stands by, warm, and a checkpoint from which it would go on is within reach that is
-about as far as the log. Until then the one on the old node goes on. That one ends as any primary does of which a newer epoch is in the log.
+A replica that an operator moves to another node (``protocol.control.placement``) comes there as a
+standby, too, in a stage of any kind. What it is waiting for is its own readiness: it takes over as
+soon as it stands by, warm, and a checkpoint from which it would go on is within reach that is about
+as far as the log. Until then the one on the old node goes on. That one ends as any primary does of
+which a newer epoch is in the log.
 
 ==========  =================================================  ==================================================
 state       event                                              action and next state
@@ -24,20 +30,25 @@ PRIMARY     a newer epoch is in the log                        end (the next pro
 ==========  =================================================  ==================================================
 
 Invariants:
-    SB1 while a primary is heard, or an epoch has just begun, nobody takes over. Where no epoch ever began there is nobody to wait for; nor
-        where the last word of the newest epoch's process is that it has ended.
+    SB1 while a primary is heard, or an epoch has just begun, nobody takes over. Where no epoch ever
+        began there is nobody to wait for; nor where the last word of the newest epoch's process is
+        that it has ended.
     SB2 what a process of an older epoch says is no sign of life.
     SB3 silence is observed time: who was paused itself looks again before it judges.
-    SB4 a standby that has no checkpoint lets those that have one go first; else the order of the processes decides.
+    SB4 a standby that has no checkpoint lets those that have one go first; else the order of the
+        processes decides.
     SB5 a copy is of a higher epoch than what it replaces, or of a later batch of the same.
-    SB6 a copy has a name above those that the process has used, below those of every later epoch, and of no other process: one that slept
-        while it copied, and was replaced, has a directory of its own, and deletes nothing that its replacement lives on
-        (``protocol.log.timeline``, TI2).
-    SB7 a copy gets its timeline file when it is known to be whole and the primary's directory still to be its stable one, and durable,
-        since trimming counts on it; until then nobody goes on from it.
-    SB8 one that was moved takes over from who is heard only if what it goes on from is at most ``MOVED_BEHIND_MS`` behind what the replica
-        has closed: no result is missed for longer than a restart takes. Where the newest epoch began on its own node, or on none, it begins
-        at once.
+    SB6 a copy has a name above those that the process has used, below those of every later epoch,
+        and of no other process: one that slept while it copied, and was replaced, has a directory
+        of its own, and deletes nothing that its replacement lives on (``protocol.log.timeline``,
+        TI2).
+    SB7 a copy gets its timeline file when it is known to be whole and the primary's directory still
+        to be its stable one, and durable, since trimming counts on it; until then nobody goes on
+        from it.
+    SB8 one that was moved takes over from who is heard only if what it goes on from is at most
+        ``MOVED_BEHIND_MS`` behind what the replica has closed: no result is missed for longer than
+        a restart takes. Where the newest epoch began on its own node, or on none, it begins at
+        once.
 """
 
 from __future__ import annotations
@@ -73,25 +84,45 @@ from anabranch.protocol.log.timeline import (
 )
 
 STANDBY_SERVICE: Final = "standby"
-"""Under this name each process of a passive stage says which bucket its own checkpoint holds, beside what the primary says as the replica."""
+"""Under this name each process of a passive stage says which bucket its own checkpoint holds,
+beside what the primary says as the replica.
+"""
 
 ENDED: Final = "ended"
-"""The state in the last heartbeat of a replica's process that ends in order: its query is stopped."""
+"""The state in the last heartbeat of a replica's process that ends in order: its query is
+stopped.
+"""
 
 
 class StandbyWatch:
     """What one process knows of the others of its stage. ``now_ms`` is a clock of its own."""
 
-    def __init__(self, stage: str, writer: str, process: str, processes: Sequence[str], node: str | None = None, width_ms: int = 1) -> None:
-        """``writer``: the replica as which the primary is heard; ``processes``: all ids, in the order of their turns.
+    def __init__(
+        self,
+        stage: str,
+        writer: str,
+        process: str,
+        processes: Sequence[str],
+        node: str | None = None,
+        width_ms: int = 1,
+    ) -> None:
+        """``writer``: the replica as which the primary is heard; ``processes``: all ids, in the
+        order of their turns.
 
-        ``node``: to which it was moved (SB8); None: it stands by in a passive stage. ``width_ms``: of a bucket.
+        ``node``: to which it was moved (SB8); None: it stands by in a passive stage. ``width_ms``:
+            of a bucket.
         """
         self._node, self._behind_max = node, MOVED_BEHIND_MS // width_ms
         self._runs_on = ""
-        self._stage, self._process, self._primary = stage, process, Peer(REPLICA_SERVICE, stage, writer)
+        self._stage, self._process, self._primary = (
+            stage,
+            process,
+            Peer(REPLICA_SERVICE, stage, writer),
+        )
         self._order = {each: number for number, each in enumerate(processes)}
-        self._detector = FailureDetector([self._primary, *(Peer(STANDBY_SERVICE, stage, each) for each in processes)])
+        self._detector = FailureDetector(
+            [self._primary, *(Peer(STANDBY_SERVICE, stage, each) for each in processes)]
+        )
         self._epoch: int | None = None
         self._log_was_read = False
 
@@ -100,7 +131,8 @@ class StandbyWatch:
         self._detector.heard(beat, now_ms)
 
     def epoch_seen(self, epoch: int | None, now_ms: int, runs_on: str = "") -> None:
-        """The newest epoch in the stage's log, which was read to its end at least once: a new one is a sign of life (SB1). None: there is none.
+        """The newest epoch in the stage's log, which was read to its end at least once: a new one
+        is a sign of life (SB1). None: there is none.
 
         ``runs_on``: the node on which it began; empty: nobody knows.
         """
@@ -110,13 +142,16 @@ class StandbyWatch:
 
     @property
     def must_wait(self) -> bool:
-        """Whether somebody may run the replica whom this one waits for (SB1, SB8). The log was read to its end."""
+        """Whether somebody may run the replica whom this one waits for (SB1, SB8). The log
+        was read to its end.
+        """
         return self._node is None or self._runs_on not in ("", self._node)
 
     def due(self, now_ms: int, bucket: int, closed: int = 0) -> bool:
         """Whether to take over now (SB3, SB4, SB8).
 
-        ``bucket``: that of the checkpoint from which it would go on; 0: none. ``closed``: the last one that the replica has closed.
+        ``bucket``: that of the checkpoint from which it would go on; 0: none. ``closed``: the last
+            one that the replica has closed.
         """
         silent_ms = self._detector.silent_ms(self._primary, now_ms)
         if not self._log_was_read:
@@ -127,14 +162,20 @@ class StandbyWatch:
         has_ended = last is not None and last.state == ENDED and last.epoch == self._epoch
         own = bucket == 0, self._order[self._process]
         alive = self._detector.alive(STANDBY_SERVICE, self._stage, now_ms)
-        turns = [(beat.checkpoint_bucket == 0, self._order[each]) for each, beat in alive.items() if each != self._process]
+        turns = [
+            (beat.checkpoint_bucket == 0, self._order[each])
+            for each, beat in alive.items()
+            if each != self._process
+        ]
         wait_ms = 0 if self._epoch is None or has_ended else PRIMARY_SILENT_MS
         return silent_ms >= wait_ms + STANDBY_TURN_MS * sum(turn < own for turn in turns)
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A checkpoint that somebody has: its timeline, and the last batch that was committed in its directory."""
+    """A checkpoint that somebody has: its timeline, and the last batch that was committed in
+    its directory.
+    """
 
     process: str
     timeline: Timeline
@@ -148,14 +189,24 @@ class Held:
 
 def to_copy(own: Held | None, others: Sequence[Held]) -> Held | None:
     """The checkpoint to copy; None: none is further than the own one (SB5)."""
-    best = max((held for held in others if held.commit >= 0), key=lambda held: held.reached, default=None)
-    return None if best is None or (own is not None and own.commit >= 0 and own.reached >= best.reached) else best
+    best = max(
+        (held for held in others if held.commit >= 0), key=lambda held: held.reached, default=None
+    )
+    return (
+        None
+        if best is None or (own is not None and own.commit >= 0 and own.reached >= best.reached)
+        else best
+    )
 
 
 def copy_name(source: str, own: str | None, token: str) -> str:
-    """Name for a copy of timeline ``source`` by the process of ``token``; ``own``: the newest that the process has (SB6)."""
+    """Name for a copy of timeline ``source`` by the process of ``token``; ``own``: the newest
+    that the process has (SB6).
+    """
     epoch = epoch_of(source) or 0
-    return timeline_name(epoch, 0 if own is None or epoch_of(own) != epoch else number_of(own) + 1, token)
+    return timeline_name(
+        epoch, 0 if own is None or epoch_of(own) != epoch else number_of(own) + 1, token
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +218,18 @@ class Copied:
 
 
 def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | None]:
-    """How a process that stands by replaces its checkpoint by a copy of one that is further; None: it keeps what it has.
+    """How a process that stands by replaces its checkpoint by a copy of one that is further; None:
+    it keeps what it has.
 
-    A crash, or a long sleep, between any two steps does no harm: until ``Write`` nobody looks at the copy.
+    A crash, or a long sleep, between any two steps does no harm: until ``Write`` nobody looks at
+    the copy.
     """
     own = yield FindNewest()
-    mine = Held(process, own, _batch((yield FindCommit(own.name)))) if isinstance(own, Timeline) else None
+    mine = (
+        Held(process, own, _batch((yield FindCommit(own.name))))
+        if isinstance(own, Timeline)
+        else None
+    )
     theirs = []
     for peer, timeline in timelines_of((yield FindPeers())):
         theirs.append(Held(peer, timeline, _batch((yield FindPeerCommit(peer, timeline.name)))))
@@ -183,10 +240,17 @@ def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | Non
     if not (yield CopyPeer(source.process, source.timeline.name, name)):
         return None
     lowest = max(0, source.timeline.lowest)
-    batch = yield FindWhole(name, tuple(each for each in batches_of((yield FindBatches(name))) if each >= lowest))
-    # Where a newer file names another directory by now, this one may have become a branch while it was copied (``protocol.log.timeline``).
+    batch = yield FindWhole(
+        name, tuple(each for each in batches_of((yield FindBatches(name))) if each >= lowest)
+    )
+    # Where a newer file names another directory by now, this one may have become a branch while it
+    # was copied (``protocol.log.timeline``).
     is_same = (source.process, source.timeline) in timelines_of((yield FindPeers()))
-    if not isinstance(batch, int) or not is_same or to_copy(mine, [Held(source.process, source.timeline, batch)]) is None:
+    if (
+        not isinstance(batch, int)
+        or not is_same
+        or to_copy(mine, [Held(source.process, source.timeline, batch)]) is None
+    ):
         yield Remove(name)
         return None
     yield CutBack(name, batch, keep_plan=False)

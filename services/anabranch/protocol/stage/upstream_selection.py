@@ -1,16 +1,21 @@
-"""From which replica of an input stream are its tentative buckets taken? DPC's condition-action table (its upstream switching).
+"""From which replica of an input stream are its tentative buckets taken? DPC's condition-action
+table (its upstream switching).
 
-Theory of operation. Stable buckets are the same at every replica, so a reader takes them from whichever is there first: nothing is selected, and no
-background source of corrections either (the rows of the published table that are about one are not needed). Tentative buckets differ: each
-replica made its own from what it had. So a reader stays with one replica as long as that one is as good as any, and changes only to a better
-one. Only a replica that has closed the wanted bucket tentatively can be chosen; one that has, but is silent now, is still better than nothing,
-because its buckets are in the log whether or not it lives.
+Theory of operation. Stable buckets are the same at every replica, so a reader takes them from
+whichever is there first: nothing is selected, and no background source of corrections either (the
+rows of the published table that are about one are not needed). Tentative buckets differ: each
+replica made its own from what it had. So a reader stays with one replica as long as that one is as
+good as any, and changes only to a better one. Only a replica that has closed the wanted bucket
+tentatively can be chosen; one that has, but is silent now, is still better than nothing, because
+its buckets are in the log whether or not it lives.
 
 Invariants:
-    US1 the choice depends on the arguments only; equally good replicas never displace the current one.
+    US1 the choice depends on the arguments only; equally good replicas never displace the current
+        one.
     US2 whoever is chosen offers the bucket; None only if nobody does.
     US3 the table is complete: exactly one row decides (``TABLE``, first match).
-    US4 an input awaits corrections while one of its replicas has a branch and none is stable: what it has made stable so far is not all.
+    US4 an input awaits corrections while one of its replicas has a branch and none is stable: what
+        it has made stable so far is not all.
 """
 
 from __future__ import annotations
@@ -40,7 +45,9 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """If ``state`` is that of the current replica (KEEP), or of some replica (CHANGE), among those that offer the bucket."""
+    """If ``state`` is that of the current replica (KEEP), or of some replica (CHANGE), among
+    those that offer the bucket.
+    """
 
     number: int
     state: ReplicaState
@@ -60,8 +67,15 @@ TABLE: Final = (
 NOBODY: Final = Row(9, FAILURE, Action.NONE)
 
 
-def decide(current: str | None, states: Mapping[str, ReplicaState], offers: Mapping[str, int], bucket: int = 1) -> tuple[Row, str | None]:
-    """The row that decides, and the replica. ``offers``: bucket up to which each replica has closed tentatively; see ``choose``."""
+def decide(
+    current: str | None,
+    states: Mapping[str, ReplicaState],
+    offers: Mapping[str, int],
+    bucket: int = 1,
+) -> tuple[Row, str | None]:
+    """The row that decides, and the replica. ``offers``: bucket up to which each replica has
+    closed tentatively; see ``choose``.
+    """
     able = [replica for replica, upto in offers.items() if upto >= bucket]
     for row in TABLE:
         those = [r for r in able if states.get(r, FAILURE) is row.state]
@@ -73,19 +87,29 @@ def decide(current: str | None, states: Mapping[str, ReplicaState], offers: Mapp
     return NOBODY, None
 
 
-def choose(current: str | None, states: Mapping[str, ReplicaState], offers: Mapping[str, int], bucket: int = 1) -> str | None:
+def choose(
+    current: str | None,
+    states: Mapping[str, ReplicaState],
+    offers: Mapping[str, int],
+    bucket: int = 1,
+) -> str | None:
     """The replica from which to take tentative bucket ``bucket`` of an input; None: nobody has it.
 
-    ``current``: from whom the one before was taken. Of equally good replicas the one that offers most, then the lowest id.
+    ``current``: from whom the one before was taken. Of equally good replicas the one that offers
+        most, then the lowest id.
     """
     return decide(current, states, offers, bucket)[1]
 
 
 def works_on_tentative(states: Mapping[str, ReplicaState]) -> bool:
-    """Whether a replica of the stream has a branch: its tentative buckets are worth a short wait."""
+    """Whether a replica of the stream has a branch: its tentative buckets are worth a short
+    wait.
+    """
     return UP_FAILURE in states.values() or STABILIZATION in states.values()
 
 
 def awaits_corrections(states: Mapping[str, ReplicaState]) -> bool:
-    """US4. A replica that is not heard decides nothing: nobody waits for the corrections of the dead."""
+    """US4. A replica that is not heard decides nothing: nobody waits for the corrections of
+    the dead.
+    """
     return works_on_tentative(states) and STABLE not in states.values()

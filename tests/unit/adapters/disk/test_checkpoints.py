@@ -31,16 +31,30 @@ def fill(folder: Path) -> None:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 class Syncs:
-    """What is made durable, in its order, each with what ``look`` says then. Nothing asks for more than that."""
+    """What is made durable, in its order, each with what ``look`` says then. Nothing asks for
+    more than that.
+    """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, look: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, look: Callable[[], bool] = lambda: True
+    ) -> None:
         self.seen: list[tuple[Path, bool]] = []
-        monkeypatch.setattr(os, "fsync", lambda opened: self.seen.append((Path(f"/proc/self/fd/{opened}").readlink(), look())))
-        monkeypatch.setattr(os, "sync", lambda: pytest.fail("it would wait for every program of the machine"))
+        monkeypatch.setattr(
+            os,
+            "fsync",
+            lambda opened: self.seen.append((Path(f"/proc/self/fd/{opened}").readlink(), look())),
+        )
+        monkeypatch.setattr(
+            os, "sync", lambda: pytest.fail("it would wait for every program of the machine")
+        )
 
 
 def test_a_new_replica_has_no_timeline(disk: ReplicaDisk) -> None:
@@ -51,7 +65,9 @@ def test_a_new_replica_has_no_timeline(disk: ReplicaDisk) -> None:
     assert disk.newest() is None, "a directory without a timeline file counts for nothing"
 
 
-def test_a_new_directory_is_empty_even_where_a_copy_was_given_up(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_directory_is_empty_even_where_a_copy_was_given_up(
+    disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Durably: a timeline file would name what a loss of power brought back."""
     fill(disk.directory(ONE))
     done = Syncs(monkeypatch, lambda: disk.directory(ONE).exists())
@@ -61,18 +77,28 @@ def test_a_new_directory_is_empty_even_where_a_copy_was_given_up(disk: ReplicaDi
     assert done.seen == [(parent, False), (parent, True)]
 
 
-def test_a_copy_has_its_name_when_what_it_is_made_of_is_durable(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without a word to the rest of the machine, and without the files: they are as durable as the source's."""
+def test_a_copy_has_its_name_when_what_it_is_made_of_is_durable(
+    disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without a word to the rest of the machine, and without the files: they are as durable
+    as the source's.
+    """
     spark_files.fill(disk.directory(ONE), 3)
     partial, target = tmp_path / "s.0" / f"copying-{TWO}", disk.directory(TWO)
     done = Syncs(monkeypatch, target.exists)
     disk.copy(ONE, TWO)
     folders = {partial / path.relative_to(target) for path in target.rglob("*") if path.is_dir()}
-    assert {path for path, there in done.seen if not there} == {partial, *folders, partial / "metadata"}
+    assert {path for path, there in done.seen if not there} == {
+        partial,
+        *folders,
+        partial / "metadata",
+    }
     assert done.seen[-1] == (target.parent, True), "its name"
 
 
-def test_sync_makes_each_file_durable_once(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_makes_each_file_durable_once(
+    disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spark_files.fill(disk.directory(ONE), 3)
     done = Syncs(monkeypatch)
     disk.sync(ONE)
@@ -85,7 +111,9 @@ def test_sync_makes_each_file_durable_once(disk: ReplicaDisk, monkeypatch: pytes
     disk.copy(ONE, TWO)
     done.seen.clear()
     disk.sync(TWO)
-    assert {path.name for path, _ in done.seen if not path.is_dir()} == {"metadata"}, "the rest is the same files"
+    assert {path.name for path, _ in done.seen if not path.is_dir()} == {"metadata"}, (
+        "the rest is the same files"
+    )
 
 
 def test_a_directory_that_was_removed_cannot_be_synced(disk: ReplicaDisk) -> None:
@@ -94,14 +122,18 @@ def test_a_directory_that_was_removed_cannot_be_synced(disk: ReplicaDisk) -> Non
 
 
 @pytest.mark.parametrize("tip", [None, BatchId(ONE, 7)])
-def test_the_newest_timeline_is_that_of_the_highest_epoch(disk: ReplicaDisk, tip: BatchId | None) -> None:
+def test_the_newest_timeline_is_that_of_the_highest_epoch(
+    disk: ReplicaDisk, tip: BatchId | None
+) -> None:
     for name in (TWO, THREE, ONE):
         disk.create(name)
         disk.write(Timeline(name=name, start_batch=7, start_tip=tip))
     assert disk.newest() == Timeline(name=THREE, start_batch=7, start_tip=tip)
 
 
-def test_a_timeline_file_that_was_not_finished_does_not_count(disk: ReplicaDisk, tmp_path: Path) -> None:
+def test_a_timeline_file_that_was_not_finished_does_not_count(
+    disk: ReplicaDisk, tmp_path: Path
+) -> None:
     disk.create(ONE)
     disk.write(Timeline.fresh(1))
     (tmp_path / "s.0" / "timelines" / f"{TWO}.partial").write_text("{")
@@ -123,7 +155,9 @@ class TestCopy:
         (disk.directory(TWO) / "offsets/1").write_text("new")
         assert not (disk.directory(ONE) / "offsets/1").exists()
 
-    def test_replaces_an_earlier_copy_and_one_that_was_not_finished(self, disk: ReplicaDisk, tmp_path: Path) -> None:
+    def test_replaces_an_earlier_copy_and_one_that_was_not_finished(
+        self, disk: ReplicaDisk, tmp_path: Path
+    ) -> None:
         fill(disk.directory(ONE))
         (disk.directory(TWO) / "commits").mkdir(parents=True)
         (disk.directory(TWO) / "commits/9").touch()
@@ -132,7 +166,9 @@ class TestCopy:
         assert contents(disk.directory(TWO)) == contents(disk.directory(ONE))
         assert not list((tmp_path / "s.0").glob("copying-*"))
 
-    def test_is_whole_or_not_there(self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_whole_or_not_there(
+        self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         fill(disk.directory(ONE))
 
         def full(_source: str, _target: str) -> str:
@@ -144,7 +180,9 @@ class TestCopy:
             disk.copy(ONE, TWO)
         assert not disk.directory(TWO).exists()
 
-    def test_of_a_directory_whose_process_still_purges_begins_anew(self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_of_a_directory_whose_process_still_purges_begins_anew(
+        self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         fill(disk.directory(ONE))
         link, left = os.link, [3]
 
@@ -159,7 +197,9 @@ class TestCopy:
         disk.copy(ONE, TWO)
         assert contents(disk.directory(TWO)) == contents(disk.directory(ONE))
 
-    def test_of_a_directory_that_never_rests_is_given_up(self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_of_a_directory_that_never_rests_is_given_up(
+        self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         fill(disk.directory(ONE))
 
         def gone(source: str, _target: str) -> None:
@@ -169,7 +209,9 @@ class TestCopy:
         with pytest.raises(Unavailable, match="kept changing"):
             disk.copy(ONE, TWO)
 
-    def test_on_a_disk_without_links_copies(self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_on_a_disk_without_links_copies(
+        self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         fill(disk.directory(ONE))
 
         def rejected(_source: str, _target: str) -> None:
@@ -192,7 +234,9 @@ class TestCopy:
         assert (copied / "0").read_text() == f"v2\n{disk.directory(TWO)}/state/0/_stateSchema\n"
         assert not (copied / ".0.crc").exists(), "the sum of the old content"
         assert (copied / "1").read_text() == "no path"
-        assert str(disk.directory(ONE)) in (folder / "0").read_text(), "the original is as it was, links or not"
+        assert str(disk.directory(ONE)) in (folder / "0").read_text(), (
+            "the original is as it was, links or not"
+        )
         assert (folder / ".0.crc").exists()
 
     def test_is_a_query_of_its_own(self, disk: ReplicaDisk) -> None:
@@ -202,7 +246,10 @@ class TestCopy:
         (folder / "metadata").write_text('{"id":"0a","other":1}')
         disk.copy(ONE, TWO)
         disk.copy(ONE, THREE)
-        found = [json.loads((disk.directory(name) / "metadata").read_text()) for name in (ONE, TWO, THREE)]
+        found = [
+            json.loads((disk.directory(name) / "metadata").read_text())
+            for name in (ONE, TWO, THREE)
+        ]
         assert len({fields["id"] for fields in found}) == 3
         assert [fields["other"] for fields in found] == [1, 1, 1]
         assert found[0]["id"] == "0a", "the original is as it was, links or not"
@@ -234,7 +281,9 @@ def test_a_directory_is_removed_alone(disk: ReplicaDisk) -> None:
     assert newest.name == TWO
 
 
-def test_what_is_written_into_a_removed_directory_goes_with_the_next_syncs(disk: ReplicaDisk) -> None:
+def test_what_is_written_into_a_removed_directory_goes_with_the_next_syncs(
+    disk: ReplicaDisk,
+) -> None:
     """Spark's maintenance may write a snapshot there once more. One that is made anew stays."""
     for name in (ONE, TWO, THREE):
         disk.create(name)
@@ -260,9 +309,16 @@ def test_only_what_belongs_to_lower_epochs_is_removed(disk: ReplicaDisk, tmp_pat
         (root / f"copying-{name}").mkdir()
     (root / "checkpoints" / "something else").mkdir()
     disk.clean(2)
-    assert sorted(path.name for path in (root / "checkpoints").iterdir()) == [TWO, THREE, "something else"]
+    assert sorted(path.name for path in (root / "checkpoints").iterdir()) == [
+        TWO,
+        THREE,
+        "something else",
+    ]
     assert sorted(path.stem for path in (root / "timelines").iterdir()) == [TWO, THREE]
-    assert sorted(path.name for path in root.glob("copying-*")) == [f"copying-{TWO}", f"copying-{THREE}"]
+    assert sorted(path.name for path in root.glob("copying-*")) == [
+        f"copying-{TWO}",
+        f"copying-{THREE}",
+    ]
     disk.clean(2)
 
 
@@ -272,8 +328,13 @@ def test_a_restarted_process_finds_what_was_written(disk: ReplicaDisk, tmp_path:
     assert ReplicaDisk(tmp_path / "s.0").newest() == Timeline.fresh(1)
 
 
-def test_a_process_that_stands_by_removes_what_is_below_its_copy(disk: ReplicaDisk, tmp_path: Path) -> None:
-    below, own, other, later = (timeline_name(2, number, token * 16) for number, token in ((1, "a"), (2, "a"), (2, "b"), (3, "b")))
+def test_a_process_that_stands_by_removes_what_is_below_its_copy(
+    disk: ReplicaDisk, tmp_path: Path
+) -> None:
+    below, own, other, later = (
+        timeline_name(2, number, token * 16)
+        for number, token in ((1, "a"), (2, "a"), (2, "b"), (3, "b"))
+    )
     for name in (ONE, below, own, other, later, THREE):
         fill(disk.directory(name))
         disk.write(Timeline(name=name, start_batch=0, start_tip=None))
@@ -282,7 +343,9 @@ def test_a_process_that_stands_by_removes_what_is_below_its_copy(disk: ReplicaDi
     left = {own, other, later, THREE}
     assert {path.name for path in (tmp_path / "s.0" / "checkpoints").iterdir()} == left
     assert {path.stem for path in (tmp_path / "s.0" / "timelines").iterdir()} == left
-    assert {path.name for path in (tmp_path / "s.0").glob("copying-*")} == {f"copying-{name}" for name in left}
+    assert {path.name for path in (tmp_path / "s.0").glob("copying-*")} == {
+        f"copying-{name}" for name in left
+    }
 
 
 def test_how_far_a_peer_is(tmp_path: Path) -> None:
@@ -292,7 +355,9 @@ def test_how_far_a_peer_is(tmp_path: Path) -> None:
     assert (disk.peer_commit("1", ONE), disk.peer_commit("1", TWO)) == (0, -1)
 
 
-def test_what_is_within_reach_is_the_own_checkpoint_else_the_furthest_of_a_peer(tmp_path: Path) -> None:
+def test_what_is_within_reach_is_the_own_checkpoint_else_the_furthest_of_a_peer(
+    tmp_path: Path,
+) -> None:
     disk = ReplicaDisk(tmp_path / "s.0", {name: tmp_path / f"s.{name}" for name in ("1", "2", "3")})
     assert disk.within_reach() == 0
     for name, batches in (("1", 2), ("2", 5)):

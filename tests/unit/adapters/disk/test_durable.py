@@ -30,7 +30,9 @@ def test_what_is_removed_meanwhile_is_left(tmp_path: Path, monkeypatch: pytest.M
 def test_a_file_that_grew_is_synced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree, synced = SyncedTree(), list[str]()
     (tmp_path / "log").write_text("1")
-    monkeypatch.setattr(os, "fsync", lambda opened: synced.append(Path(f"/proc/self/fd/{opened}").readlink().name))
+    monkeypatch.setattr(
+        os, "fsync", lambda opened: synced.append(Path(f"/proc/self/fd/{opened}").readlink().name)
+    )
     tree.sync(tmp_path)
     (tmp_path / "log").write_text("12")
     tree.sync(tmp_path)

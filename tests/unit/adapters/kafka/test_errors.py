@@ -6,7 +6,14 @@ import pytest
 from confluent_kafka import KafkaError
 
 from anabranch.adapters.kafka.errors import Doing, ends_reading, follows_another, translated
-from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, OutcomeUnknown, RecordTooLarge, Unavailable
+from anabranch.protocol.errors import (
+    AnabranchError,
+    DataMissing,
+    Fenced,
+    OutcomeUnknown,
+    RecordTooLarge,
+    Unavailable,
+)
 
 S, T, F, A = Doing.SENDING, Doing.TRANSACTION, Doing.FETCHING, Doing.ASKING
 
@@ -60,7 +67,10 @@ def test_table(code: int, doing: Doing, kind: type[AnabranchError]) -> None:
 @pytest.mark.parametrize("doing", [S, T])
 def test_a_fatal_error_leaves_the_outcome_open(doing: Doing) -> None:
     """Also where the code alone would be harmless: the client can no longer tell."""
-    assert type(translated(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "why", fatal=True), doing, "x")) is OutcomeUnknown
+    assert (
+        type(translated(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "why", fatal=True), doing, "x"))
+        is OutcomeUnknown
+    )
 
 
 def test_a_transaction_that_must_be_aborted_is_not_certain() -> None:
@@ -68,13 +78,21 @@ def test_a_transaction_that_must_be_aborted_is_not_certain() -> None:
     assert type(translated(error, T, "x")) is OutcomeUnknown
 
 
-def test_every_code_becomes_an_error_of_the_project_and_no_write_is_ever_called_certain_by_default() -> None:
-    codes = [value for name in dir(KafkaError) if name.isupper() and isinstance(value := getattr(KafkaError, name), int)]
+def test_every_code_becomes_an_error_of_the_project_and_no_write_is_ever_called_certain_by_default() -> (
+    None
+):
+    codes = [
+        value
+        for name in dir(KafkaError)
+        if name.isupper() and isinstance(value := getattr(KafkaError, name), int)
+    ]
     assert len(codes) > 150
     for doing in Doing:
         kinds = {type(translated(KafkaError(code), doing, "x")) for code in codes}
         assert kinds <= {Fenced, OutcomeUnknown, RecordTooLarge, Unavailable, DataMissing}
-    certain = {code for code in codes if isinstance(translated(KafkaError(code), S, "x"), Unavailable)}
+    certain = {
+        code for code in codes if isinstance(translated(KafkaError(code), S, "x"), Unavailable)
+    }
     assert len(certain) < 25
 
 
@@ -102,6 +120,14 @@ def test_what_fails_because_of_another_record_is_not_the_cause(code: int) -> Non
     assert follows_another(KafkaError(code))
 
 
-@pytest.mark.parametrize("code", [KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._PURGE_INFLIGHT, KafkaError._FENCED, KafkaError._MSG_TIMED_OUT])
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError._FENCED,
+        KafkaError._MSG_TIMED_OUT,
+    ],
+)
 def test_what_may_be_a_cause_is_told(code: int) -> None:
     assert not follows_another(KafkaError(code))

@@ -1,4 +1,6 @@
-"""What the reader makes of what the client hands it: errors among records, headers that cannot be given, positions from before."""
+"""What the reader makes of what the client hands it: errors among records, headers that
+cannot be given, positions from before.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class Message:
 
 @dataclass
 class Consumer:
-    """As the client's: hands out what is queued, and says the positions and ends that the test sets."""
+    """As the client's: hands out what is queued, and says the positions and ends that the
+    test sets.
+    """
 
     queue: list[Message] = field(default_factory=list)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
@@ -80,7 +84,9 @@ class Consumer:
         """Works on it later, as librdkafka does."""
         self.assigned = {p.partition: p.offset for p in places}
 
-    def get_watermark_offsets(self, place: KafkaPartition, timeout: float, *, cached: bool) -> tuple[int, int]:
+    def get_watermark_offsets(
+        self, place: KafkaPartition, timeout: float, *, cached: bool
+    ) -> tuple[int, int]:
         assert (timeout, cached) == (0.5, False)
         at = TopicPartition(place.topic, place.partition)
         if at not in self.ends:
@@ -98,7 +104,14 @@ class Consumer:
         return taken
 
     def position(self, places: list[KafkaPartition]) -> list[KafkaPartition]:
-        return [KafkaPartition(p.topic, p.partition, self.positions.get(TopicPartition(p.topic, p.partition), -1001)) for p in places]
+        return [
+            KafkaPartition(
+                p.topic,
+                p.partition,
+                self.positions.get(TopicPartition(p.topic, p.partition), -1001),
+            )
+            for p in places
+        ]
 
 
 @dataclass
@@ -145,9 +158,18 @@ def read(reader: KafkaLogReader) -> dict[TopicPartition, list[int]]:
 
 
 class TestErrors:
-    def test_what_stands_behind_one_is_not_handed_over(self, consumer: Consumer, reader: KafkaLogReader) -> None:
+    def test_what_stands_behind_one_is_not_handed_over(
+        self, consumer: Consumer, reader: KafkaLogReader
+    ) -> None:
         reader.assign({A: 0, B: 0})
-        consumer.queue = [Message(A, 0), Message(A, 1, BROKEN), Message(A, 2), Message(B, 0), Message(B, 1), Message(A, 3)]
+        consumer.queue = [
+            Message(A, 0),
+            Message(A, 1, BROKEN),
+            Message(A, 2),
+            Message(B, 0),
+            Message(B, 1),
+            Message(A, 3),
+        ]
         assert read(reader) == {A: [0], B: [0, 1]}
         consumer.positions[A] = 4
         with pytest.raises(DataMissing, match=r"t\[0\] at 1"):
@@ -160,7 +182,11 @@ class TestErrors:
     ) -> None:
         monkeypatch.setattr(under_test, "_RECORDS_PER_CALL", 2)
         reader.assign({A: 0, OTHER: 0})
-        consumer.queue = [Message(A, 0, BROKEN), *(Message(A, n) for n in range(1, 7)), Message(OTHER, 0)]
+        consumer.queue = [
+            Message(A, 0, BROKEN),
+            *(Message(A, n) for n in range(1, 7)),
+            Message(OTHER, 0),
+        ]
         assert read(reader) == {OTHER: [0]}
 
     def test_an_assignment_begins_anew(self, consumer: Consumer, reader: KafkaLogReader) -> None:
@@ -173,7 +199,9 @@ class TestErrors:
         assert read(reader) == {A: [1]}
         assert reader.position(A) == 1
 
-    def test_passing_trouble_holds_nothing_back(self, consumer: Consumer, reader: KafkaLogReader) -> None:
+    def test_passing_trouble_holds_nothing_back(
+        self, consumer: Consumer, reader: KafkaLogReader
+    ) -> None:
         reader.assign({A: 0})
         consumer.queue = [Message(A, 0), Message(A, 1, PASSING), Message(A, 1)]
         assert read(reader) == {A: [0, 1]}
@@ -186,9 +214,13 @@ class TestHeaders:
         reader.assign({A: 0})
         good = [("n", b"v")]
         consumer.queue = [
-            Message(A, 0, names=good), Message(A, 1, spoilt=True), Message(A, 2, spoilt=True), Message(A, 3), Message(A, 4, names=good),
+            Message(A, 0, names=good),
+            Message(A, 1, spoilt=True),
+            Message(A, 2, spoilt=True),
+            Message(A, 3),
+            Message(A, 4, names=good),
             Message(A, 5, spoilt=True),
-        ]  # fmt: skip
+        ]
         (chunk,) = reader.fetch(10, 0)
         assert (chunk.offsets, chunk.headers) == ([0, 1, 2, 3, 4, 5], [good, (), (), (), good, ()])
         assert "3 records of t[0] at 0 to 5 have headers whose names are not UTF-8" in caplog.text
@@ -207,7 +239,9 @@ class TestHeaders:
 
 
 class TestPosition:
-    def test_from_before_an_assignment_is_not_believed_for_a_moment(self, consumer: Consumer, reader: KafkaLogReader, time: Time) -> None:
+    def test_from_before_an_assignment_is_not_believed_for_a_moment(
+        self, consumer: Consumer, reader: KafkaLogReader, time: Time
+    ) -> None:
         reader.assign({A: 0})
         consumer.positions[A] = 11
         assert reader.position(A) == 11
@@ -217,15 +251,21 @@ class TestPosition:
         reader.fetch(10, 0)
         assert reader.position(A) == 5
 
-    def test_nor_is_one_from_before_nothing_was_assigned(self, consumer: Consumer, reader: KafkaLogReader) -> None:
+    def test_nor_is_one_from_before_nothing_was_assigned(
+        self, consumer: Consumer, reader: KafkaLogReader
+    ) -> None:
         reader.assign({A: 0})
         consumer.positions[A] = 11
         reader.assign({})
         reader.assign({A: 5})
         assert reader.position(A) == 5
 
-    def test_that_is_the_one_from_before_is_believed_in_the_end(self, consumer: Consumer, reader: KafkaLogReader, time: Time) -> None:
-        """Behind the last record stands the end of a transaction, which is not shown: so nothing ever comes that would tell."""
+    def test_that_is_the_one_from_before_is_believed_in_the_end(
+        self, consumer: Consumer, reader: KafkaLogReader, time: Time
+    ) -> None:
+        """Behind the last record stands the end of a transaction, which is not shown: so
+        nothing ever comes that would tell.
+        """
         reader.assign({A: 0})
         consumer.positions[A] = 11
         reader.assign({A: 10, B: 0})
@@ -234,7 +274,9 @@ class TestPosition:
             reader.fetch(10, 0)
         assert (reader.position(A), reader.position(B)) == (11, 0)
 
-    def test_of_a_record_that_came_is_believed(self, consumer: Consumer, reader: KafkaLogReader) -> None:
+    def test_of_a_record_that_came_is_believed(
+        self, consumer: Consumer, reader: KafkaLogReader
+    ) -> None:
         reader.assign({A: 0})
         consumer.positions[A] = 1
         reader.assign({A: 0})
@@ -259,38 +301,50 @@ class TestSilence:
 
         return wait
 
-    def test_a_client_that_has_stopped_is_made_anew(self, consumer: Consumer, reader: KafkaLogReader, waiting: Callable[[], int]) -> None:
+    def test_a_client_that_has_stopped_is_made_anew(
+        self, consumer: Consumer, reader: KafkaLogReader, waiting: Callable[[], int]
+    ) -> None:
         assert (waiting(), waiting()) == (1, 2)
         assert (consumer.closed, consumer.assigned) == (1, {0: 7, 1: 0})
         assert (reader.position(A), reader.position(B)) == (7, 0)
         consumer.queue = [Message(A, 7)]
         assert read(reader) == {A: [7]}
 
-    def test_at_the_end_nothing_is_expected(self, consumer: Consumer, waiting: Callable[[], int]) -> None:
+    def test_at_the_end_nothing_is_expected(
+        self, consumer: Consumer, waiting: Callable[[], int]
+    ) -> None:
         consumer.ends[A] = 7
         assert [waiting() for _ in range(5)] == [1] * 5
 
-    def test_a_record_in_between_shows_that_it_reads(self, consumer: Consumer, reader: KafkaLogReader, waiting: Callable[[], int]) -> None:
+    def test_a_record_in_between_shows_that_it_reads(
+        self, consumer: Consumer, reader: KafkaLogReader, waiting: Callable[[], int]
+    ) -> None:
         for place in range(7, 17):
             assert waiting() == 1
             consumer.queue, consumer.ends[A] = [Message(A, place)], place + 9
             reader.fetch(10, 0)
             consumer.positions[A] = place + 1
 
-    def test_one_that_gets_on_without_showing_anything_reads(self, consumer: Consumer, waiting: Callable[[], int]) -> None:
+    def test_one_that_gets_on_without_showing_anything_reads(
+        self, consumer: Consumer, waiting: Callable[[], int]
+    ) -> None:
         """Records of transactions that were aborted."""
         for place in range(8, 12):
             assert waiting() == 1
             consumer.positions[A], consumer.ends[A] = place, place + 9
 
-    def test_of_a_broker_that_does_not_answer_nothing_is_expected(self, consumer: Consumer, waiting: Callable[[], int]) -> None:
+    def test_of_a_broker_that_does_not_answer_nothing_is_expected(
+        self, consumer: Consumer, waiting: Callable[[], int]
+    ) -> None:
         waiting()
         del consumer.ends[B]
         assert (waiting(), waiting()) == (1, 1)
         consumer.ends[B] = 0
         assert (waiting(), waiting()) == (1, 2)
 
-    def test_a_new_assignment_is_given_time(self, reader: KafkaLogReader, waiting: Callable[[], int]) -> None:
+    def test_a_new_assignment_is_given_time(
+        self, reader: KafkaLogReader, waiting: Callable[[], int]
+    ) -> None:
         waiting()
         reader.assign({A: 7, B: 0})
         assert (waiting(), waiting()) == (1, 2)

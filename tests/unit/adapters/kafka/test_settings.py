@@ -6,7 +6,11 @@ import pytest
 
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.limits import BLOCK_BYTES_MAX, BOUNDARY_BYTES_MAX, RECORD_BYTES_ON_BROKER_MAX
+from anabranch.protocol.limits import (
+    BLOCK_BYTES_MAX,
+    BOUNDARY_BYTES_MAX,
+    RECORD_BYTES_ON_BROKER_MAX,
+)
 
 SETTINGS = KafkaSettings("127.0.0.1:1")
 
@@ -22,14 +26,25 @@ def test_a_reader_never_joins_a_group_never_commits_and_never_skips() -> None:
 
 
 def test_a_reader_that_follows_asks_rarely_and_no_other_waits_long_to_be_sent_elsewhere() -> None:
-    follower, mover = SETTINGS.consumer(committed=True, follows=True), SETTINGS.consumer(committed=True)
+    follower, mover = (
+        SETTINGS.consumer(committed=True, follows=True),
+        SETTINGS.consumer(committed=True),
+    )
     assert follower["fetch.wait.max.ms"] == 5 * int(mover["fetch.wait.max.ms"])
     assert {name for name in follower if follower[name] != mover[name]} == {"fetch.wait.max.ms"}
 
 
 def test_a_reader_of_ranges_fetches_little_ahead() -> None:
-    ranges, other = SETTINGS.consumer(committed=False, ranges=True), SETTINGS.consumer(committed=False)
-    changed = {"max.partition.fetch.bytes", "queued.max.messages.kbytes", "fetch.wait.max.ms", "fetch.queue.backoff.ms"}
+    ranges, other = (
+        SETTINGS.consumer(committed=False, ranges=True),
+        SETTINGS.consumer(committed=False),
+    )
+    changed = {
+        "max.partition.fetch.bytes",
+        "queued.max.messages.kbytes",
+        "fetch.wait.max.ms",
+        "fetch.queue.backoff.ms",
+    }
     assert {name for name in ranges if ranges[name] != other[name]} == changed
     assert all(int(ranges[name]) < int(other[name]) for name in changed)
 
@@ -45,12 +60,17 @@ def test_what_the_protocol_allows_fits() -> None:
     assert max(BLOCK_BYTES_MAX, BOUNDARY_BYTES_MAX) < RECORD_BYTES_ON_BROKER_MAX
     assert SETTINGS.producer()["message.max.bytes"] == RECORD_BYTES_ON_BROKER_MAX
     reader = SETTINGS.consumer(committed=True)
-    assert int(reader["receive.message.max.bytes"]) >= int(reader["fetch.max.bytes"]) + RECORD_BYTES_ON_BROKER_MAX
+    assert (
+        int(reader["receive.message.max.bytes"])
+        >= int(reader["fetch.max.bytes"]) + RECORD_BYTES_ON_BROKER_MAX
+    )
     assert int(reader["fetch.max.bytes"]) >= int(reader["message.max.bytes"])
 
 
 def test_records_fail_before_their_transaction_does() -> None:
-    short = KafkaSettings("127.0.0.1:1", delivery_timeout_ms=30_000, transaction_timeout_ms=5_000).transactional_producer("w")
+    short = KafkaSettings(
+        "127.0.0.1:1", delivery_timeout_ms=30_000, transaction_timeout_ms=5_000
+    ).transactional_producer("w")
     assert int(short["delivery.timeout.ms"]) <= int(short["transaction.timeout.ms"])
     assert int(short["request.timeout.ms"]) <= int(short["delivery.timeout.ms"])
 

@@ -1,4 +1,6 @@
-"""The faults that the log in memory can be told to have; what it shares with Kafka is in tests/conformance."""
+"""The faults that the log in memory can be told to have; what it shares with Kafka is in
+tests/conformance.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
-from anabranch.protocol.errors import DataMissing, Fenced, LocalProtocolError, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import (
+    DataMissing,
+    Fenced,
+    LocalProtocolError,
+    OutcomeUnknown,
+    Unavailable,
+)
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
@@ -20,14 +28,20 @@ def log() -> LocalEventLog:
     return made
 
 
-def values(log: LocalEventLog, at: TopicPartition = A, *, committed: bool = True) -> list[bytes | None]:
+def values(
+    log: LocalEventLog, at: TopicPartition = A, *, committed: bool = True
+) -> list[bytes | None]:
     reader = log.reader(committed=committed)
     reader.assign({at: 0})
     return [value for chunk in reader.fetch(1_000, 0) for value in chunk.values]
 
 
-@pytest.mark.parametrize(("applied", "written"), [(None, [b"0", b"1", b"2"]), (0, []), (2, [b"0", b"1"])])
-def test_a_flush_of_unknown_outcome(log: LocalEventLog, applied: int | None, written: list[bytes]) -> None:
+@pytest.mark.parametrize(
+    ("applied", "written"), [(None, [b"0", b"1", b"2"]), (0, []), (2, [b"0", b"1"])]
+)
+def test_a_flush_of_unknown_outcome(
+    log: LocalEventLog, applied: int | None, written: list[bytes]
+) -> None:
     log.fail_next(Operation.FLUSH, applied=applied)
     writer = log.writer()
     for n in range(3):
@@ -62,7 +76,9 @@ def test_nothing_is_written_before_a_flush(log: LocalEventLog) -> None:
 
 
 @pytest.mark.parametrize(("applied", "seen"), [(None, [b"0"]), (0, [])])
-def test_a_commit_of_unknown_outcome(log: LocalEventLog, applied: int | None, seen: list[bytes]) -> None:
+def test_a_commit_of_unknown_outcome(
+    log: LocalEventLog, applied: int | None, seen: list[bytes]
+) -> None:
     log.fail_next(Operation.COMMIT, applied=applied)
     writer = log.transactional_writer("w")
     writer.begin()

@@ -1,4 +1,6 @@
-"""What a URL of the index may say: nothing that makes a connection less safe than the environment wants it."""
+"""What a URL of the index may say: nothing that makes a connection less safe than the
+environment wants it.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,17 @@ from anabranch.protocol.errors import ConfigurationError
 @pytest.mark.parametrize(
     "query",
     [
-        "ssl_cert_reqs=none", "ssl_check_hostname=false", "ssl_cert_reqs=none&ssl_check_hostname=false", "db=1&ssl_ca_certs=/tmp/other.pem",
-        "ssl%5Fcert_reqs=none", "ssl_cert_reqs=", "socket_timeout=1000", "connection_class=Connection", "SSL_CERT_REQS=none",
+        "ssl_cert_reqs=none",
+        "ssl_check_hostname=false",
+        "ssl_cert_reqs=none&ssl_check_hostname=false",
+        "db=1&ssl_ca_certs=/tmp/other.pem",
+        "ssl%5Fcert_reqs=none",
+        "ssl_cert_reqs=",
+        "socket_timeout=1000",
+        "connection_class=Connection",
+        "SSL_CERT_REQS=none",
     ],
-)  # fmt: skip
+)
 def test_options_that_change_how_a_connection_is_made_are_rejected(query: str) -> None:
     for make in (RedisIndex, RedisSecurity().options):
         with pytest.raises(ConfigurationError, match="the URL of the index has the option"):

@@ -1,4 +1,6 @@
-"""``adapters.spark.bare_files``: the jar is the one that was checked, or Spark is told nothing of it."""
+"""``adapters.spark.bare_files``: the jar is the one that was checked, or Spark is told
+nothing of it.
+"""
 
 from __future__ import annotations
 

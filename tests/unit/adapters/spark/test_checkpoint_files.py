@@ -6,11 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.spark.checkpoint_files import committed_batches, cut_back, first_whole, last_bucket, numbered
+from anabranch.adapters.spark.checkpoint_files import (
+    committed_batches,
+    cut_back,
+    first_whole,
+    last_bucket,
+    numbered,
+)
 from harness import spark_files
 
 LAST = 5
-"""Of the committed batches in ``checkpoint``; batch 2 has a snapshot of the state, batch 6 has a plan."""
+"""Of the committed batches in ``checkpoint``; batch 2 has a snapshot of the state, batch 6
+has a plan.
+"""
 
 
 @pytest.fixture
@@ -89,7 +97,9 @@ def test_a_damaged_change_of_the_state(checkpoint: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("file", ["3_*.zip", "SSTs/3_*.sst"])
-def test_a_damaged_snapshot_is_taken_out_where_the_changes_do(checkpoint: Path, file: str, how: str) -> None:
+def test_a_damaged_snapshot_is_taken_out_where_the_changes_do(
+    checkpoint: Path, file: str, how: str
+) -> None:
     """Spark would load the newest snapshot, whole or not."""
     spoil(only(checkpoint, f"state/0/1/{file}"), how)
     assert newest(checkpoint) == LAST
@@ -118,14 +128,24 @@ def test_sums_that_are_no_sums(checkpoint: Path, sums: bytes) -> None:
     assert newest(checkpoint) == LAST - 1
 
 
-@pytest.mark.parametrize("content", [b"v2", b"x\n{}", b"v2\n[]", b"v2\nnull", b"v2\n{", b"\xff\xfe", b'v2\n{"stateUniqueIds":[1]}'])
+@pytest.mark.parametrize(
+    "content",
+    [b"v2", b"x\n{}", b"v2\n[]", b"v2\nnull", b"v2\n{", b"\xff\xfe", b'v2\n{"stateUniqueIds":[1]}'],
+)
 def test_a_commit_that_is_none(checkpoint: Path, content: bytes) -> None:
     spark_files.write(checkpoint / "commits" / str(LAST), content)
     assert newest(checkpoint) == LAST - 1
 
 
 @pytest.mark.parametrize(
-    "content", [b"v1\n{}\n{}", b"v1\n{", b'v1\n{"batchWatermarkMs":0}', b'v1\n{"batchWatermarkMs":0}\n[]', b"v9\n{}\n{}"]
+    "content",
+    [
+        b"v1\n{}\n{}",
+        b"v1\n{",
+        b'v1\n{"batchWatermarkMs":0}',
+        b'v1\n{"batchWatermarkMs":0}\n[]',
+        b"v9\n{}\n{}",
+    ],
 )
 def test_a_plan_that_is_none(checkpoint: Path, content: bytes) -> None:
     spark_files.write(checkpoint / "offsets" / str(LAST), content)
@@ -136,7 +156,9 @@ def test_older_commits_that_were_purged_are_not_needed(checkpoint: Path) -> None
     for batch in (0, 1, 2, 3):
         (checkpoint / "commits" / str(batch)).unlink()
     assert newest(checkpoint) == LAST
-    spark_files.write(checkpoint / "state/0/0/4_another.changelog", b"of a timeline that was abandoned")
+    spark_files.write(
+        checkpoint / "state/0/0/4_another.changelog", b"of a timeline that was abandoned"
+    )
     assert newest(checkpoint) is None, "nobody knows which one it is"
 
 
@@ -146,7 +168,10 @@ def test_going_back_keeps_the_plan_or_not(checkpoint: Path) -> None:
     cut_back(checkpoint, LAST, keep_plan=False)
     assert numbered(checkpoint / "offsets")[-1] == LAST
     cut_back(checkpoint, 2, keep_plan=True)
-    assert (numbered(checkpoint / "offsets"), numbered(checkpoint / "commits")) == ([0, 1, 2, 3], [0, 1, 2])
+    assert (numbered(checkpoint / "offsets"), numbered(checkpoint / "commits")) == (
+        [0, 1, 2, 3],
+        [0, 1, 2],
+    )
     assert not (checkpoint / "offsets" / ".4.crc").exists()
 
 
@@ -165,8 +190,12 @@ def test_a_damaged_first_plan_is_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep_plan", [True, False])
-def test_of_a_first_batch_that_is_planned_anew_no_state_is_left(tmp_path: Path, keep_plan: bool) -> None:
-    """The batch wrote its state and was not committed. Spark runs its plan again over that state, but plans none where there is some."""
+def test_of_a_first_batch_that_is_planned_anew_no_state_is_left(
+    tmp_path: Path, keep_plan: bool
+) -> None:
+    """The batch wrote its state and was not committed. Spark runs its plan again over that
+    state, but plans none where there is some.
+    """
     spark_files.fill(tmp_path, 1, plan=False)
     (tmp_path / "commits" / "0").unlink()
     cut_back(tmp_path, -1, keep_plan=keep_plan)

@@ -42,9 +42,17 @@ def test_an_environment_that_is_reached_by_a_link_has_the_same_archive(tmp_path:
     """Else every stage that is started through the link starts slowly, and nothing says why."""
     environment = Path(sys.prefix)
     (tmp_path / "link").symlink_to(environment, target_is_directory=True)
-    program = "from anabranch.adapters.spark import class_archive; print(class_archive.place().archive)"
+    program = (
+        "from anabranch.adapters.spark import class_archive; print(class_archive.place().archive)"
+    )
     places = {
-        subprocess.run([str(folder / "bin" / "python"), "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout
+        subprocess.run(
+            [str(folder / "bin" / "python"), "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
         for folder in (environment, tmp_path / "link")
     }
     assert places == {f"{class_archive.place().archive}\n"}
@@ -55,10 +63,17 @@ def test_an_archive_that_java_cannot_use_stops_nothing(tmp_path: Path) -> None:
     where.folder.mkdir()
     where.archive.write_bytes(b"not an archive")
     _, options = class_archive.home_and_options(tmp_path / "scratch")
-    subprocess.run([str(find_java().executable), *shlex.split(options), "-version"], capture_output=True, check=True, timeout=60)
+    subprocess.run(
+        [str(find_java().executable), *shlex.split(options), "-version"],
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
 
 
-def test_another_java_or_another_spark_has_another_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_java_or_another_spark_has_another_archive(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     before = class_archive.place()
     assert class_archive.place() == before
     java = tmp_path / "java"
@@ -88,21 +103,31 @@ def archive_of(name: str, spark: Path, java: Path) -> class_archive.Place:
 
 
 def test_archives_that_nothing_can_use_any_more_are_removed(tmp_path: Path) -> None:
-    spark, other_spark, java, other_java = (tmp_path / name for name in ("spark", "other-spark", "java", "other-java"))
+    spark, other_spark, java, other_java = (
+        tmp_path / name for name in ("spark", "other-spark", "java", "other-java")
+    )
     for folder in (spark, other_spark, java, other_java):
         folder.mkdir()
     newest = archive_of("newest", spark, java)
-    kept = [newest, archive_of("of-another-java", spark, other_java), archive_of("of-another-environment", other_spark, java)]
+    kept = [
+        newest,
+        archive_of("of-another-java", spark, other_java),
+        archive_of("of-another-environment", other_spark, java),
+    ]
     archive_of("installed-anew-since", spark, java)
     archive_of("spark-gone", tmp_path / "gone", java)
     archive_of("java-gone", other_spark, tmp_path / "gone")
     (cache_dir() / "spark-classes.lock").touch()
     class_archive._remove_useless(newest)
-    assert sorted(cache_dir().glob("spark-*/classes.jsa")) == sorted(where.archive for where in kept)
+    assert sorted(cache_dir().glob("spark-*/classes.jsa")) == sorted(
+        where.archive for where in kept
+    )
     assert (cache_dir() / "spark-classes.lock").exists()
 
 
-def test_where_there_is_no_java_there_is_a_place_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_there_is_no_java_there_is_a_place_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
     assert class_archive.place() == class_archive.place()
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from anabranch.adapters.spark.failures import cause_of
-from anabranch.protocol.errors import AnabranchError, DataMissing, Fenced, StageFunctionError, Unavailable
+from anabranch.protocol.errors import (
+    AnabranchError,
+    DataMissing,
+    Fenced,
+    StageFunctionError,
+    Unavailable,
+)
 from anabranch.runtime.logs import short
 
 TASK = "org.apache.spark.SparkException: Task failed: anabranch.protocol.errors."
@@ -21,8 +27,14 @@ def test_what_the_process_itself_met_is_the_cause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("DataMissing", DataMissing), ("Unavailable", Unavailable), ("Odd", AnabranchError), ("StageFunctionError", StageFunctionError)]
-)  # fmt: skip
+    ("name", "kind"),
+    [
+        ("DataMissing", DataMissing),
+        ("Unavailable", Unavailable),
+        ("Odd", AnabranchError),
+        ("StageFunctionError", StageFunctionError),
+    ],
+)
 def test_what_a_task_met_is_in_the_text(name: str, kind: type[Exception]) -> None:
     found = cause_of(Exception(f"{TASK}{name}: the text\n at x"), "s", ["m:f"], None, None)
     assert type(found) is kind
@@ -30,9 +42,18 @@ def test_what_a_task_met_is_in_the_text(name: str, kind: type[Exception]) -> Non
 
 
 def test_a_function_that_fails_is_named_and_a_surprise_is_handed_on() -> None:
-    found = cause_of(Exception("PythonException: \n  File x\nValueError: seven"), "s", ["m:f", "m:g"], (1, 1), None)
+    found = cause_of(
+        Exception("PythonException: \n  File x\nValueError: seven"),
+        "s",
+        ["m:f", "m:g"],
+        (1, 1),
+        None,
+    )
     assert isinstance(found, StageFunctionError)
-    assert str(found) == "stage s, buckets 1..1, function m:f, m:g: PythonException: | ValueError: seven"
+    assert (
+        str(found)
+        == "stage s, buckets 1..1, function m:f, m:g: PythonException: | ValueError: seven"
+    )
     error = Exception("what")
     assert cause_of(error, "s", ["m:f"], None, None) is error
     assert short("first\n\nsecond\nthird") == "first | second"

@@ -1,4 +1,6 @@
-"""Which query's watermark is set, and to what; the rest is shown on real Spark (tests/spark/test_own_watermark.py)."""
+"""Which query's watermark is set, and to what; the rest is shown on real Spark
+(tests/spark/test_own_watermark.py).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class Query:
     def __init__(self, name: str | None) -> None:
         self.name, self.watermarks = name, list[int]()
         tracker = SimpleNamespace(setWatermark=self.watermarks.append)
-        self._jsq = SimpleNamespace(streamingQuery=lambda: SimpleNamespace(watermarkTracker=lambda: tracker))
+        self._jsq = SimpleNamespace(
+            streamingQuery=lambda: SimpleNamespace(watermarkTracker=lambda: tracker)
+        )
 
 
 def session(*queries: Query) -> Any:

@@ -66,7 +66,9 @@ def test_the_watermark_is_set_before_a_plan_goes_out(server: PlanServer, answers
     assert answers.looked_up == ["1-0"], "once in a run of the query"
 
 
-def test_a_query_that_runs_again_has_another_watermark(server: PlanServer, answers: Answers) -> None:
+def test_a_query_that_runs_again_has_another_watermark(
+    server: PlanServer, answers: Answers
+) -> None:
     for _ in range(2):
         PlanClient(server.path).ask("1-0", "a", {})
     assert answers.looked_up == ["1-0", "1-0"]
@@ -83,14 +85,20 @@ def test_a_plan_whose_watermark_cannot_be_set_does_not_go_out(
 
 
 def test_answers_may_be_long(server: PlanServer, answers: Answers) -> None:
-    answers.answer = {"bucket": 1, "taken": [[bucket, "0", [["x" * 100]]] for bucket in range(20_000)]}
+    answers.answer = {
+        "bucket": 1,
+        "taken": [[bucket, "0", [["x" * 100]]] for bucket in range(20_000)],
+    }
     assert PlanClient(server.path).ask("q", "a", {}) == answers.answer
 
 
 def test_readers_ask_side_by_side(server: PlanServer) -> None:
     clients = [PlanClient(server.path) for _ in range(4)]
     found: list[object] = []
-    threads = [threading.Thread(target=lambda c=c: found.extend(c.ask("q", "a", {}) for _ in range(20))) for c in clients]
+    threads = [
+        threading.Thread(target=lambda c=c: found.extend(c.ask("q", "a", {}) for _ in range(20)))
+        for c in clients
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -98,7 +106,9 @@ def test_readers_ask_side_by_side(server: PlanServer) -> None:
     assert found == [{"sequence": 1, "bucket": 4}] * 80
 
 
-def test_an_error_of_the_planner_closes_the_connection_and_is_kept(server: PlanServer, answers: Answers) -> None:
+def test_an_error_of_the_planner_closes_the_connection_and_is_kept(
+    server: PlanServer, answers: Answers
+) -> None:
     """The reader's query dies of a closed connection: the stage must be able to say why."""
     assert not server.errors
     answers.error = KeyError("plan")

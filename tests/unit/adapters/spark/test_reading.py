@@ -35,7 +35,11 @@ class Log:
 
     def write(self, partition: int, bucket: int, *rows: tuple[int, str | None, int]) -> Part:
         numbers, texts, event_times = zip(*rows, strict=True)
-        return self.put(partition, bucket, pa.table([pa.array(c) for c in (numbers, texts, event_times)], schema=SCHEMA))
+        return self.put(
+            partition,
+            bucket,
+            pa.table([pa.array(c) for c in (numbers, texts, event_times)], schema=SCHEMA),
+        )
 
     def put(self, partition: int, bucket: int, table: pa.Table) -> Part:
         (part,) = self.writer.write([(partition, bucket, table)])
@@ -71,7 +75,11 @@ class TestRows:
 
     def test_columns_that_the_query_does_not_use_are_null(self, log: Log) -> None:
         split = Split([("0", (log.write(0, 2, (1, "x", 110)),))])
-        assert rows(options(columns=("n",)), split)[0] == {"n": 1, "text": None, "event_time": at(110)}
+        assert rows(options(columns=("n",)), split)[0] == {
+            "n": 1,
+            "text": None,
+            "event_time": at(110),
+        }
 
     def test_a_split_without_parts_has_no_rows(self, log: Log) -> None:
         del log
@@ -88,7 +96,9 @@ class TestRows:
 
 
 class TestChangedColumns:
-    """The stage that writes the stream has another function since; the query that reads it was built with the columns of one of them."""
+    """The stage that writes the stream has another function since; the query that reads it
+    was built with the columns of one of them.
+    """
 
     OTHERS = pa.table({"more": [1.5], "n": pa.array([2], pa.int32()), "event_time": [210]})
 
@@ -96,18 +106,30 @@ class TestChangedColumns:
         parts = (log.write(0, 2, (1, "x", 110)), log.put(0, 3, self.OTHERS))
         for given in (parts, parts[::-1]):
             found = rows(options(columns=("n",)), Split([("0", given)]))
-            assert sorted((row["n"], row["text"], row["event_time"]) for row in found) == [(1, None, at(110)), (2, None, at(210))]
+            assert sorted((row["n"], row["text"], row["event_time"]) for row in found) == [
+                (1, None, at(110)),
+                (2, None, at(210)),
+            ]
 
     def test_where_order_counts_they_come_by_time(self, log: Log) -> None:
-        parts = (log.write(0, 3, (1, "x", 220), (0, "y", 210), (4, "z", 205)), log.put(0, 3, self.OTHERS))
+        parts = (
+            log.write(0, 3, (1, "x", 220), (0, "y", 210), (4, "z", 205)),
+            log.put(0, 3, self.OTHERS),
+        )
         for given in (parts, parts[::-1]):
             found = rows(options(columns=("n",), ordered=True), Split([("0", given)]))
             assert [row["n"] for row in found] in ([4, 0, 2, 1], [4, 2, 0, 1])
-            assert [row["n"] for row in found] == [row["n"] for row in rows(options(columns=("n",), ordered=True), Split([("0", parts)]))]
+            assert [row["n"] for row in found] == [
+                row["n"]
+                for row in rows(options(columns=("n",), ordered=True), Split([("0", parts)]))
+            ]
 
     def test_a_column_that_is_used_and_gone_ends_the_stage_with_words(self, log: Log) -> None:
         parts = (log.write(0, 2, (1, "x", 110)), log.put(0, 3, self.OTHERS))
-        words = "bucket 3 of a has no column text of type string, which is used here; it has more double, n int32, event_time int64: the columns of a"
+        words = (
+            "bucket 3 of a has no column text of type string, which is used here; it has more"
+            " double, n int32, event_time int64: the columns of a"
+        )
         with pytest.raises(StageFunctionError, match=words):
             rows(options(), Split([("0", parts)]))
 
@@ -133,7 +155,11 @@ class TestReaders:
     def test_those_of_the_two_queries_that_were_used_last_are_kept(self) -> None:
         first, second = (module._reader("k", "p", "a", query) for query in ("1", "2"))
         assert first is not second
-        assert [module._reader("k", "p", "a", query) for query in ("1", "2", "1")] == [first, second, first]
+        assert [module._reader("k", "p", "a", query) for query in ("1", "2", "1")] == [
+            first,
+            second,
+            first,
+        ]
         module._reader("k", "p", "b", "1")
         assert self.closed == []
         module._reader("k", "p", "a", "3")

@@ -1,4 +1,6 @@
-"""What the sink does around a batch: blocks, then the record, then Spark may commit. Frames are stand-ins for Spark's."""
+"""What the sink does around a batch: blocks, then the record, then Spark may commit. Frames
+are stand-ins for Spark's.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,18 @@ from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 
 W = 100
-OUT = OutputStream(kafka="k", topic="p.s.blocks.0", replica="0", epoch=3, partitions=2, width_ms=W, function="m:f")
+OUT = OutputStream(
+    kafka="k", topic="p.s.blocks.0", replica="0", epoch=3, partitions=2, width_ms=W, function="m:f"
+)
 
 
 def result(*event_times_us: int | None) -> pa.Table:
     """Rows as Spark gives them: event time is a timestamp, wherever the column stands."""
     return pa.table(
-        {"event_time": pa.array(event_times_us, pa.timestamp("us", tz="UTC")), "n": pa.array(range(len(event_times_us)), pa.int64())}
+        {
+            "event_time": pa.array(event_times_us, pa.timestamp("us", tz="UTC")),
+            "n": pa.array(range(len(event_times_us)), pa.int64()),
+        }
     )
 
 
@@ -54,9 +61,13 @@ class Frame:
     def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
         return pa.concat_tables(self.tasks)
 
-    def mapInArrow(self, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str) -> Frame:  # noqa: N802
+    def mapInArrow(  # noqa: N802
+        self, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+    ) -> Frame:
         assert schema == "parts string"
-        return Frame([pa.Table.from_batches(list(function(iter(task.to_batches())))) for task in self.tasks])
+        return Frame(
+            [pa.Table.from_batches(list(function(iter(task.to_batches())))) for task in self.tasks]
+        )
 
 
 class Driver:
@@ -74,7 +85,9 @@ class Driver:
     def advance(self, query: str, name: str, start: Offset) -> Offset | None:
         raise AssertionError("a sink asks for no plan")
 
-    def begin(self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition) -> BatchStart:
+    def begin(
+        self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
+    ) -> BatchStart:
         self.told.append(f"begin {query}")
         self.befores.append(before)
         self.watermarks.append(watermark_ms)
@@ -135,7 +148,9 @@ class Bench:
         tables = reader.read_parts("0", self.driver.parts)
         found: dict[int, int] = {}
         for part, table in zip(self.driver.parts, tables, strict=True):
-            assert {-(-event_time // W) for event_time in table.column("event_time").to_pylist()} == {part.bucket}
+            assert {
+                -(-event_time // W) for event_time in table.column("event_time").to_pylist()
+            } == {part.bucket}
             found[part.bucket] = found.get(part.bucket, 0) + table.num_rows
         reader.close()
         return found
@@ -151,8 +166,12 @@ class TestBatch:
         bench.logged(0, 5)
         bench.run(0, result(150_000, 160_000, 450_000))
         assert bench.driver.told == [
-            "begin timeline", "processing.batch_logged", "processing.blocks_written", "finish timeline 0", "processing.boundary_appended",
-        ]  # fmt: skip
+            "begin timeline",
+            "processing.batch_logged",
+            "processing.blocks_written",
+            "finish timeline 0",
+            "processing.boundary_appended",
+        ]
         assert bench.rows() == {2: 2, 5: 1}
         (done,) = bench.done
         assert (done.batch, done.rows_out, done.start.after.bucket) == (0, 3, 5)
@@ -179,7 +198,9 @@ class TestBatch:
         bench.logged(2, 12)
         bench.run(2, result())
         bench.run(2, result())
-        assert [position.bucket for position in bench.driver.befores] == [0, 5, 9, 9], "run again, it begins where it began"
+        assert [position.bucket for position in bench.driver.befores] == [0, 5, 9, 9], (
+            "run again, it begins where it began"
+        )
 
     def test_large_results_are_written_by_the_tasks(self, bench: Bench) -> None:
         bench.logged(0, 5)
@@ -188,13 +209,20 @@ class TestBatch:
         assert bench.by_tasks == 3
         assert bench.rows() == {2: 2, 5: 1}
 
-    def test_results_that_were_few_for_their_rows_are_expected_to_stay_few(self, bench: Bench) -> None:
+    def test_results_that_were_few_for_their_rows_are_expected_to_stay_few(
+        self, bench: Bench
+    ) -> None:
         """As those of windows are: 10 of 1 000 rows, so 20 000 of 2 million."""
         by_tasks = []
         for batch, rows in enumerate((1_000, 0, 100 * DRIVER_ROWS_MAX, 101 * DRIVER_ROWS_MAX)):
             bench.driver.rows = rows
             bench.logged(batch, 5 + batch)
-            bench.run(batch, pa.concat_tables([result(850_000 + batch * 100_000)] * (rows // 100)) if rows else result())
+            bench.run(
+                batch,
+                pa.concat_tables([result(850_000 + batch * 100_000)] * (rows // 100))
+                if rows
+                else result(),
+            )
             by_tasks.append(bench.by_tasks)
         assert by_tasks == [0, 0, 0, 1]
 
@@ -207,30 +235,56 @@ class TestBatch:
         bench.run(0, result(450_000))
         assert bench.by_tasks == 0
 
-    def test_what_a_stage_gives_now_counts_more_than_what_it_gave_long_ago(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A filter that let nothing pass for a long time and then everything is noticed within few batches."""
+    def test_what_a_stage_gives_now_counts_more_than_what_it_gave_long_ago(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A filter that let nothing pass for a long time and then everything is noticed
+        within few batches.
+        """
         monkeypatch.setattr(module, "DRIVER_ROWS_MAX", 100)
         monkeypatch.setattr(module, "_ROWS_REMEMBERED", 1_000)
         bench.driver.rows = 400
         for batch in range(32):
             bench.logged(batch, 5 + batch)
-            bench.run(batch, pa.concat_tables([result(850_000 + batch * 100_000)] * 400) if batch >= 30 else result())
+            bench.run(
+                batch,
+                pa.concat_tables([result(850_000 + batch * 100_000)] * 400)
+                if batch >= 30
+                else result(),
+            )
         assert bench.by_tasks == 2, "the first, of which nothing was known, and the last"
 
-    def test_a_task_with_many_rows_writes_in_several_attempts(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_task_with_many_rows_writes_in_several_attempts(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(module, "_TASK_ROWS_MAX", 2)
         frame: Any = Frame([pa.concat_tables([result(150_000), result(150_000), result(450_000)])])
-        written = frame.mapInArrow(TaskWrite(OUT, 0), "parts string").toArrow().column("parts").to_pylist()
+        written = (
+            frame.mapInArrow(TaskWrite(OUT, 0), "parts string")
+            .toArrow()
+            .column("parts")
+            .to_pylist()
+        )
         attempts, *parts = json.loads(written[0])
-        assert (len(attempts), [(bucket, rows) for bucket, *_, rows, _ in parts]) == (2, [(2, 2), (5, 1)])
+        assert (len(attempts), [(bucket, rows) for bucket, *_, rows, _ in parts]) == (
+            2,
+            [(2, 2), (5, 1)],
+        )
 
     def test_only_what_is_wanted_is_written_by_driver_and_tasks_alike(self, bench: Bench) -> None:
         """A query that makes buckets again begins long before them."""
         del bench  # its log is what the task writes to
         only = replace(OUT, only=frozenset({3}))
-        assert [bucket for _, bucket, _ in slices_of(result(150_000, 250_000, 460_000), only, 1)] == [3]
+        assert [
+            bucket for _, bucket, _ in slices_of(result(150_000, 250_000, 460_000), only, 1)
+        ] == [3]
         frame: Any = Frame([result(150_000, 250_000, 460_000)])
-        written = frame.mapInArrow(TaskWrite(only, 0), "parts string").toArrow().column("parts").to_pylist()
+        written = (
+            frame.mapInArrow(TaskWrite(only, 0), "parts string")
+            .toArrow()
+            .column("parts")
+            .to_pylist()
+        )
         assert [bucket for bucket, *_ in json.loads(written[0])[1:]] == [3]
 
     @pytest.mark.parametrize("event_time", [100_000, 99_999, None])
@@ -252,7 +306,9 @@ class TestBatch:
         assert bench.sink.failure is bench.driver.error
         assert bench.done == []
 
-    @pytest.mark.parametrize(("error", "is_told"), [(Fenced("a newer process"), False), (KeyError("x"), True)])
+    @pytest.mark.parametrize(
+        ("error", "is_told"), [(Fenced("a newer process"), False), (KeyError("x"), True)]
+    )
     def test_py4j_does_not_tell_what_the_service_tells_itself(
         self, error: Exception, is_told: bool, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -260,21 +316,31 @@ class TestBatch:
             raise error
         except (Fenced, KeyError):
             logging.getLogger("py4j.clientserver").exception("as Py4J does it")
-        assert [record.exc_info and record.exc_info[1] for record in caplog.records] == ([error] if is_told else [])
+        assert [record.exc_info and record.exc_info[1] for record in caplog.records] == (
+            [error] if is_told else []
+        )
 
 
 class TestRows:
-    def test_event_time_is_rounded_up_so_that_no_row_falls_into_a_bucket_before_its_own(self) -> None:
+    def test_event_time_is_rounded_up_so_that_no_row_falls_into_a_bucket_before_its_own(
+        self,
+    ) -> None:
         table = to_rows(result(100_000, 100_001, 100_999, 101_000))
         assert table.column_names == ["n", "event_time"]
         assert table.column("event_time").to_pylist() == [100, 101, 101, 101]
 
     def test_slices_are_spread_over_the_partitions_by_bucket(self) -> None:
         slices = slices_of(result(150_000, 250_000, 260_000), OUT, 1)
-        assert [(partition, bucket, rows.num_rows) for partition, bucket, rows in slices] == [(0, 2, 1), (1, 3, 2)]
+        assert [(partition, bucket, rows.num_rows) for partition, bucket, rows in slices] == [
+            (0, 2, 1),
+            (1, 3, 2),
+        ]
 
     def test_an_old_row_is_rejected_by_its_bucket_and_its_values_stay_private(self) -> None:
-        with pytest.raises(StageFunctionError, match=r"bucket 1 \(event_time up to 100\), but buckets up to 1 are closed") as rejected:
+        with pytest.raises(
+            StageFunctionError,
+            match=r"bucket 1 \(event_time up to 100\), but buckets up to 1 are closed",
+        ) as rejected:
             slices_of(result(100_000), OUT, 1)
         assert "'n'" not in str(rejected.value)
 

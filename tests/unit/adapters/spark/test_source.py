@@ -10,11 +10,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark.serializers import CloudPickleSerializer, SpecialLengths, UTF8Deserializer, read_int, write_int, write_with_length
+from pyspark.serializers import (
+    CloudPickleSerializer,
+    SpecialLengths,
+    UTF8Deserializer,
+    read_int,
+    write_int,
+    write_with_length,
+)
 from pyspark.sql.streaming import python_streaming_source_runner
 
 from anabranch.adapters.spark.plan_socket import PlanServer
-from anabranch.adapters.spark.source import FORMAT, AnabranchSource, PlannedReader, SourceOptions, Split
+from anabranch.adapters.spark.source import (
+    FORMAT,
+    AnabranchSource,
+    PlannedReader,
+    SourceOptions,
+    Split,
+)
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_fields
 from anabranch.protocol.log.records import Part
@@ -27,7 +40,12 @@ def taken(partition: int, rows: int, bucket: int = 2) -> Part:
 
 
 def offset(*parts: Part, replica: str = "0", bucket: int = 5, sequence: int = 1) -> Offset:
-    plan = Plan(QueryPosition(sequence - 1, 0), QueryPosition(sequence, bucket), (("a", ((2, replica, parts),) if parts else ()),), 0)
+    plan = Plan(
+        QueryPosition(sequence - 1, 0),
+        QueryPosition(sequence, bucket),
+        (("a", ((2, replica, parts),) if parts else ()),),
+        0,
+    )
     return offset_of(plan, "a")
 
 
@@ -48,11 +66,19 @@ def test_the_source_as_spark_finds_it() -> None:
 
 
 def test_planning_imports_no_client_of_kafka() -> None:
-    """One such process is started for every input of every query, also for a successor, whose start is waited for."""
+    """One such process is started for every input of every query, also for a successor, whose
+    start is waited for.
+    """
     program = (
-        "import sys, anabranch.adapters.spark.source; print([name for name in sys.modules if name in ('confluent_kafka', 'pydantic')])"
+        "import sys, anabranch.adapters.spark.source; print([name for name in sys.modules if name"
+        " in ('confluent_kafka', 'pydantic')])"
     )
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )
 
 
 class TestOffsets:
@@ -77,7 +103,10 @@ class TestOffsets:
         finally:
             server.close()
             scratch.close()
-        assert asked == [("000000000007-000001", "a", position_fields(INITIAL)), ("000000000007-000001", "a", position_fields(first))]
+        assert asked == [
+            ("000000000007-000001", "a", position_fields(INITIAL)),
+            ("000000000007-000001", "a", position_fields(first)),
+        ]
 
     def test_each_query_starts_with_an_offset_of_its_own(self) -> None:
         reader = PlannedReader(options())
@@ -100,10 +129,21 @@ class TestSplits:
     def test_a_large_plan_is_split_by_partition(self) -> None:
         parts = [taken(partition, 50_000) for partition in range(5)]
         first, second = splits(PlannedReader(options()), offset(*parts))
-        assert (first.taken, second.taken) == ([("0", tuple(parts[0::2]))], [("0", tuple(parts[1::2]))])
+        assert (first.taken, second.taken) == (
+            [("0", tuple(parts[0::2]))],
+            [("0", tuple(parts[1::2]))],
+        )
 
     def test_where_order_counts_there_is_one_task(self) -> None:
-        assert len(splits(PlannedReader(options(ordered=True)), offset(*[taken(p, 50_000) for p in range(5)]))) == 1
+        assert (
+            len(
+                splits(
+                    PlannedReader(options(ordered=True)),
+                    offset(*[taken(p, 50_000) for p in range(5)]),
+                )
+            )
+            == 1
+        )
 
 
 def test_a_commit_says_nothing() -> None:
@@ -139,7 +179,9 @@ class Runner:
         assert read_int(self._file) == 0
 
     def ask_for_latest_offset(self) -> None:
-        write_int(python_streaming_source_runner.LATEST_OFFSET_ADMISSION_CONTROL_FUNC_ID, self._file)
+        write_int(
+            python_streaming_source_runner.LATEST_OFFSET_ADMISSION_CONTROL_FUNC_ID, self._file
+        )
         write_with_length(json.dumps(INITIAL).encode(), self._file)
         write_with_length(json.dumps({"_type": "ReadAllAvailable"}).encode(), self._file)
         self._file.flush()

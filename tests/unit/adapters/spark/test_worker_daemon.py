@@ -1,4 +1,6 @@
-"""``adapters.spark.worker_daemon``: what was imported is out of the collector's sight; what comes later is not."""
+"""``adapters.spark.worker_daemon``: what was imported is out of the collector's sight; what
+comes later is not.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def frozen() -> Iterator[list[int]]:
     gc.unfreeze()
 
 
-def test_once_after_imports_and_not_after_every_task(frozen: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_once_after_imports_and_not_after_every_task(
+    frozen: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     gc.collect(1)
     assert frozen == []
     gc.collect()

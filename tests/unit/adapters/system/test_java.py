@@ -18,9 +18,16 @@ def pretend(folder: Path, script: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("says", "major"), [('openjdk version "17.0.15" 2025-04-15', 17), ('openjdk version "21" 2023-09-19', 21), ('java version "25-ea"', 25)]
+    ("says", "major"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('openjdk version "21" 2023-09-19', 21),
+        ('java version "25-ea"', 25),
+    ],
 )
-def test_a_new_enough_java_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, major: int) -> None:
+def test_a_new_enough_java_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, major: int
+) -> None:
     program = pretend(tmp_path, f"echo '{says}' >&2")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
@@ -29,9 +36,17 @@ def test_a_new_enough_java_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    "script", ["echo 'java version \"1.8.0_402\"' >&2", "echo 'openjdk version \"11.0.2\"' >&2", "echo nonsense", "exit 3"]
+    "script",
+    [
+        "echo 'java version \"1.8.0_402\"' >&2",
+        "echo 'openjdk version \"11.0.2\"' >&2",
+        "echo nonsense",
+        "exit 3",
+    ],
 )
-def test_an_old_or_broken_java_is_rejected_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+def test_an_old_or_broken_java_is_rejected_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
     pretend(tmp_path, script)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")

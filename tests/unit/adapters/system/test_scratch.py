@@ -33,7 +33,9 @@ class Owner:
 
     def __init__(self, root: Path, name_length: int = 1) -> None:
         command = [sys.executable, "-c", PROGRAM, str(root), str(name_length)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert self.process.stdout is not None
         folder, at = self.process.stdout.readline().split()
         self.folder, self.socket = Path(folder), Path(at)
@@ -102,7 +104,9 @@ def test_only_the_user_may_look_into_it(tmp_path: Path) -> None:
     mine.close()
 
 
-def test_somebody_who_sweeps_between_the_file_and_its_lock_takes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_somebody_who_sweeps_between_the_file_and_its_lock_takes_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lock is then that of a file which nobody finds any more: another name is taken."""
     taken, swept = module._taken, list[Path]()
 
@@ -120,7 +124,9 @@ def test_somebody_who_sweeps_between_the_file_and_its_lock_takes_no_folder(tmp_p
     mine.close()
 
 
-def test_a_socket_is_in_the_folder_or_where_its_path_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_is_in_the_folder_or_where_its_path_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     short = Path(tempfile.mkdtemp(prefix="t-"))
     monkeypatch.setattr(tempfile, "tempdir", str(short))
     mine = Scratch(tmp_path)
@@ -142,7 +148,9 @@ def test_a_socket_with_the_longest_path_can_be_bound() -> None:
 
 
 def test_the_folder_of_a_killed_process_socket_goes_with_its_own(tmp_path: Path) -> None:
-    owner = Owner(tmp_path, name_length=SOCKET_PATH_BYTES_MAX - len(os.fsencode(tempfile.gettempdir())) - 20)
+    owner = Owner(
+        tmp_path, name_length=SOCKET_PATH_BYTES_MAX - len(os.fsencode(tempfile.gettempdir())) - 20
+    )
     assert owner.socket.parent != owner.folder
     assert owner.socket.parent.is_dir()
     owner.kill()
@@ -161,7 +169,9 @@ def test_a_link_to_what_is_not_of_this_kind_is_not_followed(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("before", [None, "/somewhere"])
-def test_children_keep_their_files_there(before: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_children_keep_their_files_there(
+    before: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if before is None:
         monkeypatch.delenv("TMPDIR", raising=False)
     else:
@@ -170,14 +180,18 @@ def test_children_keep_their_files_there(before: str | None, tmp_path: Path, mon
     mine = Scratch(tmp_path)
     with mine.for_children():
         program = "import tempfile; print(tempfile.gettempdir(), end='')"
-        found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        found = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout
         assert found == tempfile.gettempdir() == str(mine.path)
     assert tempfile.gettempdir() == chosen
     assert os.environ.get("TMPDIR") == before
     mine.close()
 
 
-def test_a_copy_of_the_process_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_of_the_process_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine = Scratch(tmp_path)
     monkeypatch.setattr(os, "getpid", lambda: 1)
     mine.close()

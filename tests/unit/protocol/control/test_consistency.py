@@ -8,11 +8,23 @@ import pytest
 
 from anabranch.protocol import limits
 from anabranch.protocol.control import consistency
-from anabranch.protocol.control.consistency import AlarmBook, IndexImage, IndexWrite, Mismatch, StreamAudit
+from anabranch.protocol.control.consistency import (
+    AlarmBook,
+    IndexImage,
+    IndexWrite,
+    Mismatch,
+    StreamAudit,
+)
 from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState, Outcome
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    EpochStarted,
+    LogEntry,
+    Part,
+)
 
 
 @dataclass
@@ -41,7 +53,9 @@ class Log:
         assert self.take(EpochStarted(writer, fingerprint, "t")) == []
         self.epochs[writer] = self.offset
 
-    def close(self, writer: str, upto: int, digests: dict[int, int], **other: object) -> list[Mismatch]:
+    def close(
+        self, writer: str, upto: int, digests: dict[int, int], **other: object
+    ) -> list[Mismatch]:
         """``digests``: of each bucket, 10 rows each, in two parts whose digests add up."""
         self.batches[writer] = self.batches.get(writer, 0) + 1
         ident = BatchId(f"l{writer}", self.batches[writer])
@@ -50,7 +64,15 @@ class Log:
             for bucket, digest in digests.items()
             for p in (0, 1)
         )
-        record = BoundaryRecord(writer, self.epochs[writer], ident, self.tips.get(writer), upto, parts, **other)  # type: ignore[arg-type]
+        record = BoundaryRecord(
+            writer,
+            self.epochs[writer],
+            ident,
+            self.tips.get(writer),
+            upto,
+            parts,
+            **other,  # type: ignore[arg-type]
+        )
         found = self.take(record)
         self.tips[writer] = ident
         return found
@@ -72,13 +94,18 @@ def test_equal_buckets_are_no_news(log: Log) -> None:
     assert log.audit.floor == 3
 
 
-def test_the_newest_bucket_made_alike_is_a_sample_for_floats_unless_it_is_large(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_bucket_made_alike_is_a_sample_for_floats_unless_it_is_large(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log.close("0", 3, {1: 3, 3: 4})
     log.close("1", 3, {1: 3, 3: 4})
     agreed = log.audit.agreed
     assert agreed is not None
     assert (agreed.bucket, agreed.first[0], agreed.second[0]) == (3, "0", "1")
-    assert [sum(part.rows for part in parts) for _, parts in (agreed.first, agreed.second)] == [10, 10]
+    assert [sum(part.rows for part in parts) for _, parts in (agreed.first, agreed.second)] == [
+        10,
+        10,
+    ]
     monkeypatch.setattr(consistency, "FLOAT_ROWS_MAX", 9)
     log.close("0", 5, {5: 6})
     log.close("1", 5, {5: 6})
@@ -122,7 +149,11 @@ def test_the_replica_is_named_whose_rows_the_stream_has() -> None:
         (1, "1", "1"),
         (2, "1", "1"),
     ]
-    assert Mismatch("s", 2, ("0", 1, 1), ("2", 1, 2)).text().endswith("; those of whoever was first in the log stand")
+    assert (
+        Mismatch("s", 2, ("0", 1, 1), ("2", 1, 2))
+        .text()
+        .endswith("; those of whoever was first in the log stand")
+    )
 
 
 def test_where_an_earlier_bucket_is_missing_nobodys_rows_stand_yet() -> None:
@@ -142,8 +173,15 @@ def test_of_three_the_one_that_two_contradict_is_outvoted() -> None:
     for writer in "012":
         log.begin(writer)
     log.close("0", 4, {1: 3, 2: 7, 3: 1})
-    assert [(m.bucket, m.outvoted) for m in log.close("1", 4, {1: 3, 2: 8, 3: 1, 4: 9})] == [(2, ()), (4, ())]
-    assert [(m.bucket, m.outvoted) for m in log.close("2", 3, {1: 3, 2: 8, 3: 2})] == [(2, ("0",)), (3, ("2",)), (3, ("2",))]
+    assert [(m.bucket, m.outvoted) for m in log.close("1", 4, {1: 3, 2: 8, 3: 1, 4: 9})] == [
+        (2, ()),
+        (4, ()),
+    ]
+    assert [(m.bucket, m.outvoted) for m in log.close("2", 3, {1: 3, 2: 8, 3: 2})] == [
+        (2, ("0",)),
+        (3, ("2",)),
+        (3, ("2",)),
+    ]
     assert [(m.bucket, m.outvoted) for m in log.close("2", 4, {})] == [(4, ("1",))]
 
 
@@ -166,7 +204,9 @@ def test_different_plans_are_not_compared(log: Log) -> None:
 
 
 def test_after_a_change_at_different_places_replicas_are_not_compared(log: Log) -> None:
-    """What they remember of the buckets in between was made by different plans, for as long as their states last."""
+    """What they remember of the buckets in between was made by different plans, for as long
+    as their states last.
+    """
     log.close("0", 5, {5: 3})
     log.close("1", 2, {})
     log.begin("1", "newer")
@@ -275,7 +315,9 @@ def test_whose_copy_it_is_must_be_known() -> None:
     assert [log.close(writer, 6, {6: 2}) for writer in "12"] == [[], []]
 
 
-def test_what_a_record_that_is_long_gone_was_made_with_is_not_known(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_record_that_is_long_gone_was_made_with_is_not_known(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(consistency, "CHAIN_RECORDS_MAX", 2)
     log.close("0", 1, {1: 1})
     oldest = log.tips["0"]
@@ -341,7 +383,10 @@ def test_memory_is_bounded_when_a_peer_is_down(log: Log, monkeypatch: pytest.Mon
 def restarted(log: Log, forgotten: int = 0) -> Log:
     """Somebody who reads the log from a log snapshot on, that was written now."""
     plain = log.log_state.snapshot(log.offset + 1, forgotten)
-    log_snapshot = replace(plain, replicas=tuple(replace(r, history=log.audit.history(r.replica)) for r in plain.replicas))
+    log_snapshot = replace(
+        plain,
+        replicas=tuple(replace(r, history=log.audit.history(r.replica)) for r in plain.replicas),
+    )
     again = Log(log.writers, log.offset, dict(log.batches), dict(log.epochs), dict(log.tips))
     again.log_state.adopt(log_snapshot)
     adopted = Outcome(accepted=True, reason="adopted", replica="")
@@ -350,16 +395,22 @@ def restarted(log: Log, forgotten: int = 0) -> Log:
     return again
 
 
-def test_cn4_what_was_closed_before_a_snapshot_is_not_compared_and_what_comes_after_it_is(log: Log) -> None:
+def test_cn4_what_was_closed_before_a_snapshot_is_not_compared_and_what_comes_after_it_is(
+    log: Log,
+) -> None:
     log.close("0", 4, {2: 3, 3: 4, 6: 5})
     log.close("1", 1, {2: 9})
     again = restarted(log)
     assert again.audit.floor == 4
     assert again.audit.uncompared == 2
-    assert again.close("1", 5, {3: 9}) == [], "wrong, but the log snapshot does not say what the first one made"
+    assert again.close("1", 5, {3: 9}) == [], (
+        "wrong, but the log snapshot does not say what the first one made"
+    )
     assert again.close("0", 6, {6: 1}) == []
     (found,) = again.close("1", 6, {6: 9})
-    assert (found.bucket, found.first, again.audit.compared) == (6, ("0", 20, 6), 1), "bucket 6 was begun before"
+    assert (found.bucket, found.first, again.audit.compared) == (6, ("0", 20, 6), 1), (
+        "bucket 6 was begun before"
+    )
 
 
 def test_cn4_a_history_goes_on_after_a_snapshot(log: Log) -> None:
@@ -376,7 +427,9 @@ def test_cn4_a_history_goes_on_after_a_snapshot(log: Log) -> None:
     log.begin("1", "h")
     again = restarted(log)
     again.close("1", 5, {5: 2})
-    assert again.close("0", 5, {5: 1}) == [], "another plan since a log snapshot that was written just before its first record"
+    assert again.close("0", 5, {5: 1}) == [], (
+        "another plan since a log snapshot that was written just before its first record"
+    )
     assert again.audit.history("1") == after_another_plan(log)
 
 
@@ -405,7 +458,9 @@ def test_a_begun_log_is_in_the_index_by_the_tips_of_its_chains(log: Log) -> None
     alone.adopt(log.log_state.snapshot(log.offset + 1))
     image = IndexImage("p")
     image.adopted("s", log.log_state.snapshot(log.offset + 1), alone)
-    assert [write.key for write in write_all(image)] == ["anabranch:p:stream:s"], "0 is a writer no more"
+    assert [write.key for write in write_all(image)] == ["anabranch:p:stream:s"], (
+        "0 is a writer no more"
+    )
 
 
 def test_an_alarm_is_raised_once_and_known_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,13 +489,23 @@ def test_the_image_holds_the_tip_and_the_ranking(log: Log) -> None:
     log.close("0", 5, {})
     by_key = {w.key: w for w in write_all(log.image)}
     assert by_key["anabranch:p:boundary:s:0"].fields == {
-        "offset": "3", "bucket": "5", "epoch": "0", "timeline": "l0", "batch": "2", "fingerprint": "f", "written_ms": "0",
-    }  # fmt: skip
+        "offset": "3",
+        "bucket": "5",
+        "epoch": "0",
+        "timeline": "l0",
+        "batch": "2",
+        "fingerprint": "f",
+        "written_ms": "0",
+    }
     assert by_key["anabranch:p:stream:s"].fields == {"upto": "5"}
-    assert by_key["anabranch:p:boundaries:s:0"] == IndexWrite("anabranch:p:boundaries:s:0", None, (("2", 3), ("3", 5)), 3)
+    assert by_key["anabranch:p:boundaries:s:0"] == IndexWrite(
+        "anabranch:p:boundaries:s:0", None, (("2", 3), ("3", 5)), 3
+    )
     assert write_all(log.image) == []
     log.close("0", 6, {})
-    assert {w.key: w.members for w in write_all(log.image)}["anabranch:p:boundaries:s:0"] == (("4", 6),)
+    assert {w.key: w.members for w in write_all(log.image)}["anabranch:p:boundaries:s:0"] == (
+        ("4", 6),
+    )
     log.image.everything_lost()
     again = {w.key: w for w in write_all(log.image)}
     assert again["anabranch:p:boundaries:s:0"].members == (("2", 3), ("3", 5), ("4", 6))
@@ -460,9 +525,14 @@ def test_a_tentative_record_is_in_the_index_apart_from_the_stable_ones() -> None
     log.begin("0")
     log.close("0", 3, {2: 1})
     before = {write.key: write.fields for write in write_all(log.image)}
-    log.close("0", 5, {4: 1}, kind=BoundaryKind.TENTATIVE, branch=(0, 1), base=3, missing=("a", "b"))
+    log.close(
+        "0", 5, {4: 1}, kind=BoundaryKind.TENTATIVE, branch=(0, 1), base=3, missing=("a", "b")
+    )
     (write,) = write_all(log.image)
-    assert (write.key, write.fields) == ("anabranch:p:tentative:s:0", {"bucket": "5", "branch": "0.1", "missing": "a,b"})
+    assert (write.key, write.fields) == (
+        "anabranch:p:tentative:s:0",
+        {"bucket": "5", "branch": "0.1", "missing": "a,b"},
+    )
     assert before["anabranch:p:boundary:s:0"] is not None
 
 
@@ -470,7 +540,10 @@ def test_tentative_buckets_are_not_compared(log: Log) -> None:
     log.close("0", 1, {})
     log.close("1", 1, {})
     log.close("0", 2, {2: 1}, kind=BoundaryKind.TENTATIVE, branch=(log.epochs["0"], 1), base=1)
-    assert log.close("1", 2, {2: 2}, kind=BoundaryKind.TENTATIVE, branch=(log.epochs["1"], 1), base=1) == []
+    assert (
+        log.close("1", 2, {2: 2}, kind=BoundaryKind.TENTATIVE, branch=(log.epochs["1"], 1), base=1)
+        == []
+    )
     assert log.audit.compared == 0
 
 
@@ -482,15 +555,34 @@ def test_trim_points_are_in_the_index(log: Log) -> None:
 
 def test_a_heartbeat_is_in_the_index_with_all_that_it_says() -> None:
     image = IndexImage("p")
-    image.heartbeat(replace(beat(), replica_state="up_failure", branch=2, checkpoint="l", checkpoint_bucket=6, corrects=True))
+    image.heartbeat(
+        replace(
+            beat(),
+            replica_state="up_failure",
+            branch=2,
+            checkpoint="l",
+            checkpoint_bucket=6,
+            corrects=True,
+        )
+    )
     (write,) = write_all(image, 1_000)
     assert write.fields is not None
-    assert {k: v for k, v in write.fields.items() if k not in ("service", "name", "replica", "epoch", "state", "bucket", "written_ms")} == {
-        "replica_state": "up_failure", "branch": "2", "checkpoint": "l", "checkpoint_bucket": "6", "corrects": "1",
-    }  # fmt: skip
+    assert {
+        k: v
+        for k, v in write.fields.items()
+        if k not in ("service", "name", "replica", "epoch", "state", "bucket", "written_ms")
+    } == {
+        "replica_state": "up_failure",
+        "branch": "2",
+        "checkpoint": "l",
+        "checkpoint_bucket": "6",
+        "corrects": "1",
+    }
 
 
-def beat(name: str = "stage", replica: str = "0", epoch: int = 1, state: str = "stable", at: int = 1_000) -> Heartbeat:
+def beat(
+    name: str = "stage", replica: str = "0", epoch: int = 1, state: str = "stable", at: int = 1_000
+) -> Heartbeat:
     return Heartbeat("processing", name, replica, epoch, state, 9, at)
 
 
@@ -498,7 +590,10 @@ def test_heartbeats_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     image = IndexImage("p")
     assert image.heartbeat(beat())
     (write,) = write_all(image, 1_000)
-    assert (write.key, write.expire_ms) == ("anabranch:p:process:processing:stage:0", limits.HEARTBEAT_LIFETIME_MS)
+    assert (write.key, write.expire_ms) == (
+        "anabranch:p:process:processing:stage:0",
+        limits.HEARTBEAT_LIFETIME_MS,
+    )
     assert image.heartbeat(beat(epoch=0, state="zombie"))
     assert image.states(1_000) == {"processing:stage:0": "stable"}
     assert write_all(image, 1_000) == []

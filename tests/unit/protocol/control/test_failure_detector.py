@@ -46,14 +46,21 @@ def test_dt2_alive_for_as_long_as_it_was_heard_lately() -> None:
     watcher.passes(100)
     assert watcher.alive() == ["1"]
     assert watcher.detector.last(ZERO) == BEAT
-    assert (watcher.detector.silent_ms(ZERO, watcher.now), watcher.detector.silent_ms(ONE, watcher.now)) == (FAILURE_AFTER_MS, 100)
+    assert (
+        watcher.detector.silent_ms(ZERO, watcher.now),
+        watcher.detector.silent_ms(ONE, watcher.now),
+    ) == (FAILURE_AFTER_MS, 100)
     assert watcher.detector.replicas(*STAGE) == ["0", "1"]
 
 
 def test_who_was_never_heard_has_been_silent_since_one_listens() -> None:
     watcher = Watcher()
     watcher.passes(700)
-    assert (watcher.detector.last(ONE), watcher.detector.silent_ms(ONE, watcher.now), watcher.alive()) == (None, 700, [])
+    assert (
+        watcher.detector.last(ONE),
+        watcher.detector.silent_ms(ONE, watcher.now),
+        watcher.alive(),
+    ) == (None, 700, [])
 
 
 @pytest.mark.parametrize("other", [{"service": "delivery"}, {"name": "totals"}, {"replica": "2"}])
@@ -117,10 +124,15 @@ def test_dt3_one_that_repeats_itself_has_stalled() -> None:
 
 def test_states_follow_the_heartbeats() -> None:
     watcher = Watcher()
-    assert watcher.detector.states("tolls", watcher.now) == dict.fromkeys("01", ReplicaState.FAILURE)
+    assert watcher.detector.states("tolls", watcher.now) == dict.fromkeys(
+        "01", ReplicaState.FAILURE
+    )
     assert watcher.detector.states("reports", watcher.now) == {}, "it has no replicas"
     watcher.hears(replace(BEAT, replica_state="up_failure"))
     watcher.hears(replace(BEAT, replica="1", epoch=2))
-    assert watcher.detector.states("tolls", watcher.now) == {"0": ReplicaState.UP_FAILURE, "1": ReplicaState.FAILURE}, "it only starts"
+    assert watcher.detector.states("tolls", watcher.now) == {
+        "0": ReplicaState.UP_FAILURE,
+        "1": ReplicaState.FAILURE,
+    }, "it only starts"
     watcher.passes(FAILURE_AFTER_MS)
     assert watcher.detector.states("tolls", watcher.now)["0"] is ReplicaState.FAILURE

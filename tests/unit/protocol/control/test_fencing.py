@@ -42,13 +42,23 @@ def test_ef1_a_process_is_fenced_once_and_its_successor_is_another() -> None:
 
 
 def test_the_newest_fenced_epoch_of_each_replica() -> None:
-    fences = [Fence("tolls", "2", 7, "", 0), Fence("tolls", "2", 5, "", 1), Fence("tolls", "0", 3, "", 2), Fence("means", "1", 9, "", 3)]
-    assert fenced_epochs("tolls", ("1", "2"), [*fences, TrimPoint("tolls", 5, 4)]) == {"2": 7, "0": 3}
+    fences = [
+        Fence("tolls", "2", 7, "", 0),
+        Fence("tolls", "2", 5, "", 1),
+        Fence("tolls", "0", 3, "", 2),
+        Fence("means", "1", 9, "", 3),
+    ]
+    assert fenced_epochs("tolls", ("1", "2"), [*fences, TrimPoint("tolls", 5, 4)]) == {
+        "2": 7,
+        "0": 3,
+    }
     assert fenced_epochs("sums", ("1", "2"), fences) == {}
 
 
 @pytest.mark.parametrize("peers", [(), ("1",)])
-def test_ef2_where_nobody_can_be_outvoted_no_fence_counts_and_none_is_looked_for(peers: tuple[str, ...]) -> None:
+def test_ef2_where_nobody_can_be_outvoted_no_fence_counts_and_none_is_looked_for(
+    peers: tuple[str, ...],
+) -> None:
     entries = iter([Fence("tolls", "0", 3, "", 2)])
     assert fenced_epochs("tolls", peers, entries) == {}
     assert next(entries).epoch == 3

@@ -13,7 +13,11 @@ def test_it_begins_with_the_first_look() -> None:
 
 def test_ot2_a_pause_counts_as_one_step() -> None:
     time = ObservedTime()
-    assert [time.at(now) for now in (0, 60_000, 60_100)] == [0, OBSERVED_STEP_MS, OBSERVED_STEP_MS + 100]
+    assert [time.at(now) for now in (0, 60_000, 60_100)] == [
+        0,
+        OBSERVED_STEP_MS,
+        OBSERVED_STEP_MS + 100,
+    ]
 
 
 def test_ot1_a_clock_that_is_set_back_stops_it_for_a_moment_only() -> None:

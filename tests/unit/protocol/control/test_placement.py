@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.control.placement import AfterEnd, Misplaced, PlacedStage, Places, after_end, goes_on, misplaced, place
+from anabranch.protocol.control.placement import (
+    AfterEnd,
+    Misplaced,
+    PlacedStage,
+    Places,
+    after_end,
+    goes_on,
+    misplaced,
+    place,
+)
 from anabranch.protocol.control.records import Move
 
 CLEAN = PlacedStage("clean", "north", ("0", "1"))
@@ -43,7 +52,11 @@ def test_what_the_file_does_not_name_keeps_its_place() -> None:
 @pytest.mark.parametrize(
     ("named", "label", "says"),
     [
-        ({"big": ["sums.9"]}, "sums.9", "there is no replica sums.9; there are clean.0, clean.1, sums.0"),
+        (
+            {"big": ["sums.9"]},
+            "sums.9",
+            "there is no replica sums.9; there are clean.0, clean.1, sums.0",
+        ),
         ({"big": ["sums"]}, "sums", "there is no replica"),
         ({"big": ["sums.0"], "small": ["sums.0"]}, "sums.0", "on node big already"),
         ({"big": ["sums.0", "sums.1"]}, "sums.1", "sums.0 and sums.1 are replicas of one stage"),
@@ -51,7 +64,15 @@ def test_what_the_file_does_not_name_keeps_its_place() -> None:
         ({"big": ["sums.0", "tolls.0"]}, "tolls.0", "tolls.0 is a stage of south, sums.0 of north"),
         ({"south.0": ["clean.0"]}, "tolls.0", "a node has one participant"),
     ],
-    ids=["no number", "no dot", "twice", "two of one stage", "two by the rule", "two owners", "two owners by the rule"],
+    ids=[
+        "no number",
+        "no dot",
+        "twice",
+        "two of one stage",
+        "two by the rule",
+        "two owners",
+        "two owners by the rule",
+    ],
 )
 def test_what_cannot_be_is_said(named: Mapping[str, Sequence[str]], label: str, says: str) -> None:
     (found,) = misplaced(STAGES, named)
@@ -64,7 +85,10 @@ def test_a_node_may_be_empty_if_its_name_says_whose_it_is() -> None:
     assert not list(misplaced(STAGES, {"north.9": []}))
     (found,) = misplaced(STAGES, {"spare": []})
     assert found == Misplaced(
-        "spare", "", "it runs nothing, so its name says whose it is: call it PARTICIPANT.spare, with one of north, south"
+        "spare",
+        "",
+        "it runs nothing, so its name says whose it is: call it PARTICIPANT.spare, with one of"
+        " north, south",
     )
     assert not list(misplaced(STAGES, {"spare": ["sums.0"]}))
 
@@ -72,8 +96,15 @@ def test_a_node_may_be_empty_if_its_name_says_whose_it_is() -> None:
 LABELS = [label for stage in STAGES for label in stage.labels()]
 
 
-@given(st.lists(st.tuples(st.sampled_from(["a", "b", "north.0", "south.0"]), st.sampled_from(LABELS)), unique_by=lambda pair: pair[1]))
-def test_no_two_replicas_of_a_stage_share_a_node_unless_it_is_said(pairs: list[tuple[str, str]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "north.0", "south.0"]), st.sampled_from(LABELS)),
+        unique_by=lambda pair: pair[1],
+    )
+)
+def test_no_two_replicas_of_a_stage_share_a_node_unless_it_is_said(
+    pairs: list[tuple[str, str]],
+) -> None:
     named: dict[str, list[str]] = {}
     for node, label in pairs:
         named.setdefault(node, []).append(label)
@@ -93,7 +124,8 @@ def test_the_replica_that_comes_second_is_the_one_that_is_named() -> None:
         Misplaced(
             "x",
             "clean.1",
-            "clean.0 and clean.1 are replicas of one stage, which a node that dies would take along; use another node",
+            "clean.0 and clean.1 are replicas of one stage, which a node that dies would take"
+            " along; use another node",
         )
     ]
 
@@ -116,22 +148,41 @@ def moved(*moves: Move) -> Places:
 def test_a_replica_has_its_place_where_it_was_moved_last() -> None:
     places = moved(move("clean.0", "north.2"), move("clean.0", "north.9"))
     assert (places.node_of("clean.0"), places.came_from("clean.0")) == ("north.9", "north.2")
-    assert (places.of_node("north.0"), places.of_node("north.2"), places.of_node("north.9")) == (["sums.0"], ["sums.2"], ["clean.0"])
-    assert (places.was_moved("clean.0"), places.was_moved("sums.0"), places.came_from("sums.0")) == (True, False, "north.0")
-    assert [places.moved_away(node) for node in ("north.0", "north.2", "north.9", "south.0")] == [["clean.0"], ["clean.0"], [], []]
+    assert (places.of_node("north.0"), places.of_node("north.2"), places.of_node("north.9")) == (
+        ["sums.0"],
+        ["sums.2"],
+        ["clean.0"],
+    )
+    assert (
+        places.was_moved("clean.0"),
+        places.was_moved("sums.0"),
+        places.came_from("sums.0"),
+    ) == (True, False, "north.0")
+    assert [places.moved_away(node) for node in ("north.0", "north.2", "north.9", "south.0")] == [
+        ["clean.0"],
+        ["clean.0"],
+        [],
+        [],
+    ]
     assert places.owner_of("north.9") == "north"
 
 
 def test_one_that_is_removed_has_no_place_until_it_is_added_again() -> None:
     places = moved(move("clean.0", ""))
-    assert (places.node_of("clean.0"), places.of_node("north.0"), places.moved_away("north.0")) == ("", ["sums.0"], ["clean.0"])
+    assert (places.node_of("clean.0"), places.of_node("north.0"), places.moved_away("north.0")) == (
+        "",
+        ["sums.0"],
+        ["clean.0"],
+    )
     assert places.rejected("clean.0", "") == "clean.0 is removed"
     assert places.rejected("clean.1", "") == "it is the last one of clean, which nobody would run"
     assert not places.is_under_way("clean.0", "north.0")
     assert places.moved(move("clean.0", "north.9"))
     assert places.of_node("north.9") == ["clean.0"]
     assert places.is_under_way("clean.0", "north.0")
-    assert moved(move("clean.0", "")).rejected("sums.0", "") == "", "of another stage there are others"
+    assert moved(move("clean.0", "")).rejected("sums.0", "") == "", (
+        "of another stage there are others"
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,17 +192,36 @@ def test_one_that_is_removed_has_no_place_until_it_is_added_again() -> None:
         ("clean", "north.1", "there is no replica clean;"),
         ("clean.0", "north.7", "there is no node north.7; there are north.9, north.0"),
         ("clean.0", "north.0", "clean.0 is on node north.0"),
-        ("clean.0", "north.1", "node north.1 has clean.1, and a node that dies would take both replicas along; move clean.1 away first"),
+        (
+            "clean.0",
+            "north.1",
+            (
+                "node north.1 has clean.1, and a node that dies would take both replicas along;"
+                " move clean.1 away first"
+            ),
+        ),
         ("clean.0", "south.0", "clean.0 is a stage of north, node south.0 is of south"),
         ("tolls.0", "north.9", "tolls.0 is a stage of south, node north.9 is of north"),
     ],
-    ids=["replica", "no number", "node", "there already", "a peer", "owner", "owner of an empty node"],
+    ids=[
+        "replica",
+        "no number",
+        "node",
+        "there already",
+        "a peer",
+        "owner",
+        "owner of an empty node",
+    ],
 )
-def test_what_cannot_be_moved_is_said_and_counts_for_nobody(label: str, node: str, says: str) -> None:
+def test_what_cannot_be_moved_is_said_and_counts_for_nobody(
+    label: str, node: str, says: str
+) -> None:
     places = moved()
     assert says in places.rejected(label, node)
     assert not places.moved(move(label, node))
-    assert [places.of_node(each) for each in place(STAGES, SPARE)] == list(place(STAGES, SPARE).values())
+    assert [places.of_node(each) for each in place(STAGES, SPARE)] == list(
+        place(STAGES, SPARE).values()
+    )
 
 
 def test_pc4_a_move_that_is_said_twice_is_one_move() -> None:
@@ -161,13 +231,19 @@ def test_pc4_a_move_that_is_said_twice_is_one_move() -> None:
 
 def test_pc6_a_move_is_under_way_until_the_replica_begins_where_its_place_is() -> None:
     places = moved(move("clean.0", "north.2"))
-    assert [places.is_under_way("clean.0", node) for node in ("north.0", "north.2", "")] == [True, False, False]
+    assert [places.is_under_way("clean.0", node) for node in ("north.0", "north.2", "")] == [
+        True,
+        False,
+        False,
+    ]
     assert not places.is_under_way("sums.0", "north.2"), "the pipeline file is no move"
 
 
 def test_pc5_what_a_node_does_about_a_replica_that_ended() -> None:
     table = {
-        (place, fenced, runs_on): after_end(has_place=place, is_fenced=fenced, runs_on=runs_on, node="here")
+        (place, fenced, runs_on): after_end(
+            has_place=place, is_fenced=fenced, runs_on=runs_on, node="here"
+        )
         for place in (True, False)
         for fenced in (True, False)
         for runs_on in ("here", "there", "")
@@ -190,27 +266,42 @@ def test_pc5_what_a_node_does_about_a_replica_that_ended() -> None:
 
 
 def test_pc5_what_runs_where_its_place_is_no_more_goes_on() -> None:
-    cases = [(runs, passive, removed) for runs in (True, False) for passive in (True, False) for removed in (True, False)]
-    told = [case for case in cases if goes_on(runs_here=case[0], is_passive=case[1], is_removed=case[2])]
+    cases = [
+        (runs, passive, removed)
+        for runs in (True, False)
+        for passive in (True, False)
+        for removed in (True, False)
+    ]
+    told = [
+        case for case in cases if goes_on(runs_here=case[0], is_passive=case[1], is_removed=case[2])
+    ]
     assert told == [(True, False, False)]
 
 
 NODES = [*place(STAGES, SPARE), "nowhere"]
-MOVES = st.lists(st.builds(move, st.sampled_from([*LABELS, "clean.9"]), st.sampled_from([*NODES, ""])))
+MOVES = st.lists(
+    st.builds(move, st.sampled_from([*LABELS, "clean.9"]), st.sampled_from([*NODES, ""]))
+)
 
 
 @given(MOVES, st.data())
-def test_whatever_is_moved_each_replica_has_one_node_that_may_have_it(moves: list[Move], data: st.DataObject) -> None:
+def test_whatever_is_moved_each_replica_has_one_node_that_may_have_it(
+    moves: list[Move], data: st.DataObject
+) -> None:
     """And who reads the records in two goes, or some of them twice in a row, knows the same."""
     places = moved(*moves)
     there = {node: places.of_node(node) for node in (*NODES[:-1], "")}
     assert sorted(label for labels in there.values() for label in labels) == sorted(LABELS), "PC1"
     removed = there.pop("")
-    assert all(set(stage.labels()) - set(removed) for stage in STAGES), "no stage is left without any"
+    assert all(set(stage.labels()) - set(removed) for stage in STAGES), (
+        "no stage is left without any"
+    )
     for node, labels in there.items():
         stages = [label.partition(".")[0] for label in labels]
         assert len(set(stages)) == len(stages), "PC2"
         assert {stage == "tolls" for stage in stages} <= {places.owner_of(node) == "south"}, "PC3"
     again = moved(*(each for each in moves for _ in range(data.draw(st.integers(1, 2)))))
     assert {node: again.of_node(node) for node in there} == there, "PC4"
-    assert [again.came_from(label) for label in LABELS] == [places.came_from(label) for label in LABELS], "PC4"
+    assert [again.came_from(label) for label in LABELS] == [
+        places.came_from(label) for label in LABELS
+    ], "PC4"

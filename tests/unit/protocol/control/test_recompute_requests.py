@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.control.recompute_requests import RecomputeReplies, RecomputeRequests, RequestState
+from anabranch.protocol.control.recompute_requests import (
+    RecomputeReplies,
+    RecomputeRequests,
+    RequestState,
+)
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
-from anabranch.protocol.limits import ASK_AGAIN_MS, ASK_REJECTED_MS, ASK_TAKEN_MS, ASK_TURN_MS, ASKS_MAX
+from anabranch.protocol.limits import (
+    ASK_AGAIN_MS,
+    ASK_REJECTED_MS,
+    ASK_TAKEN_MS,
+    ASK_TURN_MS,
+    ASKS_MAX,
+)
 
 NOW = 1_700_000_000_000
 READER = "processing.tolls.0"
@@ -17,7 +27,9 @@ def requests() -> RecomputeRequests:
     return RecomputeRequests(READER, {"means": ["0", "1"]})
 
 
-def answer(ask: Ask, outcome: AskOutcome, replica: str = "0", reason: str = "", **other: object) -> AskReply:
+def answer(
+    ask: Ask, outcome: AskOutcome, replica: str = "0", reason: str = "", **other: object
+) -> AskReply:
     fields = {"stream": ask.stream, "reader": ask.reader, "number": ask.number} | other
     return AskReply(replica=replica, outcome=outcome, reason=reason, written_ms=0, **fields)  # type: ignore[arg-type]
 
@@ -43,23 +55,41 @@ class TestReader:
     def test_rq2_it_is_not_repeated_while_there_is_hope(self, requests: RecomputeRequests) -> None:
         asked(requests)
         assert requests.lacking("means", 5, 9, NOW + ASK_AGAIN_MS - 1) is None
-        assert requests.lacking("means", 6, 8, NOW + ASK_AGAIN_MS - 1) is None, "what is still gone is within it"
+        assert requests.lacking("means", 6, 8, NOW + ASK_AGAIN_MS - 1) is None, (
+            "what is still gone is within it"
+        )
 
     @pytest.mark.parametrize(
         ("outcomes", "state", "patience_ms"),
         [
             ([], RequestState.ASKED, ASK_AGAIN_MS),
             ([("0", AskOutcome.TAKEN)], RequestState.TAKEN, ASK_TAKEN_MS),
-            ([("0", AskOutcome.TAKEN), ("0", AskOutcome.RECOMPUTED)], RequestState.RECOMPUTED, ASK_AGAIN_MS),
+            (
+                [("0", AskOutcome.TAKEN), ("0", AskOutcome.RECOMPUTED)],
+                RequestState.RECOMPUTED,
+                ASK_AGAIN_MS,
+            ),
             ([("0", AskOutcome.UNABLE)], RequestState.ASKED, ASK_AGAIN_MS),
             ([("0", AskOutcome.UNABLE), ("1", AskOutcome.TAKEN)], RequestState.TAKEN, ASK_TAKEN_MS),
-            ([("0", AskOutcome.UNABLE), ("0", AskOutcome.UNABLE)], RequestState.ASKED, ASK_AGAIN_MS),
-            ([("0", AskOutcome.UNABLE), ("1", AskOutcome.DIFFERENT)], RequestState.REJECTED, ASK_REJECTED_MS),
+            (
+                [("0", AskOutcome.UNABLE), ("0", AskOutcome.UNABLE)],
+                RequestState.ASKED,
+                ASK_AGAIN_MS,
+            ),
+            (
+                [("0", AskOutcome.UNABLE), ("1", AskOutcome.DIFFERENT)],
+                RequestState.REJECTED,
+                ASK_REJECTED_MS,
+            ),
             ([("stranger", AskOutcome.TAKEN)], RequestState.ASKED, ASK_AGAIN_MS),
         ],
     )
     def test_the_table_of_states(
-        self, requests: RecomputeRequests, outcomes: list[tuple[str, AskOutcome]], state: RequestState, patience_ms: int
+        self,
+        requests: RecomputeRequests,
+        outcomes: list[tuple[str, AskOutcome]],
+        state: RequestState,
+        patience_ms: int,
     ) -> None:
         ask = asked(requests)
         for replica, outcome in outcomes:
@@ -76,11 +106,15 @@ class TestReader:
         assert asked(requests, 4, 9).number == first.number + 1
         assert asked(requests, 5, 10).number == first.number + 2
 
-    def test_a_clock_that_jumps_back_makes_an_ask_come_early(self, requests: RecomputeRequests) -> None:
+    def test_a_clock_that_jumps_back_makes_an_ask_come_early(
+        self, requests: RecomputeRequests
+    ) -> None:
         assert asked(requests).number == NOW
         assert asked(requests, now_ms=NOW - 1).number == NOW + 1, "RQ1"
 
-    def test_answers_to_others_and_to_older_asks_do_not_count(self, requests: RecomputeRequests) -> None:
+    def test_answers_to_others_and_to_older_asks_do_not_count(
+        self, requests: RecomputeRequests
+    ) -> None:
         ask = asked(requests)
         for other in ({"reader": "delivery.out"}, {"number": ask.number - 1}, {"stream": "speeds"}):
             requests.heard(answer(ask, AskOutcome.TAKEN, **other), NOW)
@@ -96,18 +130,25 @@ class TestReader:
     def test_people_are_told(self, requests: RecomputeRequests) -> None:
         ask = asked(requests)
         requests.heard(answer(ask, AskOutcome.UNABLE, "0", "its input is gone"), NOW)
-        assert requests.describe("means") == "asked for buckets 5..9 of means (replica 0: its input is gone)"
+        assert (
+            requests.describe("means")
+            == "asked for buckets 5..9 of means (replica 0: its input is gone)"
+        )
         requests.heard(answer(ask, AskOutcome.TAKEN, "1"), NOW)
         assert requests.describe("means") == "replica 1 makes buckets 5..9 of means again"
         requests.heard(answer(ask, AskOutcome.RECOMPUTED, "1"), NOW)
         assert requests.describe("means") == "buckets 5..9 of means were recomputed"
         requests.heard(answer(ask, AskOutcome.DIFFERENT, "1", "bucket 6 has other rows"), NOW)
-        assert requests.describe("means") == (
-            "nobody can make buckets 5..9 of means again: replica 0: its input is gone; replica 1: bucket 6 has other rows"
+        assert (
+            requests.describe("means")
+            == "nobody can make buckets 5..9 of means again: replica 0: its input is gone; replica"
+            " 1: bucket 6 has other rows"
         )
 
 
-def ask_of(number: int = 1, reader: str = READER, first: int = 5, last: int = 9, stream: str = "means") -> Ask:
+def ask_of(
+    number: int = 1, reader: str = READER, first: int = 5, last: int = 9, stream: str = "means"
+) -> Ask:
     return Ask(stream, reader, number, first, last, 0)
 
 
@@ -122,7 +163,9 @@ class TestReplica:
         zero.heard(ask_of(), 0)
         assert zero.due(0) == ask_of()
 
-    @pytest.mark.parametrize("ask", [ask_of(stream="speeds"), ask_of(first=0), ask_of(first=9, last=5)])
+    @pytest.mark.parametrize(
+        "ask", [ask_of(stream="speeds"), ask_of(first=0), ask_of(first=9, last=5)]
+    )
     def test_what_is_no_ask_for_it_is_ignored(self, ask: Ask) -> None:
         zero = replica()
         zero.heard(ask, 0)

@@ -5,12 +5,26 @@ from typing import get_args
 
 import pytest
 
-from anabranch.protocol.control.records import Alarm, Ask, AskReply, ControlRecord, DeliveryProgress, Fence, Heartbeat, Move, TrimPoint
+from anabranch.protocol.control.records import (
+    Alarm,
+    Ask,
+    AskReply,
+    ControlRecord,
+    DeliveryProgress,
+    Fence,
+    Heartbeat,
+    Move,
+    TrimPoint,
+)
 
 
 def test_a_control_record_is_a_value() -> None:
-    """Equal by content, usable as a key, never changed: what was read from a log stays what it was."""
-    one = DeliveryProgress(output="o", first_bucket=1, last_bucket=2, positions=((0, 3),), written_ms=4)
+    """Equal by content, usable as a key, never changed: what was read from a log stays what
+    it was.
+    """
+    one = DeliveryProgress(
+        output="o", first_bucket=1, last_bucket=2, positions=((0, 3),), written_ms=4
+    )
     other = DeliveryProgress("o", 1, 2, ((0, 3),), 4, 0, 0)
     assert one == other
     assert len({one, other}) == 1
@@ -24,4 +38,13 @@ def test_buckets_are_written_whole_unless_positions_say_otherwise() -> None:
 
 
 def test_each_kind_of_control_record_is_named() -> None:
-    assert set(get_args(ControlRecord)) == {Heartbeat, Fence, TrimPoint, DeliveryProgress, Alarm, Ask, AskReply, Move}
+    assert set(get_args(ControlRecord)) == {
+        Heartbeat,
+        Fence,
+        TrimPoint,
+        DeliveryProgress,
+        Alarm,
+        Ask,
+        AskReply,
+        Move,
+    }

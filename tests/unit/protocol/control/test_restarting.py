@@ -24,7 +24,11 @@ def test_delays_double_from_half_a_second_to_thirty() -> None:
 
 def test_a_failing_stage_gets_up_to_a_minute() -> None:
     backoff = Backoff()
-    assert [backoff.after_end(0, of_function=True) for _ in range(40)][-1] == STAGE_FAILED_DELAY_MAX_MS == 60_000
+    assert (
+        [backoff.after_end(0, of_function=True) for _ in range(40)][-1]
+        == STAGE_FAILED_DELAY_MAX_MS
+        == 60_000
+    )
 
 
 def test_a_healthy_minute_starts_over() -> None:
@@ -37,10 +41,15 @@ def test_a_healthy_minute_starts_over() -> None:
 
 def test_of_ends_of_an_engine_the_last_that_belong_together_are_remembered() -> None:
     ends = tuple(EngineEnd(number, (str(number),)) for number in range(9))
-    assert remembered(ends, EngineEnd(10, ())) == (*ends[-(ENGINE_ENDS_MAX - 1) :], EngineEnd(10, ()))
+    assert remembered(ends, EngineEnd(10, ())) == (
+        *ends[-(ENGINE_ENDS_MAX - 1) :],
+        EngineEnd(10, ()),
+    )
     late = EngineEnd(ENGINE_ENDS_TOGETHER_MS + 8, ())
     assert remembered(ends, late) == (ends[8], late)
-    assert remembered([EngineEnd(99, ())], EngineEnd(10, ())) == (EngineEnd(10, ()),), "a clock that went back"
+    assert remembered([EngineEnd(99, ())], EngineEnd(10, ())) == (EngineEnd(10, ()),), (
+        "a clock that went back"
+    )
 
 
 def test_who_ran_each_time_is_suspected() -> None:

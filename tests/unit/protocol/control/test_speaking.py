@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.control.records import Alarm, Ask, AskOutcome, AskReply, ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.control.records import (
+    Alarm,
+    Ask,
+    AskOutcome,
+    AskReply,
+    ControlRecord,
+    Fence,
+    Heartbeat,
+    TrimPoint,
+)
 from anabranch.protocol.control.speaking import Speaker
 
-REPLICA = Speaker(frozenset({("processing", "tolls", "0"), ("standby", "tolls", "1")}), "processing.tolls.1", frozenset({("tolls", "0")}))
+REPLICA = Speaker(
+    frozenset({("processing", "tolls", "0"), ("standby", "tolls", "1")}),
+    "processing.tolls.1",
+    frozenset({("tolls", "0")}),
+)
 MANAGER = Speaker(frozenset({("consistency_manager", "p", "0")}), is_manager=True)
 
 

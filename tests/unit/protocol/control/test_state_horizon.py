@@ -11,7 +11,15 @@ from anabranch.protocol.control.state_horizon import GapBook, StateHorizon, buck
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState, Outcome
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, InputPosition, LogEntry, Part, Recomputed
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    EpochStarted,
+    InputPosition,
+    LogEntry,
+    Part,
+    Recomputed,
+)
 
 WIDTH_MS = 100
 
@@ -24,7 +32,12 @@ class Log:
     """The boundary log of the stage, and who listens."""
 
     def __init__(self, horizon: StateHorizon | None = None, book: GapBook | None = None) -> None:
-        self.log_state, self.horizon, self.book, self.alarms = LogState(["0"]), horizon, book, list[Alarm]()
+        self.log_state, self.horizon, self.book, self.alarms = (
+            LogState(["0"]),
+            horizon,
+            book,
+            list[Alarm](),
+        )
         self._offset = self._batch = 0
 
     def add(self, entry: LogEntry) -> None:
@@ -36,12 +49,21 @@ class Log:
     def begin(self, fingerprint: str = "f") -> None:
         self.add(EpochStarted("0", fingerprint, ""))
 
-    def record(self, closed: int, *parts: Part, fresh: bool = False, missing: str = "", epoch: int | None = None) -> BoundaryRecord:
+    def record(
+        self,
+        closed: int,
+        *parts: Part,
+        fresh: bool = False,
+        missing: str = "",
+        epoch: int | None = None,
+    ) -> BoundaryRecord:
         """The next record of the chain; not added."""
         self._batch += 1
         now = self.log_state.epoch("0") if epoch is None else epoch
         prev = None if fresh else self.log_state.tip("0")
-        return BoundaryRecord("0", now or 0, BatchId("l", self._batch), prev, closed, parts, missing=tuple(missing))
+        return BoundaryRecord(
+            "0", now or 0, BatchId("l", self._batch), prev, closed, parts, missing=tuple(missing)
+        )
 
 
 def backed_up(state_horizon_ms: int = 200, *, again: str = "f") -> Log:
@@ -60,13 +82,19 @@ def begun(log: Log) -> tuple[int, int]:
     return log.horizon.begin(log.log_state, "0", is_fresh=True)
 
 
-@pytest.mark.parametrize(("state_horizon_ms", "buckets"), [(0, 0), (1, 1), (100, 1), (101, 2), (1_000, 10)])
+@pytest.mark.parametrize(
+    ("state_horizon_ms", "buckets"), [(0, 0), (1, 1), (100, 1), (101, 2), (1_000, 10)]
+)
 def test_the_horizon_in_buckets_is_rounded_up(state_horizon_ms: int, buckets: int) -> None:
     assert buckets_of(state_horizon_ms, WIDTH_MS) == buckets
 
 
-@pytest.mark.parametrize(("state_horizon_ms", "after"), [(0, 10), (100, 8), (200, 6), (500, 0), (5_000, 0)])
-def test_sh2_upstream_backup_begins_two_reaches_before_its_output(state_horizon_ms: int, after: int) -> None:
+@pytest.mark.parametrize(
+    ("state_horizon_ms", "after"), [(0, 10), (100, 8), (200, 6), (500, 0), (5_000, 0)]
+)
+def test_sh2_upstream_backup_begins_two_reaches_before_its_output(
+    state_horizon_ms: int, after: int
+) -> None:
     assert begun(backed_up(state_horizon_ms)) == (after, 0)
 
 
@@ -79,8 +107,12 @@ def test_sh6_where_nothing_was_closed_the_beginning_is_the_beginning() -> None:
 
 
 def made_again(log: Log, **changed: int) -> None:
-    """What a process makes of buckets 7 and 8 (partial), 9 and 10 (whole), and 11, in batches that end anywhere."""
-    digests = {7: 1, 8: 2, 9: 1_009, 10: 1_010, 11: 1_011} | {int(name[1:]): digest for name, digest in changed.items()}
+    """What a process makes of buckets 7 and 8 (partial), 9 and 10 (whole), and 11, in batches
+    that end anywhere.
+    """
+    digests = {7: 1, 8: 2, 9: 1_009, 10: 1_010, 11: 1_011} | {
+        int(name[1:]): digest for name, digest in changed.items()
+    }
     assert log.horizon is not None
     log.horizon.check(log.record(6))
     log.horizon.check(replace(log.record(9, part(11, 3)), kind=BoundaryKind.TENTATIVE))
@@ -100,7 +132,10 @@ def test_sh3_what_is_made_again_is_compared() -> None:
 def test_sh3_a_difference_ends_the_process_before_anything_new_is_closed(bucket: int) -> None:
     log = backed_up()
     begun(log)
-    with pytest.raises(StageFunctionError, match=f"bucket {bucket}, made again from 400 ms of input, .* a longer state_horizon"):
+    with pytest.raises(
+        StageFunctionError,
+        match=f"bucket {bucket}, made again from 400 ms of input, .* a longer state_horizon",
+    ):
         made_again(log, **{f"b{bucket}": 4_711})
 
 
@@ -198,7 +233,10 @@ def test_of_a_function_that_was_changed_only_what_it_made_from_its_own_state_is_
 
 
 def test_what_trimming_must_leave() -> None:
-    backup, forgetful = StateHorizon("s", 200, WIDTH_MS), StateHorizon("s", 200, WIDTH_MS, lambda: 0)
+    backup, forgetful = (
+        StateHorizon("s", 200, WIDTH_MS),
+        StateHorizon("s", 200, WIDTH_MS, lambda: 0),
+    )
     assert backup.held(10, 9) == 6
     assert backup.held(10, 5) == 5
     assert backup.held(3, 3) == 0
@@ -248,7 +286,9 @@ def test_only_stages_have_gaps() -> None:
     book = GapBook("s", 2, WIDTH_MS)
     log = Log(book=book)
     log.begin()
-    log.add(replace(log.record(5, fresh=True, missing="a"), positions=(InputPosition("t", 0, 1, 1),)))
+    log.add(
+        replace(log.record(5, fresh=True, missing="a"), positions=(InputPosition("t", 0, 1, 1),))
+    )
     log.add(replace(log.record(9, missing="a"), kind=BoundaryKind.TENTATIVE, branch=(0, 1), base=5))
     assert (log.alarms, book.lost) == ([], 0)
 
@@ -260,8 +300,14 @@ def begun_at_a_snapshot(log: Log, book: GapBook | None = None) -> Log:
     again._offset, again._batch = log._offset, log._batch
     again.log_state.adopt(log_snapshot)
     if book is not None:
-        assert book.seen(log_snapshot, Outcome(accepted=False, reason="log_snapshot", replica=""), 77) is None
-        assert book.seen(log_snapshot, Outcome(accepted=True, reason="adopted", replica=""), 77) is None
+        assert (
+            book.seen(log_snapshot, Outcome(accepted=False, reason="log_snapshot", replica=""), 77)
+            is None
+        )
+        assert (
+            book.seen(log_snapshot, Outcome(accepted=True, reason="adopted", replica=""), 77)
+            is None
+        )
     return again
 
 

@@ -83,17 +83,28 @@ def test_recomputed_blocks_are_kept_and_say_nothing_of_stable_ones_to_come() -> 
     offsets.seen(Recomputed("0", 0, (part(1, 10, 12), part(3, 12, 14))), YES)
     assert offsets.below(1) == {("0", 0): 2}
     offsets.seen(Recomputed("0", 0, (part(1, 14, 16),)), YES)
-    assert offsets.below(3) == {("0", 0): 4}, "TO2: a stable record may still name blocks before those that were recomputed"
+    assert offsets.below(3) == {("0", 0): 4}, (
+        "TO2: a stable record may still name blocks before those that were recomputed"
+    )
     offsets.seen(record(part(4, 20, 22)), YES)
     assert offsets.below(4) == {("0", 0): 22}
 
 
 def test_a_snapshot_names_all_that_is_above_the_trim_point() -> None:
-    def stable(bucket: int, first: int, after: int, *, recomputed: bool = False, replica: str = "0") -> StableRange:
+    def stable(
+        bucket: int, first: int, after: int, *, recomputed: bool = False, replica: str = "0"
+    ) -> StableRange:
         return StableRange(bucket, bucket, replica, (part(bucket, first, after),), recomputed)
 
     ident = BatchId("a", 0)
-    branches = BranchSnapshot((0, 1), ident, 9, 9, ((ident, part(12, 50, 51)),), (TentativeRange(8, 9, (0, 1), (), (part(9, 60, 61),)),))
+    branches = BranchSnapshot(
+        (0, 1),
+        ident,
+        9,
+        9,
+        ((ident, part(12, 50, 51)),),
+        (TentativeRange(8, 9, (0, 1), (), (part(9, 60, 61),)),),
+    )
     replica = ReplicaSnapshot(
         "0",
         0,
@@ -108,8 +119,15 @@ def test_a_snapshot_names_all_that_is_above_the_trim_point() -> None:
         closed_parts=(part(6, 70, 71), part(7, 20, 21)),
         branches=branches,
     )
-    ranges = (stable(4, 0, 10), stable(5, 10, 20), stable(6, 80, 81, recomputed=True), stable(7, 5, 6, replica="1"))
-    log_snapshot = LogSnapshot(8, 3, (replica, ReplicaSnapshot("1", 0, "f", "s", 7, 0, (), (), (), None)), ranges, 9)
+    ranges = (
+        stable(4, 0, 10),
+        stable(5, 10, 20),
+        stable(6, 80, 81, recomputed=True),
+        stable(7, 5, 6, replica="1"),
+    )
+    log_snapshot = LogSnapshot(
+        8, 3, (replica, ReplicaSnapshot("1", 0, "f", "s", 7, 0, (), (), (), None)), ranges, 9
+    )
     offsets = TrimOffsets()
     offsets.seen(log_snapshot, Outcome(accepted=False, reason="log_snapshot", replica=""))
     assert offsets.below(7) == {}

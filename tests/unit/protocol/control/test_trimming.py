@@ -17,7 +17,14 @@ OUTPUT = Peer("delivery", "out", "0")
 
 
 def beat(reader: Peer, bucket: int, *, epoch: int = 1, written_ms: int = NOW) -> Heartbeat:
-    return Heartbeat(*(reader.service, reader.name, reader.replica), epoch, "running", 99, written_ms, checkpoint_bucket=bucket)
+    return Heartbeat(
+        *(reader.service, reader.name, reader.replica),
+        epoch,
+        "running",
+        99,
+        written_ms,
+        checkpoint_bucket=bucket,
+    )
 
 
 @pytest.fixture
@@ -31,7 +38,11 @@ def test_tm2_the_least_of_the_readers_and_of_what_is_stable(trimming: Trimming) 
         trimming.heard(beat(reader, bucket), NOW)
     found = trimming.due(NOW, {"reports": 9, "tolls": 12})
     assert found == [TrimPoint("reports", 5, NOW), TrimPoint("tolls", 12, NOW)]
-    assert (trimming.point("reports"), trimming.point("tolls"), trimming.point("unread")) == (5, 12, 0)
+    assert (trimming.point("reports"), trimming.point("tolls"), trimming.point("unread")) == (
+        5,
+        12,
+        0,
+    )
 
 
 def passes(trimming: Trimming, now_ms: int, duration_ms: int, *beats: Heartbeat) -> int:
@@ -104,4 +115,6 @@ def test_not_more_often_than_it_is_worth(trimming: Trimming) -> None:
     assert trimming.due(NOW + TRIM_EVERY_MS - 1, {"tolls": 9}) == []
     assert len(trimming.due(NOW + TRIM_EVERY_MS, {"tolls": 9})) == 1
     trimming.heard(beat(OUTPUT, 7), NOW)
-    assert len(trimming.due(NOW - 3_600_000, {"tolls": 9})) == 1, "a clock that was set back does not stop it"
+    assert len(trimming.due(NOW - 3_600_000, {"tolls": 9})) == 1, (
+        "a clock that was set back does not stop it"
+    )

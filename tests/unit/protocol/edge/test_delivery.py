@@ -1,4 +1,6 @@
-"""The decisions of delivery, one by one; whole histories are in tests/properties/test_delivery.py."""
+"""The decisions of delivery, one by one; whole histories are in
+tests/properties/test_delivery.py.
+"""
 
 from __future__ import annotations
 
@@ -36,25 +38,44 @@ def comparing(machine: CorrectedDelivery) -> bool:
 
 
 def progress(
-    first: tuple[int, int] = (2, 0), last_bucket: int = 3, next_position: int = 0, positions: tuple[int, ...] = (5, 6)
+    first: tuple[int, int] = (2, 0),
+    last_bucket: int = 3,
+    next_position: int = 0,
+    positions: tuple[int, ...] = (5, 6),
 ) -> DeliveryProgress:
-    return DeliveryProgress("out", first[0], last_bucket, (*enumerate(positions), (REJECTED, 2)), 1, first[1], next_position)
+    return DeliveryProgress(
+        "out",
+        first[0],
+        last_bucket,
+        (*enumerate(positions), (REJECTED, 2)),
+        1,
+        first[1],
+        next_position,
+    )
 
 
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        (b"21", -973932308), (b"foobar", -790332482), (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829), (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971), (b"abc", 479470107),
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
     ],
-)  # fmt: skip
+)
 def test_murmur2_is_that_of_the_java_client(key: bytes, expected: int) -> None:
     assert murmur2(key) == expected & 0xFFFFFFFF
 
 
 def test_records_without_key_go_round_by_id() -> None:
     assert [partition_of(None, RecordId(5, p), 3) for p in range(4)] == [2, 0, 1, 2]
-    assert partition_of(b"abc", RecordId(1, 0), 4) == partition_of(b"abc", RecordId(9, 7), 4) == (479470107 % 4)
+    assert (
+        partition_of(b"abc", RecordId(1, 0), 4)
+        == partition_of(b"abc", RecordId(9, 7), 4)
+        == (479470107 % 4)
+    )
 
 
 def test_rows_bound_follows_the_size_of_records() -> None:
@@ -83,7 +104,9 @@ def test_a_large_bucket_is_cut() -> None:
     assert runs == [(Slice(2, 0, 2),), (Slice(2, 2, 4),), (Slice(2, 4, 5),)]
     assert machine.plan(2, [], 2) is None
     # a large bucket waits until what is before it is written
-    assert fresh().plan(9, [(2, 1), (3, 100)], 10) == Run(RecordId(1, 0), RecordId(3, 0), (Slice(2, 0, 1),))
+    assert fresh().plan(9, [(2, 1), (3, 100)], 10) == Run(
+        RecordId(1, 0), RecordId(3, 0), (Slice(2, 0, 1),)
+    )
 
 
 def test_empty_buckets_are_gone_through() -> None:
@@ -97,7 +120,9 @@ def test_empty_buckets_are_gone_through() -> None:
 
 def test_a_run_has_a_bounded_number_of_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "DELIVERY_BUCKETS_MAX", 2)
-    assert fresh().plan(9, [(2, 1), (3, 1), (4, 1)], 10) == Run(RecordId(1, 0), RecordId(4, 0), (Slice(2, 0, 1), Slice(3, 0, 1)))
+    assert fresh().plan(9, [(2, 1), (3, 1), (4, 1)], 10) == Run(
+        RecordId(1, 0), RecordId(4, 0), (Slice(2, 0, 1), Slice(3, 0, 1))
+    )
 
 
 def test_a_bucket_cannot_have_shrunk() -> None:
@@ -127,9 +152,9 @@ def test_a_new_output_may_begin_after_a_bucket() -> None:
     assert not machine.found(RecordId(2, 5))
     machine.recovered(9)
     assert machine.plan(3, SIZES[1:2], 10) == Run(RecordId(3, 0), RecordId(4, 0), (Slice(3, 0, 4),))
-    assert CorrectedDelivery("out", progress(first=(2, 1)), [0, 0, 0], [9, 9, 9], after=7).cursor == RecordId(2, 1), (
-        "one that has progress does not"
-    )
+    assert CorrectedDelivery(
+        "out", progress(first=(2, 1)), [0, 0, 0], [9, 9, 9], after=7
+    ).cursor == RecordId(2, 1), "one that has progress does not"
 
 
 def test_whose_progress_is_in_the_log_tells_who_delivers() -> None:
@@ -144,7 +169,11 @@ def test_it_goes_on_at_the_beginning_of_the_last_run() -> None:
     record = progress(first=(2, 1), next_position=2)
     assert (begin_of(record), end_of(record)) == (RecordId(2, 1), RecordId(4, 2))
     machine = CorrectedDelivery("out", record, [0, 6, 0], [9, 9, 9])
-    assert (machine.cursor, machine.read_from, machine.comparing) == (RecordId(2, 1), (5, 6, 2), False)
+    assert (machine.cursor, machine.read_from, machine.comparing) == (
+        RecordId(2, 1),
+        (5, 6, 2),
+        False,
+    )
 
 
 def test_partitions_are_pinned() -> None:
@@ -170,7 +199,9 @@ def test_what_is_there_is_not_written_and_positions_stay_until_it_is_passed() ->
     assert machine.there(RecordId(3, 1), 0)
     assert not machine.there(RecordId(3, 0), 0)
     record = machine.progress(run, 77)
-    assert record == DeliveryProgress("out", 2, 3, ((0, 5), (1, 6), (REJECTED, 2)), 77, 0, 0)  # its end does not go back before bucket 3's
+    assert record == DeliveryProgress(
+        "out", 2, 3, ((0, 5), (1, 6), (REJECTED, 2)), 77, 0, 0
+    )  # its end does not go back before bucket 3's
     machine.advance(run, {1: 33})
     assert comparing(machine)
     run = machine.plan(9, SIZES[1:], 4)
@@ -179,7 +210,9 @@ def test_what_is_there_is_not_written_and_positions_stay_until_it_is_passed() ->
     assert not comparing(machine)
     run = machine.plan(9, SIZES[2:], 4)
     assert run is not None
-    assert machine.progress(run, 78) == DeliveryProgress("out", 4, 9, ((0, 22), (1, 33), (REJECTED, 7)), 78, 0, 0)
+    assert machine.progress(run, 78) == DeliveryProgress(
+        "out", 4, 9, ((0, 22), (1, 33), (REJECTED, 7)), 78, 0, 0
+    )
 
 
 def test_what_retention_removed_counts_as_written_if_a_progress_record_names_it() -> None:

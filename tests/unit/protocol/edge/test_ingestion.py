@@ -1,11 +1,19 @@
-"""``protocol.edge.ingestion``, case by case; the properties are in ``tests/properties/test_ingestion.py``."""
+"""``protocol.edge.ingestion``, case by case; the properties are in
+``tests/properties/test_ingestion.py``.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from anabranch.protocol.edge import ingestion
-from anabranch.protocol.edge.ingestion import ChunkFacts, EventTimeLimits, InputPartition, SourceMachine, SourceRules
+from anabranch.protocol.edge.ingestion import (
+    ChunkFacts,
+    EventTimeLimits,
+    InputPartition,
+    SourceMachine,
+    SourceRules,
+)
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.limits import (
     APPEND_EVERY_MS,
@@ -33,7 +41,10 @@ def machine(
     away_ms: int = 0,
     **rules: int | bool | None,
 ) -> SourceMachine:
-    names, chosen = {("cars", i): 0 for i in range(partitions)}, SourceRules(**{"bucket_ms": 100, **rules})  # type: ignore[arg-type]
+    names, chosen = (
+        {("cars", i): 0 for i in range(partitions)},
+        SourceRules(**{"bucket_ms": 100, **rules}),  # type: ignore[arg-type]
+    )
     return SourceMachine(chosen, names, positions, closed, 0, past=past, away_ms=away_ms)
 
 
@@ -70,7 +81,12 @@ class TestPast:
     def test_one_record_in_front_of_the_clock_moves_it_no_faster(self) -> None:
         m = machine(out_of_orderness_ms=50)
         for now_ms in range(0, 40_001, 50):
-            speak(m, now_ms, a=10_000 + now_ms + (30_000 if now_ms == 10_000 else 0), b=10_000 + now_ms)
+            speak(
+                m,
+                now_ms,
+                a=10_000 + now_ms + (30_000 if now_ms == 10_000 else 0),
+                b=10_000 + now_ms,
+            )
             assert m.past <= (10_000 + now_ms - 1) // 100
         assert m.past == 499
 
@@ -133,11 +149,16 @@ class TestLimits:
     def test_ahead_is_by_the_wall_clock(self) -> None:
         assert machine(max_ahead_ms=60_000).limits(5_000).ahead_above_ms == 65_000
         assert machine(max_ahead_ms=None).limits(5_000).ahead_above_ms == EVENT_TIME_MS_MAX
-        assert machine(max_ahead_ms=EVENT_TIME_MS_MAX).limits(5_000).ahead_above_ms == EVENT_TIME_MS_MAX
+        assert (
+            machine(max_ahead_ms=EVENT_TIME_MS_MAX).limits(5_000).ahead_above_ms
+            == EVENT_TIME_MS_MAX
+        )
 
     def test_a_heartbeat_is_bounded_by_what_the_source_says_where_no_clock_bounds_it(self) -> None:
         m = machine(max_ahead_ms=None)
-        assert m.limits(5_000).beat_above_ms() == 5_000 + HEARTBEAT_AHEAD_MS, "nobody has said anything"
+        assert m.limits(5_000).beat_above_ms() == 5_000 + HEARTBEAT_AHEAD_MS, (
+            "nobody has said anything"
+        )
         speak(m, 1, a=1_000)
         assert m.limits(5_000).beat_above_ms() == 1_000 + HEARTBEAT_AHEAD_MS
         assert m.limits(5_000).beat_above_ms(3_000) == 3_000 + HEARTBEAT_AHEAD_MS
@@ -146,7 +167,10 @@ class TestLimits:
 
 class TestRestart:
     def test_goes_on_where_the_record_says(self) -> None:
-        m = machine(closed=7, positions=(InputPosition("cars", 0, 40, 850), InputPosition("cars", 1, 50, 900)))
+        m = machine(
+            closed=7,
+            positions=(InputPosition("cars", 0, 40, 850), InputPosition("cars", 1, 50, 900)),
+        )
         assert m.offsets() == {A: 40, B: 50}
         assert m.limits(0).late_upto_ms == 700
         assert m.advance(1) == 8, "nobody has to speak again"
@@ -173,8 +197,13 @@ class TestPushedBack:
         monkeypatch.setattr(ingestion, "BLOCKS_KEPT_MAX", 10)
         m = machine()
         assert [(len(m.to_read(0, kept)), m.is_pushed_back) for kept in (9, 10, 6, 5, 9, 10)] == [
-            (2, False), (0, True), (0, True), (2, False), (2, False), (0, True),
-        ]  # fmt: skip
+            (2, False),
+            (0, True),
+            (0, True),
+            (2, False),
+            (2, False),
+            (0, True),
+        ]
 
 
 class TestFoundPartition:
@@ -245,7 +274,9 @@ class TestIdlePartition:
     def test_needs_a_fresh_look(self) -> None:
         m = machine(partition_idle_ms=3_000)
         self._left_out(m)
-        assert speak(m, 6_700 + LOOK_FRESH_MS + 1, a=5_000) == 39, "the process slept: b may have spoken"
+        assert speak(m, 6_700 + LOOK_FRESH_MS + 1, a=5_000) == 39, (
+            "the process slept: b may have spoken"
+        )
 
     def test_is_not_silent_while_nobody_looks(self) -> None:
         m = machine(partition_idle_ms=3_000)
@@ -282,7 +313,10 @@ class TestIdlePartition:
         again = machine(closed=m.closed, positions=m.positions(), partition_idle_ms=3_000)
         assert speak(again, 100, a=5_000) == 39, "nobody has looked yet"
         again.looked(B, empty=None, begun_ms=150, done_ms=150)
-        assert again.positions() == (InputPosition("cars", 0, 3, 5_000), InputPosition("cars", 1, 1, 1_000, idle=True))
+        assert again.positions() == (
+            InputPosition("cars", 0, 3, 5_000),
+            InputPosition("cars", 1, 1, 1_000, idle=True),
+        )
         assert watch(again, 600, 600, B) == 49
         assert speak(again, 700, a=6_000) == 59
 
@@ -348,14 +382,18 @@ class TestIdleSource:
         speak(m, 0, a=1_000)
         assert watch(m, 0, 2_400, A, B) == 19
 
-    def test_one_that_never_spoke_holds_the_boundary_until_the_silence_was_long_enough(self) -> None:
+    def test_one_that_never_spoke_holds_the_boundary_until_the_silence_was_long_enough(
+        self,
+    ) -> None:
         m = machine(partition_idle_ms=None, source_idle_ms=1_000)
         speak(m, 0, a=1_000)
         assert watch(m, 100, 1_100, A, B) == 0
         assert watch(m, 1_200, 2_000, A, B) == 12
 
     def test_a_restarted_source_goes_on_from_its_boundary(self) -> None:
-        m = machine(1, closed=10, positions=(InputPosition("cars", 0, 5, 900),), source_idle_ms=1_000)
+        m = machine(
+            1, closed=10, positions=(InputPosition("cars", 0, 5, 900),), source_idle_ms=1_000
+        )
         assert watch(m, 0, 2_000, A) == 20
 
     def test_a_look_that_ended_before_the_silence_began_says_nothing(self) -> None:
@@ -458,7 +496,9 @@ class TestTooMuchOpen:
         assert m.to_read(10) == {A}
 
     def test_one_that_is_held_back_speaks_while_it_has_records(self) -> None:
-        """Else a partition that has fallen silent would hold back for ever those that are not read since it does."""
+        """Else a partition that has fallen silent would hold back for ever those that are not
+        read since it does.
+        """
         m = machine(partition_idle_ms=3_000)
         speak(m, 0, a=1_000, b=1_000)
         speak(m, 400, a=4_000)
@@ -485,7 +525,9 @@ class TestTooMuchOpen:
 
 
 class TestAppendPause:
-    """Of a source with buckets of 1 000 ms and an out-of-orderness of 200 ms unless said otherwise."""
+    """Of a source with buckets of 1 000 ms and an out-of-orderness of 200 ms unless said
+    otherwise.
+    """
 
     def _at(self, now_ms: int, **event_times: int) -> SourceMachine:
         m = machine(bucket_ms=1_000, out_of_orderness_ms=200)
@@ -494,7 +536,9 @@ class TestAppendPause:
         return m
 
     def test_the_next_record_is_made_when_a_bucket_is_due_to_close(self) -> None:
-        m = self._at(0, a=2_100, b=2_150)  # event time 2 201 closes the second bucket: a in 101 ms, b in 51 ms
+        m = self._at(
+            0, a=2_100, b=2_150
+        )  # event time 2 201 closes the second bucket: a in 101 ms, b in 51 ms
         assert m.append_pause_ms(0) == 101
         assert m.append_pause_ms(30) == 71
 
@@ -519,7 +563,9 @@ class TestAppendPause:
 
     def test_a_boundary_that_stands_still_makes_few_records(self) -> None:
         m = machine()
-        assert m.append_pause_ms(STILL_AFTER_MS - 1) == APPEND_EVERY_MS, "nobody ever spoke: due since long"
+        assert m.append_pause_ms(STILL_AFTER_MS - 1) == APPEND_EVERY_MS, (
+            "nobody ever spoke: due since long"
+        )
         assert m.append_pause_ms(STILL_AFTER_MS) == APPEND_OPEN_EVERY_MS
         speak(m, STILL_AFTER_MS, a=1_000, b=1_000)
         assert m.advance(STILL_AFTER_MS + 1) > 0

@@ -26,7 +26,9 @@ BEGIN = LiveProgress("out", 2, sequence=0, stable=0)
 
 
 class Log:
-    """A boundary log in a few words: buckets have ``rows`` records each unless they are ``empty``."""
+    """A boundary log in a few words: buckets have ``rows`` records each unless they are
+    ``empty``.
+    """
 
     def __init__(self, *, rows: int = 2, empty: tuple[int, ...] = ()) -> None:
         self.upto, self.tentative, self.rows, self.empty = 0, 0, rows, empty
@@ -44,7 +46,9 @@ class Log:
         )
 
     def sizes(self, first: int, last: int) -> list[tuple[int, int]]:
-        return [(bucket, self.rows) for bucket in range(first, last + 1) if bucket not in self.empty]
+        return [
+            (bucket, self.rows) for bucket in range(first, last + 1) if bucket not in self.empty
+        ]
 
 
 def text(run: LiveRun | None) -> str:
@@ -62,7 +66,8 @@ def text(run: LiveRun | None) -> str:
 def play(steps: list[tuple[str, str]], log: Log, progress: LiveProgress = BEGIN) -> LiveProgress:
     """Each step: what happens in the log, then the transactions that follow.
 
-    "s5": stable up to 5; "t7": tentative up to 7; "corrects": the stage says that corrections are to come; "settled": that there are none.
+    "s5": stable up to 5; "t7": tentative up to 7; "corrects": the stage says that corrections are
+    to come; "settled": that there are none.
     """
     machine = LiveDelivery(progress)
     for number, (event, expected) in enumerate(steps):
@@ -80,7 +85,9 @@ def play(steps: list[tuple[str, str]], log: Log, progress: LiveProgress = BEGIN)
                 break
             found.append(text(run))
             machine.advance(run)
-        assert found == [line.strip() for line in expected.splitlines() if line.strip()], f"step {number}: {event}"
+        assert found == [line.strip() for line in expected.splitlines() if line.strip()], (
+            f"step {number}: {event}"
+        )
     return machine.progress
 
 
@@ -96,8 +103,14 @@ TRANSCRIPTS = {
         ("s5", "+5 done | 5/0"),
         ("s6", "+6 | 6/0"),
     ],
-    "corrected at once, and beyond": [("s1 t3", "+1 | 1/0\n?2 ?3 | 1/3"), ("s5", "undo 1.1 +2 +3 +4 +5 done | 5/0")],
-    "tentative from the very beginning": [("t2", "?1 ?2 | 0/2"), ("s2", "undo None +1 +2 done | 2/0")],
+    "corrected at once, and beyond": [
+        ("s1 t3", "+1 | 1/0\n?2 ?3 | 1/3"),
+        ("s5", "undo 1.1 +2 +3 +4 +5 done | 5/0"),
+    ],
+    "tentative from the very beginning": [
+        ("t2", "?1 ?2 | 0/2"),
+        ("s2", "undo None +1 +2 done | 2/0"),
+    ],
     "new tentative buckets go on while corrections come": [
         ("s1 t3", "+1 | 1/0\n?2 ?3 | 1/3"),
         ("s2 t4", "undo 1.1 +2 ~3 ?4 | 2/4"),
@@ -132,7 +145,10 @@ TRANSCRIPTS = {
         ("t4 settled", "?4 | 3/4"),
         ("s4", "+4 done | 4/0"),
     ],
-    "what is tentative and already stable is not shown": [("s1 t3", "+1 | 1/0\n?2 ?3 | 1/3"), ("s5 t6", "undo 1.1 +2 +3 +4 +5 ?6 | 5/6")],
+    "what is tentative and already stable is not shown": [
+        ("s1 t3", "+1 | 1/0\n?2 ?3 | 1/3"),
+        ("s5 t6", "undo 1.1 +2 +3 +4 +5 ?6 | 5/6"),
+    ],
     "an older stable bucket waits for nothing tentative": [("s4 t2", "+1 +2 +3 +4 | 4/0")],
 }
 
@@ -143,7 +159,15 @@ def test_transcript(name: str) -> None:
 
 
 def test_the_last_record_is_that_of_the_last_bucket_that_has_any() -> None:
-    found = play([("s2", "+1 +2 | 2/0"), ("s4", "| 4/0"), ("t5", "?5 | 4/5"), ("s5", "undo 2.1 +5 done | 5/0")], Log(empty=(3, 4)))
+    found = play(
+        [
+            ("s2", "+1 +2 | 2/0"),
+            ("s4", "| 4/0"),
+            ("t5", "?5 | 4/5"),
+            ("s5", "undo 2.1 +5 done | 5/0"),
+        ],
+        Log(empty=(3, 4)),
+    )
     assert (found.last, found.sequence) == (RecordId(5, 1), 4)
 
 
@@ -162,7 +186,9 @@ def test_transactions_are_bounded_in_buckets_too(monkeypatch: pytest.MonkeyPatch
     play([("s3", "+1 +2 | 2/0\n+3 | 3/0"), ("t6", "?4 ?5 | 3/5\n?6 | 3/6")], Log())
 
 
-def test_what_an_undo_voids_comes_with_it_whatever_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_undo_voids_comes_with_it_whatever_the_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "LIVE_ROWS_MAX", 3)
     monkeypatch.setattr(module, "DELIVERY_BUCKETS_MAX", 1)
     play(
@@ -176,7 +202,9 @@ def test_what_an_undo_voids_comes_with_it_whatever_the_bound(monkeypatch: pytest
     )
 
 
-def test_rec_done_waits_for_the_backlog_and_tentative_buckets_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rec_done_waits_for_the_backlog_and_tentative_buckets_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "LIVE_ROWS_MAX", 4)
     log = Log()
     progress = play([("s1 t3", "+1 | 1/0\n?2 ?3 | 1/3")], log)
@@ -193,13 +221,18 @@ def test_rec_done_waits_for_the_backlog_and_tentative_buckets_do_not(monkeypatch
 
 def test_beyond_its_bound_an_undo_keeps_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "UNDO_ROWS_MAX", 5)
-    steps = [("s1 t9", "+1 | 1/0\n?2 ?3 ?4 ?5 ?6 ?7 ?8 ?9 | 1/9"), ("s5", "undo 1.1 +2 ~8 ~9 | 2/9\n+3 +4 +5 | 5/9")]
+    steps = [
+        ("s1 t9", "+1 | 1/0\n?2 ?3 ?4 ?5 ?6 ?7 ?8 ?9 | 1/9"),
+        ("s5", "undo 1.1 +2 ~8 ~9 | 2/9\n+3 +4 +5 | 5/9"),
+    ]
     play(steps, Log())
     play([steps[0], ("s8", "undo 1.1 +2 ~9 | 2/9\n+3 +4 +5 +6 +7 +8 | 8/9")], Log())
 
 
 def test_every_situation_has_exactly_one_row() -> None:
-    for failure, stable, tentative, corrected in itertools.product(Failure, (False, True), (False, True), (False, True)):
+    for failure, stable, tentative, corrected in itertools.product(
+        Failure, (False, True), (False, True), (False, True)
+    ):
         row = decide(failure, stable=stable, tentative=tentative, corrected=corrected)
         others = [
             r
@@ -223,7 +256,9 @@ def test_only_the_planned_transaction_advances() -> None:
     run = machine.plan(Available(1, ((1, 3),)))
     assert run is not None
     machine.advance(run)
-    with pytest.raises(LocalProtocolError, match="live transaction 1 of output out is not the next one"):
+    with pytest.raises(
+        LocalProtocolError, match="live transaction 1 of output out is not the next one"
+    ):
         machine.advance(run)
 
 

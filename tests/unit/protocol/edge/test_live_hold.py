@@ -29,7 +29,9 @@ def left_ms(
     states: dict[str, ReplicaState] = BOTH,
     failing: bool = False,
 ) -> int:
-    return held.left_ms(Offer("0", branch, first, first if last is None else last), states, now_ms, failing=failing)
+    return held.left_ms(
+        Offer("0", branch, first, first if last is None else last), states, now_ms, failing=failing
+    )
 
 
 def test_held_only_while_a_peer_is_stable_and_not_for_long() -> None:
@@ -40,7 +42,10 @@ def test_held_only_while_a_peer_is_stable_and_not_for_long() -> None:
     assert left_ms(held, 1_000 + LIVE_HOLD_MS, first=6) == LIVE_HOLD_MS
 
 
-@pytest.mark.parametrize("states", [{}, {"0": STABLE}, {"0": STABLE, "1": FAILING}, {"0": FAILING, "1": ReplicaState.FAILURE}])
+@pytest.mark.parametrize(
+    "states",
+    [{}, {"0": STABLE}, {"0": STABLE, "1": FAILING}, {"0": FAILING, "1": ReplicaState.FAILURE}],
+)
 def test_otherwise_shown_at_once(states: dict[str, ReplicaState]) -> None:
     held = hold()
     held.failure_ended({"0": OLD})
@@ -87,7 +92,10 @@ def test_within_a_failure_nothing_is_held_longer() -> None:
     assert left_ms(held, 1_000, failing=True) == LIVE_HOLD_MS
 
 
-@pytest.mark.parametrize(("policy", "saved_ms"), [(Policy.DELAY, SAVED_MS), (Policy.PROCESS, 0), (Policy.PROCESS, LIVE_HOLD_MS - 1)])
+@pytest.mark.parametrize(
+    ("policy", "saved_ms"),
+    [(Policy.DELAY, SAVED_MS), (Policy.PROCESS, 0), (Policy.PROCESS, LIVE_HOLD_MS - 1)],
+)
 def test_where_later_waits_save_nothing_none_is_held_longer(policy: Policy, saved_ms: int) -> None:
     held = hold(policy, saved_ms)
     held.failure_ended({"0": OLD})

@@ -9,12 +9,23 @@ def stable(bucket: int, position: int = 0, key: bytes = b"k") -> LiveRecord:
     return LiveRecord(Kind.INSERTION, RecordId(bucket, position), key=key, value=b"s%d" % bucket)
 
 
-def tentative(bucket: int, position: int = 0, key: bytes = b"k", missing: tuple[str, ...] = ("a",)) -> LiveRecord:
-    return LiveRecord(Kind.TENTATIVE, RecordId(bucket, position), (1, 1), missing, key=key, value=b"t%d" % bucket)
+def tentative(
+    bucket: int, position: int = 0, key: bytes = b"k", missing: tuple[str, ...] = ("a",)
+) -> LiveRecord:
+    return LiveRecord(
+        Kind.TENTATIVE, RecordId(bucket, position), (1, 1), missing, key=key, value=b"t%d" % bucket
+    )
 
 
 def boundary(sequence: int, upto: int, shown: int = 0) -> LiveRecord:
-    return LiveRecord(Kind.BOUNDARY, stable=upto, shown=shown, sequence=sequence, stable_ms=upto * 100, shown_ms=shown * 100)
+    return LiveRecord(
+        Kind.BOUNDARY,
+        stable=upto,
+        shown=shown,
+        sequence=sequence,
+        stable_ms=upto * 100,
+        shown_ms=shown * 100,
+    )
 
 
 def feed(view: LiveView, partition: int, *records: LiveRecord) -> list[bool]:
@@ -28,21 +39,58 @@ def values(view: LiveView) -> list[bytes | None]:
 def test_records_count_from_their_boundary_on() -> None:
     view = LiveView(1)
     assert feed(view, 0, stable(1), stable(2, key=b"l")) == [False, False]
-    assert (values(view), view.sequence, view.stable_upto, view.stable_ms, view.shown_ms) == ([], 0, 0, 0, 0)
+    assert (values(view), view.sequence, view.stable_upto, view.stable_ms, view.shown_ms) == (
+        [],
+        0,
+        0,
+        0,
+        0,
+    )
     assert feed(view, 0, boundary(1, 2)) == [True]
-    assert (values(view), view.sequence, view.stable_upto, view.stable_ms, view.shown_ms) == ([b"s1", b"s2"], 1, 2, 200, 200)
+    assert (values(view), view.sequence, view.stable_upto, view.stable_ms, view.shown_ms) == (
+        [b"s1", b"s2"],
+        1,
+        2,
+        200,
+        200,
+    )
 
 
 def test_a_failure() -> None:
     view = LiveView(1)
-    feed(view, 0, stable(1), boundary(1, 1), tentative(2), tentative(3, missing=("b", "a")), boundary(2, 1, 3))
-    assert (values(view), view.in_failure, view.missing, view.failures) == ([b"s1", b"t2", b"t3"], True, ("a", "b"), 1)
+    feed(
+        view,
+        0,
+        stable(1),
+        boundary(1, 1),
+        tentative(2),
+        tentative(3, missing=("b", "a")),
+        boundary(2, 1, 3),
+    )
+    assert (values(view), view.in_failure, view.missing, view.failures) == (
+        [b"s1", b"t2", b"t3"],
+        True,
+        ("a", "b"),
+        1,
+    )
     assert (view.shown_ms, view.stable_ms) == (300, 100)
     assert {key: record.value for key, record in view.by_key().items()} == {b"k": b"t3"}
-    feed(view, 0, LiveRecord(Kind.UNDO, RecordId(1, 0), stable=1), stable(2), tentative(3, 1), boundary(3, 2, 3))
+    feed(
+        view,
+        0,
+        LiveRecord(Kind.UNDO, RecordId(1, 0), stable=1),
+        stable(2),
+        tentative(3, 1),
+        boundary(3, 2, 3),
+    )
     assert (values(view), view.undone) == ([b"s1", b"s2", b"t3"], 2)
     feed(view, 0, stable(3), LiveRecord(Kind.REC_DONE, stable=3), boundary(4, 3))
-    assert (values(view), view.in_failure, view.missing, view.undone) == ([b"s1", b"s2", b"s3"], False, (), 3)
+    assert (values(view), view.in_failure, view.missing, view.undone) == (
+        [b"s1", b"s2", b"s3"],
+        False,
+        (),
+        3,
+    )
     assert {key: record.value for key, record in view.by_key().items()} == {b"k": b"s3"}
 
 
@@ -72,13 +120,22 @@ def test_partitions_join_with_their_first_boundary() -> None:
 
 
 def test_what_is_read_again_counts_once() -> None:
-    """From the beginning of a transaction, and from its middle, as a consumer does after a rebalance."""
+    """From the beginning of a transaction, and from its middle, as a consumer does after a
+    rebalance.
+    """
     view = LiveView(1)
     first, second = [stable(1), boundary(1, 1)], [stable(2), tentative(3), boundary(2, 2, 3)]
     assert feed(view, 0, *first, *second) == [False, True, False, False, True]
     before = (values(view), view.sequence, view.shown_ms, view.gaps, view.undone, view.failures)
     assert feed(view, 0, *first, *second, *second[1:]) == [False] * 7
-    assert (values(view), view.sequence, view.shown_ms, view.gaps, view.undone, view.failures) == before
+    assert (
+        values(view),
+        view.sequence,
+        view.shown_ms,
+        view.gaps,
+        view.undone,
+        view.failures,
+    ) == before
     third = [stable(3), stable(3, 1), LiveRecord(Kind.REC_DONE, stable=3), boundary(3, 3)]
     assert feed(view, 0, *third[:2], *second[2:], *third[:2], *third[1:]) == [False] * 7 + [True]
     assert values(view) == [b"s1", b"s2", b"s3", b"s3"]
@@ -101,4 +158,8 @@ def test_tentative_records_of_all_partitions_come_in_the_order_of_their_ids() ->
     view = LiveView(2)
     feed(view, 0, tentative(2, 1), tentative(3, 0), boundary(1, 1, 3))
     feed(view, 1, tentative(2, 0), boundary(1, 1, 3))
-    assert [record.id for record in view.tentative()] == [RecordId(2, 0), RecordId(2, 1), RecordId(3, 0)]
+    assert [record.id for record in view.tentative()] == [
+        RecordId(2, 0),
+        RecordId(2, 1),
+        RecordId(3, 0),
+    ]

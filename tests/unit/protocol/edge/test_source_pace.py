@@ -9,7 +9,9 @@ from anabranch.protocol.limits import PACE_CATCH_UP_MS, PACE_LEAST_MS, PACE_OVER
 
 
 def paced(factor: float, until_ms: int = 5_000) -> SourcePace:
-    """A source whose boundary has moved ``factor`` times as fast as the clock until ``until_ms``; its event time began at 1 000 000."""
+    """A source whose boundary has moved ``factor`` times as fast as the clock until
+    ``until_ms``; its event time began at 1 000 000.
+    """
     pace = SourcePace(0, 0)
     for now_ms in range(0, until_ms + 1, 100):
         event_time_ms = 1_000_000 + int(factor * now_ms)
@@ -25,7 +27,9 @@ def test_nothing_was_read() -> None:
     assert pace.upto_ms == 0
 
 
-def test_before_the_boundary_moved_for_the_first_time_it_goes_on_from_the_first_record_by_the_clock() -> None:
+def test_before_the_boundary_moved_for_the_first_time_it_goes_on_from_the_first_record_by_the_clock() -> (
+    None
+):
     pace = SourcePace(0, 0)
     pace.go_on(5_000, 1_000, speaks=True)
     assert pace.upto_ms == 5_000

@@ -27,10 +27,17 @@ def step(
 ) -> dict[bytes, tuple[str, bytes | None, bytes | None]]:
     """One committed transaction: per key (kind, visible value, last stable value)."""
     before = {key: view.state(key) for key in [*(inserted or {}), *(shown or {})]}
-    writes = view.transaction(undo=undo, insertions=(inserted or {}).items(), stable_upto=upto, tentative=(shown or {}).items())
+    writes = view.transaction(
+        undo=undo,
+        insertions=(inserted or {}).items(),
+        stable_upto=upto,
+        tentative=(shown or {}).items(),
+    )
     assert {key: view.state(key) for key in before} == before, "nothing changes before the commit"
     view.apply(writes)
-    return {w.key: (w.kind.value, value_of(w.state.visible), value_of(w.state.stable)) for w in writes}
+    return {
+        w.key: (w.kind.value, value_of(w.state.visible), value_of(w.state.stable)) for w in writes
+    }
 
 
 def value_of(version: Version | None) -> bytes | None:
@@ -67,8 +74,13 @@ def test_what_is_shown_again_with_the_undo_stays() -> None:
     view = UpsertView("out")
     step(view, 1, {b"k": stable(1)})
     step(view, 1, shown={b"k": tentative(3), b"l": tentative(3)})
-    assert step(view, 2, {b"k": stable(2)}, {b"k": tentative(3), b"l": tentative(3)}, undo=True) == {b"k": ("tentative", b"t3", b"s2")}
-    assert step(view, 3, {b"k": stable(3)}) == {b"k": ("insertion", b"s3", b"s3"), b"l": ("undo", None, None)}
+    assert step(
+        view, 2, {b"k": stable(2)}, {b"k": tentative(3), b"l": tentative(3)}, undo=True
+    ) == {b"k": ("tentative", b"t3", b"s2")}
+    assert step(view, 3, {b"k": stable(3)}) == {
+        b"k": ("insertion", b"s3", b"s3"),
+        b"l": ("undo", None, None),
+    }
 
 
 def test_a_correction_under_a_newer_tentative_value_is_remembered() -> None:
@@ -89,8 +101,13 @@ def test_nothing_is_written_for_what_stays() -> None:
 def test_a_view_read_back_goes_on_alike() -> None:
     view = UpsertView("out")
     writes: list[Write] = []
-    for upto, inserted, shown in ((1, {b"k": stable(1), b"l": stable(1, 1)}, {}), (1, {}, {b"k": tentative(2), b"n": tentative(2)})):
-        some = view.transaction(undo=False, insertions=inserted.items(), stable_upto=upto, tentative=shown.items())
+    for upto, inserted, shown in (
+        (1, {b"k": stable(1), b"l": stable(1, 1)}, {}),
+        (1, {}, {b"k": tentative(2), b"n": tentative(2)}),
+    ):
+        some = view.transaction(
+            undo=False, insertions=inserted.items(), stable_upto=upto, tentative=shown.items()
+        )
         view.apply(some)
         writes += some
     again = UpsertView("out")
@@ -98,9 +115,13 @@ def test_a_view_read_back_goes_on_alike() -> None:
         again.restore(write.key, write.state)
     again.apply(())
     for either in (view, again):
-        assert {w.key: w.kind for w in either.transaction(undo=True, insertions=(), stable_upto=2, tentative=())} == {
-            b"k": Kind.UNDO, b"n": Kind.UNDO,
-        }  # fmt: skip
+        assert {
+            w.key: w.kind
+            for w in either.transaction(undo=True, insertions=(), stable_upto=2, tentative=())
+        } == {
+            b"k": Kind.UNDO,
+            b"n": Kind.UNDO,
+        }
     again.restore(b"k", State())
     assert len(again) == 2
 

@@ -1,4 +1,6 @@
-"""Agents with each other, and what the ledgers say to them. What happens on the way is in the tests of their halves."""
+"""Agents with each other, and what the ledgers say to them. What happens on the way is in the
+tests of their halves.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,15 @@ from dataclasses import replace
 
 from anabranch.protocol.federation.agent import Agent
 from anabranch.protocol.federation.holdings import Event, Place
-from anabranch.protocol.federation.movements import BringHome, Claim, Ended, Prepare, Started, Why, Withdrawn
+from anabranch.protocol.federation.movements import (
+    BringHome,
+    Claim,
+    Ended,
+    Prepare,
+    Started,
+    Why,
+    Withdrawn,
+)
 from anabranch.protocol.federation.offers import AcceptedTask, Answer, Offer, OfferedTask
 from harness.markets import agent, answer, booked, contract, place, signature, started, stepped
 
@@ -43,7 +53,15 @@ def sold_and_started() -> tuple[Agent, str]:
     made, name = sold_on()
     [claim] = made.ready(name, 12_200)
     assert isinstance(claim, Claim)
-    entry = Started("south-east", name, "south", 12_200, "north.a", claim.answer, signature(claim.answer, "east"))
+    entry = Started(
+        "south-east",
+        name,
+        "south",
+        12_200,
+        "north.a",
+        claim.answer,
+        signature(claim.answer, "east"),
+    )
     assert made.recorded(entry, 12_300) == []
     return made, name
 
@@ -60,7 +78,15 @@ def test_offer_answer_start_and_the_two_sides_agree_who_runs_what() -> None:
     [prepare] = north.answered(reply, 1_400)
     assert prepare == Prepare("north-south:1000/north.a", "north-south", "north.a", "south")
     [claim] = north.ready(prepare.movement_id, 2_000)
-    entry = Started("north-south", prepare.movement_id, "north", 2_000, "north.a", reply, signature(reply, "south"))
+    entry = Started(
+        "north-south",
+        prepare.movement_id,
+        "north",
+        2_000,
+        "north.a",
+        reply,
+        signature(reply, "south"),
+    )
     assert isinstance(claim, Claim)
     for each in (north, south):
         assert each.recorded(entry, 2_100) == []
@@ -145,12 +171,18 @@ def test_fa6_a_task_that_goes_home_comes_back_from_whom_it_was_sold_on_to() -> N
 
 def test_fa6_also_while_it_is_being_sold_whichever_the_ledger_has_first() -> None:
     made, name = sold_on()
-    accepted = answer(12_000, AcceptedTask("north.a", 10, 1_000), contract_id="south-east", seller="east")
+    accepted = answer(
+        12_000, AcceptedTask("north.a", 10, 1_000), contract_id="south-east", seller="east"
+    )
     assert made.recorded(Ended("north-south", NAME, "north", 20_000, Why.RECALLED), 20_000) == [
         Withdrawn("south-east", name, "south", 20_000)
     ]
-    entry = Started("south-east", name, "south", 1, "north.a", accepted, signature(accepted, "east"))
-    assert made.recorded(entry, 20_100) == [Ended("south-east", name, "south", 20_100, Why.RECALLED)]
+    entry = Started(
+        "south-east", name, "south", 1, "north.a", accepted, signature(accepted, "east")
+    )
+    assert made.recorded(entry, 20_100) == [
+        Ended("south-east", name, "south", 20_100, Why.RECALLED)
+    ]
 
 
 def test_after_a_crash_the_ledgers_say_what_is_where() -> None:
@@ -160,8 +192,16 @@ def test_after_a_crash_the_ledgers_say_what_is_where() -> None:
     made = agent("south", stepped(100, 5_000), booked(), booked(ON))
     made.owns("south.x", 10)
     made.recorded(started(first), 0)
-    made.recorded(Started("south-east", "south-east:7/north.a", "south", 5, "north.a", on, signature(on, "east")), 0)
-    assert {name: held.place for name, held in made.holdings.tasks.items()} == {"south.x": Place.HERE, "north.a": Place.AWAY}
+    made.recorded(
+        Started(
+            "south-east", "south-east:7/north.a", "south", 5, "north.a", on, signature(on, "east")
+        ),
+        0,
+    )
+    assert {name: held.place for name, held in made.holdings.tasks.items()} == {
+        "south.x": Place.HERE,
+        "north.a": Place.AWAY,
+    }
     assert made.recorded(Ended("north-south", NAME, "north", 9, Why.RECALLED), 1) == [
         Ended("south-east", "south-east:7/north.a", "south", 1, Why.RECALLED)
     ]
@@ -193,7 +233,9 @@ def test_entries_of_what_is_not_known_change_nothing() -> None:
 def test_a_movement_of_a_task_that_is_not_here_is_over_at_once() -> None:
     """The task went home before its sale was known: after a crash, say."""
     made = agent("north", stepped(100), booked())
-    assert made.recorded(started(answer()), 4) == [Ended("north-south", NAME, "north", 4, Why.RECALLED)]
+    assert made.recorded(started(answer()), 4) == [
+        Ended("north-south", NAME, "north", 4, Why.RECALLED)
+    ]
 
 
 def test_a_start_of_what_is_here_already_changes_nothing() -> None:

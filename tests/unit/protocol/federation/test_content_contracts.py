@@ -24,9 +24,24 @@ from anabranch.protocol.federation.content_contracts import (
 from anabranch.protocol.federation.statements import signed_bytes
 
 TOLLS = ContentContract(
-    "north-billing", 1, "north", "billing", "north.tolls", 0, 1_000_000, Payment.MESSAGE, (Tier(999_000, 50), Tier(900_000, 30)), 3_000
+    "north-billing",
+    1,
+    "north",
+    "billing",
+    "north.tolls",
+    0,
+    1_000_000,
+    Payment.MESSAGE,
+    (Tier(999_000, 50), Tier(900_000, 30)),
+    3_000,
 )
-CHEAPER = replace(TOLLS, contract_id="south-billing", sender="south", stream="south.tolls", tiers=(Tier(999_000, 40), Tier(900_000, 30)))
+CHEAPER = replace(
+    TOLLS,
+    contract_id="south-billing",
+    sender="south",
+    stream="south.tolls",
+    tiers=(Tier(999_000, 40), Tier(900_000, 30)),
+)
 SUGGESTED = SuggestedContract("north", "billing", "north-billing", CHEAPER, 500)
 MINUTE = Delivered(0, 60_000, 1_000, 1_000)
 
@@ -60,8 +75,12 @@ def test_each_defect_is_named(changes: dict[str, Any], text: str) -> None:
     assert text in found[0]
 
 
-@pytest.mark.parametrize(("in_time", "price"), [(1_000, 50), (999, 50), (998, 30), (900, 30), (899, 0), (0, 0)])
-def test_fq1_fq2_the_tier_that_was_reached_gives_the_price_of_what_came(in_time: int, price: int) -> None:
+@pytest.mark.parametrize(
+    ("in_time", "price"), [(1_000, 50), (999, 50), (998, 30), (900, 30), (899, 0), (0, 0)]
+)
+def test_fq1_fq2_the_tier_that_was_reached_gives_the_price_of_what_came(
+    in_time: int, price: int
+) -> None:
     delivered = replace(MINUTE, in_time=in_time)
     assert content_due_nano(TOLLS, delivered) == price * in_time * 1_000
     assert content_due_nano(replace(TOLLS, payment=Payment.SECOND), delivered) == price * 60_000
@@ -75,7 +94,11 @@ def test_fq1_less_never_costs_more(one: int, other: int, expected: int) -> None:
 
 
 def test_of_nothing_expected_all_came() -> None:
-    assert availability_ppm(Delivered(0, 1, 0, 0)) == availability_ppm(Delivered(0, 1, 7, 5)) == 1_000_000
+    assert (
+        availability_ppm(Delivered(0, 1, 0, 0))
+        == availability_ppm(Delivered(0, 1, 7, 5))
+        == 1_000_000
+    )
 
 
 @pytest.mark.parametrize(("from_ms", "to_ms"), [(-1, 5), (5, 1_000_001), (7, 5)])
@@ -105,5 +128,7 @@ def test_fq3_a_cheaper_stream_elsewhere_is_worth_taking() -> None:
         replace(SUGGESTED, terms=replace(CHEAPER, tiers=TOLLS.tiers)),
     ],
 )
-def test_fq3_what_is_not_meant_late_other_worse_or_no_cheaper_is_ignored(suggested: SuggestedContract) -> None:
+def test_fq3_what_is_not_meant_late_other_worse_or_no_cheaper_is_ignored(
+    suggested: SuggestedContract,
+) -> None:
     assert not is_worth_taking(suggested, TOLLS, "billing", MINUTE, 0)

@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.protocol.federation import contract_book
-from anabranch.protocol.federation.contract_book import TRANSITIONS, Change, ContractBook, ContractChange, ContractState, Verdict
+from anabranch.protocol.federation.contract_book import (
+    TRANSITIONS,
+    Change,
+    ContractBook,
+    ContractChange,
+    ContractState,
+    Verdict,
+)
 from anabranch.protocol.federation.contracts import Contract
 from harness.markets import CONTRACT, DAY_MS, booked, contract, signature, verify
 
@@ -22,7 +29,17 @@ def signed(text: Contract = CONTRACT, by: str = "both") -> ContractBook:
 
 
 def said(book: ContractBook, by: str, change: Change, number: int = 1, **more: Any) -> Verdict:
-    word = ContractChange(**{"contract_id": "north-south", "version": 1, "by": by, "change": change, "number": number, "at_ms": 0, **more})
+    word = ContractChange(
+        **{
+            "contract_id": "north-south",
+            "version": 1,
+            "by": by,
+            "change": change,
+            "number": number,
+            "at_ms": 0,
+            **more,
+        }
+    )
     return book.change(word, signature(word, by))
 
 
@@ -80,7 +97,10 @@ def test_fc1_a_notice_ends_movement_at_once_and_the_contract_after_the_drain() -
     assert not may_move(book)
     assert state(book, end_ms) is ContractState.ENDED
     assert said(book, "south", Change.NOTICE, 2) is Verdict.NOT_NOW
-    assert book.sign(contract(version=2), signature(contract(version=2), "north"), 0) is Verdict.NOT_NOW
+    assert (
+        book.sign(contract(version=2), signature(contract(version=2), "north"), 0)
+        is Verdict.NOT_NOW
+    )
 
 
 def test_what_is_suspended_can_end_by_notice_and_by_time() -> None:
@@ -110,7 +130,9 @@ def test_fc2_a_text_that_contradicts_what_both_signed_changes_nothing() -> None:
     assert book.find("north-south") == booked()
 
 
-def test_fc2_who_proposed_may_propose_otherwise_and_the_other_may_not_sign_what_was_not_proposed() -> None:
+def test_fc2_who_proposed_may_propose_otherwise_and_the_other_may_not_sign_what_was_not_proposed() -> (
+    None
+):
     book = signed(by="north")
     dearer = contract(fixed_price=2_000)
     assert book.sign(dearer, signature(dearer, "south"), 0) is Verdict.CONTRADICTS
@@ -138,10 +160,14 @@ def test_fc3_versions_follow_each_other_and_keep_the_state() -> None:
     assert said(book, "north", Change.SUSPENDED) is Verdict.ACCEPTED
     assert book.sign(third, signature(third, "north"), 0) is Verdict.NOT_NEXT
     assert book.sign(second, signature(second, "north"), 0) is Verdict.ACCEPTED
-    assert book.find("north-south") == booked(state=ContractState.SUSPENDED, suspended_by=("north",))
+    assert book.find("north-south") == booked(
+        state=ContractState.SUSPENDED, suspended_by=("north",)
+    )
     assert len(list(book)) == 1
     assert book.sign(second, signature(second, "south"), 0) is Verdict.ACCEPTED
-    assert book.find("north-south") == booked(second, ContractState.SUSPENDED, suspended_by=("north",))
+    assert book.find("north-south") == booked(
+        second, ContractState.SUSPENDED, suspended_by=("north",)
+    )
     assert said(book, "north", Change.RESUMED, 2) is Verdict.NOT_NEXT, "it is of the first version"
     assert said(book, "north", Change.RESUMED, 3, version=2) is Verdict.ACCEPTED
 
@@ -156,7 +182,10 @@ def test_fc3_a_word_that_was_out_of_place_does_not_count_later() -> None:
 
 def test_fc4_others_have_nothing_to_say() -> None:
     book = signed()
-    assert book.sign(contract(version=2), signature(contract(version=2), "east"), 0) is Verdict.NOT_A_PARTY
+    assert (
+        book.sign(contract(version=2), signature(contract(version=2), "east"), 0)
+        is Verdict.NOT_A_PARTY
+    )
     assert said(book, "east", Change.SUSPENDED) is Verdict.NOT_A_PARTY
     assert said(book, "north", Change.SIGNED) is Verdict.NOT_A_PARTY
     assert said(book, "north", Change.EXPIRED) is Verdict.NOT_A_PARTY
@@ -167,7 +196,9 @@ def test_what_is_unsigned_expired_or_defective_is_rejected() -> None:
     book = ContractBook(verify)
     forged = signature(contract(fixed_price=1), "north")
     assert book.sign(CONTRACT, forged, 0) is Verdict.UNSIGNED
-    assert book.sign(CONTRACT, signature(CONTRACT, "north"), CONTRACT.valid_to_ms) is Verdict.EXPIRED
+    assert (
+        book.sign(CONTRACT, signature(CONTRACT, "north"), CONTRACT.valid_to_ms) is Verdict.EXPIRED
+    )
     defective = contract(tasks=())
     assert book.sign(defective, signature(defective, "north"), 0) is Verdict.DEFECTIVE
     assert list(book) == []
@@ -191,18 +222,33 @@ def test_each_row_of_the_table_can_be_reached() -> None:
     assert not any((ContractState.ENDED, change) in TRANSITIONS for change in Change)
 
 
-WORDS = st.lists(st.tuples(st.sampled_from(["north", "south", "east"]), st.sampled_from(list(Change)), st.integers(1, 4)), max_size=12)
+WORDS = st.lists(
+    st.tuples(
+        st.sampled_from(["north", "south", "east"]),
+        st.sampled_from(list(Change)),
+        st.integers(1, 4),
+    ),
+    max_size=12,
+)
 
 
 @settings(deadline=None)  # long histories, on busy machines
 @given(WORDS)
-def test_any_words_replayed_give_the_same_book_and_load_moves_only_when_nobody_objects(words: list[tuple[str, Change, int]]) -> None:
+def test_any_words_replayed_give_the_same_book_and_load_moves_only_when_nobody_objects(
+    words: list[tuple[str, Change, int]],
+) -> None:
     first, again = signed(), signed()
     objects: set[str] = set()
     notice = False
     for by, change, number in words:
         if said(first, by, change, number) is Verdict.ACCEPTED:
-            objects = objects | {by} if change is Change.SUSPENDED else objects - {by} if change is Change.RESUMED else objects
+            objects = (
+                objects | {by}
+                if change is Change.SUSPENDED
+                else objects - {by}
+                if change is Change.RESUMED
+                else objects
+            )
             notice = notice or change is Change.NOTICE
     for _ in range(2):
         for by, change, number in words:

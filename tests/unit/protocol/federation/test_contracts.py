@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from anabranch.protocol.federation.contracts import PRICE_MICRO_MAX, TASKS_MAX, TIME_MS_MAX, LoadUnit, Side, defects
+from anabranch.protocol.federation.contracts import (
+    PRICE_MICRO_MAX,
+    TASKS_MAX,
+    TIME_MS_MAX,
+    LoadUnit,
+    Side,
+    defects,
+)
 from harness.markets import CONTRACT, contract
 
 
@@ -20,7 +27,11 @@ def test_a_good_one_has_no_defects() -> None:
 
 def test_the_floor_and_the_sides() -> None:
     assert CONTRACT.floor == 800
-    assert [CONTRACT.party(name) for name in ("north", "south", "east")] == [Side.BUYER, Side.SELLER, None]
+    assert [CONTRACT.party(name) for name in ("north", "south", "east")] == [
+        Side.BUYER,
+        Side.SELLER,
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +82,9 @@ def test_each_defect_is_named(changes: dict[str, Any], text: str) -> None:
     ],
 )
 def test_each_defect_of_a_clause_is_named(clauses: str, field: str, value: int) -> None:
-    found = list(defects(contract(**{clauses: replace(getattr(CONTRACT, clauses), **{field: value})})))
+    found = list(
+        defects(contract(**{clauses: replace(getattr(CONTRACT, clauses), **{field: value})}))
+    )
     assert len(found) == 1
     assert f"{clauses}.{field}: {value}" in found[0]
 

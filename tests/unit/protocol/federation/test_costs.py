@@ -7,28 +7,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.federation.costs import CornerCost, Cost, QueueCost, delta_for_hops, marginal, threshold, total
+from anabranch.protocol.federation.costs import (
+    CornerCost,
+    Cost,
+    QueueCost,
+    delta_for_hops,
+    marginal,
+    threshold,
+    total,
+)
 
 QUEUE = QueueCost(10_000, 1_000_000_000)
 
 CORNERS = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 100)), max_size=5).map(
     lambda steps: CornerCost(
-        ((0, 3), *((sum(n for n, _ in steps[: i + 1]), 3 + sum(s for _, s in steps[: i + 1])) for i in range(len(steps))))
+        (
+            (0, 3),
+            *(
+                (sum(n for n, _ in steps[: i + 1]), 3 + sum(s for _, s in steps[: i + 1]))
+                for i in range(len(steps))
+            ),
+        )
     )
 )
 COSTS = st.one_of(
-    st.builds(QueueCost, st.integers(2, 20_000), st.integers(1, 10**12), st.just(980_000)).filter(lambda c: c.capacity_units > 99), CORNERS
+    st.builds(QueueCost, st.integers(2, 20_000), st.integers(1, 10**12), st.just(980_000)).filter(
+        lambda c: c.capacity_units > 99
+    ),
+    CORNERS,
 )
 
 
 @given(COSTS, st.integers(0, 30_000), st.integers(1, 3_000), st.integers(0, 3_000))
-def test_fk1_fk2_more_load_never_costs_less_and_each_unit_at_least_as_much(cost: Cost, level: int, units: int, higher: int) -> None:
+def test_fk1_fk2_more_load_never_costs_less_and_each_unit_at_least_as_much(
+    cost: Cost, level: int, units: int, higher: int
+) -> None:
     assert marginal(cost, level, units) >= 0
     assert marginal(cost, level + higher, units) >= marginal(cost, level, units) - 2
 
 
 @given(CORNERS, st.integers(0, 400), st.integers(1, 100), st.integers(0, 100))
-def test_fk2_is_exact_where_nothing_is_rounded(cost: CornerCost, level: int, units: int, higher: int) -> None:
+def test_fk2_is_exact_where_nothing_is_rounded(
+    cost: CornerCost, level: int, units: int, higher: int
+) -> None:
     assert marginal(cost, level + higher, units) >= marginal(cost, level, units)
 
 
@@ -45,13 +66,19 @@ def test_corners_are_added_up() -> None:
     assert total([cost, QUEUE], [11, 5_000]) == 15 + 10**9
 
 
-@pytest.mark.parametrize("corners", [(), ((1, 1),), ((0, 1), (0, 2)), ((0, -1),), ((0, 2), (5, 1)), ((0, 1), (9, 2), (8, 3))])
+@pytest.mark.parametrize(
+    "corners",
+    [(), ((1, 1),), ((0, 1), (0, 2)), ((0, -1),), ((0, 2), (5, 1)), ((0, 1), (9, 2), (8, 3))],
+)
 def test_a_line_that_is_no_cost_is_rejected(corners: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(ConfigurationError, match="cost: "):
         CornerCost(corners)
 
 
-@pytest.mark.parametrize(("capacity", "scale", "guard"), [(1, 1, 980_000), (10, 0, 980_000), (10, 1, 0), (10, 1, 1_000_000), (10, 1, 1)])
+@pytest.mark.parametrize(
+    ("capacity", "scale", "guard"),
+    [(1, 1, 980_000), (10, 0, 980_000), (10, 1, 0), (10, 1, 1_000_000), (10, 1, 1)],
+)
 def test_a_queue_without_room_is_rejected(capacity: int, scale: int, guard: int) -> None:
     with pytest.raises(ConfigurationError, match="cost: "):
         QueueCost(capacity, scale, guard)
@@ -65,13 +92,22 @@ def test_the_desired_load_is_the_highest_whose_last_task_is_worth_its_price(pric
     assert desired == 1_000 or marginal(cost, desired, 10) > price * 10
 
 
-@pytest.mark.parametrize(("utilisation", "hops"), [(6_000, 1), (6_000, 3), (7_000, 1), (7_000, 3), (7_000, 5), (8_000, 1), (9_000, 5)])
-def test_the_range_that_overload_needs_to_travel_is_that_of_the_closed_form(utilisation: int, hops: int) -> None:
-    """For tasks of 1 % of the capacity: the unit cost of a task on top of x is 1 / ((1 - x) * (1 - x - u))."""
+@pytest.mark.parametrize(
+    ("utilisation", "hops"),
+    [(6_000, 1), (6_000, 3), (7_000, 1), (7_000, 3), (7_000, 5), (8_000, 1), (9_000, 5)],
+)
+def test_the_range_that_overload_needs_to_travel_is_that_of_the_closed_form(
+    utilisation: int, hops: int
+) -> None:
+    """For tasks of 1 % of the capacity: the unit cost of a task on top of x is 1 / ((1 - x) *
+    (1 - x - u)).
+    """
     r, u = utilisation / 10_000, 0.01
     price = -(-marginal(QUEUE, utilisation - 100, 100) // 100)
     found = delta_for_hops(QUEUE, price, 100, hops, 9_800) / price
-    assert found == pytest.approx(1 - (1 - r) * (1 - r + u) / ((1 - r + hops * u) * (1 - r + (hops + 1) * u)), rel=1e-4)
+    assert found == pytest.approx(
+        1 - (1 - r) * (1 - r + u) / ((1 - r + hops * u) * (1 - r + (hops + 1) * u)), rel=1e-4
+    )
 
 
 def test_no_range_goes_below_nothing() -> None:

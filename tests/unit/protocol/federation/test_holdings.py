@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from anabranch.protocol.errors import LocalProtocolError
-from anabranch.protocol.federation.holdings import TRANSITIONS, Event, Holding, Holdings, Place, Term
+from anabranch.protocol.federation.holdings import (
+    TRANSITIONS,
+    Event,
+    Holding,
+    Holdings,
+    Place,
+    Term,
+)
 from anabranch.protocol.federation.load_average import LoadAverage
 
 CAME, WENT = Term("m1", "north-south", 900, 10_000), Term("m2", "south-east", 800, 5_000)
@@ -17,11 +24,15 @@ def holding(place: Place, came: Term | None = None, went: Term | None = None) ->
 
 @pytest.mark.parametrize("place", Place)
 @pytest.mark.parametrize("event", Event)
-def test_fh1_a_row_leads_to_its_place_and_what_is_no_row_is_a_bug(place: Place, event: Event) -> None:
+def test_fh1_a_row_leads_to_its_place_and_what_is_no_row_is_a_bug(
+    place: Place, event: Event
+) -> None:
     held = holding(place, CAME, WENT)
     holdings = Holdings({"a": held})
     if (place, event) not in TRANSITIONS:
-        with pytest.raises(LocalProtocolError, match=f"task a is {place.value}: it cannot be {event.value}"):
+        with pytest.raises(
+            LocalProtocolError, match=f"task a is {place.value}: it cannot be {event.value}"
+        ):
             holdings.befell(held, event, 7)
         return
     holdings.befell(held, event, 7)

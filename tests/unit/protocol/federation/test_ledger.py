@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.protocol.federation.audit import Fault, Finding
-from anabranch.protocol.federation.ledger import Audited, Ledger, LedgerEntry, Metered, Posting, Settled
+from anabranch.protocol.federation.ledger import (
+    Audited,
+    Ledger,
+    LedgerEntry,
+    Metered,
+    Posting,
+    Settled,
+)
 from anabranch.protocol.federation.movements import Ended, MovementState, Why, Withdrawn
 from anabranch.protocol.federation.offers import UNITS_MAX, AcceptedTask
 from harness.markets import CONTRACT, DAY_MS, answer, contract, started, verify
@@ -53,7 +60,10 @@ def test_fl2_a_period_costs_price_times_units_times_time() -> None:
     assert made.due(0) == 59 * SECOND + SECOND // 2, "half of the first slot"
     assert made.add(settled(0, made.due(0)), 120_000) == ""
     assert made.postings == [Posting("north", "south", 59 * SECOND + SECOND // 2, "period 0")]
-    assert made.balances() == {"north": -59 * SECOND - SECOND // 2, "south": 59 * SECOND + SECOND // 2}
+    assert made.balances() == {
+        "north": -59 * SECOND - SECOND // 2,
+        "south": 59 * SECOND + SECOND // 2,
+    }
     assert made.settled == 0
 
 
@@ -79,7 +89,9 @@ def test_fl2_periods_are_settled_in_order_and_empty_ones_may_be_left_out() -> No
     assert [posting.reason for posting in made.postings] == ["period 0", "period 2"]
 
 
-def test_fl3_a_slot_is_measured_once_by_each_side_after_it_is_over_and_before_it_is_settled() -> None:
+def test_fl3_a_slot_is_measured_once_by_each_side_after_it_is_over_and_before_it_is_settled() -> (
+    None
+):
     made = ledger()
     assert made.add(metered(0), 999) == "the slot is not over"
     assert made.add(metered(0), 1_000) == ""
@@ -91,7 +103,10 @@ def test_fl3_a_slot_is_measured_once_by_each_side_after_it_is_over_and_before_it
     assert made.add(metered(1), 120_000) == "the period is settled"
 
 
-@pytest.mark.parametrize("entry", [metered(0), metered(9), metered(3, -1), metered(3, UNITS_MAX + 1), metered(3, name="unknown")])
+@pytest.mark.parametrize(
+    "entry",
+    [metered(0), metered(9), metered(3, -1), metered(3, UNITS_MAX + 1), metered(3, name="unknown")],
+)
 def test_fl3_only_what_ran_is_measured(entry: Metered) -> None:
     made = ledger(begun_ms=2_000)
     assert made.add(ended(), 8_500) == ""
@@ -123,7 +138,11 @@ def test_a_buyer_that_does_not_measure_pays_what_was_agreed() -> None:
 
 def test_a_movement_keeps_the_price_and_tolerance_of_its_version() -> None:
     made = ledger()
-    made.renewed(contract(version=2, fixed_price=5_000, audit=replace(CONTRACT.audit, tolerance_ppm=1_000_000)))
+    made.renewed(
+        contract(
+            version=2, fixed_price=5_000, audit=replace(CONTRACT.audit, tolerance_ppm=1_000_000)
+        )
+    )
     dear = replace(answer(2, AcceptedTask("north.b", 10, 4_900)), version=2)
     assert made.add(started(dear, "north.b"), 0) == ""
     for name in (NAME, "north-south:2/north.b"):
@@ -133,8 +152,12 @@ def test_a_movement_keeps_the_price_and_tolerance_of_its_version() -> None:
     assert made.disputes == [(NAME, 0)]
 
 
-@pytest.mark.parametrize(("why", "by", "payer"), [(Why.RECALLED, "north", "north"), (Why.RETURNED, "south", "south")])
-def test_who_ends_a_movement_before_its_time_owes_a_violation(why: Why, by: str, payer: str) -> None:
+@pytest.mark.parametrize(
+    ("why", "by", "payer"), [(Why.RECALLED, "north", "north"), (Why.RETURNED, "south", "south")]
+)
+def test_who_ends_a_movement_before_its_time_owes_a_violation(
+    why: Why, by: str, payer: str
+) -> None:
     made = ledger()
     assert made.add(ended(why, by), 9_999) == ""
     assert [(each.payer, each.amount_nano) for each in made.postings] == [(payer, VIOLATION)]
@@ -148,7 +171,9 @@ def test_a_silent_seller_owes_a_violation_and_the_time() -> None:
     assert made.add(metered(4), 5_000) == ""
     assert made.add(metered(2), 5_000) == ""
     assert made.add(ended(Why.SILENT), 8_000) == ""
-    assert made.postings == [Posting("south", "north", VIOLATION + 2_000 * 3_000, f"silent 3000 ms: {NAME}")]
+    assert made.postings == [
+        Posting("south", "north", VIOLATION + 2_000 * 3_000, f"silent 3000 ms: {NAME}")
+    ]
 
 
 @pytest.mark.parametrize(("by", "at_ms"), [("north", 7_000), ("south", 8_000)])
@@ -220,14 +245,21 @@ NAMES = NUMBERS.map(lambda number: f"north-south:{number}/north.a")
 ENTRIES: Any = st.one_of(
     NUMBERS.map(lambda number: started(answer(number))),
     st.builds(lambda name, by: Withdrawn("north-south", name, by, 0), NAMES, PARTIES),
-    st.builds(lambda name, by, why: Ended("north-south", name, by, 0, why), NAMES, PARTIES, st.sampled_from(Why)),
+    st.builds(
+        lambda name, by, why: Ended("north-south", name, by, 0, why),
+        NAMES,
+        PARTIES,
+        st.sampled_from(Why),
+    ),
     st.builds(metered, st.integers(0, 200), st.integers(0, 20), PARTIES, NAMES),
     st.builds(lambda period: ("settle", period), st.integers(0, 3)),
 )
 
 
 def reference(log: list[tuple[LedgerEntry, int]], made: Ledger) -> int:
-    """What the buyer owes for load, millisecond by millisecond, without slots of a log state: of settled periods only."""
+    """What the buyer owes for load, millisecond by millisecond, without slots of a log state:
+    of settled periods only.
+    """
     total = 0
     readings: dict[tuple[str, int], dict[str, int]] = {}
     for entry, _ in log:
@@ -236,7 +268,10 @@ def reference(log: list[tuple[LedgerEntry, int]], made: Ledger) -> int:
     for (name, slot), by in readings.items():
         movement = made.movements[name]
         until = movement.ended_ms if movement.state is MovementState.OVER else 10**9
-        ran = sum(movement.started_ms <= t * 100 < until for t in range(slot * 10, slot * 10 + 10)) * 100
+        ran = (
+            sum(movement.started_ms <= t * 100 < until for t in range(slot * 10, slot * 10 + 10))
+            * 100
+        )
         south, north = by.get("south"), by.get("north")
         if south is None or north is None:
             units = north if north is not None else min(south or 0, 10)
@@ -250,13 +285,17 @@ def reference(log: list[tuple[LedgerEntry, int]], made: Ledger) -> int:
 @settings(deadline=None)  # long histories, on busy machines
 @given(st.lists(st.tuples(ENTRIES, st.integers(0, 300)), max_size=40))
 def test_fl1_fl2_fl4_fl5_any_log(steps: list[tuple[Any, int]]) -> None:
-    """Balances are zero in sum, postings stay, what did not count left no trace, and a replay gives the same."""
+    """Balances are zero in sum, postings stay, what did not count left no trace, and a replay
+    gives the same.
+    """
     made, now_ms = Ledger(CONTRACT, verify, "broker"), 0
     log: list[tuple[LedgerEntry, int]] = []
     for entry, tenths in steps:
         now_ms += tenths * 100
         before = list(made.postings)
-        added: LedgerEntry = settled(entry[1], made.due(entry[1])) if isinstance(entry, tuple) else entry
+        added: LedgerEntry = (
+            settled(entry[1], made.due(entry[1])) if isinstance(entry, tuple) else entry
+        )
         if not made.add(added, now_ms):
             log.append((added, now_ms))
         assert sum(made.balances().values()) == 0
@@ -264,4 +303,6 @@ def test_fl1_fl2_fl4_fl5_any_log(steps: list[tuple[Any, int]]) -> None:
     again = Ledger(CONTRACT, verify, "broker")
     assert [again.add(*each) for each in log] == [""] * len(log)
     assert again.postings == made.postings
-    assert sum(each.amount_nano for each in made.postings if each.reason.startswith("period")) == reference(log, made)
+    assert sum(
+        each.amount_nano for each in made.postings if each.reason.startswith("period")
+    ) == reference(log, made)

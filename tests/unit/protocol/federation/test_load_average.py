@@ -17,7 +17,9 @@ def test_fw1_the_mean_is_among_the_measurements(measured: list[int], weight_ppm:
 
 
 @given(st.integers(0, 10_000), st.integers(1, 10_000), st.integers(100_000, 1_000_000))
-def test_fw2_it_becomes_what_is_measured_again_and_again(first: int, units: int, weight_ppm: int) -> None:
+def test_fw2_it_becomes_what_is_measured_again_and_again(
+    first: int, units: int, weight_ppm: int
+) -> None:
     average = LoadAverage.of(first)
     for _ in range(300):
         average = average.measured(units, weight_ppm)

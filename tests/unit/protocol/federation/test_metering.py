@@ -7,7 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.protocol.federation.contracts import AuditClauses
-from anabranch.protocol.federation.metering import Reading, counted, due_nano, is_dispute, overlap_ms, period_end_ms, period_of, within
+from anabranch.protocol.federation.metering import (
+    Reading,
+    counted,
+    due_nano,
+    is_dispute,
+    overlap_ms,
+    period_end_ms,
+    period_of,
+    within,
+)
 
 CLAUSES = AuditClauses(1_000, 50_000, 10_000, 60_000)
 
@@ -29,7 +38,9 @@ CLAUSES = AuditClauses(1_000, 50_000, 10_000, 60_000)
         (1, 0, 0, True),
     ],
 )
-def test_fb3_the_table_of_what_counts(seller: int | None, buyer: int | None, units: int, dispute: bool) -> None:
+def test_fb3_the_table_of_what_counts(
+    seller: int | None, buyer: int | None, units: int, dispute: bool
+) -> None:
     """100 units were agreed, the tolerance is 5 %."""
     reading = Reading(seller, buyer)
     assert counted(reading, 100, 50_000) == units
@@ -43,11 +54,17 @@ def test_within_is_of_what_was_measured() -> None:
 
 @settings(deadline=None)  # long histories, on busy machines
 @given(st.integers(0, 20_000), st.integers(0, 20_000), st.integers(100, 3_000))
-def test_fb2_each_millisecond_of_a_movement_is_in_one_slot(started_ms: int, ran_ms: int, meter_ms: int) -> None:
+def test_fb2_each_millisecond_of_a_movement_is_in_one_slot(
+    started_ms: int, ran_ms: int, meter_ms: int
+) -> None:
     ended_ms = started_ms + ran_ms
     slots = range(ended_ms // meter_ms + 1)
     assert sum(overlap_ms(slot, meter_ms, started_ms, ended_ms) for slot in slots) == ran_ms
-    assert all(overlap_ms(slot, meter_ms, started_ms, None) >= overlap_ms(slot, meter_ms, started_ms, ended_ms) for slot in slots)
+    assert all(
+        overlap_ms(slot, meter_ms, started_ms, None)
+        >= overlap_ms(slot, meter_ms, started_ms, ended_ms)
+        for slot in slots
+    )
 
 
 def test_fb2_each_slot_is_in_one_period() -> None:

@@ -44,7 +44,11 @@ def test_a_movement_starts_runs_and_ends() -> None:
     movement = found.find(NAME)
     assert movement == Movement(NAME, MovementState.RUNNING, "north.a", 10, 900, 1, 7)
     assert found.add(ended(), 20_000) == ""
-    assert list(found) == [replace(movement, state=MovementState.OVER, ended_ms=20_000, ended_by="north", why=Why.RECALLED)]
+    assert list(found) == [
+        replace(
+            movement, state=MovementState.OVER, ended_ms=20_000, ended_by="north", why=Why.RECALLED
+        )
+    ]
 
 
 def test_fm2_of_started_and_withdrawn_the_first_counts() -> None:
@@ -62,7 +66,9 @@ def test_fm1_fm2_what_is_over_stays_over() -> None:
     assert found.add(ended(), 0) == "no such movement"
     assert found.add(started(answer()), 0) == ""
     assert found.add(ended("south"), 0) == ""
-    assert [found.add(entry, 0) for entry in (started(answer()), ended(), withdrawn())] == ["the movement is over"] * 3
+    assert [found.add(entry, 0) for entry in (started(answer()), ended(), withdrawn())] == [
+        "the movement is over"
+    ] * 3
 
 
 def test_fm3_a_task_runs_under_one_movement_at_a_time() -> None:
@@ -76,7 +82,10 @@ def test_fm3_a_task_runs_under_one_movement_at_a_time() -> None:
 
 def test_a_movement_keeps_the_version_under_which_it_began() -> None:
     found = log()
-    assert found.add(started(replace(answer(), version=2)), 0) == "the answer is under another contract"
+    assert (
+        found.add(started(replace(answer(), version=2)), 0)
+        == "the answer is under another contract"
+    )
     found.renewed(contract(version=2, fixed_price=5_000))
     dear = replace(answer(1, AcceptedTask("north.a", 10, 4_900)), version=2)
     assert found.add(started(dear), 0) == ""
@@ -93,7 +102,10 @@ def test_a_movement_keeps_the_version_under_which_it_began() -> None:
         (withdrawn("east"), "not by a party"),
         (started(answer(), by="south"), "started by its buyer"),
         (started(replace(answer(), seller="east")), "started by its buyer"),
-        (started(replace(answer(), contract_id="x"), contract_id="north-south"), "under another contract"),
+        (
+            started(replace(answer(), contract_id="x"), contract_id="north-south"),
+            "under another contract",
+        ),
         (started(answer(), signature=signature(answer(2), "south")), "not signed by the seller"),
         (started(answer(), signature=signature(answer(), "north")), "not signed by the seller"),
         (started(answer(), "north.b"), "does not take this task"),
@@ -101,7 +113,10 @@ def test_a_movement_keeps_the_version_under_which_it_began() -> None:
         (started(answer(1, AcceptedTask("north.a", 10, 1_001))), "out of the contract's bound"),
         (started(answer(1, AcceptedTask("north.a", 10, 799))), "out of the contract's bound"),
         (started(answer(1, AcceptedTask("north.a", 0, 900))), "out of the contract's bound"),
-        (started(answer(1, AcceptedTask("north.x", 10, 900)), "north.x"), "out of the contract's bound"),
+        (
+            started(answer(1, AcceptedTask("north.x", 10, 900)), "north.x"),
+            "out of the contract's bound",
+        ),
     ],
 )
 def test_fm1_what_does_not_start_a_movement(entry: MovementEntry, text: str) -> None:
@@ -121,7 +136,11 @@ def test_a_movement_lasts_from_the_logs_time_of_its_start_to_that_of_its_end() -
 def entries() -> st.SearchStrategy[list[MovementEntry]]:
     numbers, parties = st.integers(1, 3), st.sampled_from(["north", "south"])
     names = numbers.map(lambda number: f"north-south:{number}/north.a")
-    one: Any = st.one_of(numbers.map(lambda n: started(answer(n))), st.builds(withdrawn, parties, names), st.builds(ended, parties, names))
+    one: Any = st.one_of(
+        numbers.map(lambda n: started(answer(n))),
+        st.builds(withdrawn, parties, names),
+        st.builds(ended, parties, names),
+    )
     return st.lists(one, max_size=15)
 
 

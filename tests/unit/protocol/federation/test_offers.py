@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from anabranch.protocol.federation.contract_book import ContractState
-from anabranch.protocol.federation.offers import OFFERED_TASKS_MAX, UNITS_MAX, AcceptedTask, OfferedTask, believed, objection_to_offer
+from anabranch.protocol.federation.offers import (
+    OFFERED_TASKS_MAX,
+    UNITS_MAX,
+    AcceptedTask,
+    OfferedTask,
+    believed,
+    objection_to_offer,
+)
 from harness.markets import CONTRACT, answer, booked, contract, offer
 
 TASK = OfferedTask("north.a", 10, 950)
@@ -42,7 +49,10 @@ def test_fo1_each_objection_is_named(changes: dict[str, Any], text: str) -> None
 
 def test_fo1_load_moves_only_under_a_contract_that_allows_it_now() -> None:
     assert objection_to_offer(offer(), None, 0, 0) == "no such contract"
-    assert objection_to_offer(offer(), booked(state=ContractState.SUSPENDED), 0, 0) == "the contract is suspended"
+    assert (
+        objection_to_offer(offer(), booked(state=ContractState.SUSPENDED), 0, 0)
+        == "the contract is suspended"
+    )
     assert objection_to_offer(offer(), booked(), 0, CONTRACT.valid_to_ms) == "the contract is ended"
 
 
@@ -51,7 +61,9 @@ def test_fo2_a_good_answer_is_taken_up() -> None:
     assert believed(replace(answer(), tasks=()), offer(), CONTRACT) == ()
 
 
-@pytest.mark.parametrize("changes", [{"number": 2}, {"contract_id": "x"}, {"version": 2}, {"seller": "east"}])
+@pytest.mark.parametrize(
+    "changes", [{"number": 2}, {"contract_id": "x"}, {"version": 2}, {"seller": "east"}]
+)
 def test_fo2_an_answer_to_something_else_is_none(changes: dict[str, Any]) -> None:
     assert believed(replace(answer(), **changes), offer(), CONTRACT) is None
 
@@ -65,7 +77,9 @@ def test_fo2_an_answer_to_something_else_is_none(changes: dict[str, Any]) -> Non
         AcceptedTask("north.a", 10, 799),
     ],
 )
-def test_fo2_an_answer_with_a_task_load_or_price_that_was_not_offered_is_a_rejection(task: AcceptedTask) -> None:
+def test_fo2_an_answer_with_a_task_load_or_price_that_was_not_offered_is_a_rejection(
+    task: AcceptedTask,
+) -> None:
     assert believed(answer(1, task), offer(), CONTRACT) == ()
     assert believed(answer(1, AcceptedTask("north.a", 10, 900), task), offer(), CONTRACT) == ()
 

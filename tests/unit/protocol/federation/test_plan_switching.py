@@ -19,10 +19,19 @@ from anabranch.protocol.federation.plan_switching import (
     proposes,
 )
 
-CONTRACT = MovementContract("tolls", ("north", "south"), "north.tolls", ("plain", "filter-at-south", "all-at-south"), 5_000, 50)
+CONTRACT = MovementContract(
+    "tolls",
+    ("north", "south"),
+    "north.tolls",
+    ("plain", "filter-at-south", "all-at-south"),
+    5_000,
+    50,
+)
 
 
-def word(said: Word, by: str = "north", number: int = 1, plan: int = 1, contract_id: str = "tolls") -> PlanWord:
+def word(
+    said: Word, by: str = "north", number: int = 1, plan: int = 1, contract_id: str = "tolls"
+) -> PlanWord:
     return PlanWord(contract_id, by, said, number, plan)
 
 
@@ -44,8 +53,12 @@ def test_fx1_a_plan_changes_when_both_have_agreed_and_it_is_done() -> None:
     assert (made.in_force, made.state) == ("filter-at-south", SwitchState.STEADY)
 
 
-@pytest.mark.parametrize("last", [(word(Word.DECLINED, "south"),), (word(Word.DECLINED),), (AGREED, word(Word.FAILED))])
-def test_fx1_otherwise_it_stays_and_the_next_proposal_has_the_next_number(last: tuple[PlanWord, ...]) -> None:
+@pytest.mark.parametrize(
+    "last", [(word(Word.DECLINED, "south"),), (word(Word.DECLINED),), (AGREED, word(Word.FAILED))]
+)
+def test_fx1_otherwise_it_stays_and_the_next_proposal_has_the_next_number(
+    last: tuple[PlanWord, ...],
+) -> None:
     made = after(PROPOSED, *last)
     assert (made.in_force, made.state) == ("plain", SwitchState.STEADY)
     assert made.add(PROPOSED, 0) == "the next proposal is 2"
@@ -75,19 +88,29 @@ def test_only_another_plan_of_the_contract_is_proposed(plan: int) -> None:
     assert PlanSwitch(CONTRACT).add(word(Word.PROPOSED, plan=plan), 0) == "no other plan"
 
 
-@pytest.mark.parametrize("words", [(), (PROPOSED,), (PROPOSED, AGREED), (PROPOSED, AGREED, word(Word.SWITCHED))])
+@pytest.mark.parametrize(
+    "words", [(), (PROPOSED,), (PROPOSED, AGREED), (PROPOSED, AGREED, word(Word.SWITCHED))]
+)
 @pytest.mark.parametrize("by", ["north", "south"])
-def test_fx3_either_side_cancels_and_the_first_plan_applies_for_good(words: tuple[PlanWord, ...], by: str) -> None:
+def test_fx3_either_side_cancels_and_the_first_plan_applies_for_good(
+    words: tuple[PlanWord, ...], by: str
+) -> None:
     made = after(*words, word(Word.CANCELLED, by, 0))
     assert made.in_force == "plain"
-    assert [made.add(word(said, "south", 2, 1), 0) for said in Word] == ["the contract is cancelled"] * len(Word)
+    assert [made.add(word(said, "south", 2, 1), 0) for said in Word] == [
+        "the contract is cancelled"
+    ] * len(Word)
 
 
-PROFITS = st.lists(st.tuples(st.integers(-1_000, 1_000), st.integers(-1_000, 1_000)), min_size=3, max_size=3)
+PROFITS = st.lists(
+    st.tuples(st.integers(-1_000, 1_000), st.integers(-1_000, 1_000)), min_size=3, max_size=3
+)
 
 
 @given(PROFITS, st.integers(0, 200))
-def test_fx2_both_gain_by_each_switch_so_switching_ends(profits: list[tuple[int, int]], gain: int) -> None:
+def test_fx2_both_gain_by_each_switch_so_switching_ends(
+    profits: list[tuple[int, int]], gain: int
+) -> None:
     sides = {"north": [north for north, _ in profits], "south": [south for _, south in profits]}
     made, number, visited = PlanSwitch(CONTRACT), 0, [0]
     moved = True

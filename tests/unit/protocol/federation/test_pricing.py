@@ -8,14 +8,18 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.federation.pricing import Bound, Split, ask, bid, gains_enough, settled
 
-BOUNDS = st.tuples(st.integers(0, 60), st.integers(1, 60)).map(lambda pair: Bound(min(pair), max(pair)))
+BOUNDS = st.tuples(st.integers(0, 60), st.integers(1, 60)).map(
+    lambda pair: Bound(min(pair), max(pair))
+)
 UNITS = st.integers(1, 12)
 MICRO = st.integers(0, 800)
 
 
 def prices(bound: Bound, units: int, kept: int, taken: int) -> list[int]:
     """By trying each: all at which both gain."""
-    return [price for price in range(bound.floor, bound.ceiling + 1) if taken < price * units < kept]
+    return [
+        price for price in range(bound.floor, bound.ceiling + 1) if taken < price * units < kept
+    ]
 
 
 @given(BOUNDS, UNITS, MICRO, MICRO, st.sampled_from(Split))
@@ -23,7 +27,11 @@ def test_fp1_fp2_fp3_a_trade_takes_place_exactly_where_a_price_in_the_bound_is_a
     bound: Bound, units: int, kept: int, taken: int, split: Split
 ) -> None:
     highest, lowest = bid(bound, units, kept), ask(bound, units, taken)
-    price = settled(bound, highest, lowest, split) if highest is not None and lowest is not None else None
+    price = (
+        settled(bound, highest, lowest, split)
+        if highest is not None and lowest is not None
+        else None
+    )
     possible = prices(bound, units, kept, taken)
     assert (price in possible) if possible else (price is None)
 
@@ -35,17 +43,31 @@ def test_the_splits(bound: Bound, units: int, kept: int, taken: int) -> None:
     if possible:
         assert highest is not None
         assert lowest is not None
-        found = [settled(bound, highest, lowest, split) for split in (Split.BUYER, Split.SELLER, Split.HALVES)]
+        found = [
+            settled(bound, highest, lowest, split)
+            for split in (Split.BUYER, Split.SELLER, Split.HALVES)
+        ]
         assert found == [possible[0], possible[-1], (possible[0] + possible[-1]) // 2]
 
 
 @pytest.mark.parametrize(
-    ("kept", "taken", "price"), [(1_001, 999, 100), (1_000, 999, None), (1_001, 1_000, None), (1_000, 1_000, None), (5_000, 0, 100)]
+    ("kept", "taken", "price"),
+    [
+        (1_001, 999, 100),
+        (1_000, 999, None),
+        (1_001, 1_000, None),
+        (1_000, 1_000, None),
+        (5_000, 0, 100),
+    ],
 )
-def test_at_delta_0_there_is_one_price_and_both_must_gain(kept: int, taken: int, price: int | None) -> None:
+def test_at_delta_0_there_is_one_price_and_both_must_gain(
+    kept: int, taken: int, price: int | None
+) -> None:
     bound = Bound(100, 100)
     highest, lowest = bid(bound, 10, kept), ask(bound, 10, taken)
-    assert (settled(bound, highest, lowest) if highest is not None and lowest is not None else None) == price
+    assert (
+        settled(bound, highest, lowest) if highest is not None and lowest is not None else None
+    ) == price
 
 
 @pytest.mark.parametrize(("highest", "lowest"), [(101, 90), (100, 79), (85, 90), (79, 78)])

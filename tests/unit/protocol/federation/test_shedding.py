@@ -10,9 +10,26 @@ from anabranch.protocol.federation.agent import Agent
 from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.movements import BringHome, Claim, Prepare, movement_id
-from anabranch.protocol.federation.offers import AcceptedTask, Answer, Offer, OfferedTask, ReturnRequest
+from anabranch.protocol.federation.offers import (
+    AcceptedTask,
+    Answer,
+    Offer,
+    OfferedTask,
+    ReturnRequest,
+)
 from anabranch.protocol.federation.shedding import PHASES, Phase, Turn
-from harness.markets import CONTRACT, RULES, agent, answer, booked, contract, phase, place, started, stepped
+from harness.markets import (
+    CONTRACT,
+    RULES,
+    agent,
+    answer,
+    booked,
+    contract,
+    phase,
+    place,
+    started,
+    stepped,
+)
 
 COST = stepped(100, 500, 900, 1_500)
 """Three tasks of ten units are as much as is worth its price; the fourth is not."""
@@ -32,7 +49,10 @@ def offered(made: Agent, now_ms: int) -> Offer:
 
 
 def accepted(given: Offer, *prices: int, seller: str = "south") -> Answer:
-    tasks = tuple(AcceptedTask(task.name, task.units, price) for task, price in zip(given.tasks, prices, strict=False))
+    tasks = tuple(
+        AcceptedTask(task.name, task.units, price)
+        for task, price in zip(given.tasks, prices, strict=False)
+    )
     return Answer(given.contract_id, given.version, seller, given.number, tasks)
 
 
@@ -51,7 +71,9 @@ def away() -> Agent:
 
 def test_who_has_too_much_offers_what_costs_more_than_its_price() -> None:
     made = busy()
-    assert offered(made, 1_000) == Offer("north-south", 1, "north", 1_000, 1_000, (OfferedTask("north.a", 10, 1_000),))
+    assert offered(made, 1_000) == Offer(
+        "north-south", 1, "north", 1_000, 1_000, (OfferedTask("north.a", 10, 1_000),)
+    )
     assert phase(made) is Phase.WAITING
     assert place(made) is Place.OFFERED
 
@@ -68,7 +90,9 @@ def test_who_has_room_offers_nothing() -> None:
     assert phase(made) is Phase.IDLE
 
 
-@pytest.mark.parametrize("state", [ContractState.SUSPENDED, ContractState.ENDING, ContractState.ENDED])
+@pytest.mark.parametrize(
+    "state", [ContractState.SUSPENDED, ContractState.ENDING, ContractState.ENDED]
+)
 def test_nothing_is_offered_under_a_contract_that_does_not_allow_it(state: ContractState) -> None:
     assert busy(booked(SOUTH.contract, state)).tick(1_000) == []
 
@@ -98,13 +122,17 @@ def test_after_a_success_it_rests_and_the_last_price_is_remembered() -> None:
     east_price = replace(EAST.contract, fixed_price=1_200, delta=400)
     made.knows(booked(east_price))
     assert offered(made, 1_000).contract_id == "north-east", "both expect 1000: by name"
-    given = answer(1_000, AcceptedTask("north.a", 10, 1_150), contract_id="north-east", seller="east")
+    given = answer(
+        1_000, AcceptedTask("north.a", 10, 1_150), contract_id="north-east", seller="east"
+    )
     assert [type(each) for each in made.answered(given, 1_100)] == [Prepare]
     assert phase(made) is Phase.RESTING
     assert made.tick(6_099) == []
     made.owns("north.d", 10)
     made.owns("north.a2", 10)
-    made.knows(booked(contract(fixed_price=1_000, delta=0, tasks=("north.a2", "north.b", "north.c"))))
+    made.knows(
+        booked(contract(fixed_price=1_000, delta=0, tasks=("north.a2", "north.b", "north.c")))
+    )
     assert offered(made, 6_100).contract_id == "north-south"
 
 
@@ -168,7 +196,9 @@ def test_a_task_that_became_cheap_to_keep_is_not_handed_over() -> None:
     assert place(made) is Place.HERE
 
 
-def test_a_task_is_recalled_when_it_would_cost_less_here_but_not_before_the_hold_is_over(away: Agent) -> None:
+def test_a_task_is_recalled_when_it_would_cost_less_here_but_not_before_the_hold_is_over(
+    away: Agent,
+) -> None:
     away.measured("north.d", 0)
     away.measured("north.d", 0)
     for _ in range(20):

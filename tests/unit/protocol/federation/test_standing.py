@@ -35,7 +35,10 @@ def test_the_expected_price_is_the_last_one_or_the_middle() -> None:
 
 def test_contracts_by_side_and_by_movement() -> None:
     made = standing()
-    made.partners = {"north-south": Partner(booked()), "x": Partner(booked(contract(buyer="east", seller="north")))}
+    made.partners = {
+        "north-south": Partner(booked()),
+        "x": Partner(booked(contract(buyer="east", seller="north"))),
+    }
     assert [name for name, _ in made.bought()] == ["north-south"]
     term = Term("m", "north-south", 900, 0)
     assert made.of(term).contract == CONTRACT

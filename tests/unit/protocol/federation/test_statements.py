@@ -64,7 +64,11 @@ def read(encoded: bytes) -> list[Any]:
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8"), max_size=9) | st.binary(max_size=9),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(st.characters(codec="utf-8"), max_size=9)
+    | st.binary(max_size=9),
     lambda inner: st.lists(inner, max_size=3).map(tuple) | inner.map(Inner),
     max_leaves=6,
 )
@@ -77,7 +81,9 @@ def plain(value: Any) -> Any:
 
 
 @given(VALUES, VALUES)
-def test_fs1_what_was_said_can_be_read_back_so_no_two_statements_share_bytes(a: Any, b: Any) -> None:
+def test_fs1_what_was_said_can_be_read_back_so_no_two_statements_share_bytes(
+    a: Any, b: Any
+) -> None:
     encoded = signed_bytes(Said(a, b))
     assert encoded.startswith(PREFIX)
     assert read(encoded.removeprefix(PREFIX)) == [["said", "a", plain(a), "b", plain(b)]]

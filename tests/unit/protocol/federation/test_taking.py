@@ -10,7 +10,13 @@ from anabranch.protocol.federation.agent import Agent
 from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.movements import Ended, Why
-from anabranch.protocol.federation.offers import AcceptedTask, Answer, Offer, OfferedTask, ReturnRequest
+from anabranch.protocol.federation.offers import (
+    AcceptedTask,
+    Answer,
+    Offer,
+    OfferedTask,
+    ReturnRequest,
+)
 from harness.markets import RULES, agent, answer, booked, contract, offer, place, started, stepped
 
 EAST = booked(contract(contract_id="east-south", buyer="east", tasks=("east.a", "east.b")))
@@ -73,7 +79,9 @@ def test_the_inbox_is_bounded() -> None:
 def test_an_offer_that_is_objected_to_is_turned_down_with_the_reason() -> None:
     made = seller(booked(state=ContractState.SUSPENDED))
     made.offered(offer(1), 0)
-    assert answers(made, 200) == [Answer("north-south", 1, "south", 1, (), "the contract is suspended")]
+    assert answers(made, 200) == [
+        Answer("north-south", 1, "south", 1, (), "the contract is suspended")
+    ]
 
 
 def test_an_offer_that_is_repeated_is_not_accepted_twice() -> None:
@@ -102,7 +110,9 @@ def test_a_task_that_is_known_is_not_taken_again(host: Agent) -> None:
     assert answers(host, 500)[0].reason == "no task pays more than it would cost"
 
 
-def test_what_does_not_pay_is_asked_back_when_the_hold_is_over_and_everybody_was_asked(host: Agent) -> None:
+def test_what_does_not_pay_is_asked_back_when_the_hold_is_over_and_everybody_was_asked(
+    host: Agent,
+) -> None:
     host.owns("south.x", 10)
     host.owns("south.y", 10)
     assert host.tick(9_999) == []
@@ -143,7 +153,12 @@ def test_fa3_what_nobody_takes_back_ends_after_the_drain_time(host: Agent) -> No
     found = [each for now in range(12_300, 80_000, 100) for each in host.tick(now)]
     ends = [each for each in found if isinstance(each, Ended)]
     assert ends[0] == Ended("north-south", "north-south:1/north.a", "south", 72_200, Why.RETURNED)
-    assert [each.at_ms for each in ends] == [72_200, 74_200, 76_200, 78_200], "until the ledger has it"
+    assert [each.at_ms for each in ends] == [
+        72_200,
+        74_200,
+        76_200,
+        78_200,
+    ], "until the ledger has it"
     assert host.recorded(ends[0], 80_000) == []
     assert host.tick(80_100) == []
     assert "north.a" not in host.holdings.tasks

@@ -16,9 +16,13 @@ from anabranch.protocol.federation.trading import accept, bound_of, choose
 from harness.markets import CONTRACT, stepped
 
 COSTS = st.lists(st.integers(0, 30), min_size=1, max_size=8).map(
-    lambda steps: CornerCost(tuple((10 * number, sum(steps[: number + 1])) for number in range(len(steps))))
+    lambda steps: CornerCost(
+        tuple((10 * number, sum(steps[: number + 1])) for number in range(len(steps)))
+    )
 )
-BOUNDS = st.tuples(st.integers(0, 60), st.integers(1, 60)).map(lambda pair: Bound(min(pair), max(pair)))
+BOUNDS = st.tuples(st.integers(0, 60), st.integers(1, 60)).map(
+    lambda pair: Bound(min(pair), max(pair))
+)
 SIZES = st.lists(st.integers(1, 25), min_size=1, max_size=6)
 
 
@@ -29,7 +33,11 @@ def test_the_bound_is_the_contracts() -> None:
 def test_a_maximal_set_is_offered_each_task_on_top_of_what_would_remain() -> None:
     cost = stepped(1, 2, 3, 40, 50, 90)
     tasks = [("a", 10), ("b", 10), ("c", 10), ("d", 10), ("e", 10), ("f", 10)]
-    assert choose(tasks, 60, cost, Bound(20, 60)) == (OfferedTask("a", 10, 60), OfferedTask("b", 10, 49), OfferedTask("c", 10, 39))
+    assert choose(tasks, 60, cost, Bound(20, 60)) == (
+        OfferedTask("a", 10, 60),
+        OfferedTask("b", 10, 49),
+        OfferedTask("c", 10, 39),
+    )
     assert choose(tasks, 60, cost, Bound(60, 60)) == (OfferedTask("a", 10, 60),)
     assert choose(tasks, 30, cost, Bound(20, 60)) == ()
 
@@ -41,9 +49,13 @@ def test_the_task_that_costs_most_for_each_of_its_units_goes_first() -> None:
 
 
 @given(COSTS, BOUNDS, SIZES)
-def test_ft1_no_bid_is_above_what_a_task_costs_on_top_of_what_would_remain(cost: CornerCost, bound: Bound, sizes: list[int]) -> None:
+def test_ft1_no_bid_is_above_what_a_task_costs_on_top_of_what_would_remain(
+    cost: CornerCost, bound: Bound, sizes: list[int]
+) -> None:
     level = sum(sizes)
-    for task in choose([(str(number), size) for number, size in enumerate(sizes)], level, cost, bound):
+    for task in choose(
+        [(str(number), size) for number, size in enumerate(sizes)], level, cost, bound
+    ):
         level -= task.units
         kept = marginal(cost, level, task.units)
         assert kept > bound.floor * task.units
@@ -61,29 +73,46 @@ def test_ft2_no_task_is_taken_for_less_than_it_costs_with_those_before_it(
     cost: CornerCost, bound: Bound, sizes: list[int], level: int, split: Split, margin: int
 ) -> None:
     offered = [
-        OfferedTask(str(number), size, bound.ceiling - number % (bound.ceiling - bound.floor + 1)) for number, size in enumerate(sizes)
+        OfferedTask(str(number), size, bound.ceiling - number % (bound.ceiling - bound.floor + 1))
+        for number, size in enumerate(sizes)
     ]
     taken = accept(offered, level, cost, bound, split, margin)
     for task in taken:
         costs = marginal(cost, level, task.units)
         assert costs < task.price * task.units
-        assert bound.floor <= task.price <= {each.name: each for each in offered}[task.name].reserve_price
+        assert (
+            bound.floor
+            <= task.price
+            <= {each.name: each for each in offered}[task.name].reserve_price
+        )
         level += task.units
 
 
 def test_what_is_too_dear_is_left_out_and_the_rest_is_taken() -> None:
     cost = stepped(1, 5, 20, 50)
-    offered = [OfferedTask("a", 10, 10), OfferedTask("b", 20, 10), OfferedTask("c", 10, 10), OfferedTask("d", 10, 10)]
-    assert accept(offered, 0, cost, Bound(0, 10), Split.SELLER, 0) == (AcceptedTask("a", 10, 10), AcceptedTask("c", 10, 10))
+    offered = [
+        OfferedTask("a", 10, 10),
+        OfferedTask("b", 20, 10),
+        OfferedTask("c", 10, 10),
+        OfferedTask("d", 10, 10),
+    ]
+    assert accept(offered, 0, cost, Bound(0, 10), Split.SELLER, 0) == (
+        AcceptedTask("a", 10, 10),
+        AcceptedTask("c", 10, 10),
+    )
 
 
 def test_what_costs_just_what_is_bid_is_left_out() -> None:
-    assert accept([OfferedTask("a", 10, 100)], 0, stepped(100), Bound(0, 200), Split.HALVES, 0) == ()
+    assert (
+        accept([OfferedTask("a", 10, 100)], 0, stepped(100), Bound(0, 200), Split.HALVES, 0) == ()
+    )
 
 
 def test_a_small_gain_is_left_out_by_the_margin() -> None:
     offered = [OfferedTask("a", 10, 101)]
-    assert accept(offered, 0, stepped(100), Bound(0, 200), Split.HALVES, 0) == (AcceptedTask("a", 10, 101),)
+    assert accept(offered, 0, stepped(100), Bound(0, 200), Split.HALVES, 0) == (
+        AcceptedTask("a", 10, 101),
+    )
     assert accept(offered, 0, stepped(100), Bound(0, 200), Split.HALVES, 20) == ()
 
 
@@ -99,15 +128,22 @@ def test_ft3_at_delta_0_a_task_moves_exactly_if_the_one_price_lies_between_the_t
 
 @settings(deadline=None)  # long histories, on busy machines
 @given(COSTS, BOUNDS, st.lists(st.integers(0, 6), min_size=2, max_size=5))
-def test_every_trade_lowers_the_total_cost_and_so_trading_ends(cost: CornerCost, bound: Bound, numbers: list[int]) -> None:
+def test_every_trade_lowers_the_total_cost_and_so_trading_ends(
+    cost: CornerCost, bound: Bound, numbers: list[int]
+) -> None:
     """Equal tasks, equal costs, everybody may trade with everybody, one after the other."""
     levels = [10 * number for number in numbers]
     total = sum(map(cost, levels))
     traded = True
     while traded:
         traded = False
-        for (i, _), (j, _) in [*combinations(enumerate(levels), 2), *combinations(reversed(list(enumerate(levels))), 2)]:
-            offered = choose([(str(number), 10) for number in range(levels[i] // 10)], levels[i], cost, bound)
+        for (i, _), (j, _) in [
+            *combinations(enumerate(levels), 2),
+            *combinations(reversed(list(enumerate(levels))), 2),
+        ]:
+            offered = choose(
+                [(str(number), 10) for number in range(levels[i] // 10)], levels[i], cost, bound
+            )
             taken = accept(offered, levels[j], cost, bound, Split.HALVES, 0)
             if taken:
                 levels[i] -= 10 * len(taken)

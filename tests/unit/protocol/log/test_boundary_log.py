@@ -1,4 +1,6 @@
-"""The log state of a boundary log: each rule by example. Against a slow reference: tests/properties/test_boundary_log.py."""
+"""The log state of a boundary log: each rule by example. Against a slow reference:
+tests/properties/test_boundary_log.py.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,29 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX
 from anabranch.protocol.log import boundary_log
 from anabranch.protocol.log.boundary_log import LogState, Outcome, TentativeBucket
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, GivenUp, LogSnapshot, Origin, Part, Recomputed, StableRange
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    GivenUp,
+    LogSnapshot,
+    Origin,
+    Part,
+    Recomputed,
+    StableRange,
+)
 from harness.boundary_logs import part, record, started, state_after
 
 
 def test_an_empty_log_has_nothing() -> None:
     log_state = LogState(["0"])
-    assert (log_state.upto, log_state.forgotten, log_state.epoch("0"), log_state.closed("0"), log_state.tip("0"), log_state.last("0")) == (
+    assert (
+        log_state.upto,
+        log_state.forgotten,
+        log_state.epoch("0"),
+        log_state.closed("0"),
+        log_state.tip("0"),
+        log_state.last("0"),
+    ) == (
         0,
         0,
         None,
@@ -30,7 +48,11 @@ def test_an_empty_log_has_nothing() -> None:
 
 
 def test_parts_belong_to_the_bucket_that_a_later_record_closes() -> None:
-    log_state = state_after(started(), record(0, 0, 0, (part(2, "a"),)), record(0, 1, 5, (part(2, "b"), part(4), part(9))))
+    log_state = state_after(
+        started(),
+        record(0, 0, 0, (part(2, "a"),)),
+        record(0, 1, 5, (part(2, "b"), part(4), part(9))),
+    )
     assert log_state.stable(1, 5) == [(2, "0", (part(2, "a"), part(2, "b"))), (4, "0", (part(4),))]
     assert log_state.pending("0") == (part(9),)
     assert (log_state.upto, log_state.closed("0"), log_state.tip("0")) == (5, 5, BatchId("l", 1))
@@ -52,7 +74,12 @@ def test_rule_13_what_a_source_says_is_a_sign_and_a_part_far_ahead_is_none() -> 
 def test_rule_1_an_older_epoch_counts_no_more() -> None:
     log_state = state_after(started(), record(0, 0, 1, (part(1),)), started())
     outcome = log_state.apply(3, record(0, 1, 2, (part(2),)))
-    assert (outcome.accepted, outcome.reason, outcome.replica, log_state.upto) == (False, "fenced", "0", 1)
+    assert (outcome.accepted, outcome.reason, outcome.replica, log_state.upto) == (
+        False,
+        "fenced",
+        "0",
+        1,
+    )
     assert log_state.epoch("0") == 2
 
 
@@ -65,9 +92,12 @@ def test_rule_4_a_second_record_of_an_id_is_ignored() -> None:
 
 def test_rule_4_a_restart_from_an_older_checkpoint_cuts_the_chain_and_its_parts() -> None:
     log_state = state_after(
-        started(), record(0, 0, 1, (part(1),)), record(0, 1, 2, (part(3, "cut off"),)), started(),
+        started(),
+        record(0, 0, 1, (part(1),)),
+        record(0, 1, 2, (part(3, "cut off"),)),
+        started(),
         record(3, 1, 4, (part(3, "again"),), timeline="m", prev=BatchId("l", 0)),
-    )  # fmt: skip
+    )
     assert log_state.stable(1, 4) == [(1, "0", (part(1),)), (3, "0", (part(3, "again"),))]
     assert log_state.accepted("0", BatchId("l", 0))
     assert not log_state.accepted("0", BatchId("l", 1))
@@ -76,48 +106,80 @@ def test_rule_4_a_restart_from_an_older_checkpoint_cuts_the_chain_and_its_parts(
 
 def test_rule_4_a_restart_at_the_tip_keeps_pending_parts() -> None:
     log_state = state_after(
-        started(), record(0, 0, 1, (part(3),)), started(), record(2, 1, 3, (part(2),), timeline="m", prev=BatchId("l", 0))
+        started(),
+        record(0, 0, 1, (part(3),)),
+        started(),
+        record(2, 1, 3, (part(2),), timeline="m", prev=BatchId("l", 0)),
     )
     assert log_state.stable(1, 3) == [(2, "0", (part(2),)), (3, "0", (part(3),))]
 
 
 def test_rule_4_a_rewind_keeps_the_pending_parts_of_what_stays_on_the_chain() -> None:
     log_state = state_after(
-        started(), record(0, 0, 1, (part(3, "kept"),)), record(0, 1, 2, (part(3, "cut"),)), started(),
+        started(),
+        record(0, 0, 1, (part(3, "kept"),)),
+        record(0, 1, 2, (part(3, "cut"),)),
+        started(),
         record(3, 1, 3, timeline="m", prev=BatchId("l", 0)),
-    )  # fmt: skip
+    )
     assert log_state.stable(1, 3) == [(3, "0", (part(3, "kept"),))]
 
 
 @pytest.mark.parametrize("from_snapshot", [False, True])
-def test_rule_4_a_rewind_keeps_the_parts_of_records_that_are_not_remembered_any_more(*, from_snapshot: bool) -> None:
+def test_rule_4_a_rewind_keeps_the_parts_of_records_that_are_not_remembered_any_more(
+    *, from_snapshot: bool
+) -> None:
     """As those of a stage whose rows belong to a bucket that lies half an hour ahead."""
     last = CHAIN_RECORDS_MAX + 9
     log_state = state_after(
-        started(), record(0, 0, 1, (part(last, "first"),)), *(record(0, n, n, (part(last, f"{n}"),)) for n in range(1, last))
+        started(),
+        record(0, 0, 1, (part(last, "first"),)),
+        *(record(0, n, n, (part(last, f"{n}"),)) for n in range(1, last)),
     )
     assert not log_state.accepted("0", BatchId("l", 0))
     if from_snapshot:
         log_state = LogState.from_snapshot(log_state.snapshot(last + 1))
     log_state.apply(last + 1, started())
-    log_state.apply(last + 2, record(last + 1, last - 2, last, (part(last, "again"),), timeline="m", prev=BatchId("l", last - 3)))
+    log_state.apply(
+        last + 2,
+        record(
+            last + 1,
+            last - 2,
+            last,
+            (part(last, "again"),),
+            timeline="m",
+            prev=BatchId("l", last - 3),
+        ),
+    )
     kept = ["first", *(f"{n}" for n in range(1, last - 2)), "again"]
     assert [[p.attempt for p in parts] for _, _, parts in log_state.stable(last, last)] == [kept]
 
 
-def test_bl13_rewinds_again_and_again_open_no_more_than_one_record_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bl13_rewinds_again_and_again_open_no_more_than_one_record_beyond_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 3)
-    log_state = state_after(started(), record(0, 0, 0, (part(7), part(8))), record(0, 1, 0, (part(9),)))
+    log_state = state_after(
+        started(), record(0, 0, 0, (part(7), part(8))), record(0, 1, 0, (part(9),))
+    )
     for number in range(2, 6):
-        more = record(0, number, 0, (part(9, "a"), part(9, "b")), timeline=f"m{number}", prev=BatchId("l", 0))
+        more = record(
+            0, number, 0, (part(9, "a"), part(9, "b")), timeline=f"m{number}", prev=BatchId("l", 0)
+        )
         assert log_state.apply(number + 2, more).accepted
         assert log_state.pending_count("0") == 4
-    assert log_state.apply(9, record(0, 6, 0, (part(9),), timeline="m5", prev=BatchId("m5", 5))).reason == "pending"
+    assert (
+        log_state.apply(9, record(0, 6, 0, (part(9),), timeline="m5", prev=BatchId("m5", 5))).reason
+        == "pending"
+    )
 
 
 def test_rule_4_what_is_closed_stays_as_it_is() -> None:
     log_state = state_after(
-        started(), record(0, 0, 2, (part(2, "first"),)), started(), record(2, 0, 3, (part(2, "second"), part(3)), timeline="m", prev=None)
+        started(),
+        record(0, 0, 2, (part(2, "first"),)),
+        started(),
+        record(2, 0, 3, (part(2, "second"), part(3)), timeline="m", prev=None),
     )
     assert log_state.stable(1, 3) == [(2, "0", (part(2, "first"),)), (3, "0", (part(3),))]
     assert log_state.replica_bucket("0", 2) == (part(2, "first"),)
@@ -136,28 +198,39 @@ def test_a_record_that_closes_less_changes_nothing_closed() -> None:
 
 def test_rule_5_the_first_to_close_a_bucket_gives_it_whole() -> None:
     log_state = state_after(
-        started("0"), started("1"),
+        started("0"),
+        started("1"),
         record(0, 0, 2, (part(1, "of 0"),), replica="0"),
         record(1, 0, 4, (part(1, "of 1"), part(2, "of 1"), part(4, "of 1")), replica="1"),
         record(0, 1, 6, (part(4, "of 0"), part(5, "of 0")), replica="0"),
-    )  # fmt: skip
-    assert log_state.stable(1, 6) == [(1, "0", (part(1, "of 0"),)), (4, "1", (part(4, "of 1"),)), (5, "0", (part(5, "of 0"),))]
+    )
+    assert log_state.stable(1, 6) == [
+        (1, "0", (part(1, "of 0"),)),
+        (4, "1", (part(4, "of 1"),)),
+        (5, "0", (part(5, "of 0"),)),
+    ]
     assert log_state.replica_bucket("1", 2) == (part(2, "of 1"),)
     assert log_state.replica_bucket("0", 2) == ()
     assert log_state.replica_bucket("1", 5) is None
 
 
 def test_what_was_given_up_is_never_forgotten() -> None:
-    log_state = state_after(started("0"), dataclasses.replace(record(0, 0, 9), given_up=(GivenUp("reports", 3, 5),)))
+    log_state = state_after(
+        started("0"), dataclasses.replace(record(0, 0, 9), given_up=(GivenUp("reports", 3, 5),))
+    )
     log_state.forget(9)
     assert log_state.given_up.names(4) == ("reports",)
-    assert LogState.from_snapshot(log_state.snapshot(2, 9)).given_up.ranges() == (GivenUp("reports", 3, 5),)
+    assert LogState.from_snapshot(log_state.snapshot(2, 9)).given_up.ranges() == (
+        GivenUp("reports", 3, 5),
+    )
 
 
 def test_bl16_a_stream_keeps_the_width_of_its_buckets() -> None:
     log_state = state_after(started("0"), dataclasses.replace(started("1"), bucket_ms=250))
     assert log_state.bucket_ms == 250
-    assert log_state.apply(2, dataclasses.replace(started("0"), bucket_ms=500)).reason == "other_width"
+    assert (
+        log_state.apply(2, dataclasses.replace(started("0"), bucket_ms=500)).reason == "other_width"
+    )
     assert log_state.epoch("0") == 0, "nobody is fenced by it"
     again = LogState.from_snapshot(log_state.snapshot(3))
     assert again.apply(3, dataclasses.replace(started("1"), bucket_ms=500)).reason == "other_width"
@@ -166,29 +239,47 @@ def test_bl16_a_stream_keeps_the_width_of_its_buckets() -> None:
 
 def test_bl15_an_upgrade_takes_over_at_the_bucket_at_which_it_has_caught_up() -> None:
     log_state = state_after(
-        started("0"), started("1"),
+        started("0"),
+        started("1"),
         record(0, 0, 4, (part(4, "old"), part(6, "old")), replica="0"),
         record(1, 0, 3, (part(3, "old"),), replica="1", timeline="k"),
         started("1", version=2),
         record(4, 0, 3, replica="1", timeline="m", prev=BatchId("k", 0)),
-    )  # fmt: skip
+    )
     assert log_state.version == (1, 0)
-    assert log_state.apply(6, record(0, 1, 5, replica="0")).accepted, "until it has, the version before goes on"
+    assert log_state.apply(6, record(0, 1, 5, replica="0")).accepted, (
+        "until it has, the version before goes on"
+    )
     log_state.apply(7, record(4, 1, 6, (part(6, "new"),), replica="1", timeline="m"))
     assert log_state.version == (2, 5)
-    assert log_state.apply(8, record(0, 2, 7, (part(7, "old"),), replica="0")).reason == "superseded"
+    assert (
+        log_state.apply(8, record(0, 2, 7, (part(7, "old"),), replica="0")).reason == "superseded"
+    )
     assert log_state.apply(9, started("0", version=1)).reason == "superseded"
     assert log_state.epoch("0") == 0
     assert log_state.stable(5, 6) == [(6, "1", (part(6, "new"),))]
     assert log_state.apply(10, started("0", version=3)).accepted
-    assert log_state.apply(11, record(10, 3, 9, (part(7, "newest"), part(9, "newest")), replica="0", prev=BatchId("l", 1))).accepted
+    assert log_state.apply(
+        11,
+        record(10, 3, 9, (part(7, "newest"), part(9, "newest")), replica="0", prev=BatchId("l", 1)),
+    ).accepted
     assert log_state.version == (3, 6)
-    assert log_state.stable(6, 9) == [(6, "1", (part(6, "new"),)), (7, "0", (part(7, "newest"),)), (9, "0", (part(9, "newest"),))]
+    assert log_state.stable(6, 9) == [
+        (6, "1", (part(6, "new"),)),
+        (7, "0", (part(7, "newest"),)),
+        (9, "0", (part(9, "newest"),)),
+    ]
 
 
 def test_bl15_what_the_version_before_closed_behind_a_hole_is_not_the_new_ones() -> None:
-    """The bucket up to which somebody else still has to make the stream must not end with results of another version."""
-    old = (started("0"), started("1"), record(0, 0, 6, (part(6, "old"),), replica="0", base=4, prev=BatchId("k", 9)))
+    """The bucket up to which somebody else still has to make the stream must not end with
+    results of another version.
+    """
+    old = (
+        started("0"),
+        started("1"),
+        record(0, 0, 6, (part(6, "old"),), replica="0", base=4, prev=BatchId("k", 9)),
+    )
     log_state = state_after(*old, started("0", version=2), record(1, 0, 4, (part(4),), replica="1"))
     assert log_state.upto == 4
     log_state.apply(5, record(1, 1, 6, (part(6),), replica="1"))
@@ -201,30 +292,41 @@ def test_bl15_what_the_version_before_closed_behind_a_hole_is_not_the_new_ones()
 
 def test_bl15_a_writer_of_a_lower_version_gives_nothing_once_the_hole_before_it_is_closed() -> None:
     log_state = state_after(
-        started("0"), started("1", version=2),
+        started("0"),
+        started("1", version=2),
         record(0, 0, 6, (part(6, "old"),), replica="0", base=4, prev=BatchId("k", 9)),
         record(1, 0, 4, (part(4),), replica="1"),
-    )  # fmt: skip
+    )
     assert (log_state.upto, log_state.version) == (4, (2, 0))
 
 
 def test_rule_6_a_base_says_what_is_not_the_writers_own() -> None:
     log_state = state_after(
-        started("0"), started("1"), record(0, 0, 3, (part(2, "of 0"),), replica="0"),
-        record(1, 8, 3, replica="1", prev=BatchId("of 0", 7), base=3), record(1, 9, 5, (part(5, "of 1"),), replica="1"),
-    )  # fmt: skip
+        started("0"),
+        started("1"),
+        record(0, 0, 3, (part(2, "of 0"),), replica="0"),
+        record(1, 8, 3, replica="1", prev=BatchId("of 0", 7), base=3),
+        record(1, 9, 5, (part(5, "of 1"),), replica="1"),
+    )
     assert log_state.stable(1, 5) == [(2, "0", (part(2, "of 0"),)), (5, "1", (part(5, "of 1"),))]
     assert log_state.replica_bucket("1", 2) is None
 
 
 def test_rule_6_a_base_resets_pending_parts_and_leaves_a_hole_to_its_peer() -> None:
     log_state = state_after(
-        started("0"), started("1"), record(1, 0, 0, (part(4, "before"),), replica="1"),
-        record(1, 1, 3, replica="1", prev=None, base=3), record(1, 2, 5, (part(5),), replica="1"),
-    )  # fmt: skip
+        started("0"),
+        started("1"),
+        record(1, 0, 0, (part(4, "before"),), replica="1"),
+        record(1, 1, 3, replica="1", prev=None, base=3),
+        record(1, 2, 5, (part(5),), replica="1"),
+    )
     assert log_state.upto == 0  # nobody has 1..3 yet
     log_state.apply(5, record(0, 0, 4, (part(2), part(4, "of 0")), replica="0"))
-    assert log_state.stable(1, 5) == [(2, "0", (part(2),)), (4, "0", (part(4, "of 0"),)), (5, "1", (part(5),))]
+    assert log_state.stable(1, 5) == [
+        (2, "0", (part(2),)),
+        (4, "0", (part(4, "of 0"),)),
+        (5, "1", (part(5),)),
+    ]
 
 
 def test_what_is_not_a_stable_record_of_a_known_writer_changes_nothing() -> None:
@@ -264,11 +366,21 @@ def test_the_chain_is_bounded() -> None:
     assert log_state.accepted("0", BatchId("l", 5))
 
 
-# -- tentative records ----------------------------------------------------------------------------------------------------------------
+# -- tentative records
+# --------------------------------------------------------------------------------------------------
 
 
-def tentative(epoch: int, batch: int, closed: int, *parts: Part, counter: int = 1, replica: str = "0", prev: BatchId | str | None = "",
-              base: int | None = None, missing: tuple[str, ...] = ("reports",)) -> BoundaryRecord:  # fmt: skip
+def tentative(
+    epoch: int,
+    batch: int,
+    closed: int,
+    *parts: Part,
+    counter: int = 1,
+    replica: str = "0",
+    prev: BatchId | str | None = "",
+    base: int | None = None,
+    missing: tuple[str, ...] = ("reports",),
+) -> BoundaryRecord:
     return record(
         epoch,
         batch,
@@ -285,17 +397,26 @@ def tentative(epoch: int, batch: int, closed: int, *parts: Part, counter: int = 
 
 def test_rule_16_a_tentative_bucket_is_there_until_the_stable_one_comes() -> None:
     log_state = state_after(
-        started(), record(0, 0, 4, (part(5, "open"),)),
+        started(),
+        record(0, 0, 4, (part(5, "open"),)),
         tentative(0, 1, 8, part(5, "open"), part(6), part(9), prev=BatchId("l", 0), base=4),
-    )  # fmt: skip
-    assert (log_state.upto, log_state.branch("0"), log_state.branch("1"), log_state.tentative_upto("0"), log_state.tentative_upto("1")) == (
+    )
+    assert (
+        log_state.upto,
+        log_state.branch("0"),
+        log_state.branch("1"),
+        log_state.tentative_upto("0"),
+        log_state.tentative_upto("1"),
+    ) == (
         4,
         (0, 1),
         None,
         8,
         0,
     )
-    assert log_state.tentative("0", 5) == TentativeBucket(5, "0", (0, 1), (part(5, "open"),), ("reports",))
+    assert log_state.tentative("0", 5) == TentativeBucket(
+        5, "0", (0, 1), (part(5, "open"),), ("reports",)
+    )
     assert log_state.tentative("0", 7) == TentativeBucket(7, "0", (0, 1), (), ("reports",))
     assert log_state.tentative("0", 4) is None
     assert log_state.tentative("0", 9) is None
@@ -306,7 +427,9 @@ def test_rule_16_a_tentative_bucket_is_there_until_the_stable_one_comes() -> Non
     assert log_state.tip("0") == BatchId("l", 0), "BL9"
     assert log_state.pending("0") == (part(5, "open"),), "BL9"
     assert log_state.past_upto == 8
-    log_state.apply(3, record(0, 1, 6, (part(6, "stable"),), timeline="successor", prev=BatchId("l", 0)))
+    log_state.apply(
+        3, record(0, 1, 6, (part(6, "stable"),), timeline="successor", prev=BatchId("l", 0))
+    )
     assert log_state.stable(5, 6) == [(5, "0", (part(5, "open"),)), (6, "0", (part(6, "stable"),))]
     assert log_state.tentative("0", 6) is None, "BL10"
     assert log_state.tentative_filled("0", 1, 99) == []
@@ -315,15 +438,24 @@ def test_rule_16_a_tentative_bucket_is_there_until_the_stable_one_comes() -> Non
 
 def test_rule_16_the_newest_branch_wins_and_the_older_one_counts_no_more() -> None:
     log_state = state_after(
-        started(), tentative(0, 0, 9, part(3, "first"), part(8, "first"), base=0),
+        started(),
+        tentative(0, 0, 9, part(3, "first"), part(8, "first"), base=0),
         tentative(0, 0, 5, part(4, "second"), counter=2, base=1, prev=None, missing=()),
-    )  # fmt: skip
-    assert [(b.bucket, b.branch) for n in range(1, 10) if (b := log_state.tentative("0", n)) is not None and b.parts] == [
+    )
+    assert [
+        (b.bucket, b.branch)
+        for n in range(1, 10)
+        if (b := log_state.tentative("0", n)) is not None and b.parts
+    ] == [
         (4, (0, 2)),
         (8, (0, 1)),
     ]
-    assert log_state.apply(3, tentative(0, 1, 12)) == Outcome(accepted=False, reason="older_branch", replica="0")
-    assert log_state.apply(4, tentative(0, 1, 6, counter=2)) == Outcome(accepted=True, reason="tentative", replica="0")
+    assert log_state.apply(3, tentative(0, 1, 12)) == Outcome(
+        accepted=False, reason="older_branch", replica="0"
+    )
+    assert log_state.apply(4, tentative(0, 1, 6, counter=2)) == Outcome(
+        accepted=True, reason="tentative", replica="0"
+    )
     assert log_state.apply(5, tentative(0, 1, 6, counter=2)).reason == "known"
     assert log_state.apply(6, tentative(0, 3, 7, counter=2)).reason == "off_chain"
     assert log_state.apply(7, tentative(0, 4, 7, counter=3)).reason == "no_base"
@@ -331,16 +463,27 @@ def test_rule_16_the_newest_branch_wins_and_the_older_one_counts_no_more() -> No
 
 def test_rules_1_and_16_branches_of_a_restarted_replica_are_newer() -> None:
     log_state = state_after(
-        started(), tentative(0, 0, 5, part(5), counter=7, base=0), started(), tentative(2, 0, 6, part(6), base=4, prev=None)
+        started(),
+        tentative(0, 0, 5, part(5), counter=7, base=0),
+        started(),
+        tentative(2, 0, 6, part(6), base=4, prev=None),
     )
     assert log_state.branch("0") == (2, 1)
-    assert [log_state.tentative("0", n) is not None for n in (4, 5, 6, 7)] == [True, True, True, False]
+    assert [log_state.tentative("0", n) is not None for n in (4, 5, 6, 7)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     assert log_state.apply(4, tentative(0, 1, 9, counter=7)).reason == "fenced"
 
 
 def test_a_branch_changes_nothing_of_its_peer() -> None:
     log_state = state_after(
-        started("0"), started("1"), tentative(0, 0, 5, part(2), base=0), record(1, 0, 3, (part(2, "of 1"),), replica="1")
+        started("0"),
+        started("1"),
+        tentative(0, 0, 5, part(2), base=0),
+        record(1, 0, 3, (part(2, "of 1"),), replica="1"),
     )
     assert log_state.stable(1, 3) == [(2, "1", (part(2, "of 1"),))]
     assert log_state.closed("0") == 0
@@ -349,22 +492,35 @@ def test_a_branch_changes_nothing_of_its_peer() -> None:
 
 def test_open_parts_are_those_of_the_writer_that_has_most_rows() -> None:
     log_state = state_after(
-        started("0"), started("1"), record(0, 0, 1, (part(2, rows=2), part(2, "more"), part(4))),
+        started("0"),
+        started("1"),
+        record(0, 0, 1, (part(2, rows=2), part(2, "more"), part(4))),
         record(1, 0, 0, (part(2, "of 1", rows=2), part(3, "of 1"), part(4, "of 1")), replica="1"),
-    )  # fmt: skip
+    )
     assert log_state.open_parts(2) == ("0", (part(2, rows=2), part(2, "more")))
     assert log_state.open_parts(3) == ("1", (part(3, "of 1"),))
     assert log_state.open_parts(4) == ("1", (part(4, "of 1"),))
     assert log_state.open_parts(1) == log_state.open_parts(5) == ("", ())
-    assert (log_state.open_buckets(1, 99), log_state.open_buckets(1, 99, 2), log_state.open_buckets(4, 99)) == ([2, 3, 4], [2, 3], [4])
+    assert (
+        log_state.open_buckets(1, 99),
+        log_state.open_buckets(1, 99, 2),
+        log_state.open_buckets(4, 99),
+    ) == ([2, 3, 4], [2, 3], [4])
     assert log_state.past_upto == 1
 
 
 def test_a_bucket_that_was_closed_behind_a_hole_is_open_for_branches() -> None:
     log_state = state_after(
-        started("0"), started("1"), record(1, 1, 3, replica="1", prev=None, base=3), record(1, 2, 5, (part(5),), replica="1"),
-    )  # fmt: skip
-    assert (log_state.upto, log_state.open_parts(5), log_state.open_buckets(1, 9)) == (0, ("1", (part(5),)), [5])
+        started("0"),
+        started("1"),
+        record(1, 1, 3, replica="1", prev=None, base=3),
+        record(1, 2, 5, (part(5),), replica="1"),
+    )
+    assert (log_state.upto, log_state.open_parts(5), log_state.open_buckets(1, 9)) == (
+        0,
+        ("1", (part(5),)),
+        [5],
+    )
     again = LogState.from_snapshot(log_state.snapshot(4))
     for each in (log_state, again):
         each.apply(4, record(0, 0, 3))
@@ -372,7 +528,9 @@ def test_a_bucket_that_was_closed_behind_a_hole_is_open_for_branches() -> None:
         assert each.open_parts(5) == ("", ())
 
 
-def test_more_open_parts_than_the_limit_are_rejected_until_something_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_open_parts_than_the_limit_are_rejected_until_something_closes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 2)
     log_state = state_after(started(), record(0, 0, 1, (part(2), part(3))))
     assert log_state.apply(2, record(0, 1, 1, (part(4),))).reason == "pending"
@@ -383,9 +541,14 @@ def test_more_open_parts_than_the_limit_are_rejected_until_something_closes(monk
 
 def test_what_is_closed_behind_a_hole_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 2)
-    log_state = state_after(started("0"), started("1"), record(1, 1, 3, replica="1", prev=None, base=3))
+    log_state = state_after(
+        started("0"), started("1"), record(1, 1, 3, replica="1", prev=None, base=3)
+    )
     for offset, batch in enumerate((2, 3), 3):
-        assert log_state.apply(offset, record(1, batch, batch + 2, (part(batch + 2), part(batch + 2, "b")), replica="1")).accepted
+        assert log_state.apply(
+            offset,
+            record(1, batch, batch + 2, (part(batch + 2), part(batch + 2, "b")), replica="1"),
+        ).accepted
     assert log_state.apply(5, record(1, 4, 6, replica="1")).reason == "pending"
     assert log_state.apply(6, record(1, 4, 9, replica="1", prev=None)).reason == "pending"
     assert log_state.apply(7, record(0, 0, 3)).accepted
@@ -396,25 +559,43 @@ def test_what_is_closed_behind_a_hole_is_bounded_too(monkeypatch: pytest.MonkeyP
 def test_timelines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boundary_log, "TIMELINES_MAX", 2)
     log_state = state_after(
-        started(), *(record(0, n, n, timeline=f"l{n}", prev=BatchId(f"l{n - 1}", n - 1) if n else None) for n in range(4))
+        started(),
+        *(
+            record(0, n, n, timeline=f"l{n}", prev=BatchId(f"l{n - 1}", n - 1) if n else None)
+            for n in range(4)
+        ),
     )
     assert [i.timeline for i in log_state.snapshot(0).replicas[0].timelines] == ["l2", "l3"]
 
 
 def test_bl8_a_log_state_goes_on_from_its_snapshot() -> None:
     log_state = state_after(
-        started(), record(0, 0, 3, (part(2), part(4))), tentative(0, 1, 6, part(4), part(5), prev=BatchId("l", 0), base=3)
+        started(),
+        record(0, 0, 3, (part(2), part(4))),
+        tentative(0, 1, 6, part(4), part(5), prev=BatchId("l", 0), base=3),
     )
     again = LogState.from_snapshot(log_state.snapshot(3))
     assert again.snapshot(3) == log_state.snapshot(3)
-    assert (again.stable(1, 3), again.replica_bucket("0", 2)) == ([(2, "0", (part(2),))], (part(2),))
-    assert again.tentative("0", 4) == log_state.tentative("0", 4) == TentativeBucket(4, "0", (0, 1), (part(4),), ("reports",))
-    assert again.apply(3, tentative(0, 1, 6, part(4), part(5), prev=BatchId("l", 0), base=3)).reason == "known"
+    assert (again.stable(1, 3), again.replica_bucket("0", 2)) == (
+        [(2, "0", (part(2),))],
+        (part(2),),
+    )
+    assert (
+        again.tentative("0", 4)
+        == log_state.tentative("0", 4)
+        == TentativeBucket(4, "0", (0, 1), (part(4),), ("reports",))
+    )
+    assert (
+        again.apply(3, tentative(0, 1, 6, part(4), part(5), prev=BatchId("l", 0), base=3)).reason
+        == "known"
+    )
     assert again.past_upto == log_state.past_upto == 6
 
 
 def test_a_snapshot_that_names_a_stranger_is_rejected() -> None:
-    log_snapshot = dataclasses.replace(state_after(started()).snapshot(1), ranges=(StableRange(1, 1, "stranger", (part(1),)),))
+    log_snapshot = dataclasses.replace(
+        state_after(started()).snapshot(1), ranges=(StableRange(1, 1, "stranger", (part(1),)),)
+    )
     with pytest.raises(RemoteProtocolError, match="stranger"):
         LogState.from_snapshot(log_snapshot)
 
@@ -424,8 +605,19 @@ def test_bl8_what_a_slower_writer_closed_and_what_was_recomputed_comes_back() ->
     log_state.apply(4, Recomputed("1", 1, (part(2, "c"),)))
     log_state.apply(5, Recomputed("0", 0, (part(3, "d"),)))
     again = LogState.from_snapshot(log_state.snapshot(6))
-    assert again.stable(1, 3) == log_state.stable(1, 3) == [(1, "0", (part(1),)), (2, "1", (part(2, "c"),)), (3, "0", (part(3, "d"),))]
-    assert [again.replica_bucket(w, b) for w in "01" for b in (1, 2, 3)] == [(part(1),), (part(2),), (part(3),), (part(1, "b"),), (), ()]
+    assert (
+        again.stable(1, 3)
+        == log_state.stable(1, 3)
+        == [(1, "0", (part(1),)), (2, "1", (part(2, "c"),)), (3, "0", (part(3, "d"),))]
+    )
+    assert [again.replica_bucket(w, b) for w in "01" for b in (1, 2, 3)] == [
+        (part(1),),
+        (part(2),),
+        (part(3),),
+        (part(1, "b"),),
+        (),
+        (),
+    ]
     assert [again.recomputed_after(b) for b in (0, 2, 3)] == [True, True, False]
     assert again.stable_parts == 3
     assert again.snapshot(6) == log_state.snapshot(6)
@@ -442,21 +634,29 @@ def test_bl8_a_snapshot_may_forget_more_than_the_log_state_has() -> None:
 
 def test_bl8_where_it_all_comes_from_comes_back() -> None:
     log_state = state_after(
-        started(), record(0, 0, 3, missing=("x",)), record(0, 1, 4, missing=("x",)), dataclasses.replace(started(), fingerprint="new")
+        started(),
+        record(0, 0, 3, missing=("x",)),
+        record(0, 1, 4, missing=("x",)),
+        dataclasses.replace(started(), fingerprint="new"),
     )
     origin = Origin(tip_by="plan of 0", made_by="plan of 0", gap=3, late_upto=3, has_results=True)
     assert (log_state.origin("0"), log_state.origin("1")) == (origin, Origin())
     again = LogState.from_snapshot(log_state.snapshot(4))
     assert (again.origin("0"), again.fingerprint("0")) == (origin, "new")
     again.apply(4, record(3, 0, 5, prev=None, timeline="m"))
-    assert again.origin("0") == Origin(tip_by="new", made_by="new", made_after=4, late_upto=3, has_results=True)
+    assert again.origin("0") == Origin(
+        tip_by="new", made_by="new", made_after=4, late_upto=3, has_results=True
+    )
 
 
 def test_a_log_state_becomes_what_a_snapshot_says_in_place_and_knows_its_own_writers() -> None:
     log_state = LogState(("1", "2"))
     log_state.adopt(two_writers().snapshot(4))
     assert log_state.writers == ("1", "2")
-    assert (log_state.upto, log_state.stable(1, 3)) == (3, two_writers().stable(1, 3)), "of one that is a writer no more the buckets stay"
+    assert (log_state.upto, log_state.stable(1, 3)) == (
+        3,
+        two_writers().stable(1, 3),
+    ), "of one that is a writer no more the buckets stay"
     assert (log_state.closed("1"), log_state.closed("2"), log_state.epoch("2")) == (3, 0, None)
     assert log_state.apply(4, started("0")).reason == "unknown_writer"
     assert log_state.apply(5, started("2")).accepted
@@ -469,25 +669,40 @@ def test_a_snapshot_of_others_is_rejected_and_changes_nothing() -> None:
     assert log_state.snapshot(0) == LogState(("7",)).snapshot(0)
 
 
-# -- blocks that were recomputed ----------------------------------------------------------------------------------------------------------
+# -- blocks that were recomputed
+# --------------------------------------------------------------------------------------------------
 
 
 def two_writers() -> LogState:
     """Writer 0 closed the buckets up to 3 first."""
-    return state_after(started(), started("1"), record(0, 0, 3, (part(1), part(2), part(3))), record(1, 0, 3, (part(1, "b"),), replica="1"))
+    return state_after(
+        started(),
+        started("1"),
+        record(0, 0, 3, (part(1), part(2), part(3))),
+        record(1, 0, 3, (part(1, "b"),), replica="1"),
+    )
 
 
 def test_bl14_recomputed_parts_are_read_in_place_of_those_that_hold_the_same() -> None:
     log_state = two_writers()
-    halves = (dataclasses.replace(part(2, "c", rows=0), digest=2**64 - 1), dataclasses.replace(part(2, "c"), digest=8))
+    halves = (
+        dataclasses.replace(part(2, "c", rows=0), digest=2**64 - 1),
+        dataclasses.replace(part(2, "c"), digest=8),
+    )
     outcome = log_state.apply(4, Recomputed("1", 1, (part(1, "c"), *halves)))
     assert outcome == Outcome(accepted=True, reason="recomputed", replica="1")
-    assert log_state.stable(1, 3) == [(1, "1", (part(1, "c"),)), (2, "1", halves), (3, "0", (part(3),))]
+    assert log_state.stable(1, 3) == [
+        (1, "1", (part(1, "c"),)),
+        (2, "1", halves),
+        (3, "0", (part(3),)),
+    ]
     assert [log_state.recomputed_after(bucket) for bucket in (0, 1, 2)] == [True, True, False]
     assert log_state.replica_bucket("0", 1) == (part(1),), "what a writer closed stays as it was"
     log_state.forget(2)
     assert not log_state.recomputed_after(0)
-    assert log_state.apply(5, Recomputed("1", 1, (part(2, "d"),))).accepted, "whether it counts does not depend on what was forgotten"
+    assert log_state.apply(5, Recomputed("1", 1, (part(2, "d"),))).accepted, (
+        "whether it counts does not depend on what was forgotten"
+    )
     assert log_state.stable(3, 3) == [(3, "0", (part(3),))]
 
 
@@ -501,7 +716,9 @@ def test_bl14_recomputed_parts_are_read_in_place_of_those_that_hold_the_same() -
         (Recomputed("2", 1, (part(2, "c"),)), "unknown_writer"),
     ],
 )
-def test_bl14_other_rows_other_buckets_and_older_epochs_change_nothing(entry: Recomputed, reason: str) -> None:
+def test_bl14_other_rows_other_buckets_and_older_epochs_change_nothing(
+    entry: Recomputed, reason: str
+) -> None:
     log_state = two_writers()
     assert log_state.apply(4, entry).reason == reason
     assert log_state.stable(1, 3) == two_writers().stable(1, 3)

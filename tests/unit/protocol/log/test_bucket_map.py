@@ -37,7 +37,14 @@ def test_taking_out() -> None:
     assert found.pop_upto(99) == list(found) == []
 
 
-@given(st.lists(st.tuples(st.sampled_from(("set", "upto", "between")), st.integers(0, 20), st.integers(0, 20)), max_size=40))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("set", "upto", "between")), st.integers(0, 20), st.integers(0, 20)
+        ),
+        max_size=40,
+    )
+)
 def test_it_is_a_dictionary_in_order(steps: list[tuple[str, int, int]]) -> None:
     found: BucketMap[int] = BucketMap()
     plain: dict[int, int] = {}

@@ -13,7 +13,9 @@ event_times = st.integers(1, EVENT_TIME_MS_MAX)
 widths = st.integers(1, 86_400_000)
 
 
-@pytest.mark.parametrize(("event_time_ms", "bucket"), [(0, 0), (1, 1), (99, 1), (100, 1), (101, 2), (200, 2)])
+@pytest.mark.parametrize(
+    ("event_time_ms", "bucket"), [(0, 0), (1, 1), (99, 1), (100, 1), (101, 2), (200, 2)]
+)
 def test_the_upper_bound_belongs_to_the_bucket(event_time_ms: int, bucket: int) -> None:
     assert bucket_of(event_time_ms, 100) == bucket
 
@@ -25,7 +27,9 @@ def test_bu2_a_row_is_between_the_bounds_of_its_bucket(event_time_ms: int, width
 
 
 @given(event_times, widths, st.integers(0, 10**6))
-def test_bu3_what_a_mark_closes_holds_nothing_that_may_still_come(low_ms: int, width_ms: int, later_ms: int) -> None:
+def test_bu3_what_a_mark_closes_holds_nothing_that_may_still_come(
+    low_ms: int, width_ms: int, later_ms: int
+) -> None:
     closed = closed_by(low_ms, width_ms)
     assert bucket_of(low_ms + later_ms, width_ms) > closed
     assert bucket_of(low_ms, width_ms) == closed + 1, "and not one less than could be"

@@ -6,7 +6,13 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.clean_points import CleanPoints
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, LogEntry, Part
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    EpochStarted,
+    LogEntry,
+    Part,
+)
 
 
 class Log:
@@ -21,12 +27,32 @@ class Log:
         self.points.seen(self.log_state, entry, self.log_state.apply(self.offset, entry))
         self.offset += 1
 
-    def batch(self, batch: int, closed: int, *buckets: int, prev: int | None, timeline: str = "a", replica: str = "0") -> None:
+    def batch(
+        self,
+        batch: int,
+        closed: int,
+        *buckets: int,
+        prev: int | None,
+        timeline: str = "a",
+        replica: str = "0",
+    ) -> None:
         parts = tuple(Part(bucket, 0, "t", 1, 0, 1, 1, 0) for bucket in buckets)
         before = None if prev is None else BatchId("a", prev)
-        self.add(BoundaryRecord(replica, "012".index(replica), BatchId(timeline, batch), before, closed, parts))
+        self.add(
+            BoundaryRecord(
+                replica, "012".index(replica), BatchId(timeline, batch), before, closed, parts
+            )
+        )
 
-    def base(self, batch: int, *, timeline: str = "a", replica: str = "0", fingerprint: str = "f", upto: int = 10_000) -> int | None:
+    def base(
+        self,
+        batch: int,
+        *,
+        timeline: str = "a",
+        replica: str = "0",
+        fingerprint: str = "f",
+        upto: int = 10_000,
+    ) -> int | None:
         return self.points.base(replica, BatchId(timeline, batch), fingerprint, upto)
 
 
@@ -38,7 +64,9 @@ def test_cp1_nothing_that_was_begun_is_the_copys() -> None:
     log.batch(3, 9, prev=2)
     assert [log.base(batch) for batch in range(5)] == [4, 9, 9, 9, None]
     assert [log.base(batch, upto=log.log_state.upto) for batch in range(5)] == [4, 9, 9, 9, None]
-    assert [log.base(batch, upto=8) for batch in range(5)] == [4, None, None, None, None], "it is not stable yet"
+    assert [log.base(batch, upto=8) for batch in range(5)] == [4, None, None, None, None], (
+        "it is not stable yet"
+    )
 
 
 def test_cp4_what_was_cut_off_is_no_point() -> None:
@@ -48,7 +76,9 @@ def test_cp4_what_was_cut_off_is_no_point() -> None:
     log.batch(2, 8, prev=1)
     log.batch(1, 7, prev=0, timeline="b")
     assert [log.base(batch) for batch in range(3)] == [4, None, None]
-    assert log.base(1, timeline="b") == 8, "what was closed stays closed: nothing up to it is the copy's"
+    assert log.base(1, timeline="b") == 8, (
+        "what was closed stays closed: nothing up to it is the copy's"
+    )
     log.batch(0, 9, prev=None, timeline="c")
     assert log.base(0) is None
     assert log.base(0, timeline="c") == 9
@@ -72,7 +102,9 @@ def test_what_does_not_count_is_no_point() -> None:
     assert log.points.base("3", BatchId("a", 0), "f", 9) is None, "nobody listens to it"
     log.batch(0, 4, prev=7)
     assert log.base(0) is None, "rejected"
-    tentative = BoundaryRecord("1", 1, BatchId("a", 0), None, 4, base=0, kind=BoundaryKind.TENTATIVE, branch=(1, 1))
+    tentative = BoundaryRecord(
+        "1", 1, BatchId("a", 0), None, 4, base=0, kind=BoundaryKind.TENTATIVE, branch=(1, 1)
+    )
     log.add(tentative)
     assert log.base(0, replica="1") is None
 
@@ -109,9 +141,13 @@ def test_cp5_of_a_snapshot_the_tips_are_points() -> None:
     again = Log()
     again.log_state, again.points, again.offset = LogState("012"), CleanPoints("01"), log.offset
     again.log_state.adopt(log_snapshot)
-    again.points.seen(again.log_state, log_snapshot, Outcome(accepted=False, reason="log_snapshot", replica=""))
+    again.points.seen(
+        again.log_state, log_snapshot, Outcome(accepted=False, reason="log_snapshot", replica="")
+    )
     assert again.base(1) is None
-    again.points.seen(again.log_state, log_snapshot, Outcome(accepted=True, reason="adopted", replica=""))
+    again.points.seen(
+        again.log_state, log_snapshot, Outcome(accepted=True, reason="adopted", replica="")
+    )
     assert [again.base(batch) for batch in (0, 1)] == [None, 9]
     assert again.base(3, replica="1") == 5, "made by the plan before its newest epoch"
     assert again.points.base("1", BatchId("a", 3), "g", 9) is None

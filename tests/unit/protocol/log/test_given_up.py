@@ -22,24 +22,42 @@ def buckets(*ranges: GivenUp) -> GivenUpBuckets:
 class TestBuckets:
     def test_are_named_after_all_that_they_lack(self) -> None:
         found = buckets(GivenUp("b", 5, 9), GivenUp("a", 8, 12), GivenUp("b", 20, 20))
-        assert [found.names(bucket) for bucket in (4, 5, 8, 12, 13, 20)] == [(), ("b",), ("a", "b"), ("a",), (), ("b",)]
+        assert [found.names(bucket) for bucket in (4, 5, 8, 12, 13, 20)] == [
+            (),
+            ("b",),
+            ("a", "b"),
+            ("a",),
+            (),
+            ("b",),
+        ]
 
     def test_ranges_that_touch_are_one(self) -> None:
-        found = buckets(GivenUp("a", 8, 9), GivenUp("a", 1, 3), GivenUp("a", 4, 6), GivenUp("a", 2, 5))
+        found = buckets(
+            GivenUp("a", 8, 9), GivenUp("a", 1, 3), GivenUp("a", 4, 6), GivenUp("a", 2, 5)
+        )
         assert found.ranges() == (GivenUp("a", 1, 6), GivenUp("a", 8, 9))
         found.add([GivenUp("a", 7, 7)])
         assert found.ranges() == (GivenUp("a", 1, 9),)
 
     def test_too_many_name_more_buckets_never_fewer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(under_test, "GIVEN_UP_MAX", 2)
-        found = buckets(GivenUp("a", 1, 1), GivenUp("a", 5, 5), GivenUp("a", 9, 9), GivenUp("b", 1, 1), GivenUp("c", 1, 1))
+        found = buckets(
+            GivenUp("a", 1, 1),
+            GivenUp("a", 5, 5),
+            GivenUp("a", 9, 9),
+            GivenUp("b", 1, 1),
+            GivenUp("c", 1, 1),
+        )
         assert found.ranges() == (GivenUp("a", 1, 5), GivenUp("a", 9, 9), GivenUp("b", 1, 1))
 
 
 class TestResults:
     def test_without_state_it_is_the_bucket_itself(self) -> None:
         inputs = [buckets(GivenUp("a", 5, 9)), buckets(GivenUp("b", 7, 7))]
-        assert of_results(inputs, 6, 20, None, is_stateful=False) == (GivenUp("a", 6, 9), GivenUp("b", 7, 7))
+        assert of_results(inputs, 6, 20, None, is_stateful=False) == (
+            GivenUp("a", 6, 9),
+            GivenUp("b", 7, 7),
+        )
         assert of_results(inputs, 10, 20, None, is_stateful=False) == ()
 
     def test_with_a_state_horizon_it_ends_so_much_later(self) -> None:
@@ -48,7 +66,9 @@ class TestResults:
         assert of_results(inputs, 14, 20, 4, is_stateful=True) == ()
 
     def test_with_state_and_without_a_state_horizon_it_does_not_end(self) -> None:
-        assert of_results([buckets(GivenUp("a", 5, 9))], 1_000, 1_001, None, is_stateful=True) == (GivenUp("a", 1_000, 1_001),)
+        assert of_results([buckets(GivenUp("a", 5, 9))], 1_000, 1_001, None, is_stateful=True) == (
+            GivenUp("a", 1_000, 1_001),
+        )
 
     def test_what_is_cut_in_any_way_names_the_same(self) -> None:
         inputs = [buckets(GivenUp("a", 5, 9), GivenUp("b", 1, 6)), buckets(GivenUp("a", 12, 12))]
@@ -68,10 +88,22 @@ class TestRecord:
         assert (found.given_up, found.missing) == ((GivenUp("a", 1, 9),), ("x",))
 
     def test_a_tentative_one_names_it_like_all_that_is_missing(self) -> None:
-        tentative = BoundaryRecord("0", 1, BatchId("l", 1), None, 9, kind=BoundaryKind.TENTATIVE, branch=(1, 1), missing=("x",))
+        tentative = BoundaryRecord(
+            "0",
+            1,
+            BatchId("l", 1),
+            None,
+            9,
+            kind=BoundaryKind.TENTATIVE,
+            branch=(1, 1),
+            missing=("x",),
+        )
         found = named(tentative, [GivenUp("a", 1, 9)])
         assert (found.given_up, found.missing) == ((), ("a", "x"))
-        assert len(named(tentative, [GivenUp(str(i), 1, 9) for i in range(400)]).missing) == MISSING_MAX
+        assert (
+            len(named(tentative, [GivenUp(str(i), 1, 9) for i in range(400)]).missing)
+            == MISSING_MAX
+        )
 
 
 class TestOperator:

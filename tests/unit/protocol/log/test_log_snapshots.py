@@ -11,7 +11,13 @@ from anabranch.protocol import limits
 from anabranch.protocol.log import log_snapshots
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.log_snapshots import LogSnapshots, forgettable, items
-from anabranch.protocol.log.records import BoundaryRecord, InputPosition, LogEntry, LogSnapshot, Recomputed
+from anabranch.protocol.log.records import (
+    BoundaryRecord,
+    InputPosition,
+    LogEntry,
+    LogSnapshot,
+    Recomputed,
+)
 from harness.boundary_logs import part, record, started, state_after
 
 TAKEN = Outcome(accepted=True, reason="accepted", replica="0")
@@ -37,7 +43,9 @@ def test_what_readers_have_passed_need_not_be_described() -> None:
 
 
 def test_of_a_stage_with_a_state_horizon_the_last_results_are_described() -> None:
-    """It makes those of the last horizon again, and compares; they may be half a horizon older by the time."""
+    """It makes those of the last horizon again, and compares; they may be half a horizon
+    older by the time.
+    """
     log_state = state_after(started(), record(0, 0, 9))
     assert [forgettable(log_state, point, "0", 2) for point in (0, 4, 9, 99)] == [0, 4, 5, 5]
     assert forgettable(log_state, 9, "0", 50) == 0
@@ -84,7 +92,9 @@ def test_sn2_between_what_is_deleted_and_the_newest_snapshot_there_is_enough() -
     ],
     ids=["too late", "of what is to come", "of other writers", "older than another"],
 )
-def test_sn1_what_no_reader_can_begin_with_does_not_count(offset: int, log_snapshot: LogSnapshot) -> None:
+def test_sn1_what_no_reader_can_begin_with_does_not_count(
+    offset: int, log_snapshot: LogSnapshot
+) -> None:
     made = seen(1, 20)
     made.seen(offset, log_snapshot, READ)
     assert (made.newest, made.cut()) == (20, 0)
@@ -95,7 +105,9 @@ def test_a_snapshot_is_what_was_read_less_what_is_not_needed() -> None:
     made = seen(1)
     log_snapshot = made.make(log_state, 2, 4, {"0": "h"})
     plain = log_state.snapshot(2, 4)
-    assert log_snapshot == replace(plain, replicas=(replace(plain.replicas[0], history="h"), plain.replicas[1]))
+    assert log_snapshot == replace(
+        plain, replicas=(replace(plain.replicas[0], history="h"), plain.replicas[1])
+    )
     assert log_snapshot.forgotten == 4
     assert (made.rejected, log_state.forgotten) == ("", 0)
 
@@ -114,7 +126,9 @@ def test_one_that_was_made_is_not_made_again_at_once() -> None:
     log_state, late = state_after(started(), record(0, 0, 3)), limits.SNAPSHOT_LATE_RECORDS
     made = seen(10_000)
     assert made.make(log_state, 10_000, 0, {}) is not None
-    assert [made.due(10_000 + more) for more in (0, late - 1, late)] == [False, False, True], "by then it would be too late"
+    assert [made.due(10_000 + more) for more in (0, late - 1, late)] == [False, False, True], (
+        "by then it would be too late"
+    )
     made = seen(10)
     assert made.make(log_state, 10, 0, {}) is not None
     assert [made.due(end) for end in (19, 20)] == [False, True]
@@ -125,7 +139,9 @@ def test_sn3_where_what_readers_need_is_forgotten_there_is_no_log_snapshot() -> 
     log_state.forget(5)
     made = seen(10)
     assert made.make(log_state, 10, 4, {}) is None
-    assert made.rejected == "readers need buckets from 5 on, and there was no room for those up to 5"
+    assert (
+        made.rejected == "readers need buckets from 5 on, and there was no room for those up to 5"
+    )
     assert [made.due(end) for end in (10, 19, 20)] == [False, False, True]
     assert made.make(log_state, 20, 5, {}) is not None
     assert made.rejected == ""
@@ -155,7 +171,9 @@ def test_sn4_one_that_is_too_large_is_not_made(monkeypatch: pytest.MonkeyPatch) 
     assert (made.rejected, made.due(29), made.due(30)) == ("too many bytes", False, True)
 
 
-def test_sn4_now_and_then_it_is_looked_how_much_the_log_state_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sn4_now_and_then_it_is_looked_how_much_the_log_state_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(log_snapshots, "SNAPSHOT_EVERY_PARTS", 4)
     monkeypatch.setattr(log_snapshots, "SNAPSHOT_ITEMS_MAX", 8)
     made, log_state, answers = seen(100), state_after(started()), []
@@ -193,11 +211,18 @@ def test_names_of_strangers_do_not_fill_memory() -> None:
 
 def test_items_are_counted_as_the_codec_counts_them() -> None:
     """Never fewer: the decoder rejects a record of more."""
-    tentative = record(0, 1, 12, (part(11), part(14)), branch=(0, 1), base=9, prev=None, missing=("a", "b"))
+    tentative = record(
+        0, 1, 12, (part(11), part(14)), branch=(0, 1), base=9, prev=None, missing=("a", "b")
+    )
     last = BoundaryRecord(
-        **{name: getattr(record(0, 0, 9, (part(3), part(12))), name) for name in ("replica", "epoch", "id", "prev", "closed", "parts")},
-        positions=(InputPosition("t", 0, 1, 1),), made_from=(("x", 1),), missing=("m",),
-    )  # fmt: skip
+        **{
+            name: getattr(record(0, 0, 9, (part(3), part(12))), name)
+            for name in ("replica", "epoch", "id", "prev", "closed", "parts")
+        },
+        positions=(InputPosition("t", 0, 1, 1),),
+        made_from=(("x", 1),),
+        missing=("m",),
+    )
     log_snapshot = state_after(started(), last, tentative).snapshot(3)
     assert log_snapshot.replicas[0].branches is not None
     count = items(log_snapshot)

@@ -12,7 +12,11 @@ from anabranch.protocol.log.log_start import LogStart
 from anabranch.protocol.log.records import LogEntry, LogSnapshot
 from harness.boundary_logs import part, record, started, state_after
 
-ENTRIES: list[LogEntry] = [started("0"), started("1"), *(record(0, n, n, (part(n + 1),)) for n in range(8))]
+ENTRIES: list[LogEntry] = [
+    started("0"),
+    started("1"),
+    *(record(0, n, n, (part(n + 1),)) for n in range(8)),
+]
 WHOLE = state_after(*ENTRIES)
 
 
@@ -47,15 +51,26 @@ def test_ls2_a_log_that_begins_at_its_beginning_is_read_as_it_comes() -> None:
     reading.take_entries(0, 4)
     reading.take(4, replace(upto(3), past=99))
     reading.take_entries(4, 10)
-    assert [reason for _, reason in reading.heard] == ["epoch"] * 2 + ["accepted"] * 2 + ["log_snapshot"] + ["accepted"] * 6
+    assert [reason for _, reason in reading.heard] == ["epoch"] * 2 + ["accepted"] * 2 + [
+        "log_snapshot"
+    ] + ["accepted"] * 6
     assert reading.log_state.snapshot(0) == WHOLE.snapshot(0)
 
 
-@pytest.mark.parametrize(("first", "as_of", "stands"), [(1, 1, 1), (3, 3, 7), (3, 6, 6), (1, 6, 10), (9, 10, 10)])
-def test_ls1_what_was_held_back_is_applied_from_the_snapshot_on(first: int, as_of: int, stands: int) -> None:
+@pytest.mark.parametrize(
+    ("first", "as_of", "stands"), [(1, 1, 1), (3, 3, 7), (3, 6, 6), (1, 6, 10), (9, 10, 10)]
+)
+def test_ls1_what_was_held_back_is_applied_from_the_snapshot_on(
+    first: int, as_of: int, stands: int
+) -> None:
     reading = Reading(first)
     reading.take_entries(first, stands)
-    assert (reading.is_over, reading.heard, reading.log_state.upto, reading.log_state.epoch("0")) == (False, [], 0, None)
+    assert (
+        reading.is_over,
+        reading.heard,
+        reading.log_state.upto,
+        reading.log_state.epoch("0"),
+    ) == (False, [], 0, None)
     reading.take(stands, upto(as_of))
     assert reading.is_over
     assert [offset for offset, _ in reading.heard] == [stands, *range(as_of, stands)]
@@ -70,7 +85,10 @@ def test_ls1_the_log_state_changes_by_one_record_at_a_time() -> None:
     assert seen == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("log_snapshot", [upto(2), replace(upto(7), as_of=8), state_after(*ENTRIES, writers="7").snapshot(5)])
+@pytest.mark.parametrize(
+    "log_snapshot",
+    [upto(2), replace(upto(7), as_of=8), state_after(*ENTRIES, writers="7").snapshot(5)],
+)
 def test_ls4_what_it_cannot_begin_with_is_passed_by(log_snapshot: LogSnapshot) -> None:
     """Of too early a state, of one that is still to come, of other writers."""
     reading = Reading(3)

@@ -23,22 +23,53 @@ PART = Part(3, 0, "t", 1, 0, 1, 1, 0)
         (ONE, NEXT, 7, "f", ONE),
         (ONE, NEXT, 7, "g", replace(ONE, tip_by="g", made_by="g", made_after=7)),
         (ONE, replace(NEXT, closed=7), 7, "g", replace(ONE, tip_by="g")),
-        (replace(ONE, tip_by="g"), replace(NEXT, closed=8), 7, "g", replace(ONE, tip_by="g", made_by="g", made_after=7)),
-        (Origin(), replace(FIRST, missing=("a",)), 0, "f", Origin(tip_by="f", made_by="f", gap=7, late_upto=7)),
+        (
+            replace(ONE, tip_by="g"),
+            replace(NEXT, closed=8),
+            7,
+            "g",
+            replace(ONE, tip_by="g", made_by="g", made_after=7),
+        ),
+        (
+            Origin(),
+            replace(FIRST, missing=("a",)),
+            0,
+            "f",
+            Origin(tip_by="f", made_by="f", gap=7, late_upto=7),
+        ),
         (Origin(), replace(FIRST, missing=("a",), parts=(PART,)), 0, "f", replace(ONE, gap=7)),
         (replace(ONE, gap=7), replace(NEXT, missing=("a",)), 7, "f", replace(ONE, gap=7)),
         (replace(ONE, gap=7), FIRST, 0, "f", ONE),
-        (replace(ONE, late_upto=9), replace(FIRST, missing=("a",)), 9, "f", replace(ONE, late_upto=9, gap=7, open_upto=9)),
+        (
+            replace(ONE, late_upto=9),
+            replace(FIRST, missing=("a",)),
+            9,
+            "f",
+            replace(ONE, late_upto=9, gap=7, open_upto=9),
+        ),
         (ONE, FIRST, 9, "f", replace(ONE, open_upto=9)),
         (replace(ONE, open_upto=9), replace(NEXT, closed=9), 9, "f", replace(ONE, open_upto=9)),
         (replace(ONE, open_upto=9), replace(NEXT, closed=10), 9, "f", ONE),
         (ONE, replace(FIRST, base=9, closed=9), 7, "f", ONE),
     ],
     ids=[
-        "the first results", "more of them", "by another plan", "of which nothing was closed", "and then something", "a late start",
-        "which leaves nothing out", "a gap that goes on", "and is no more", "a second late start behind the first", "a chain begins anew",
-        "and is open", "until something new is closed", "with a copied checkpoint",
+        "the first results",
+        "more of them",
+        "by another plan",
+        "of which nothing was closed",
+        "and then something",
+        "a late start",
+        "which leaves nothing out",
+        "a gap that goes on",
+        "and is no more",
+        "a second late start behind the first",
+        "a chain begins anew",
+        "and is open",
+        "until something new is closed",
+        "with a copied checkpoint",
     ],
-)  # fmt: skip
-def test_what_follows_from_a_record(before: Origin, record: BoundaryRecord, closed: int, plan: str, after: Origin) -> None:
+)
+def test_what_follows_from_a_record(
+    before: Origin, record: BoundaryRecord, closed: int, plan: str, after: Origin
+) -> None:
     assert origin_after(before, record, closed, plan) == after

@@ -35,7 +35,11 @@ def collect(kind: object, names: dict[str, list[str]]) -> None:
 
 @pytest.mark.parametrize(
     ("value", "schema"),
-    [(records.EpochStarted, "epoch_started"), (records.BoundaryRecord, "boundary_record"), (records.LogSnapshot, "log_snapshot")],
+    [
+        (records.EpochStarted, "epoch_started"),
+        (records.BoundaryRecord, "boundary_record"),
+        (records.LogSnapshot, "log_snapshot"),
+    ],
 )
 def test_a_record_has_the_fields_of_its_schema(value: type, schema: str) -> None:
     names: dict[str, list[str]] = {}

@@ -1,4 +1,6 @@
-"""Branches of one writer: each rule by example. Against a slow reference, through the log state: tests/properties/test_boundary_log.py."""
+"""Branches of one writer: each rule by example. Against a slow reference, through the log
+state: tests/properties/test_boundary_log.py.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ import pytest
 
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log import tentative
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, BranchNumber, Part, TentativeRange
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    BranchNumber,
+    Part,
+    TentativeRange,
+)
 from anabranch.protocol.log.tentative import Branches
 
 FORK = BatchId("stable", 4)
@@ -17,14 +25,30 @@ def part(bucket: int, attempt: str = "a", rows: int = 1) -> Part:
 
 
 def record(
-    batch: int, closed: int, parts: tuple[Part, ...] = (), *, branch: BranchNumber | None = (7, 1), base: int | None = None,
-    prev: BatchId | None = None, missing: tuple[str, ...] = (), epoch: int = 7,
-) -> BoundaryRecord:  # fmt: skip
+    batch: int,
+    closed: int,
+    parts: tuple[Part, ...] = (),
+    *,
+    branch: BranchNumber | None = (7, 1),
+    base: int | None = None,
+    prev: BatchId | None = None,
+    missing: tuple[str, ...] = (),
+    epoch: int = 7,
+) -> BoundaryRecord:
     """``prev`` left out: the batch before in the same timeline, or the fork for a first record."""
     timeline = "l" if branch is None else f"l{branch[0]}.{branch[1]}"
     before = FORK if base is not None else BatchId(timeline, batch - 1)
     return BoundaryRecord(
-        "0", epoch, BatchId(timeline, batch), before if prev is None else prev, closed, parts, base, BoundaryKind.TENTATIVE, branch, missing
+        "0",
+        epoch,
+        BatchId(timeline, batch),
+        before if prev is None else prev,
+        closed,
+        parts,
+        base,
+        BoundaryKind.TENTATIVE,
+        branch,
+        missing,
     )
 
 
@@ -39,7 +63,12 @@ def taken(*records: BoundaryRecord, upto: int = 0) -> Branches:
 def test_a_writer_without_branches_has_nothing() -> None:
     branches = Branches()
     branches.prune(5)
-    assert (branches.number, branches.tip, branches.upto, branches.bucket(1)) == (None, None, 0, None)
+    assert (branches.number, branches.tip, branches.upto, branches.bucket(1)) == (
+        None,
+        None,
+        0,
+        None,
+    )
     assert not branches.ranges(1, 10**15)
     assert not branches.filled(1, 10**15)
     assert branches.snapshot() is None
@@ -47,7 +76,9 @@ def test_a_writer_without_branches_has_nothing() -> None:
 
 
 def test_a_branch_begins_above_its_base() -> None:
-    branches = taken(record(5, 8, (part(3, "late"), part(6), part(9)), base=4, missing=("reports",)))
+    branches = taken(
+        record(5, 8, (part(3, "late"), part(6), part(9)), base=4, missing=("reports",))
+    )
     assert (branches.number, branches.tip, branches.upto) == ((7, 1), BatchId("l7.1", 5), 8)
     assert branches.bucket(4) is None
     assert branches.bucket(5) == ((7, 1), (), ("reports",))
@@ -57,7 +88,11 @@ def test_a_branch_begins_above_its_base() -> None:
 
 
 def test_parts_of_open_buckets_of_a_branch_belong_to_the_record_that_closes_them() -> None:
-    branches = taken(record(5, 4, (part(6, "inherited"),), base=4), record(6, 5), record(7, 7, (part(6, "own"), part(5, "too late"))))
+    branches = taken(
+        record(5, 4, (part(6, "inherited"),), base=4),
+        record(6, 5),
+        record(7, 7, (part(6, "own"), part(5, "too late"))),
+    )
     assert branches.bucket(6) == ((7, 1), (part(6, "inherited"), part(6, "own")), ())
     assert branches.bucket(5) == ((7, 1), (), ())
 
@@ -77,11 +112,15 @@ def test_parts_of_open_buckets_of_a_branch_belong_to_the_record_that_closes_them
         (record(6, 9, base=4, prev=BatchId("l7.1", 5)), "off_chain"),
     ],
 )
-def test_te1_what_counts_continues_the_newest_branch_or_begins_a_newer_one(entry: BoundaryRecord, reason: str) -> None:
+def test_te1_what_counts_continues_the_newest_branch_or_begins_a_newer_one(
+    entry: BoundaryRecord, reason: str
+) -> None:
     assert taken(record(5, 8, base=4)).rejection(entry) == reason
 
 
-def test_te1_more_open_parts_than_the_limit_are_rejected_unless_they_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_te1_more_open_parts_than_the_limit_are_rejected_unless_they_are_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     branches = taken(record(5, 8, (part(9), part(10), part(11)), base=4))
     monkeypatch.setattr(tentative, "PENDING_PARTS_MAX", 3)
     assert branches.rejection(record(6, 8, (part(12),))) == "pending"
@@ -99,7 +138,10 @@ def test_te2_a_newer_branch_covers_what_it_closed_and_no_more() -> None:
         TentativeRange(7, 9, (7, 2), ("b",)),
         TentativeRange(10, 12, (7, 1), ("a",)),
     ]
-    assert branches.ranges(6, 7) == [TentativeRange(6, 6, (7, 1), ("a",)), TentativeRange(7, 7, (7, 2), ("b",))]
+    assert branches.ranges(6, 7) == [
+        TentativeRange(6, 6, (7, 1), ("a",)),
+        TentativeRange(7, 7, (7, 2), ("b",)),
+    ]
     assert branches.ranges(7, 6) == []
     assert branches.filled(1, 99) == [5, 6, 8, 10, 11, 12]
     assert branches.filled(1, 99, 2) == [5, 6]
@@ -111,15 +153,22 @@ def test_te2_a_newer_branch_covers_what_it_closed_and_no_more() -> None:
 
 def test_te2_a_newer_branch_may_cover_several_ranges_whole() -> None:
     branches = taken(
-        record(5, 6, base=4, missing=("a",)), record(6, 8, missing=("b",)), record(7, 9, missing=("c",)),
+        record(5, 6, base=4, missing=("a",)),
+        record(6, 8, missing=("b",)),
+        record(7, 9, missing=("c",)),
         record(1, 9, branch=(7, 2), base=4, missing=("d",)),
-    )  # fmt: skip
+    )
     assert branches.ranges(1, 99) == [TentativeRange(5, 9, (7, 2), ("d",))]
 
 
 def test_te3_neighbours_that_say_the_same_are_one_range() -> None:
-    branches = taken(record(5, 6, base=4, missing=("a",)), record(6, 8, missing=("a",)), record(7, 9))
-    assert branches.ranges(1, 99) == [TentativeRange(5, 8, (7, 1), ("a",)), TentativeRange(9, 9, (7, 1))]
+    branches = taken(
+        record(5, 6, base=4, missing=("a",)), record(6, 8, missing=("a",)), record(7, 9)
+    )
+    assert branches.ranges(1, 99) == [
+        TentativeRange(5, 8, (7, 1), ("a",)),
+        TentativeRange(9, 9, (7, 1)),
+    ]
 
 
 def test_te4_what_is_stable_is_not_held() -> None:
@@ -144,7 +193,11 @@ def test_te5_above_the_limits_the_lowest_buckets_go(monkeypatch: pytest.MonkeyPa
     assert branches.filled(1, 99) == [6, 7, 8]
     for batch, name in enumerate("abc", 6):
         branches.take(record(batch, batch + 5, missing=(name,)), 0)
-    assert [(r.first, r.last, r.missing) for r in branches.ranges(1, 99)] == [(11, 11, ("a",)), (12, 12, ("b",)), (13, 13, ("c",))]
+    assert [(r.first, r.last, r.missing) for r in branches.ranges(1, 99)] == [
+        (11, 11, ("a",)),
+        (12, 12, ("b",)),
+        (13, 13, ("c",)),
+    ]
     assert branches.filled(1, 99) == []
 
 
@@ -166,7 +219,10 @@ def test_ranges_of_any_size_cost_nothing() -> None:
     branches.take(record(1, 10**15 + 5, branch=(7, 2), base=10), 3)
     branches.prune(10**13)
     assert branches.filled(1, 10**16) == []
-    assert [(r.first, r.last) for r in branches.ranges(1, 10**16)] == [(10**13 + 1, 10**15 + 5), (10**15 + 6, 2 * 10**15)]
+    assert [(r.first, r.last) for r in branches.ranges(1, 10**16)] == [
+        (10**13 + 1, 10**15 + 5),
+        (10**15 + 6, 2 * 10**15),
+    ]
 
 
 def test_from_a_snapshot_it_is_the_same() -> None:

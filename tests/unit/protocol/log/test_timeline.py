@@ -43,7 +43,13 @@ from anabranch.protocol.log.timeline import (
 
 
 def test_ti1_names_sort_by_epoch_and_number() -> None:
-    names = [timeline_name(9, 2), timeline_name(10, 0), timeline_name(10, 1), "copying", "000000000011-00000x"]
+    names = [
+        timeline_name(9, 2),
+        timeline_name(10, 0),
+        timeline_name(10, 1),
+        "copying",
+        "000000000011-00000x",
+    ]
     assert newest(names) == timeline_name(10, 1)
     assert newest(["other"]) is None
     assert [epoch_of(n) for n in names] == [9, 10, 10, None, None]
@@ -59,9 +65,20 @@ def test_ti1_the_copies_of_two_processes_have_two_names() -> None:
 
 def test_ti2_only_what_is_below_is_deleted() -> None:
     other = timeline_name(10, 3, "f" * 16)
-    names = [timeline_name(9, 0), timeline_name(9, 3), timeline_name(10, 2), other, timeline_name(11, 0), "something else"]
+    names = [
+        timeline_name(9, 0),
+        timeline_name(9, 3),
+        timeline_name(10, 2),
+        other,
+        timeline_name(11, 0),
+        "something else",
+    ]
     assert obsolete(names, 10) == [timeline_name(9, 0), timeline_name(9, 3)]
-    assert obsolete(names, 10, 3) == [timeline_name(9, 0), timeline_name(9, 3), timeline_name(10, 2)]
+    assert obsolete(names, 10, 3) == [
+        timeline_name(9, 0),
+        timeline_name(9, 3),
+        timeline_name(10, 2),
+    ]
     assert obsolete(names, 10, 4)[-1] == other
 
 
@@ -87,7 +104,11 @@ def test_ti6_the_record_of_an_older_batch_is_known_too() -> None:
     made_by = [first.name] * 5 + [second.name] * 4 + [third.name]
     assert found == [None, *(BatchId(timeline, batch) for batch, timeline in enumerate(made_by))]
     back = third.copied(timeline_name(30, 0), 6)
-    assert [back.tip(batch) for batch in (3, 6, 7)] == [BatchId(first.name, 3), BatchId(second.name, 6), BatchId(back.name, 7)]
+    assert [back.tip(batch) for batch in (3, 6, 7)] == [
+        BatchId(first.name, 3),
+        BatchId(second.name, 6),
+        BatchId(back.name, 7),
+    ]
 
 
 def test_a_directory_that_stands_before_its_timelines_start_is_rejected() -> None:
@@ -223,8 +244,19 @@ def test_rule_8_a_process_goes_on_in_a_copy_of_the_newest_directory() -> None:
     assert second == first.copied(timeline_name(8, 0), 4) == disk.newest()
     assert disk.directories == {timeline_name(8, 0): 4}, "what was of lower epochs is gone"
     assert [type(step) for step in disk.steps] == [
-        FindNewest, FindFences, Copy, FindBatches, FindWhole, FindMissing, FindRecomputed, CutBack, FindNewest, Write, CheckEpoch, Clean,
-    ]  # fmt: skip
+        FindNewest,
+        FindFences,
+        Copy,
+        FindBatches,
+        FindWhole,
+        FindMissing,
+        FindRecomputed,
+        CutBack,
+        FindNewest,
+        Write,
+        CheckEpoch,
+        Clean,
+    ]
 
 
 def test_rule_8_a_fork_of_the_old_process_during_the_copy_makes_the_copy_be_taken_again() -> None:
@@ -256,8 +288,14 @@ def test_rule_11_a_fork_copies_first_and_says_so_last() -> None:
     disk, first = began()
     second = disk.run(fork_steps(first, timeline_name(3, 1)))
     assert second == first.forked(timeline_name(3, 1), 4) == disk.newest()
-    assert disk.steps == [Copy(first.name, timeline_name(3, 1)), FindCommit(timeline_name(3, 1)), Write(second)]
-    assert disk.directories == {first.name: 4, timeline_name(3, 1): 4}, "the branch goes on in the old one"
+    assert disk.steps == [
+        Copy(first.name, timeline_name(3, 1)),
+        FindCommit(timeline_name(3, 1)),
+        Write(second),
+    ]
+    assert disk.directories == {first.name: 4, timeline_name(3, 1): 4}, (
+        "the branch goes on in the old one"
+    )
 
 
 @pytest.mark.parametrize("at", range(11))
@@ -268,7 +306,9 @@ def test_a_crash_between_any_two_steps_leaves_a_timeline_to_go_on_from(at: int) 
     assert found is not None
     third = disk.run(failover_steps(9))
     assert third is not None
-    assert third.tip(disk.directories[third.name]) == BatchId(first.name, 4), "nothing is lost and nothing doubled"
+    assert third.tip(disk.directories[third.name]) == BatchId(first.name, 4), (
+        "nothing is lost and nothing doubled"
+    )
     assert disk.newest() == third
     assert set(disk.directories) == {third.name}
 
@@ -286,7 +326,9 @@ def test_a_crash_between_any_two_steps_of_a_fork_leaves_the_stable_directory(at:
 
 @pytest.mark.parametrize("at", range(11))
 def test_ti2_a_slow_starter_takes_nothing_from_a_newer_process(at: int) -> None:
-    """The process of epoch 8 stops after any step; that of epoch 9 starts whole and runs; then the first goes on."""
+    """The process of epoch 8 stops after any step; that of epoch 9 starts whole and runs;
+    then the first goes on.
+    """
     disk, first = began()
     newer: list[Timeline | None] = []
     disk.before[at] = lambda: newer.append(disk.run(failover_steps(9)))
@@ -315,12 +357,16 @@ def peer(disk: Disk, replica: str, committed: int) -> Timeline:
 
 
 def bases(*clean: int) -> Callable[[str, BatchId], int | None]:
-    """After each batch the output is closed up to ten times its number; only the ``clean`` ones left nothing pending."""
+    """After each batch the output is closed up to ten times its number; only the ``clean``
+    ones left nothing pending.
+    """
     return lambda _replica, ident: 10 * ident.batch if ident.batch in clean else None
 
 
 @pytest.mark.parametrize("why", ["new", "damaged", "trimmed"])
-def test_ti4_ti5_a_replica_without_anything_to_go_on_from_takes_the_peer_that_is_furthest(why: str) -> None:
+def test_ti4_ti5_a_replica_without_anything_to_go_on_from_takes_the_peer_that_is_furthest(
+    why: str,
+) -> None:
     disk = Disk() if why == "new" else began()[0]
     peer(disk, "1", 6)
     peer(disk, "2", 9)
@@ -355,7 +401,9 @@ def test_ti5_a_peer_that_goes_away_is_left_for_the_next() -> None:
         return Disk.perform(disk, step)
 
     disk.perform = vanish  # type: ignore[method-assign]
-    assert disk.run(failover_steps(60, bases(6, 9))) == Timeline.from_peer(timeline_name(60, 0), 6, 60)
+    assert disk.run(failover_steps(60, bases(6, 9))) == Timeline.from_peer(
+        timeline_name(60, 0), 6, 60
+    )
     assert copies == 4
 
 
@@ -371,6 +419,8 @@ def test_ti5_what_the_peer_needs_that_is_gone_is_not_there_for_us() -> None:
 def test_ti4_from_nothing_only_if_the_beginning_is_there() -> None:
     disk = Disk()
     disk.trimmed = 5
-    assert disk.run(failover_steps(60)) == Timeline.fresh(60), "somebody brought the beginning back, say"
+    assert disk.run(failover_steps(60)) == Timeline.fresh(60), (
+        "somebody brought the beginning back, say"
+    )
     assert disk.waits == 4
     assert AwaitPeer("the beginning") in disk.steps

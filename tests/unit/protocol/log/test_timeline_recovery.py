@@ -66,7 +66,12 @@ class Disk:
     copied_from: str = ""
 
     def run(self, steps_max: int = 100) -> Timeline | None:
-        chain = OwnChain(lambda ident: self.chain is None or ident in self.chain, self.cut_off.get, self.is_open, "0")
+        chain = OwnChain(
+            lambda ident: self.chain is None or ident in self.chain,
+            self.cut_off.get,
+            self.is_open,
+            "0",
+        )
         steps = failover_steps(9, lambda replica, ident: self.bases.get((replica, ident)), chain)
         answer: Answer = None
         for _ in range(steps_max):
@@ -94,7 +99,9 @@ class Disk:
             case FindBatches():
                 return tuple(self.batches[self.copied_from])
             case FindWhole(_, batches):
-                return next((b for b in batches if b not in self.damaged.get(self.copied_from, ())), None)
+                return next(
+                    (b for b in batches if b not in self.damaged.get(self.copied_from, ())), None
+                )
             case FindMissing(_, batch):
                 return "a is deleted" if batch <= self.gone_upto else ""
             case FindRecomputed():
@@ -118,7 +125,11 @@ def own(*batches: int, start: int = -1) -> Disk:
 
 def peer(*batches: int, clean: dict[int, int], name: str = OLD, replica: str = "1") -> Disk:
     bases = {(replica, BatchId(name, batch)): base for batch, base in clean.items()}
-    return Disk(batches={name: list(batches)}, peers={replica: Timeline(name, -1, None, floor=-1)}, bases=bases)
+    return Disk(
+        batches={name: list(batches)},
+        peers={replica: Timeline(name, -1, None, floor=-1)},
+        bases=bases,
+    )
 
 
 def test_the_own_directory_comes_first() -> None:
@@ -244,7 +255,9 @@ def test_ti3_who_made_which_batch_is_known_over_many_timelines() -> None:
         made |= dict.fromkeys(range(last + 1, last + 1 + commits), timeline.name)
         last += commits
         timeline = timeline.copied(timeline_name(epoch, 0), last)
-    assert {batch: timeline.tip(batch) for batch in range(last + 1)} == {batch: BatchId(name, batch) for batch, name in made.items()}
+    assert {batch: timeline.tip(batch) for batch in range(last + 1)} == {
+        batch: BatchId(name, batch) for batch, name in made.items()
+    }
     assert timeline.tip(-1) is None
     back = timeline.copied(timeline_name(20, 0), 4)
     assert [back.tip(batch) for batch in range(5)] == [timeline.tip(batch) for batch in range(5)]
@@ -280,7 +293,9 @@ def test_ti7_a_batch_whose_record_was_cut_off_is_gone_back_over() -> None:
 
 
 @pytest.mark.parametrize("why", ["not on the chain", "blocks are gone"])
-def test_ti7_where_none_may_be_continued_one_that_leaves_nothing_open_is_taken_under_a_base_record(why: str) -> None:
+def test_ti7_where_none_may_be_continued_one_that_leaves_nothing_open_is_taken_under_a_base_record(
+    why: str,
+) -> None:
     disk = own(5, 4, 3)
     disk.chain = {BatchId(OLD, 3)} if why == "blocks are gone" else set()
     disk.gone_upto = 3

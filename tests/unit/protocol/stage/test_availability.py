@@ -10,7 +10,14 @@ from anabranch.protocol.edge.ingestion import ChunkFacts, SourceMachine, SourceR
 from anabranch.protocol.limits import HOP_MS, SLACK_MS, STALL_MS
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.buckets import bucket_of
-from anabranch.protocol.stage.availability import Availability, BucketTimers, Policy, Waits, delay_bound_ms, waits_of
+from anabranch.protocol.stage.availability import (
+    Availability,
+    BucketTimers,
+    Policy,
+    Waits,
+    delay_bound_ms,
+    waits_of,
+)
 from harness.boundary_logs import part, record, started
 
 FIRST, NEXT = 1_000, 300
@@ -20,18 +27,28 @@ WAITS = Waits(FIRST, NEXT)
 class TestWaits:
     def test_the_longest_wait_leaves_time_for_the_stages_after(self) -> None:
         assert waits_of(3_000, 250, 0, 1) == Waits(250 + 3_000 - SLACK_MS - HOP_MS, 250 + HOP_MS)
-        assert waits_of(3_000, 250, 1, 1) == Waits(250 + 3_000 - SLACK_MS - HOP_MS, 250 + 2 * HOP_MS)
-        assert waits_of(3_000, 250, 0, 2) == Waits(250 + 3_000 - SLACK_MS - 2 * HOP_MS, 250 + HOP_MS)
+        assert waits_of(3_000, 250, 1, 1) == Waits(
+            250 + 3_000 - SLACK_MS - HOP_MS, 250 + 2 * HOP_MS
+        )
+        assert waits_of(3_000, 250, 0, 2) == Waits(
+            250 + 3_000 - SLACK_MS - 2 * HOP_MS, 250 + HOP_MS
+        )
 
     @pytest.mark.parametrize("max_delay_ms", [0, 500, 2_200, 3_000, 60_000])
     def test_a_chain_waits_once(self, max_delay_ms: int) -> None:
-        """Stage i of k gives up one hop before stage i + 1, and never waits less than one hop for a bucket."""
+        """Stage i of k gives up one hop before stage i + 1, and never waits less than one hop
+        for a bucket.
+        """
         chain = [waits_of(max_delay_ms, 250, i, 4 - i, hop_ms=100) for i in range(4)]
         for before, after in pairwise(chain):
             assert after.first_ms - before.first_ms in {0, 100}
         if max_delay_ms >= delay_bound_ms(4, hop_ms=100):
-            assert [w.first_ms for w in chain] == [250 + max_delay_ms - SLACK_MS - (4 - i) * 100 for i in range(4)]
-            assert chain[-1].first_ms + 100 + SLACK_MS <= 250 + max_delay_ms, "the last one's result is there in time"
+            assert [w.first_ms for w in chain] == [
+                250 + max_delay_ms - SLACK_MS - (4 - i) * 100 for i in range(4)
+            ]
+            assert chain[-1].first_ms + 100 + SLACK_MS <= 250 + max_delay_ms, (
+                "the last one's result is there in time"
+            )
         assert all(250 + 100 <= w.next_ms <= w.first_ms for w in chain)
 
     def test_the_bound_is_the_least_that_leaves_the_first_stage_a_hop(self) -> None:
@@ -46,7 +63,9 @@ class TestBucketTimers:
         timers = BucketTimers()
         assert timers.started(1) is None
         timers.observe(10, 0)
-        assert timers.started(1) is None, "nothing was said yet: an input that never began is not a failure"
+        assert timers.started(1) is None, (
+            "nothing was said yet: an input that never began is not a failure"
+        )
         timers.observe(20, 4)
         assert [timers.started(bucket) for bucket in (1, 5, 6)] == [20, 20, None]
 
@@ -128,7 +147,9 @@ class TestAvailability:
         assert not availability.look_wanted("a", 5, 6_000, branching=False)
         assert availability.due_upto(4, 4) == 4
         availability.observe(5_000, 4, 5)
-        assert availability.first_over(5), "something of it is there, and its timer has run since 4 was over"
+        assert availability.first_over(5), (
+            "something of it is there, and its timer has run since 4 was over"
+        )
         assert availability.due_upto(4, 4) == 5
 
     def test_av4_who_began_or_woke_is_blind_until_all_logs_were_read(self) -> None:
@@ -136,7 +157,11 @@ class TestAvailability:
         assert (availability.blind(0), availability.end_wanted("a")) == (True, True)
         observe(availability, 500, 4)
         availability.read_to_end("a", 500)
-        assert (availability.blind(500), availability.end_wanted("a"), availability.end_wanted("b")) == (True, False, True)
+        assert (
+            availability.blind(500),
+            availability.end_wanted("a"),
+            availability.end_wanted("b"),
+        ) == (True, False, True)
         availability.read_to_end("b", 400)
         assert not availability.blind(500 + STALL_MS)
         woke_ms = 501 + STALL_MS
@@ -144,10 +169,16 @@ class TestAvailability:
         availability.observe(woke_ms, 4)
         for name in "ab":
             availability.read_to_end(name, woke_ms - 1)
-        assert (availability.blind(woke_ms), availability.end_wanted("a")) == (True, True), "asked for before it slept"
+        assert (availability.blind(woke_ms), availability.end_wanted("a")) == (True, True), (
+            "asked for before it slept"
+        )
         for name in "ab":
             availability.read_to_end(name, woke_ms)
-        assert (availability.blind(woke_ms), availability.end_wanted("a"), availability.woke_ms) == (False, False, woke_ms)
+        assert (
+            availability.blind(woke_ms),
+            availability.end_wanted("a"),
+            availability.woke_ms,
+        ) == (False, False, woke_ms)
 
     def test_av4_a_process_that_slept_waits_on(self) -> None:
         availability = made()
@@ -173,13 +204,18 @@ class TestAvailability:
         assert not wanted("a", wait + 50)
         assert wanted("b", wait + 50)
         availability.observe(100, 6)
-        assert wanted("a", wait + 100) is branching, "a branch may go on with bucket 7; the long wait is for bucket 5 alone"
+        assert wanted("a", wait + 100) is branching, (
+            "a branch may go on with bucket 7; the long wait is for bucket 5 alone"
+        )
         assert not wanted("a", wait + 10_000, 8), "its timer did not start"
 
     def test_a_branch_looks_one_hop_later_where_an_input_is_held(self) -> None:
         availability = made()
         availability.observe(0, 4)
-        wanted = [availability.look_wanted("a", 5, at, branching=True, held=True) for at in (NEXT, NEXT + HOP_MS - 1, NEXT + HOP_MS)]
+        wanted = [
+            availability.look_wanted("a", 5, at, branching=True, held=True)
+            for at in (NEXT, NEXT + HOP_MS - 1, NEXT + HOP_MS)
+        ]
         assert wanted == [False, False, True]
 
     def test_a_branch_looks_for_the_next_bucket_too_when_none_is_overdue(self) -> None:
@@ -192,13 +228,22 @@ class TestAvailability:
 
     def test_what_is_there_is_due_at_once(self) -> None:
         assert made().due_upto(3, 8) == 8
-        assert made(Policy.DELAY).due_upto(3, 8) == 3, "with the policy delay, tentative input waits as long as missing input"
+        assert made(Policy.DELAY).due_upto(3, 8) == 3, (
+            "with the policy delay, tentative input waits as long as missing input"
+        )
 
     @pytest.mark.parametrize(
         ("policy", "held", "wait"),
-        [(Policy.PROCESS, False, NEXT), (Policy.PROCESS, True, NEXT + HOP_MS), (Policy.DELAY, False, FIRST), (Policy.DELAY, True, FIRST + HOP_MS)],
-    )  # fmt: skip
-    def test_what_is_not_there_is_due_after_the_wait(self, policy: Policy, held: bool, wait: int) -> None:
+        [
+            (Policy.PROCESS, False, NEXT),
+            (Policy.PROCESS, True, NEXT + HOP_MS),
+            (Policy.DELAY, False, FIRST),
+            (Policy.DELAY, True, FIRST + HOP_MS),
+        ],
+    )
+    def test_what_is_not_there_is_due_after_the_wait(
+        self, policy: Policy, held: bool, wait: int
+    ) -> None:
         availability = made(policy)
         availability.observe(0, 4)
         availability.observe(100, 6)
@@ -221,18 +266,29 @@ class TestAvailability:
 
 
 class TestSigns:
-    """Rule 13 from the input partition to the timer: a source of two partitions in buckets of 500 ms, which are closed 200 ms after their end."""
+    """Rule 13 from the input partition to the timer: a source of two partitions in buckets of
+    500 ms, which are closed 200 ms after their end.
+    """
 
     BASE, WIDTH = 500_000, 500
 
-    def run(self, silent_ms: int, ahead_ms: int, *, factor: int = 1) -> tuple[list[tuple[int, int]], int]:
-        """((when, bucket) of each bucket whose long wait is over though it is not complete, the last bucket that is closed) after 60 s.
+    def run(
+        self, silent_ms: int, ahead_ms: int, *, factor: int = 1
+    ) -> tuple[list[tuple[int, int]], int]:
+        """((when, bucket) of each bucket whose long wait is over though it is not complete, the
+        last bucket that is closed) after 60 s.
 
-        Partition 1 falls silent at ``silent_ms``. At 10 s a record comes that is ``ahead_ms`` in front. Event time goes ``factor`` times as
-        fast as the clock.
+        Partition 1 falls silent at ``silent_ms``. At 10 s a record comes that is ``ahead_ms`` in
+        front. Event time goes ``factor`` times as fast as the clock.
         """
         width, out_of_orderness = self.WIDTH * factor, 200 * factor
-        machine = SourceMachine(SourceRules(width, out_of_orderness, partition_idle_ms=None), {("t", 0): 0, ("t", 1): 0}, (), 0, 0)
+        machine = SourceMachine(
+            SourceRules(width, out_of_orderness, partition_idle_ms=None),
+            {("t", 0): 0, ("t", 1): 0},
+            (),
+            0,
+            0,
+        )
         log_state, waits = LogState(["0"]), waits_of(3_000, self.WIDTH + 200, 0, 1)
         availability = Availability(["s"], waits, Policy.PROCESS)
         log_state.apply(0, started())
@@ -243,11 +299,17 @@ class TestSigns:
             speaking = [0] if now_ms >= silent_ms else [0, 1]
             machine.read([ChunkFacts(("t", i), step + 1, newest[i]) for i in speaking], now_ms)
             parts = tuple(part(bucket_of(newest[i], width), f"{step}") for i in speaking)
-            log_state.apply(step + 1, record(0, step, machine.advance(now_ms), parts, past=machine.past))
+            log_state.apply(
+                step + 1, record(0, step, machine.advance(now_ms), parts, past=machine.past)
+            )
             availability.observe(now_ms, log_state.past_upto, log_state.seen_upto)
             availability.read_to_end("s", now_ms)
             after = over[-1][1] if over else log_state.upto
-            over += [(now_ms, bucket) for bucket in range(after + 1, log_state.seen_upto + 1) if availability.first_over(bucket)]
+            over += [
+                (now_ms, bucket)
+                for bucket in range(after + 1, log_state.seen_upto + 1)
+                if availability.first_over(bucket)
+            ]
         return over, log_state.upto
 
     def test_one_record_in_front_of_the_clock_makes_no_failure(self) -> None:
@@ -256,13 +318,19 @@ class TestSigns:
         assert upto == bucket_of(self.BASE + 59_900 - 200, self.WIDTH) - 1
 
     @pytest.mark.parametrize(("ahead_ms", "factor"), [(0, 1), (30_000, 1), (0, 20)])
-    def test_a_silent_partition_of_the_only_source_starts_the_timers_of_later_buckets(self, ahead_ms: int, factor: int) -> None:
-        """Each at its time, also where data is replayed faster than the clock, and however far in front a record lies."""
+    def test_a_silent_partition_of_the_only_source_starts_the_timers_of_later_buckets(
+        self, ahead_ms: int, factor: int
+    ) -> None:
+        """Each at its time, also where data is replayed faster than the clock, and however
+        far in front a record lies.
+        """
         over, upto = self.run(20_000, ahead_ms, factor=factor)
         first_ms = waits_of(3_000, self.WIDTH + 200, 0, 1).first_ms
         width = self.WIDTH * factor
         assert [bucket for _, bucket in over] == list(range(upto + 1, over[-1][1] + 1))
         for at_ms, bucket in over:
-            begins_ms = ((bucket - 1) * width - self.BASE) // factor  # of the bucket: records of it come from here on
+            begins_ms = (
+                (bucket - 1) * width - self.BASE
+            ) // factor  # of the bucket: records of it come from here on
             assert begins_ms + first_ms - 100 <= at_ms <= begins_ms + first_ms + 300
         assert len(over) >= (60_000 - 20_000 - first_ms) // self.WIDTH - 1

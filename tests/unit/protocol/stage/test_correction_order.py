@@ -1,4 +1,6 @@
-"""The gate's rows one by one. Histories: ``tests/transcripts/correction_order``; invariants: ``tests/properties``."""
+"""The gate's rows one by one. Histories: ``tests/transcripts/correction_order``; invariants:
+``tests/properties``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,12 @@ from dataclasses import replace
 
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Fence, Heartbeat
-from anabranch.protocol.limits import CORRECTION_STALL_MS, CORRECTION_TURN_MS, FAILURE_AFTER_MS, OBSERVED_STEP_MS
+from anabranch.protocol.limits import (
+    CORRECTION_STALL_MS,
+    CORRECTION_TURN_MS,
+    FAILURE_AFTER_MS,
+    OBSERVED_STEP_MS,
+)
 from anabranch.protocol.stage.correction_order import CorrectionGate, Why
 
 NOW = 1_000_000
@@ -41,7 +48,13 @@ class Gate:
 def test_who_serves_new_results_meanwhile() -> None:
     gate = Gate()
     assert not gate.gate.peer_serves(gate.now)
-    for state, serves in (("", False), ("failure", False), ("stable", True), ("up_failure", True), ("stabilization", True)):
+    for state, serves in (
+        ("", False),
+        ("failure", False),
+        ("stable", True),
+        ("up_failure", True),
+        ("stabilization", True),
+    ):
         gate.hears("2", replica_state=state)
         assert gate.gate.peer_serves(gate.now) is serves, state
     gate.hears("2", replica_state="stabilization", corrects=True)
@@ -133,4 +146,7 @@ def test_a_fence_means_one_process() -> None:
     gate = CorrectionGate("tolls", "1", FailureDetector([]), epoch=9)
     fence = Fence("tolls", "1", 9, "", NOW)
     assert gate.is_fenced_by(fence)
-    assert not any(gate.is_fenced_by(replace(fence, **other)) for other in ({"stage": "t"}, {"replica": "2"}, {"epoch": 8}))
+    assert not any(
+        gate.is_fenced_by(replace(fence, **other))
+        for other in ({"stage": "t"}, {"replica": "2"}, {"epoch": 8})
+    )

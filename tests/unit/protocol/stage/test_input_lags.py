@@ -45,11 +45,15 @@ def test_il2_il3_what_took_too_long_is_no_hop() -> None:
 
 
 @pytest.mark.parametrize("hop_ms", [200, 600, 1_000])
-def test_a_raw_source_joined_with_a_stream_of_four_hops_fails_only_when_something_fails(hop_ms: int) -> None:
+def test_a_raw_source_joined_with_a_stream_of_four_hops_fails_only_when_something_fails(
+    hop_ms: int,
+) -> None:
     """Buckets of 500 ms; the stream closes each four hops after the source did."""
     deep_ms, width_ms = 4 * hop_ms, 500
     expected = waits_of(3_000, SHALLOW_MS + 4 * HOP_MS, 4, 1)
-    availability = Availability(["raw", "deep"], expected, Policy.PROCESS, InputLags({"raw": 0, "deep": 4}, SHALLOW_MS))
+    availability = Availability(
+        ["raw", "deep"], expected, Policy.PROCESS, InputLags({"raw": 0, "deep": 4}, SHALLOW_MS)
+    )
     over = []
     for now_ms in range(0, 100_000, 100):
         raw, deep = 1_000 + now_ms // width_ms, 1_000 + max(0, now_ms - deep_ms) // width_ms
@@ -63,7 +67,12 @@ def test_a_raw_source_joined_with_a_stream_of_four_hops_fails_only_when_somethin
             over.append(now_ms)
     budget_ms = expected.first_ms - 4 * HOP_MS - SHALLOW_MS
     assert over
-    begins_ms = 90_000 - deep_ms - width_ms  # at the latest the timer of the first bucket that does not come
+    begins_ms = (
+        90_000 - deep_ms - width_ms
+    )  # at the latest the timer of the first bucket that does not come
     assert begins_ms <= over[0] - deep_ms - SHALLOW_MS - budget_ms + 2 * width_ms <= 90_000
     assert over[0] > 90_000
-    assert availability.waits.first_ms - expected.first_ms == deep_ms + width_ms - SHALLOW_MS - 4 * HOP_MS
+    assert (
+        availability.waits.first_ms - expected.first_ms
+        == deep_ms + width_ms - SHALLOW_MS - 4 * HOP_MS
+    )

@@ -39,21 +39,29 @@ def test_a_stage_that_made_nothing_begins_after_what_is_gone() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        replace(FIRST, missing=()), replace(FIRST, parts=(PART,)), replace(FIRST, prev=BatchId("l", 0)), replace(FIRST, base=7),
+        replace(FIRST, missing=()),
+        replace(FIRST, parts=(PART,)),
+        replace(FIRST, prev=BatchId("l", 0)),
+        replace(FIRST, base=7),
         replace(FIRST, replica="1", epoch=1, missing=()),
     ],
-)  # fmt: skip
-def test_la1_a_stage_that_made_anything_leaves_nothing_out(record: BoundaryRecord, from_snapshot: bool) -> None:
+)
+def test_la1_a_stage_that_made_anything_leaves_nothing_out(
+    record: BoundaryRecord, from_snapshot: bool
+) -> None:
     """Nor does one of whose log a log snapshot is left."""
     late = LateStart(lambda: 9)
     assert late.decide(log_state_of(FIRST, record, from_snapshot=from_snapshot)) == 0
-    assert late.decide(log_state_of(FIRST, replace(record, epoch=55), from_snapshot=from_snapshot)) == 7, (
-        "a record that does not count says nothing"
-    )
+    assert (
+        late.decide(log_state_of(FIRST, replace(record, epoch=55), from_snapshot=from_snapshot))
+        == 7
+    ), "a record that does not count says nothing"
 
 
 def test_la1_a_branch_is_no_result() -> None:
-    tentative = replace(FIRST, kind=BoundaryKind.TENTATIVE, prev=BatchId("l", 0), base=7, closed=8, branch=(0, 1))
+    tentative = replace(
+        FIRST, kind=BoundaryKind.TENTATIVE, prev=BatchId("l", 0), base=7, closed=8, branch=(0, 1)
+    )
     log_state = log_state_of(FIRST, tentative)
     assert log_state.tentative_upto("0") == 8
     assert LateStart(lambda: 9).decide(log_state) == 7
@@ -64,9 +72,12 @@ def test_la1_a_branch_is_no_result() -> None:
 def test_la2_all_begin_where_the_first_has_said(gone: int, from_snapshot: bool) -> None:
     assert says_late_start(FIRST)
     assert LateStart(lambda: gone).decide(log_state_of(FIRST, from_snapshot=from_snapshot)) == 7
-    assert LateStart(lambda: gone).decide(log_state_of(FIRST, replace(FIRST, closed=5), from_snapshot=from_snapshot)) == 7, (
-        "one that is behind"
-    )
+    assert (
+        LateStart(lambda: gone).decide(
+            log_state_of(FIRST, replace(FIRST, closed=5), from_snapshot=from_snapshot)
+        )
+        == 7
+    ), "one that is behind"
 
 
 def test_an_output_that_has_delivered_leaves_nothing_out() -> None:
@@ -87,6 +98,8 @@ def test_an_output_that_has_delivered_leaves_nothing_out() -> None:
         (2, 6, 0, 0),
     ],
 )
-def test_a_live_topic_begins_where_the_corrected_one_is(delivered: int | None, gone: int, begun: int | None, after: int) -> None:
+def test_a_live_topic_begins_where_the_corrected_one_is(
+    delivered: int | None, gone: int, begun: int | None, after: int
+) -> None:
     """Where nothing is delivered yet: after what is gone by now."""
     assert live_begins_after(delivered, 3, lambda: gone, begun) == after

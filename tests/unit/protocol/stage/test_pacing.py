@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.limits import CORRECTION_STEP_MS, CORRECTION_STEPS_ALONE, CORRECTION_STEPS_SERVED
+from anabranch.protocol.limits import (
+    CORRECTION_STEP_MS,
+    CORRECTION_STEPS_ALONE,
+    CORRECTION_STEPS_SERVED,
+)
 from anabranch.protocol.stage.pacing import CorrectionWatch, Pace
 
 FREE, PACED, SUSPENDED = Pace.FREE, Pace.PACED, Pace.SUSPENDED

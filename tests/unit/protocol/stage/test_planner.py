@@ -23,8 +23,14 @@ from anabranch.protocol.stage.planner import (
 )
 from anabranch.protocol.stage.plans import PlanTraits
 
-STATELESS, STATEFUL = PlanTraits(is_stateful=False, is_batch_safe=True), PlanTraits(is_stateful=True, is_batch_safe=True)
-ONE_BY_ONE, STATEFUL_ONE_BY_ONE = PlanTraits(is_stateful=False, is_batch_safe=False), PlanTraits(is_stateful=True, is_batch_safe=False)
+STATELESS, STATEFUL = (
+    PlanTraits(is_stateful=False, is_batch_safe=True),
+    PlanTraits(is_stateful=True, is_batch_safe=True),
+)
+ONE_BY_ONE, STATEFUL_ONE_BY_ONE = (
+    PlanTraits(is_stateful=False, is_batch_safe=False),
+    PlanTraits(is_stateful=True, is_batch_safe=False),
+)
 TIMERS = PlanTraits(is_stateful=True, is_batch_safe=False, has_timers=True)
 
 
@@ -41,16 +47,27 @@ class Stream:
         self._offset += 1
         parts = tuple(Part(b, 0, "a", 1, 0, 1, n, 0) for b, n in (rows or {}).items())
         ident, prev = BatchId("l", self._offset), self._stable_tip
-        assert self.log_state.apply(self._offset, BoundaryRecord("0", 0, ident, prev, upto, parts)).accepted
+        assert self.log_state.apply(
+            self._offset, BoundaryRecord("0", 0, ident, prev, upto, parts)
+        ).accepted
         self._stable_tip = ident
         return self
 
-    def branch(self, upto: int, rows: dict[int, int] | None = None, *, base: int | None = None, missing: tuple[str, ...] = ()) -> Stream:
+    def branch(
+        self,
+        upto: int,
+        rows: dict[int, int] | None = None,
+        *,
+        base: int | None = None,
+        missing: tuple[str, ...] = (),
+    ) -> Stream:
         """The writer's one branch closes up to ``upto``; the first time with its ``base``."""
         self._offset += 1
         parts = tuple(Part(b, 0, "t", 1, 0, 1, n, 0) for b, n in (rows or {}).items())
         ident, prev = BatchId("b", self._offset), self._branch_tip
-        record = BoundaryRecord("0", 0, ident, prev, upto, parts, base, BoundaryKind.TENTATIVE, (0, 1), missing)
+        record = BoundaryRecord(
+            "0", 0, ident, prev, upto, parts, base, BoundaryKind.TENTATIVE, (0, 1), missing
+        )
         assert self.log_state.apply(self._offset, record).accepted
         self._branch_tip = ident
         return self
@@ -67,7 +84,10 @@ def test_nothing_is_planned_before_every_input_is_complete() -> None:
 
 
 def test_a_plan_takes_what_is_complete_on_all_inputs() -> None:
-    log_states = {"a": Stream().close(5, {2: 1, 5: 1}).log_state, "b": Stream().close(4, {3: 2}).log_state}
+    log_states = {
+        "a": Stream().close(5, {2: 1, 5: 1}).log_state,
+        "b": Stream().close(4, {3: 2}).log_state,
+    }
     plan = next_plan(QueryPosition(), log_states, STATELESS)
     assert buckets(plan) == {"a": [2], "b": [3]}
     assert plan is not None
@@ -87,7 +107,11 @@ def ends(traits: PlanTraits, *streams: Stream) -> list[tuple[int, int]]:
 def test_pn3_rows_of_one_bucket_per_plan_with_the_empty_ones_around_it() -> None:
     quiet = Stream().close(1_000_003, {1_000_001: 1, 1_000_003: 2})
     assert ends(ONE_BY_ONE, quiet) == [(1_000_002, 1), (1_000_003, 2)]
-    assert ends(ONE_BY_ONE, quiet, Stream().close(1_000_003, {1_000_002: 4})) == [(1_000_001, 1), (1_000_002, 4), (1_000_003, 2)]
+    assert ends(ONE_BY_ONE, quiet, Stream().close(1_000_003, {1_000_002: 4})) == [
+        (1_000_001, 1),
+        (1_000_002, 4),
+        (1_000_003, 2),
+    ]
     assert ends(STATEFUL_ONE_BY_ONE, quiet) == [(1_000_002, 1), (1_000_003, 2)]
     assert ends(STATEFUL_ONE_BY_ONE, Stream().close(7)) == [(7, 0)]
 
@@ -95,14 +119,21 @@ def test_pn3_rows_of_one_bucket_per_plan_with_the_empty_ones_around_it() -> None
 def test_pn3_a_quiet_night_is_no_batch_per_bucket() -> None:
     """Eight hours in buckets of 500 ms."""
     night = 8 * 3_600 * 2
-    assert ends(STATEFUL_ONE_BY_ONE, Stream().close(1_000, {999: 1}).close(1_000 + night, {1_000 + night: 1})) == [
-        (999 + night, 1), (1_000 + night, 1)
-    ]  # fmt: skip
+    assert ends(
+        STATEFUL_ONE_BY_ONE,
+        Stream().close(1_000, {999: 1}).close(1_000 + night, {1_000 + night: 1}),
+    ) == [(999 + night, 1), (1_000 + night, 1)]
 
 
 def test_pn3_where_timers_may_fire_every_bucket_has_a_plan_from_the_first_with_data_on() -> None:
     stream = Stream().close(1_000_004, {1_000_001: 1, 1_000_004: 1})
-    assert ends(TIMERS, stream) == [(1_000_000, 0), (1_000_001, 1), (1_000_002, 0), (1_000_003, 0), (1_000_004, 1)]
+    assert ends(TIMERS, stream) == [
+        (1_000_000, 0),
+        (1_000_001, 1),
+        (1_000_002, 0),
+        (1_000_003, 0),
+        (1_000_004, 1),
+    ]
     assert ends(TIMERS, Stream().close(7)) == [(7, 0)]
     plan = next_plan(QueryPosition(1, 7), {"a": Stream().close(9, {8: 1}).log_state}, TIMERS)
     assert plan is not None
@@ -116,7 +147,9 @@ def test_pn4_rows_bound_a_plan_but_never_below_one_bucket() -> None:
     assert plan is not None
     assert plan.after.bucket == 3  # the empty ones before the next with rows
     assert buckets(next_plan(QueryPosition(), log_states, STATELESS, rows_max=200)) == {"a": [2, 4]}
-    assert buckets(next_plan(QueryPosition(), log_states, STATELESS, buckets_max=2)) == {"a": [2, 4]}
+    assert buckets(next_plan(QueryPosition(), log_states, STATELESS, buckets_max=2)) == {
+        "a": [2, 4]
+    }
 
 
 def test_a_warm_up_is_an_empty_plan_that_moves_nothing() -> None:
@@ -154,7 +187,8 @@ def test_a_backlog_is_taken_in_the_same_plans_however_long_it_is() -> None:
     assert (position.bucket, plans) == (300_000, 5)
 
 
-# -- tentative plans ------------------------------------------------------------------------------------------------------------------
+# -- tentative plans
+# --------------------------------------------------------------------------------------------------
 
 AT_5 = QueryPosition(sequence=9, bucket=5, has_rows=True)
 FROM_0 = {"a": "0", "b": "0"}
@@ -163,7 +197,10 @@ FROM_0 = {"a": "0", "b": "0"}
 def taken(plan: Plan | None) -> dict[str, list[tuple[int, str, str]]]:
     """(bucket, writer, attempt of its parts) by input."""
     assert plan is not None
-    return {name: [(b, writer, parts[0].attempt) for b, writer, parts in buckets_] for name, buckets_ in plan.inputs}
+    return {
+        name: [(b, writer, parts[0].attempt) for b, writer, parts in buckets_]
+        for name, buckets_ in plan.inputs
+    }
 
 
 def test_pt6_the_best_there_is_of_each_bucket() -> None:
@@ -171,22 +208,36 @@ def test_pt6_the_best_there_is_of_each_bucket() -> None:
     second = Stream().close(20, {7: 1, 12: 1})
     log_states = {"a": first.log_state, "b": second.log_state}
     plan = next_tentative_plan(AT_5, log_states, FROM_0, 11, STATELESS)
-    assert taken(plan) == {"a": [(6, "0", "a"), (9, "0", "t"), (10, "0", "t"), (11, "0", "a")], "b": [(7, "0", "a")]}
+    assert taken(plan) == {
+        "a": [(6, "0", "a"), (9, "0", "t"), (10, "0", "t"), (11, "0", "a")],
+        "b": [(7, "0", "a")],
+    }
     assert plan is not None
     assert (plan.kind, plan.missing, plan.rows) == (BoundaryKind.TENTATIVE, ("a",), 5)
     assert plan.after == QueryPosition(10, 11, has_rows=True)
     plan = next_tentative_plan(AT_5, log_states, {}, 11, STATELESS)
-    assert taken(plan) == {"a": [(6, "0", "a"), (9, "0", "a"), (11, "0", "a")], "b": [(7, "0", "a")]}
+    assert taken(plan) == {
+        "a": [(6, "0", "a"), (9, "0", "a"), (11, "0", "a")],
+        "b": [(7, "0", "a")],
+    }
 
 
 def test_pt6_open_parts_fill_the_gap_before_a_branch() -> None:
     log_states = {"a": Stream().close(5, {6: 1, 7: 1, 9: 1}).branch(8, {8: 1}, base=6).log_state}
-    assert taken(next_tentative_plan(AT_5, log_states, FROM_0, 9, STATELESS)) == {"a": [(6, "0", "a"), (8, "0", "t"), (9, "0", "a")]}
+    assert taken(next_tentative_plan(AT_5, log_states, FROM_0, 9, STATELESS)) == {
+        "a": [(6, "0", "a"), (8, "0", "t"), (9, "0", "a")]
+    }
 
 
 def test_pt7_missing_names_what_upstream_was_without_or_the_stream() -> None:
     log_states = {
-        "a": Stream().close(7).branch(10, base=7, missing=("reports",)).branch(12, base=None).log_state,
+        "a": (
+            Stream()
+            .close(7)
+            .branch(10, base=7, missing=("reports",))
+            .branch(12, base=None)
+            .log_state
+        ),
         "b": Stream().close(20).log_state,
     }
 
@@ -197,7 +248,10 @@ def test_pt7_missing_names_what_upstream_was_without_or_the_stream() -> None:
 
     assert missing(7, {"a": "0"}) == ()
     assert missing(10, {"a": "0", "b": None}) == ("reports",)
-    assert missing(12, {"a": "0"}) == ("a", "reports"), "its branch names nothing: the stream itself is what is not certain"
+    assert missing(12, {"a": "0"}) == (
+        "a",
+        "reports",
+    ), "its branch names nothing: the stream itself is what is not certain"
     assert missing(13, {"a": "0"}) == ("a", "reports")
     assert missing(10, {"a": None}) == ("a",)
     assert missing(21, {"a": "0"}) == ("a", "b", "reports")
@@ -223,12 +277,18 @@ def test_pt4_limits_cut_a_tentative_plan_over_all_sources_of_its_buckets() -> No
     rows = {6: 10, 7: 10, 8: 10, 9: 10, 10: 10}
     log_states = {"a": Stream().close(6, rows).branch(8, {7: 10, 8: 10}, base=6).log_state}
     position, ends = AT_5, []
-    while (plan := next_tentative_plan(position, log_states, FROM_0, 12, STATELESS, rows_max=25)) is not None:
+    while (
+        plan := next_tentative_plan(position, log_states, FROM_0, 12, STATELESS, rows_max=25)
+    ) is not None:
         position = plan.after
         ends.append(position.bucket)
     assert ends == [7, 9, 12]
-    assert buckets(next_tentative_plan(AT_5, log_states, FROM_0, 12, STATELESS, buckets_max=1)) == {"a": [6]}
-    assert buckets(next_tentative_plan(AT_5, log_states, FROM_0, 12, STATELESS, buckets_max=3)) == {"a": [6, 7, 8]}
+    assert buckets(next_tentative_plan(AT_5, log_states, FROM_0, 12, STATELESS, buckets_max=1)) == {
+        "a": [6]
+    }
+    assert buckets(next_tentative_plan(AT_5, log_states, FROM_0, 12, STATELESS, buckets_max=3)) == {
+        "a": [6, 7, 8]
+    }
 
 
 def test_a_hole_of_any_length_costs_nothing() -> None:
@@ -262,19 +322,40 @@ def test_the_watermark_must_be_the_batchs_own_boundary() -> None:
 
 def test_a_result_of_a_closed_bucket_is_the_functions_mistake() -> None:
     check_open("f", 5, 4, 250)
-    with pytest.raises(StageFunctionError, match=r"f: gave a row of bucket 4 \(event_time up to 1000\), but buckets up to 4 are closed"):
+    with pytest.raises(
+        StageFunctionError,
+        match=(
+            r"f: gave a row of bucket 4 \(event_time up to 1000\), but buckets up to 4 are closed"
+        ),
+    ):
         check_open("f", 4, 4, 250)
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4), st.dictionaries(st.integers(1, 4), st.integers(1, 9), max_size=3)), max_size=20),
-    st.booleans(), st.booleans(), st.booleans(), st.integers(1, 20),
-)  # fmt: skip
+    st.lists(
+        st.tuples(
+            st.integers(0, 1),
+            st.integers(0, 4),
+            st.dictionaries(st.integers(1, 4), st.integers(1, 9), max_size=3),
+        ),
+        max_size=20,
+    ),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 20),
+)
 def test_every_bucket_once_in_order_together(
-    steps: list[tuple[int, int, dict[int, int]]], stateful: bool, safe: bool, timers: bool, rows_max: int
+    steps: list[tuple[int, int, dict[int, int]]],
+    stateful: bool,
+    safe: bool,
+    timers: bool,
+    rows_max: int,
 ) -> None:
     """PN1-PN4 while streams grow in any way and plans are taken at any time."""
-    traits = PlanTraits(is_stateful=stateful, is_batch_safe=safe, has_timers=timers and stateful and not safe)
+    traits = PlanTraits(
+        is_stateful=stateful, is_batch_safe=safe, has_timers=timers and stateful and not safe
+    )
     streams, upto = {"a": Stream(), "b": Stream()}, {"a": 0, "b": 0}
     log_states = {name: s.log_state for name, s in streams.items()}
     expected: dict[str, list[int]] = {"a": [], "b": []}
@@ -294,7 +375,11 @@ def test_every_bucket_once_in_order_together(
             assert len(filled) <= 1 or plan.rows <= rows_max
             if not safe:
                 assert len(filled) <= 1
-                assert not traits.has_timers or not position.has_rows or plan.after.bucket - position.bucket <= 1
+                assert (
+                    not traits.has_timers
+                    or not position.has_rows
+                    or plan.after.bucket - position.bucket <= 1
+                )
             position = plan.after
 
     for which, more, rows in steps:

@@ -1,4 +1,6 @@
-"""Buckets that are made again: what is run, and whether the result may be used (invariants RC1-RC5)."""
+"""Buckets that are made again: what is run, and whether the result may be used (invariants
+RC1-RC5).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ WANTED: list[TakenBucket] = [(4, "0", (part(4),)), (6, "0", (part(6), part(6, "b
 
 
 def inputs() -> dict[str, LogState]:
-    return {"a": state_after(started(), record(0, 0, 12, tuple(part(bucket) for bucket in range(1, 13))))}
+    return {
+        "a": state_after(
+            started(), record(0, 0, 12, tuple(part(bucket) for bucket in range(1, 13)))
+        )
+    }
 
 
 def made(traits: PlanTraits = STATELESS) -> Recomputation:
@@ -53,7 +59,10 @@ def test_rc2_a_plan_that_is_not_batch_safe_takes_one_bucket_after_the_other() ->
 
 def test_rc2_a_stateful_query_skips_nothing() -> None:
     of = made(STATEFUL)
-    assert taken(of, QueryPosition(7, 2, has_rows=True)) == ([3, 4, 5, 6], QueryPosition(8, 6, has_rows=True))
+    assert taken(of, QueryPosition(7, 2, has_rows=True)) == (
+        [3, 4, 5, 6],
+        QueryPosition(8, 6, has_rows=True),
+    )
     assert taken(of, QueryPosition(8, 6, has_rows=True)) is None
 
 

@@ -1,4 +1,6 @@
-"""The decisions of one replica: the table of states row by row, policies, plans shared by inputs, chains of records."""
+"""The decisions of one replica: the table of states row by row, policies, plans shared by
+inputs, chains of records.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,26 @@ from anabranch.protocol.stage.availability import Policy
 from anabranch.protocol.stage.planner import Plan, QueryPosition
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica import Decision, JointPlan, RecordChain, Replica
-from harness.replica_bench import STATEFUL, STATELESS, WAITS, WIDTH_MS, Bench, behind, part, stabilization, stable, up_failure
+from harness.replica_bench import (
+    STATEFUL,
+    STATELESS,
+    WAITS,
+    WIDTH_MS,
+    Bench,
+    behind,
+    part,
+    stabilization,
+    stable,
+    up_failure,
+)
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
 ZERO, ONE, TWO = (timeline_name(7, number) for number in range(3))
 STABLE, UP_FAILURE, STABILIZATION, FAILURE = ReplicaState
 
 
-# -- the table: how to get into each state, an event, what follows -------------------------------------------------------------------------
+# -- the table: how to get into each state, an event, what follows
+# -------------------------------------------------------------------------
 
 
 def next_bucket_complete(bench: Bench) -> Decision:
@@ -91,7 +105,15 @@ def drops(bench: Bench, decision: Decision, query: str) -> None:
     assert not decision.fork
 
 
-Row = tuple[Callable[[], Bench], Callable[[Bench], Decision], Callable[[Bench, Decision, str], None], str, ReplicaState, str, str | None]
+Row = tuple[
+    Callable[[], Bench],
+    Callable[[Bench], Decision],
+    Callable[[Bench, Decision, str], None],
+    str,
+    ReplicaState,
+    str,
+    str | None,
+]
 ROWS: list[Row] = [
     (behind, next_bucket_complete, stable_to, ZERO, STABLE, ZERO, None),
     (stable, paused, nothing, ZERO, FAILURE, ZERO, None),
@@ -112,11 +134,17 @@ def test_the_table_of_states(row: Row) -> None:
     bench = arrange()
     decision = event(bench)
     expect(bench, decision, query)
-    assert (bench.state, bench.replica.stable_query, bench.replica.branch) == (state, stable_query, branch)
+    assert (bench.state, bench.replica.stable_query, bench.replica.branch) == (
+        state,
+        stable_query,
+        branch,
+    )
 
 
 def test_the_table_of_states_a_crash() -> None:
-    """Whatever the state was: the next process has no branch, and its branches have higher numbers (RE3)."""
+    """Whatever the state was: the next process has no branch, and its branches have higher
+    numbers (RE3).
+    """
     for bench in (stable(), up_failure(), stabilization()):
         after = Bench(epoch=9)
         assert (after.state, after.replica.branch) == (FAILURE, None)
@@ -151,7 +179,9 @@ class TestPolicies:
         bench.settle()
         assert bench.at(bench.branch) == 13
 
-    def test_process_gives_later_buckets_the_short_wait_and_takes_all_that_are_due_at_once(self) -> None:
+    def test_process_gives_later_buckets_the_short_wait_and_takes_all_that_are_due_at_once(
+        self,
+    ) -> None:
         bench = up_failure()
         count = len(bench.tentative_plans())
         bench.close(25, 22, 24, names="b")
@@ -213,7 +243,10 @@ def test_re5_a_branch_stays_while_the_next_bucket_is_about_to_be_overdue() -> No
     bench.now_ms += FIRST - HOP_MS // 2
     bench.close(29, names="a")
     bench.settle()
-    assert (bench.at(ONE), bench.dropped) == (29, []), "bucket 30 would be overdue in a moment, and a failure begin right after this one"
+    assert (bench.at(ONE), bench.dropped) == (
+        29,
+        [],
+    ), "bucket 30 would be overdue in a moment, and a failure begin right after this one"
     bench.close(40, names="ab")
     bench.look()
     bench.settle()
@@ -240,8 +273,12 @@ class TestBatchesThatReadNoRows:
         bench.settle()
         assert bench.at(ZERO) == 9
 
-    @pytest.mark.parametrize("traits", [STATEFUL, PlanTraits(is_stateful=False, is_batch_safe=False)])
-    def test_where_they_let_results_out_or_others_wait_behind_them_they_run_at_once(self, traits: PlanTraits) -> None:
+    @pytest.mark.parametrize(
+        "traits", [STATEFUL, PlanTraits(is_stateful=False, is_batch_safe=False)]
+    )
+    def test_where_they_let_results_out_or_others_wait_behind_them_they_run_at_once(
+        self, traits: PlanTraits
+    ) -> None:
         bench = stable(empty_every_ms=300, traits=traits)
         bench.close(7)
         bench.settle()
@@ -256,21 +293,35 @@ class TestBatchesThatReadNoRows:
 
 def test_what_every_query_has_read_may_be_forgotten() -> None:
     bench = up_failure()
-    assert (bench.replica.position(ZERO), bench.replica.position("another")) == (bench.positions[ZERO], None)
+    assert (bench.replica.position(ZERO), bench.replica.position("another")) == (
+        bench.positions[ZERO],
+        None,
+    )
     assert bench.replica.passed() == 5, "the successor will read from here"
     bench = stabilization()
     bench.wait(FIRST)
     bench.settle()
-    assert (bench.replica.position(ZERO), bench.dropped, bench.replica.passed()) == (None, [ZERO], 9), "of a dropped query nothing is kept"
+    assert (bench.replica.position(ZERO), bench.dropped, bench.replica.passed()) == (
+        None,
+        [ZERO],
+        9,
+    ), "of a dropped query nothing is kept"
     bench.close(40, names="ab")
     bench.look()
     bench.settle()
-    assert (bench.replica.position(ONE), bench.dropped, bench.replica.passed()) == (None, [ZERO, ONE], 40)
-    new = Replica(7, ZERO, bench.availability, PlanTraits(is_stateful=False, is_batch_safe=True), 1_000)
+    assert (bench.replica.position(ONE), bench.dropped, bench.replica.passed()) == (
+        None,
+        [ZERO, ONE],
+        40,
+    )
+    new = Replica(
+        7, ZERO, bench.availability, PlanTraits(is_stateful=False, is_batch_safe=True), 1_000
+    )
     assert (new.passed(), new.look_wanted("a", 10**9)) == (0, False)
 
 
-# -- plans that inputs share ---------------------------------------------------------------------------------------------------------------
+# -- plans that inputs share
+# --------------------------------------------------------------------------------------------------
 
 
 class TestJointPlan:
@@ -288,28 +339,61 @@ class TestJointPlan:
         assert joint.known(self.PLAN.after) is None
 
 
-# -- chains of records ---------------------------------------------------------------------------------------------------------------------
+# -- chains of records
+# --------------------------------------------------------------------------------------------------
 
 
 TENTATIVE = BoundaryKind.TENTATIVE
 
 
 def chain(timeline: Timeline | None = None, *, is_stateful: bool = False) -> RecordChain:
-    return RecordChain("0", 7, timeline if timeline is not None else Timeline(ZERO, 3, BatchId("old", 3)), is_stateful=is_stateful)
+    return RecordChain(
+        "0",
+        7,
+        timeline if timeline is not None else Timeline(ZERO, 3, BatchId("old", 3)),
+        is_stateful=is_stateful,
+    )
 
 
 def make(
-    of: RecordChain, batch: int, *parts: Part, kind: BoundaryKind = BoundaryKind.STABLE, is_stable_query: bool = True, closed: int = 5,
+    of: RecordChain,
+    batch: int,
+    *parts: Part,
+    kind: BoundaryKind = BoundaryKind.STABLE,
+    is_stable_query: bool = True,
+    closed: int = 5,
     missing: tuple[str, ...] = (),
-) -> BoundaryRecord:  # fmt: skip
-    return of.record(kind, batch, closed, parts, is_stable_query=is_stable_query, missing=missing, made_from=(("a", 6),), written_ms=99)
+) -> BoundaryRecord:
+    return of.record(
+        kind,
+        batch,
+        closed,
+        parts,
+        is_stable_query=is_stable_query,
+        missing=missing,
+        made_from=(("a", 6),),
+        written_ms=99,
+    )
 
 
 def record(
-    of: RecordChain, batch: int, *parts: Part, kind: BoundaryKind = BoundaryKind.STABLE, is_stable_query: bool = True, closed: int = 5,
+    of: RecordChain,
+    batch: int,
+    *parts: Part,
+    kind: BoundaryKind = BoundaryKind.STABLE,
+    is_stable_query: bool = True,
+    closed: int = 5,
     missing: tuple[str, ...] = (),
-) -> BoundaryRecord:  # fmt: skip
-    made = make(of, batch, *parts, kind=kind, is_stable_query=is_stable_query, closed=closed, missing=missing)
+) -> BoundaryRecord:
+    made = make(
+        of,
+        batch,
+        *parts,
+        kind=kind,
+        is_stable_query=is_stable_query,
+        closed=closed,
+        missing=missing,
+    )
     of.appended(made)
     return made
 
@@ -319,7 +403,12 @@ class TestRecordChain:
         """Rules 3, 9: the first one that of the last batch committed in the directory."""
         of = chain()
         first, second = record(of, 4, part(6)), record(of, 5)
-        assert (first.prev, first.id, second.prev, of.tip) == (BatchId("old", 3), BatchId(ZERO, 4), first.id, second.id)
+        assert (first.prev, first.id, second.prev, of.tip) == (
+            BatchId("old", 3),
+            BatchId(ZERO, 4),
+            first.id,
+            second.id,
+        )
         assert (first.replica, first.epoch, first.closed, first.parts) == ("0", 7, 5, (part(6),))
         assert (first.base, first.kind, first.branch, first.made_from, first.written_ms) == (
             None,
@@ -343,7 +432,10 @@ class TestRecordChain:
         assert (first.prev, first.base, first.parts) == (fork.id, 5, (part(6), part(7), part(8)))
         assert (second.prev, second.base, second.parts) == (first.id, None, (part(9),))
         assert (first.kind, first.branch, second.branch) == (TENTATIVE, (7, 1), (7, 1))
-        assert (first.missing, second.missing) == (("a",), ("a",)), "bucket 8 has rows of the batch that lacked it"
+        assert (first.missing, second.missing) == (
+            ("a",),
+            ("a",),
+        ), "bucket 8 has rows of the batch that lacked it"
 
     def test_a_first_record_that_was_not_appended_still_begins_the_branch(self) -> None:
         of = chain()
@@ -355,11 +447,16 @@ class TestRecordChain:
         """The state lacks it; and a record closes buckets that a plan before took."""
         of = chain(is_stateful=True)
         of.became_branch(1, 5, ())
-        found = [record(of, 5 + i, kind=TENTATIVE, missing=m).missing for i, m in enumerate([(), ("b",), (), ("a", "b"), ()])]
+        found = [
+            record(of, 5 + i, kind=TENTATIVE, missing=m).missing
+            for i, m in enumerate([(), ("b",), (), ("a", "b"), ()])
+        ]
         assert found == [(), ("b",), ("b",), ("a", "b"), ("a", "b")]
 
     def test_results_of_later_buckets_carry_on_what_was_missing(self) -> None:
-        """A stage without state may move its rows to a later bucket: that one lacks what the batch lacked, whatever its own input is."""
+        """A stage without state may move its rows to a later bucket: that one lacks what the
+        batch lacked, whatever its own input is.
+        """
         of = chain()
         of.became_branch(1, 5, ())
         at_once = record(of, 5, part(6), kind=TENTATIVE, closed=6, missing=("a",))
@@ -393,14 +490,18 @@ class TestStateHorizon:
         bench.run(bench.stable_query, plan)
         bench.settle()
         assert bench.at(bench.stable_query) == 9
-        assert [bucket for _, plan in bench.ran for _, taken in plan.inputs for bucket, _, _ in taken] == [5]
+        assert [
+            bucket for _, plan in bench.ran for _, taken in plan.inputs for bucket, _, _ in taken
+        ] == [5]
 
     def test_a_query_with_one_does_not(self) -> None:
         bench = Bench(warm_up=True, after=4)
         bench.positions[bench.stable_query] = QueryPosition(9, 2)
         bench.close(9, 3, 5)
         bench.settle()
-        assert [bucket for _, plan in bench.ran for _, taken in plan.inputs for bucket, _, _ in taken] == [3, 5]
+        assert [
+            bucket for _, plan in bench.ran for _, taken in plan.inputs for bucket, _, _ in taken
+        ] == [3, 5]
 
     @pytest.mark.parametrize("traits", [STATELESS, STATEFUL])
     def test_a_batch_ends_where_the_output_is_given_up_to(self, traits: PlanTraits) -> None:
@@ -413,15 +514,22 @@ class TestStateHorizon:
         assert make(chain(), 0, closed=0).missing == ()
 
     def test_what_is_given_up_is_closed_empty_and_says_so(self) -> None:
-        of = RecordChain("0", 7, Timeline(ZERO, 3, BatchId("old", 3)), is_stateful=False, given_up=6)
+        of = RecordChain(
+            "0", 7, Timeline(ZERO, 3, BatchId("old", 3)), is_stateful=False, given_up=6
+        )
         first = make(of, 4, part(5), part(6), part(8), closed=6)
-        assert ([p.bucket for p in first.parts], first.missing) == ([8], tuple(name for name, _ in first.made_from))
+        assert ([p.bucket for p in first.parts], first.missing) == (
+            [8],
+            tuple(name for name, _ in first.made_from),
+        )
         second = make(of, 5, part(7), closed=7)
         assert ([p.bucket for p in second.parts], second.missing) == ([7], ())
 
 
 def far_behind(lag: int = 100, **options: object) -> Bench:
-    """All is complete up to far beyond where the stable query corrects; the branch is at the end of it."""
+    """All is complete up to far beyond where the stable query corrects; the branch is at the
+    end of it.
+    """
     bench = up_failure(rows_max=1, **options)
     bench.close(lag, *range(6, lag + 1), names="ab")
     bench.look()
@@ -455,7 +563,9 @@ class TestPacing:
             assert bench.ask(ZERO).plan is not None
 
     @pytest.mark.parametrize("traits", [STATELESS, STATEFUL])
-    def test_paced_it_takes_all_that_came_in_half_of_the_long_wait(self, traits: PlanTraits) -> None:
+    def test_paced_it_takes_all_that_came_in_half_of_the_long_wait(
+        self, traits: PlanTraits
+    ) -> None:
         bench = far_behind(traits=traits)
         bench.settle_branch()
         without_getting_nearer(bench, 1)
@@ -511,7 +621,9 @@ class TestPacing:
         assert (bench.at(ZERO), bench.dropped) == (last + 21, [])
 
 
-def test_re5_where_batches_are_longer_than_buckets_what_was_complete_when_the_last_one_began_counts() -> None:
+def test_re5_where_batches_are_longer_than_buckets_what_was_complete_when_the_last_one_began_counts() -> (
+    None
+):
     bench = up_failure()
     bench.close(40, 30, names="ab")
     bench.look()

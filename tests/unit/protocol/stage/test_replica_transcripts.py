@@ -6,7 +6,12 @@ import pytest
 
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import DataMissing, StageFunctionError, Unavailable
-from anabranch.protocol.limits import BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS, CORRECTION_ROWS_MAX, HOP_MS
+from anabranch.protocol.limits import (
+    BRANCH_RETRY_MAX_MS,
+    BRANCH_RETRY_MS,
+    CORRECTION_ROWS_MAX,
+    HOP_MS,
+)
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.planner import QueryPosition
@@ -24,7 +29,10 @@ def test_a_failure_from_its_beginning_to_its_end() -> None:
     bench = up_failure()
     first = bench.tentative_plans()[0]
     assert (first.before.bucket, first.after.bucket) == (5, 21)
-    assert first.missing == ("a", "b"), "of bucket 21, whose wait is over too, there is nothing at all"
+    assert first.missing == (
+        "a",
+        "b",
+    ), "of bucket 21, whose wait is over too, there is nothing at all"
     assert dict(first.inputs)["b"] == ((8, "0", (part(8),)), (20, "0", (part(20),)))
     assert not bench.replica.wants_to_correct
     bench.close(12, 7, names="a")  # half of it comes back
@@ -32,15 +40,24 @@ def test_a_failure_from_its_beginning_to_its_end() -> None:
     bench.ask(ONE)
     assert (bench.at(ONE), bench.state, bench.replica.wants_to_correct) == (12, STABILIZATION, True)
     bench.settle()
-    assert (bench.state, bench.replica.wants_to_correct) == (UP_FAILURE, False), "it stands at the next hole"
+    assert (bench.state, bench.replica.wants_to_correct) == (
+        UP_FAILURE,
+        False,
+    ), "it stands at the next hole"
     bench.close(30, 15, names="ab")  # all of it does
     bench.now_ms += 100
     bench.look()
     bench.settle()
     assert (bench.state, bench.dropped, list(bench.positions)) == (STABLE, [ZERO], [ONE])
     assert not bench.replica.wants_to_correct
-    assert [(p.before.bucket, p.after.bucket) for p in bench.stable_plans()] == [(0, 5), (5, 12), (12, 30)]
-    assert bench.replica.decide(ZERO, QueryPosition(), bench.situation()) == Decision(), "a dropped query gets nothing"
+    assert [(p.before.bucket, p.after.bucket) for p in bench.stable_plans()] == [
+        (0, 5),
+        (5, 12),
+        (12, 30),
+    ]
+    assert bench.replica.decide(ZERO, QueryPosition(), bench.situation()) == Decision(), (
+        "a dropped query gets nothing"
+    )
 
 
 def test_a_failure_shorter_than_the_wait_leaves_no_trace() -> None:
@@ -97,7 +114,9 @@ def test_a_process_that_was_paused_first_looks_then_judges() -> None:
     assert bench.state is UP_FAILURE
 
 
-def test_a_process_that_was_paused_while_correcting_does_not_take_its_sleep_for_a_second_failure() -> None:
+def test_a_process_that_was_paused_while_correcting_does_not_take_its_sleep_for_a_second_failure() -> (
+    None
+):
     bench = stabilization()
     bench.wait(FIRST - 300)
     bench.pause(60_000)
@@ -129,7 +148,11 @@ def test_rule_14_without_progress_past_the_fork_there_is_no_second_failure() -> 
     bench = up_failure()
     bench.wait(20 * FIRST)
     bench.settle()
-    assert (bench.replica.stable_query, bench.state, bench.replica.number) == (ONE, UP_FAILURE, (7, 1))
+    assert (bench.replica.stable_query, bench.state, bench.replica.number) == (
+        ONE,
+        UP_FAILURE,
+        (7, 1),
+    )
 
 
 def test_rule_14_without_contact_there_is_no_second_failure() -> None:
@@ -149,7 +172,9 @@ def test_a_second_failure_while_correcting_and_its_end() -> None:
     bench.wait(FIRST)
     bench.settle()
     assert (bench.dropped, bench.branch, bench.numbers) == ([ZERO], ONE, [(7, 1), (7, 2)])
-    assert bench.tentative_plans()[-1].before.bucket == 9, "what the first half of the correction gave is in the second branch"
+    assert bench.tentative_plans()[-1].before.bucket == 9, (
+        "what the first half of the correction gave is in the second branch"
+    )
     assert bench.at(ONE) == 21
     bench.close(25, 10, names="ab")
     bench.now_ms += 100
@@ -176,15 +201,23 @@ def test_rule_15_the_branch_is_not_dropped_at_a_hole() -> None:
 
 @pytest.mark.parametrize("upto", [6, 7, 19])
 def test_rule_15_the_branch_is_not_dropped_just_before_a_hole(upto: int) -> None:
-    """The stable query is nearly as far as what is complete, but the next one is missing since long: it would fork again at once."""
+    """The stable query is nearly as far as what is complete, but the next one is missing
+    since long: it would fork again at once.
+    """
     bench = up_failure()
     bench.close(upto, 6, names="a")
     bench.look()
     bench.settle()
-    assert (bench.at(ONE), bench.state, bench.dropped) == (upto, UP_FAILURE, []), "it waits at the next hole"
+    assert (bench.at(ONE), bench.state, bench.dropped) == (
+        upto,
+        UP_FAILURE,
+        [],
+    ), "it waits at the next hole"
 
 
-def test_the_branch_is_dropped_when_the_stable_query_is_as_far_although_newer_buckets_are_waited_for() -> None:
+def test_the_branch_is_dropped_when_the_stable_query_is_as_far_although_newer_buckets_are_waited_for() -> (
+    None
+):
     bench = up_failure()
     bench.close(21, 6, names="ab")
     bench.wait(200)  # bucket 22 has just begun
@@ -193,7 +226,9 @@ def test_the_branch_is_dropped_when_the_stable_query_is_as_far_although_newer_bu
 
 
 @pytest.mark.parametrize("width_ms", [10, 100, 1_000, 60_000])
-def test_the_stable_query_has_caught_up_about_a_second_behind_what_is_complete(width_ms: int) -> None:
+def test_the_stable_query_has_caught_up_about_a_second_behind_what_is_complete(
+    width_ms: int,
+) -> None:
     bench = up_failure(width_ms=width_ms, rows_max=1)
     bench.close(300, names="b")
     bench.look()
@@ -210,7 +245,9 @@ def test_the_stable_query_has_caught_up_about_a_second_behind_what_is_complete(w
 
 
 def test_a_branch_without_a_lead_is_dropped_at_once() -> None:
-    """All of a long backlog comes at once, and the stable query is where the branch is: what the branch would make, the stable query makes stable."""
+    """All of a long backlog comes at once, and the stable query is where the branch is: what
+    the branch would make, the stable query makes stable.
+    """
     bench = stable()
     bench.wait(FIRST)
     bench.settle()
@@ -268,7 +305,9 @@ def test_how_much_a_batch_of_a_correction_takes(rows: int, buckets: int) -> None
         bench.look()
         plan = bench.ask(bench.stable_query).plan
         assert plan is not None
-        assert plan.after.bucket - plan.before.bucket == (buckets if branching else 5 * CORRECTION_ROWS_MAX // rows)
+        assert plan.after.bucket - plan.before.bucket == (
+            buckets if branching else 5 * CORRECTION_ROWS_MAX // rows
+        )
 
 
 def test_a_batch_of_a_correction_ends_where_output_is_given_up() -> None:
@@ -279,7 +318,9 @@ def test_a_batch_of_a_correction_ends_where_output_is_given_up() -> None:
     bench.settle()
     bench.wait(FIRST)
     bench.settle()
-    bench.streams["a"].record(300, [part(bucket, CORRECTION_ROWS_MAX // 2) for bucket in range(2, 301)])
+    bench.streams["a"].record(
+        300, [part(bucket, CORRECTION_ROWS_MAX // 2) for bucket in range(2, 301)]
+    )
     bench.look()
     bench.ask(bench.stable_query)
     assert bench.at(bench.stable_query) == 6
@@ -299,7 +340,11 @@ def test_the_successor_warms_up_at_the_hole() -> None:
     bench.settle()
     assert bench.ran[-1][0] == ONE
     assert bench.ran[-1][1].kind is BoundaryKind.STABLE
-    assert (bench.ran[-1][1].before.bucket, bench.ran[-1][1].after.bucket, bench.ran[-1][1].rows) == (5, 5, 0)
+    assert (
+        bench.ran[-1][1].before.bucket,
+        bench.ran[-1][1].after.bucket,
+        bench.ran[-1][1].rows,
+    ) == (5, 5, 0)
     assert bench.state is UP_FAILURE, "a warm-up is no correction"
     count = len(bench.ran)
     bench.settle()
@@ -371,11 +416,16 @@ def test_re7_a_branch_that_failed_is_not_tried_again_at_the_same_hole() -> None:
     bench.settle()
     bench.wait(10_000)
     bench.settle()
-    assert bench.numbers == [(7, 1), (7, 2)], "the stable query got further, and there is a new hole"
+    assert bench.numbers == [
+        (7, 1),
+        (7, 2),
+    ], "the stable query got further, and there is a new hole"
 
 
 def branch_dies(bench: Bench, cause: Exception) -> int:
-    """The branch dies of ``cause``; how long it takes until there is another one, up to two minutes."""
+    """The branch dies of ``cause``; how long it takes until there is another one, up to two
+    minutes.
+    """
     branch, begun_ms, number = bench.branch, bench.now_ms, bench.replica.number
     assert bench.replica.abandon(bench.now_ms, cause) == branch
     del bench.positions[branch]
@@ -386,7 +436,9 @@ def branch_dies(bench: Bench, cause: Exception) -> int:
 
 
 @pytest.mark.parametrize("cause", [DataMissing("blocks"), Unavailable("the broker")])
-def test_re7_a_branch_that_died_of_what_may_pass_is_tried_again_and_again_with_longer_pauses(cause: Exception) -> None:
+def test_re7_a_branch_that_died_of_what_may_pass_is_tried_again_and_again_with_longer_pauses(
+    cause: Exception,
+) -> None:
     bench = up_failure()
     pauses = [branch_dies(bench, cause) for _ in range(7)]
     assert pauses == [BRANCH_RETRY_MS * 2**n for n in range(5)] + [BRANCH_RETRY_MAX_MS] * 2

@@ -8,7 +8,12 @@ import pytest
 
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import MOVED_BEHIND_MS, OBSERVED_STEP_MS, PRIMARY_SILENT_MS, STANDBY_TURN_MS
+from anabranch.protocol.limits import (
+    MOVED_BEHIND_MS,
+    OBSERVED_STEP_MS,
+    PRIMARY_SILENT_MS,
+    STANDBY_TURN_MS,
+)
 from anabranch.protocol.log.timeline import (
     Answer,
     Clean,
@@ -28,7 +33,16 @@ from anabranch.protocol.log.timeline import (
     carry_out,
     timeline_name,
 )
-from anabranch.protocol.stage.standby import ENDED, STANDBY_SERVICE, Copied, Held, StandbyWatch, copy_name, copy_steps, to_copy
+from anabranch.protocol.stage.standby import (
+    ENDED,
+    STANDBY_SERVICE,
+    Copied,
+    Held,
+    StandbyWatch,
+    copy_name,
+    copy_steps,
+    to_copy,
+)
 
 PRIMARY = Heartbeat("processing", "tolls", "0", 7, "running", 3, 0)
 _STEP_MS = 100
@@ -54,7 +68,9 @@ class Standby:
 
 
 def standby(process: str, bucket: int = 5) -> Heartbeat:
-    return Heartbeat(STANDBY_SERVICE, "tolls", process, -1, "standby", 3, 0, checkpoint_bucket=bucket)
+    return Heartbeat(
+        STANDBY_SERVICE, "tolls", process, -1, "standby", 3, 0, checkpoint_bucket=bucket
+    )
 
 
 def test_sb1_it_waits_for_the_silence_of_the_primary() -> None:
@@ -102,8 +118,15 @@ def test_before_the_log_was_read_nobody_takes_over() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"epoch": 6}, {"service": "delivery"}, {"name": "totals"}, {"service": STANDBY_SERVICE}, {"service": STANDBY_SERVICE, "replica": "9"}]
-)  # fmt: skip
+    "other",
+    [
+        {"epoch": 6},
+        {"service": "delivery"},
+        {"name": "totals"},
+        {"service": STANDBY_SERVICE},
+        {"service": STANDBY_SERVICE, "replica": "9"},
+    ],
+)
 def test_sb2_others_are_no_sign_of_life(other: dict[str, str]) -> None:
     beat = replace(PRIMARY, **{"replica": "1", **other})  # type: ignore[arg-type]
     assert Standby("1").due_after(beat) == PRIMARY_SILENT_MS
@@ -120,9 +143,17 @@ def test_sb3_a_pause_of_its_own_is_no_silence_of_others() -> None:
 def test_sb4_turns() -> None:
     assert Standby("0").due_after(standby("1"), standby("2")) == PRIMARY_SILENT_MS
     assert Standby("1").due_after(standby("0"), standby("2")) == PRIMARY_SILENT_MS + STANDBY_TURN_MS
-    assert Standby("2").due_after(standby("0"), standby("1")) == PRIMARY_SILENT_MS + 2 * STANDBY_TURN_MS
-    assert Standby("1").due_after(standby("0", 0), standby("2")) == PRIMARY_SILENT_MS, "who has none lets it go first"
-    assert Standby("0", 0).due_after(standby("1"), standby("2", 0)) == PRIMARY_SILENT_MS + STANDBY_TURN_MS
+    assert (
+        Standby("2").due_after(standby("0"), standby("1"))
+        == PRIMARY_SILENT_MS + 2 * STANDBY_TURN_MS
+    )
+    assert Standby("1").due_after(standby("0", 0), standby("2")) == PRIMARY_SILENT_MS, (
+        "who has none lets it go first"
+    )
+    assert (
+        Standby("0", 0).due_after(standby("1"), standby("2", 0))
+        == PRIMARY_SILENT_MS + STANDBY_TURN_MS
+    )
 
 
 def test_sb4_the_dead_have_no_turn() -> None:
@@ -159,7 +190,9 @@ def test_sb8_one_that_was_moved_takes_over_from_who_is_heard_once_it_is_up_to_da
 def test_sb8_what_it_cannot_reach_it_waits_for_until_there_is_silence() -> None:
     watch = come()
     times = range(0, PRIMARY_SILENT_MS + _STEP_MS, _STEP_MS)
-    assert [watch.due(now_ms, 0, 1_000) for now_ms in times] == [now_ms >= PRIMARY_SILENT_MS for now_ms in times]
+    assert [watch.due(now_ms, 0, 1_000) for now_ms in times] == [
+        now_ms >= PRIMARY_SILENT_MS for now_ms in times
+    ]
 
 
 def test_sb8_where_it_runs_here_or_nowhere_it_begins_at_once() -> None:
@@ -181,7 +214,9 @@ def test_sb5_the_furthest_is_copied_and_only_if_it_is_further() -> None:
     assert to_copy(None, [one, two]) == two
     assert to_copy(two, [one]) is None
     assert to_copy(two, [two]) is None
-    assert to_copy(two, [one, three]) == three, "a newer epoch went on from less, and is the one that counts"
+    assert to_copy(two, [one, three]) == three, (
+        "a newer epoch went on from less, and is the one that counts"
+    )
     assert to_copy(held("1", 9, -1), [one]) == one
 
 
@@ -192,7 +227,9 @@ def test_sb6_names_of_copies() -> None:
     assert copy_name(timeline_name(5, 3), None, TOKEN) == timeline_name(5, 0, TOKEN)
     assert copy_name(timeline_name(5, 3), timeline_name(4, 9), TOKEN) == timeline_name(5, 0, TOKEN)
     assert copy_name(timeline_name(5, 3), timeline_name(5, 8), TOKEN) == timeline_name(5, 9, TOKEN)
-    assert copy_name(timeline_name(5, 3), timeline_name(5, 8, "f" * 16), TOKEN) == timeline_name(5, 9, TOKEN)
+    assert copy_name(timeline_name(5, 3), timeline_name(5, 8, "f" * 16), TOKEN) == timeline_name(
+        5, 9, TOKEN
+    )
     assert Held("0", replace(Timeline.fresh(1), name="?"), 3).reached == (0, 3)
     assert copy_name("?", None, TOKEN) == timeline_name(0, 0, TOKEN)
 
@@ -200,8 +237,15 @@ def test_sb6_names_of_copies() -> None:
 class Disks:
     """Answers to the steps of a copy, and the steps that change something."""
 
-    def __init__(self, own: tuple[Timeline, int] | None, theirs: tuple[Timeline, int] | None) -> None:
-        self.own, self.theirs, self.is_readable, self.whole = own, theirs, True, theirs[1] if theirs else None
+    def __init__(
+        self, own: tuple[Timeline, int] | None, theirs: tuple[Timeline, int] | None
+    ) -> None:
+        self.own, self.theirs, self.is_readable, self.whole = (
+            own,
+            theirs,
+            True,
+            theirs[1] if theirs else None,
+        )
         self.after: tuple[tuple[str, Timeline], ...] | None = None
         self.changes: list[Step] = []
         self.asked: tuple[int, ...] = ()
@@ -240,7 +284,13 @@ def test_sb7_a_copy_gets_its_timeline_file_when_it_is_whole() -> None:
     assert disks.copy() == Copied(name, 7)
     assert disks.asked == (7, 6, 5, 4, 3, 2), "of older batches the record is not known"
     copied = THEIRS.copied(name, 7)
-    assert disks.changes == [CopyPeer("0", THEIRS.name, name), CutBack(name, 7, keep_plan=False), Sync(name), Write(copied), Clean(5, 5)]
+    assert disks.changes == [
+        CopyPeer("0", THEIRS.name, name),
+        CutBack(name, 7, keep_plan=False),
+        Sync(name),
+        Write(copied),
+        Clean(5, 5),
+    ]
     assert Disks(None, (THEIRS, 7)).copy() == Copied(timeline_name(5, 0, TOKEN), 7)
 
 
@@ -250,12 +300,20 @@ def test_sb5_nothing_is_copied_that_is_no_further() -> None:
         assert disks.changes == []
 
 
-@pytest.mark.parametrize("why", ["not readable", "not whole", "no further", "gone", "another by now"])
+@pytest.mark.parametrize(
+    "why", ["not readable", "not whole", "no further", "gone", "another by now"]
+)
 def test_sb7_what_is_not_good_is_no_checkpoint(why: str) -> None:
     disks = Disks((OWN, 3), (THEIRS, 7))
     name = timeline_name(5, 5, TOKEN)
     disks.is_readable = why != "not readable"
     disks.whole = {"not whole": None, "no further": 3}.get(why, 7)
-    disks.after = {"gone": (), "another by now": (("0", THEIRS.forked(timeline_name(5, 1), 7)),)}.get(why)
+    disks.after = {
+        "gone": (),
+        "another by now": (("0", THEIRS.forked(timeline_name(5, 1), 7)),),
+    }.get(why)
     assert disks.copy() is None
-    assert disks.changes == [CopyPeer("0", THEIRS.name, name), *([Remove(name)] if disks.is_readable else [])]
+    assert disks.changes == [
+        CopyPeer("0", THEIRS.name, name),
+        *([Remove(name)] if disks.is_readable else []),
+    ]

@@ -7,7 +7,15 @@ from itertools import product
 import pytest
 
 from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.stage.upstream_selection import NOBODY, TABLE, Action, awaits_corrections, choose, decide, works_on_tentative
+from anabranch.protocol.stage.upstream_selection import (
+    NOBODY,
+    TABLE,
+    Action,
+    awaits_corrections,
+    choose,
+    decide,
+    works_on_tentative,
+)
 
 STABLE, UP_FAILURE, STABILIZATION, FAILURE = ReplicaState
 
@@ -28,7 +36,13 @@ STABLE, UP_FAILURE, STABILIZATION, FAILURE = ReplicaState
         (9, None, {"0": STABLE}, {}, None),
     ],
 )
-def test_row(row: int, current: str | None, states: dict[str, ReplicaState], offers: dict[str, int], chosen: str | None) -> None:
+def test_row(
+    row: int,
+    current: str | None,
+    states: dict[str, ReplicaState],
+    offers: dict[str, int],
+    chosen: str | None,
+) -> None:
     decided, found = decide(current, states, offers, 5)
     assert (decided.number, found) == (row, chosen)
     assert choose(current, states, offers, 5) == chosen
@@ -42,8 +56,12 @@ def test_of_equally_good_ones_the_one_that_offers_most_then_the_lowest_id() -> N
 
 
 def test_us1_us2_us3_for_all_combinations_of_three_replicas() -> None:
-    """Exhaustive: the choice offers the bucket, is at least as good as any other that does, and moves only to a better one."""
-    for states_of, able, current in product(product(ReplicaState, repeat=3), product((0, 1), repeat=3), (None, "0", "1", "2")):
+    """Exhaustive: the choice offers the bucket, is at least as good as any other that does,
+    and moves only to a better one.
+    """
+    for states_of, able, current in product(
+        product(ReplicaState, repeat=3), product((0, 1), repeat=3), (None, "0", "1", "2")
+    ):
         states = dict(zip("012", states_of, strict=True))
         offers = dict(zip("012", able, strict=True))
         row, chosen = decide(current, states, offers)
@@ -52,14 +70,19 @@ def test_us1_us2_us3_for_all_combinations_of_three_replicas() -> None:
             assert (row, chosen) == (NOBODY, None)
             continue
         assert chosen in good
-        assert all(list(ReplicaState).index(states[chosen]) <= list(ReplicaState).index(states[r]) for r in good)
+        assert all(
+            list(ReplicaState).index(states[chosen]) <= list(ReplicaState).index(states[r])
+            for r in good
+        )
         if current in good and states[current] is states[chosen]:
             assert chosen == current
             assert row.action is Action.KEEP
 
 
 @pytest.mark.parametrize("states", list(product(ReplicaState, repeat=2)))
-def test_us4_corrections_are_awaited_while_one_has_a_branch_and_none_is_stable(states: tuple[ReplicaState, ReplicaState]) -> None:
+def test_us4_corrections_are_awaited_while_one_has_a_branch_and_none_is_stable(
+    states: tuple[ReplicaState, ReplicaState],
+) -> None:
     said = dict(zip("01", states, strict=True))
     has_branch = bool({ReplicaState.UP_FAILURE, ReplicaState.STABILIZATION} & set(states))
     assert works_on_tentative(said) == has_branch

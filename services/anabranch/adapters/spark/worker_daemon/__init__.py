@@ -1,10 +1,12 @@
-"""PySpark's daemon, from which Spark's Python workers are forked: they look for garbage among what tasks made, not among what they have imported.
+"""PySpark's daemon, from which Spark's Python workers are forked: they look for garbage among what
+tasks made, not among what they have imported.
 
-PySpark's loop calls ``gc.collect()`` after every task. Over all that pyarrow, pandas, polars and the client of Kafka bring with them that takes 30 to 90 ms of
-processor time, most of what a worker does for a small batch. Spark starts this module where it would start ``pyspark.daemon``.
+PySpark's loop calls ``gc.collect()`` after every task. Over all that pyarrow, pandas, polars and
+the client of Kafka bring with them that takes 30 to 90 ms of processor time, most of what a worker
+does for a small batch. Spark starts this module where it would start ``pyspark.daemon``.
 
-Java closes the connection of a worker that was idle for a minute. At a socket of the file system the worker's last words then fail, of which PySpark
-prints a traceback.
+Java closes the connection of a worker that was idle for a minute. At a socket of the file system
+the worker's last words then fail, of which PySpark prints a traceback.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ _FULL: Final = 2
 
 
 class FreezesImports:
-    """Takes what is alive out of the collector's sight whenever modules were imported since the last time: so seldom that little else goes with them."""
+    """Takes what is alive out of the collector's sight whenever modules were imported since
+    the last time: so seldom that little else goes with them.
+    """
 
     def __init__(self) -> None:
         self._modules = 0
@@ -31,7 +35,9 @@ class FreezesImports:
 
 
 def quiet_at_its_end(worker: Callable[..., int]) -> Callable[..., int]:
-    """``worker``, PySpark's, which serves one task after the other: where Java has closed its connection it just ends."""
+    """``worker``, PySpark's, which serves one task after the other: where Java has closed its
+    connection it just ends.
+    """
 
     def run(*arguments: Any) -> int:
         try:
