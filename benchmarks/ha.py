@@ -123,9 +123,8 @@ class Session:
 
     def __init__(self, kafka: str, mode: str, folder: Path) -> None:
         self.mode, self.state = mode, folder / "state"
-        self.pipeline = _write_pipeline(
-            folder, f"ha{len(mode)}{int(time.time()) % 100_000}", MODES[mode]
-        )
+        name = f"ha{len(mode)}{int(time.time()) % 100_000}"
+        self.pipeline = write_stage(folder, name, MODES[mode])
         self._kafka, self._log = kafka, KafkaEventLog(kafka)
         create_topics(self._log, self.pipeline)
         self.ids = self.pipeline.stages["s"].process_ids()
@@ -275,7 +274,8 @@ class Session:
         return self._watch.rows / max(rows, 1) - 1, wrong, lost, said
 
 
-def _write_pipeline(folder: Path, name: str, keys: str) -> Pipeline:
+def write_stage(folder: Path, name: str, keys: str) -> Pipeline:
+    """A pipeline of one stage ``s``; ``keys``: what the file says of it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "reading.avsc").write_text(_RECORD)
     (folder / f"functions_{name}.py").write_text(_FUNCTIONS)

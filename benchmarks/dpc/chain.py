@@ -11,11 +11,10 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
-from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.file import load
-from anabranch.pipeline.speakers import speakers
 from anabranch.ports import EventLog
 from anabranch.protocol.errors import AnabranchError
+from anabranch.up.topics import prepare, topics_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,19 +106,8 @@ def write_pipeline(folder: Path, name: str, session: Session) -> Pipeline:
 
 
 def create_topics(log: EventLog, pipeline: Pipeline) -> None:
-    """The internal topics of every stream."""
-    admin, names = log.admin(), pipeline.topic_names
-    streams = [*pipeline.sources, *pipeline.stages]
-    topics = [TopicSettings(names.boundaries(s), 1) for s in streams] + [
-        TopicSettings(topic, 1) for topic in speakers(pipeline)
-    ]
-    topics += [
-        TopicSettings(names.blocks(s, r), pipeline.partitions)
-        for s in streams
-        for r in pipeline.stream_writers(s)
-    ]
-    admin.create(topics)
-    admin.close()
+    """All that ``anabranch topics --create`` makes, so that no process misses one."""
+    prepare(log, topics_of(pipeline, embedded=True), create_inputs=True, say=print)
 
 
 class ReplicaProcess:

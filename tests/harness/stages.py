@@ -25,8 +25,8 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.blocks import split_by_bucket
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.file import load
+from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.speakers import speakers
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord
@@ -124,19 +124,8 @@ def write_pipeline(
 
 
 def topics_of(pipeline: Pipeline) -> list[TopicSettings]:
-    """The internal topics of every stream."""
-    names = pipeline.topic_names
-    streams = [*pipeline.sources, *pipeline.stages]
-    topics = [TopicSettings(names.boundaries(s), 1) for s in streams] + [
-        TopicSettings(topic, 1) for topic in speakers(pipeline)
-    ]
-    topics += [TopicSettings(names.placement(), 1)]
-    topics += [
-        TopicSettings(names.blocks(s, r), pipeline.partitions)
-        for s in streams
-        for r in pipeline.stream_writers(s)
-    ]
-    return topics
+    """The internal topics, as ``anabranch up`` makes them on its own broker."""
+    return [settings for _, settings in internal_topics(pipeline, replication=1)]
 
 
 def create_topics(kafka: str, pipeline: Pipeline) -> None:
