@@ -8,16 +8,11 @@ sees all of them at once. Only a file without a single mistake becomes a ``Pipel
 from __future__ import annotations
 
 import difflib
-import math
 import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, cast
-
-from ruamel.yaml import YAML
-from ruamel.yaml.constructor import DuplicateKeyError
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from anabranch.codec import catalog, record_schema
 from anabranch.codec.record_schema import RecordSchema
@@ -36,6 +31,8 @@ from anabranch.pipeline.model import (
     Source,
     Stage,
 )
+from anabranch.pipeline.parameters import read_parameters
+from anabranch.pipeline.yaml_text import read_yaml
 from anabranch.protocol import limits
 from anabranch.protocol.control.placement import misplaced
 from anabranch.protocol.errors import ConfigurationError
@@ -97,39 +94,7 @@ def load(path: Path | str) -> Pipeline:
         ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
     """
     path = Path(path)
-    try:
-        with path.open("rb") as file:
-            raw = file.read(limits.PIPELINE_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigurationError(
-            f"{path}: the pipeline file cannot be read: {error.strerror}"
-        ) from error
-    if len(raw) > limits.PIPELINE_FILE_BYTES_MAX:
-        raise ConfigurationError(
-            f"{path}: the pipeline file is larger than {limits.PIPELINE_FILE_BYTES_MAX} bytes"
-        )
-    try:
-        root = YAML(typ="rt", pure=True).load(raw.decode("utf-8"))
-    except DuplicateKeyError as error:
-        problem = str(error.problem).split(" with value", 1)[0]
-        raise ConfigurationError(f"{path}:{_mark(error)}: {problem}; keep one of them") from error
-    except MarkedYAMLError as error:
-        raise ConfigurationError(
-            f"{path}:{_mark(error)}: not YAML: {error.problem or error.context}"
-        ) from error
-    except (
-        YAMLError,
-        RecursionError,
-        ValueError,
-        AttributeError,
-        TypeError,
-        LookupError,
-        AssertionError,
-    ) as error:
-        # The reader trips over some files that are not YAML, such as a mapping merged with itself.
-        raise ConfigurationError(
-            f"{path}:1: not YAML: {str(error).splitlines()[0] if str(error) else error!r}"
-        ) from error
+    root = read_yaml(path)
     if not isinstance(root, dict):
         what = "the file is empty" if root is None else f"a mapping is wanted, not {shown(root)}"
         raise ConfigurationError(f"{path}:1: {what}; it needs {_NEEDED}")
@@ -139,11 +104,6 @@ def load(path: Path | str) -> Pipeline:
     if walk.mistakes or pipeline is None:
         raise ConfigurationError("\n".join(walk.sorted_mistakes()))
     return pipeline
-
-
-def _mark(error: MarkedYAMLError) -> int:
-    mark = error.problem_mark or error.context_mark
-    return int(mark.line) + 1 if mark is not None else 1
 
 
 class _Walk(Document):
@@ -448,7 +408,7 @@ class _Walk(Document):
                 )
         if len(reads) > limits.INPUTS_MAX:
             self.mistake((*at, "reads"), f"at most {limits.INPUTS_MAX} inputs are possible")
-        parameters = self._parameters(raw.get("parameters", {}), (*at, "parameters"))
+        parameters = read_parameters(self, raw.get("parameters", {}), (*at, "parameters"))
         for key in parameters:
             if key in [stream for stream, _ in reads]:
                 self.mistake(
@@ -543,22 +503,6 @@ class _Walk(Document):
             return []
         found = [(self.text(item, (*at, index)), (*at, index)) for index, item in enumerate(value)]
         return [(text, place) for text, place in found if text is not None]
-
-    def _parameters(self, value: object, at: Place) -> dict[str, object]:
-        raw = self.mapping(value, at, None)
-        left = [limits.PARAMETER_VALUES_MAX]
-        result: dict[str, object] = {}
-        for key, item in raw.items():
-            if not key.isidentifier():
-                self.mistake(
-                    (*at, key),
-                    "a parameter is an argument of a function; use letters, digits and '_'",
-                )
-            try:
-                result[key] = _plain(item, left)
-            except (ValueError, RecursionError) as error:
-                self.mistake((*at, key), str(error))
-        return result
 
     def _nodes(self, value: object, stages: dict[str, Stage]) -> dict[str, list[str]]:
         """The nodes that the file names, with what they run."""
@@ -700,30 +644,6 @@ class _Walk(Document):
                 self.mistake(
                     at, f"topic {topic} is an internal topic of this pipeline; give it another name"
                 )
-
-
-def _plain(value: object, left: list[int]) -> object:
-    """A parameter as plain Python values; bounded, since YAML aliases can make a small file
-    huge.
-    """
-    left[0] -= 1
-    if left[0] < 0:
-        raise ValueError(f"parameters hold more than {limits.PARAMETER_VALUES_MAX} values")
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float) and math.isfinite(value):
-        return float(value)
-    if isinstance(value, list):
-        return [_plain(item, left) for item in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {str(key): _plain(item, left) for key, item in value.items()}
-    raise ValueError(
-        f"{shown(value)} is not a plain value; use texts, numbers, true, false, lists or mappings"
-    )
 
 
 def _guess(word: str, known: list[str]) -> str:

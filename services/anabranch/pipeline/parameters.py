@@ -1,0 +1,50 @@
+"""Parameters of a stage: plain values that its function gets beside its inputs."""
+
+from __future__ import annotations
+
+import math
+
+from anabranch.pipeline.document import Document, Place, shown
+from anabranch.protocol import limits
+
+
+def read_parameters(document: Document, value: object, at: Place) -> dict[str, object]:
+    """Arguments of a stage's function, by name; what cannot be one is a mistake of ``document``."""
+    raw = document.mapping(value, at, None)
+    left = [limits.PARAMETER_VALUES_MAX]
+    result: dict[str, object] = {}
+    for key, item in raw.items():
+        if not key.isidentifier():
+            document.mistake(
+                (*at, key),
+                "a parameter is an argument of a function; use letters, digits and '_'",
+            )
+        try:
+            result[key] = _plain(item, left)
+        except (ValueError, RecursionError) as error:
+            document.mistake((*at, key), str(error))
+    return result
+
+
+def _plain(value: object, left: list[int]) -> object:
+    """A parameter as plain Python values; bounded, since YAML aliases can make a small file
+    huge.
+    """
+    left[0] -= 1
+    if left[0] < 0:
+        raise ValueError(f"parameters hold more than {limits.PARAMETER_VALUES_MAX} values")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if isinstance(value, list):
+        return [_plain(item, left) for item in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {str(key): _plain(item, left) for key, item in value.items()}
+    raise ValueError(
+        f"{shown(value)} is not a plain value; use texts, numbers, true, false, lists or mappings"
+    )

@@ -1,0 +1,58 @@
+"""A file as YAML that knows its lines; what is not YAML is told with the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import DuplicateKeyError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from anabranch.protocol import limits
+from anabranch.protocol.errors import ConfigurationError
+
+
+def read_yaml(path: Path) -> object:
+    """The document in the file at ``path``.
+
+    Raises:
+        ConfigurationError: it cannot be read, is too large, or is not YAML.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(limits.PIPELINE_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path}: the pipeline file cannot be read: {error.strerror}"
+        ) from error
+    if len(raw) > limits.PIPELINE_FILE_BYTES_MAX:
+        raise ConfigurationError(
+            f"{path}: the pipeline file is larger than {limits.PIPELINE_FILE_BYTES_MAX} bytes"
+        )
+    try:
+        return YAML(typ="rt", pure=True).load(raw.decode("utf-8"))
+    except DuplicateKeyError as error:
+        problem = str(error.problem).split(" with value", 1)[0]
+        raise ConfigurationError(f"{path}:{_mark(error)}: {problem}; keep one of them") from error
+    except MarkedYAMLError as error:
+        raise ConfigurationError(
+            f"{path}:{_mark(error)}: not YAML: {error.problem or error.context}"
+        ) from error
+    except (
+        YAMLError,
+        RecursionError,
+        ValueError,
+        AttributeError,
+        TypeError,
+        LookupError,
+        AssertionError,
+    ) as error:
+        # The reader trips over some files that are not YAML, such as a mapping merged with itself.
+        raise ConfigurationError(
+            f"{path}:1: not YAML: {str(error).splitlines()[0] if str(error) else error!r}"
+        ) from error
+
+
+def _mark(error: MarkedYAMLError) -> int:
+    mark = error.problem_mark or error.context_mark
+    return int(mark.line) + 1 if mark is not None else 1
