@@ -26,6 +26,12 @@ RESULTS: Final = (
 )
 """Checkers of what comes out."""
 
+OVER: Final = ("crash", "double", "race", "zombie")
+"""Faults after which somebody starts again while others go on."""
+
+BRANCH: Final = ("silent", "silent all")
+"""Faults that make a branch."""
+
 
 class StaleMutantError(Exception):
     """The function's text is not what the mutant was written for."""

@@ -66,3 +66,10 @@ def leaves_time_to_hold(run: Run) -> bool:
         policy(run.pipeline, run.options.last_stage),
     )
     return chosen is Policy.PROCESS and wait.first_ms - wait.next_ms >= HOP_MS
+
+
+def is_for_good(run: Run) -> bool:
+    """An input never comes back, and nobody gives it up."""
+    return run.options.scenario != "given up" and any(
+        fault.kind == "silent for good" for fault in run.faults
+    )

@@ -21,6 +21,7 @@ from anabranch.protocol.log import boundary_log, tentative
 from anabranch.protocol.stage import replica
 from simulation import explore, mutants, options, probes, scenarios
 from simulation.locks import SimulatedCondition
+from simulation.planted_bugs import MUTANTS
 from simulation.planting import Mutant, StaleMutantError, changed, planted
 from simulation.regressions import REGRESSIONS, Regression
 from simulation.scheduler import STEPS_MAX, Killed, Process, RunawayError, Scheduler
@@ -140,9 +141,9 @@ def test_a_seed_gives_the_same_history_in_another_interpreter() -> None:
 
 
 def test_every_mutant_can_be_planted() -> None:
-    for mutant in mutants.MUTANTS:
+    for mutant in MUTANTS:
         assert changed(mutant)
-    names = [mutant.name for mutant in mutants.MUTANTS]
+    names = [mutant.name for mutant in MUTANTS]
     assert len(set(names)) == len(names) >= 30
 
 
@@ -162,7 +163,7 @@ CANARIES = (
 @pytest.mark.parametrize("name", CANARIES)
 def test_a_planted_bug_is_found_and_gone_afterwards(name: str) -> None:
     """The simulation must be seen to fail, in every run."""
-    mutant = next(each for each in mutants.MUTANTS if each.name == name)
+    mutant = next(each for each in MUTANTS if each.name == name)
     seed, wrong = mutants.hunt(mutant, 100)
     assert seed is not None
     assert wrong
@@ -176,7 +177,7 @@ def test_a_stale_mutant_is_told() -> None:
 
 
 def test_faults_are_shrunk_to_those_that_matter() -> None:
-    mutant = next(each for each in mutants.MUTANTS if each.name == "positions_forgotten")
+    mutant = next(each for each in MUTANTS if each.name == "positions_forgotten")
     with planted(mutant):
         found = next(o for o in map(explore.once, range(200)) if o.wrong and len(o.faults) > 2)
         fewer = explore.shrink(found.seed, found.faults)

@@ -79,9 +79,11 @@ def test_each_module_and_test_that_the_rules_name_exists(root: Path, page: str) 
 
 
 def test_each_planted_bug_that_the_rules_name_is_one(root: Path, page: str) -> None:
-    mutants = set(
-        re.findall(r'Mutant\(\s*"(\w+)"', (root / "tests/simulation/mutants.py").read_text())
-    )
+    mutants = {
+        name
+        for path in (root / "tests/simulation/planted_bugs").glob("*.py")
+        for name in re.findall(r'Mutant\(\s*"(\w+)"', path.read_text())
+    }
     named = {
         name for row in rows(page, "### Where they are") for name in re.findall(r"`(\w+)`", row[3])
     }

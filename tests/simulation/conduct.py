@@ -1,0 +1,157 @@
+"""What replicas and readers did on the way that the results do not show: forks, corrections, what
+they said of themselves, what was trimmed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
+
+from anabranch.codec import control_records
+from anabranch.consistency_manager.control import readers_of
+from anabranch.pipeline.shape import waits
+from anabranch.pipeline.speakers import speakers
+from anabranch.protocol.control.records import Heartbeat, TrimPoint
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.limits import HOP_MS
+from checkers import streams, trimming
+from simulation import hurrying
+from simulation.raw_logs import appended_ms, records
+from simulation.silences import (
+    only_silence,
+    speaks_in_time,
+)
+from simulation.world import Run
+
+_FORK_MARGIN_MS = 100
+"""From the decision to run a batch to its beginning."""
+
+
+ENGINE_MS = 500
+"""What a batch of the small engine, its blocks and its record, and a transaction of delivery
+take at most, per stage, without faults.
+"""
+
+
+def check_forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
+    """When and where replicas forked that should not have."""
+    wrong: list[str] = []
+    if _fails_only_input_or_branch(run):
+        wrong += [
+            line
+            for stream, reading in readings.items()
+            for line in streams.check_branches(stream, reading)
+        ]
+        wrong += _forks_at_one_hole(run)
+    if not run.faults and speaks_in_time(run):
+        wrong += [
+            f"{who} forks at {at_ms} ms, and nothing fails"
+            for at_ms, who, what, _ in run.history.events
+            if what == "forks"
+        ]
+    if only_silence(run):
+        forks = [
+            (at_ms, *facts) for at_ms, _, what, facts in run.history.events if what == "forks again"
+        ]
+        wrong += [
+            f"{stage}.{replica}: forks again at {at_ms} ms, {still_ms} ms after it went on last"
+            " (rule 14)"
+            for at_ms, stage, replica, still_ms in forks
+            if int(still_ms or 0) < waits(run.pipeline, str(stage)).first_ms - _FORK_MARGIN_MS
+        ]
+    return wrong
+
+
+def check_trimmed(run: Run) -> list[str]:
+    """What readers said that they hold, and what was trimmed."""
+    found = []
+    for topic, speaker in speakers(run.pipeline).items():
+        times, at_ms = appended_ms(run, topic), 0
+        for _, offset, record in records(run, topic):
+            at_ms = times.get(offset, at_ms)
+            with contextlib.suppress(RemoteProtocolError):
+                entry = control_records.decode(record.value)
+                if speaker.may_say(entry):
+                    found.append((at_ms, entry))
+    found.sort(key=itemgetter(0))
+    said = [
+        (at_ms, f"{e.service} {e.name}.{e.replica}", e.checkpoint_bucket)
+        for at_ms, e in found
+        if isinstance(e, Heartbeat)
+    ]
+    points = [(at_ms, e.stream, e.bucket) for at_ms, e in found if isinstance(e, TrimPoint)]
+    readers = {
+        stream: [f"{each.service} {each.name}.{each.replica}" for each in those]
+        for stream, those in readers_of(run.pipeline).items()
+    }
+    return trimming.check(said, points, readers, hurrying.READER_MS)
+
+
+def said_stable(run: Run) -> Iterator[tuple[int, str, int]]:
+    """(time, stage, bucket that it has run up to) of every heartbeat that said so, of those
+    whose link was whole: a cut-off replica cannot know.
+    """
+    for at_ms, _, what, facts in run.history.events:
+        if what == "says stable":
+            stage, replica, bucket = facts
+            if not _is_cut(run, f"processing/{stage}.{replica}", at_ms):
+                yield at_ms, str(stage), int(bucket or 0)
+
+
+def _is_cut(run: Run, target: str, at_ms: int) -> bool:
+    """Whether what ``target`` reads may have come late, a while before ``at_ms``."""
+    return any(
+        fault.kind in ("cut", "cut_to", "cut_from", "slow")
+        and fault.target == target
+        and fault.at_ms <= at_ms <= fault.at_ms + fault.duration_ms + in_time_ms(run)
+        for fault in run.faults
+    )
+
+
+def in_time_ms(run: Run) -> int:
+    """The longest wait of a stage, the hop after which it says that it is behind, and what
+    the engine takes to see it.
+    """
+    return (
+        max((waits(run.pipeline, stage.name).first_ms for stage in run.options.stages), default=0)
+        + HOP_MS
+        + ENGINE_MS
+    )
+
+
+def turns(run: Run) -> Iterator[tuple[int, str, str, bool]]:
+    """(time, stage, replica, whether it corrects from then on). Who ends does not."""
+    for at_ms, who, what, facts in run.history.events:
+        if what == "corrects":
+            stage, replica, does = facts
+            yield at_ms, str(stage), str(replica), bool(does)
+        elif what == "end" and who.startswith("processing/"):
+            stage, replica = who.removeprefix("processing/").split("#")[0].split(".")
+            yield at_ms, stage, replica, False
+
+
+def _fails_only_input_or_branch(run: Run) -> bool:
+    return all(fault.kind.startswith(("silent", "branch fails")) for fault in run.faults)
+
+
+def _forks_at_one_hole(run: Run) -> list[str]:
+    """No process forks twice at one place: neither since its branch was dropped too early, nor
+    after its branch failed there (RE5, RE7).
+
+    But where the branch died of what may pass.
+    """
+    latest: dict[str, int] = {}
+    wrong = []
+    for event in run.history.events:
+        if event.what == "forks":
+            bucket = int(event.facts[0] or 0)
+            if bucket <= latest.get(event.who, -1):
+                wrong.append(
+                    f"{event.who} forks at bucket {bucket} at {event.at_ms} ms, and forked at"
+                    f" {latest[event.who]} before"
+                )
+            latest[event.who] = bucket
+        elif event.what == "branch fails" and event.facts[1]:
+            latest.pop(event.who, None)
+    return wrong

@@ -1,0 +1,174 @@
+"""What a run took in: what the streams of its sources and their dead letters must be, from their
+input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from anabranch.ingestion.batches import HEARTBEAT
+from checkers import conservation, ingestion, streams
+from simulation import workload
+from simulation.raw_logs import appends, boundary_log, headers_of, records
+from simulation.silences import (
+    is_ever_silent_for,
+    is_for_good,
+)
+from simulation.workload import Row
+from simulation.world import Run
+
+_IDLE_MARGIN_MS = 250
+
+
+def is_exact(run: Run) -> bool:
+    """No record can be late, nor get another time, so the answer follows from the input alone."""
+    return run.options.grown_ms is None and _is_whole(run)
+
+
+def _is_whole(run: Run) -> bool:
+    """No record can be late: nothing, or only silence that was not observed, is left out."""
+    idle_ms = run.options.idle_ms
+    if run.options.source_idle_ms is not None or run.options.scenario == "given up":
+        return False
+    if run.options.ahead[
+        1
+    ]:  # its partition holds nothing back any more: what comes in it after the others is late
+        return False
+    if idle_ms is None or run.options.source_partitions == 1:
+        return True
+    if any(fault.kind.startswith("silent") for fault in run.faults):
+        return False
+    return not is_ever_silent_for(run, idle_ms - _IDLE_MARGIN_MS)
+
+
+def _arrivals(run: Run, source: str) -> dict[int, list[ingestion.Arrival]]:
+    """The input of a source, as its topic has it."""
+    found: dict[int, list[ingestion.Arrival]] = {}
+    for number, partition in enumerate(run.log.topics[f"in.{source}"][1]):
+        mine = found.setdefault(number, [])
+        for offset in range(partition.start, partition.end):
+            record = partition.at(offset)
+            headers, row = dict(record.headers), workload.row_of(record.value)
+            said = headers.get(HEARTBEAT)
+            time_ms = (
+                row[0] if row is not None and said is None else None if said is None else int(said)
+            )
+            mine.append(
+                ingestion.Arrival(
+                    record.timestamp_ms - workload.BASE_MS,
+                    time_ms,
+                    None if said else row,
+                    said is not None,
+                )
+            )
+    return found
+
+
+def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.Replay:
+    """What a source's stream and dead letters must be, from its input and from how far each
+    boundary record says that it has read.
+    """
+    options = run.options
+    rules = ingestion.Rules(
+        options.bucket_ms,
+        options.out_of_orderness_ms,
+        options.idle_ms,
+        options.source_idle_ms,
+        options.late != "dead_letter",
+    )
+    topic = run.pipeline.topic_names.boundaries(source)
+    appended = appends(run)
+    is_clock_right = not any(
+        fault.kind in ("clock", "drift") and fault.target == f"ingestion/{source}"
+        for fault in run.faults
+    )
+    taken, places = [], []
+    for offset, record in streams.read(boundary_log(run, source), ["0"]).writers["0"].accepted:
+        place, at_ms = appended[topic, 0, offset]
+        rows = [workload.typed(row) for part in record.parts for row in blocks("0", part) or ()]
+        positions: dict[int, tuple[int, int, int]] = {
+            position.partition: (
+                position.offset_next,
+                position.event_time_max_ms,
+                position.found_after,
+            )
+            for position in record.positions
+        }
+        decided_ms = record.written_ms - workload.BASE_MS if is_clock_right else None
+        taken.append(
+            ingestion.Taken(
+                decided_ms,
+                at_ms,
+                positions,
+                record.closed,
+                rows,
+                [each.last for each in record.given_up],
+            )
+        )
+        places.append(place)
+    replayed = ingestion.replay(source, _arrivals(run, source), taken, rules)
+    dead = {
+        place: min(appended[at][0] for at in letters)
+        for place, letters in dead_letters(run, source).items()
+    }
+    replayed.wrong += ingestion.check_order(source, replayed, dead, places)
+    return replayed
+
+
+def source_streams(
+    run: Run, replays: Mapping[str, ingestion.Replay]
+) -> dict[str, workload.Buckets]:
+    """The streams of the sources as they must be: from the input alone where that is all that
+    counts.
+    """
+    return {
+        source: (
+            workload.source_buckets(run.options, run.sent, source)
+            if is_exact(run)
+            else _typed(replayed.buckets)
+        )
+        for source, replayed in replays.items()
+    }
+
+
+def _typed(buckets: Mapping[int, Sequence[tuple[object, ...]]]) -> workload.Buckets:
+    return {bucket: sorted(map(workload.typed, rows)) for bucket, rows in buckets.items()}
+
+
+def check_conservation(
+    run: Run, sources: dict[str, workload.Buckets], replays: Mapping[str, ingestion.Replay]
+) -> list[str]:
+    """By the number of the record in its input partition; good ones are found in the stream
+    by their id.
+    """
+    if not run.is_complete or is_for_good(run):
+        return []
+    wrong: list[str] = []
+    for source in run.options.sources:
+        by_place: dict[ingestion.Place, int] = {}
+        given: dict[int, bool] = {}
+        counts: dict[int, int] = {}
+        for each in run.sent:
+            if each.source == source:
+                offset = counts.get(each.partition, 0)
+                counts[each.partition] = offset + 1
+                number = each.row[1] if each.row else -len(given) - 1
+                by_place[each.partition, offset] = number
+                given[number] = each.row is not None and (
+                    _is_whole(run) or (each.partition, offset) not in replays[source].late
+                )
+        dead = {by_place[place] for place in dead_letters(run, source)}
+        rows: list[Row] = [row for bucket in sources[source].values() for row in bucket]
+        wrong += conservation.check(source, given, [row[1] for row in rows], dead)
+    return wrong
+
+
+def dead_letters(run: Run, source: str) -> dict[ingestion.Place, list[tuple[str, int, int]]]:
+    """(partition, offset) of the input records that are dead letters -> where these are."""
+    topic = f"in.{source}.rejected"
+    found: dict[ingestion.Place, list[tuple[str, int, int]]] = {}
+    for partition, offset, record in records(run, topic) if topic in run.log.topics else ():
+        headers = headers_of(record)
+        place = int(headers["anabranch-partition"]), int(headers["anabranch-offset"])
+        found.setdefault(place, []).append((topic, partition, offset))
+    return found

@@ -1,0 +1,216 @@
+"""The live topic of a run: what it says, and how soon."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from anabranch.adapters.memory.partition import Record
+from anabranch.pipeline.shape import normal_ms, waits
+from anabranch.protocol.limits import HOP_MS
+from checkers import availability, streams
+from examples.toll_road import live_checker as live
+from examples.toll_road.live_checker import LiveRecord
+from simulation import workload
+from simulation.conduct import ENGINE_MS
+from simulation.raw_logs import appends, boundary_log, headers_of, records
+from simulation.results import pair, read_row, result
+from simulation.silences import (
+    is_for_good,
+    leaves_time_to_hold,
+    only_silence,
+    speaks_in_time,
+)
+from simulation.world import Run
+
+
+def live_records(run: Run) -> list[LiveRecord]:
+    """The live topic."""
+    return [
+        _live_record(partition, offset, record)
+        for partition, offset, record in records(run, "out.live")
+    ]
+
+
+def _live_record(partition: int, offset: int, record: Record) -> LiveRecord:
+    headers = headers_of(record)
+    kind = headers["anabranch-kind"].decode()
+    if kind in ("insertion", "tentative"):
+        text, _, branch = headers["anabranch-id"].decode().partition("/")
+        missing = headers.get("anabranch-missing", b"").decode()
+        return LiveRecord(
+            partition,
+            offset,
+            kind,
+            pair(text),
+            pair(branch) if branch else None,
+            read_row(partition, record),
+            missing=tuple(missing.split(",")) if missing else (),
+        )
+    fields = json.loads(record.value or b"")
+    last = fields.get("last_id")
+    return LiveRecord(
+        partition,
+        offset,
+        kind,
+        None if last is None else pair(last),
+        stable=fields["stable"],
+        shown=fields.get("shown", 0),
+        sequence=fields.get("sequence", 0),
+    )
+
+
+def check(
+    run: Run,
+    found: Sequence[LiveRecord],
+    answer: dict[int, list[tuple[object, ...]]],
+    offered: Mapping[tuple[int, tuple[int, int]], tuple[tuple[str, ...], list[streams.Row]]],
+) -> list[str]:
+    """What the live topic says. ``offered``: what branches made of the stream that is delivered."""
+    verdict = live.check(
+        found,
+        run.options.output_partitions,
+        answer,
+        is_complete=run.is_complete and not is_for_good(run),
+    )
+    named = [
+        each if each.row is None else each._replace(row=(*each.row, each.missing)) for each in found
+    ]
+    partitions = run.options.output_partitions
+    verdict.wrong += live.check_shown(
+        named,
+        {
+            place: [(*result(row, partitions), missing) for row in rows]
+            for place, (missing, rows) in offered.items()
+        },
+    )
+    reached = run.history.probes
+    reached["live undo"] += verdict.undos
+    reached["live rec_done"] += verdict.rec_dones
+    reached["live failure"] += verdict.failures
+    reached["live shown again"] += verdict.shown_again
+    if (
+        only_silence(run)
+        and speaks_in_time(run)
+        and leaves_time_to_hold(run)
+        and verdict.failures > len(run.faults)
+    ):
+        verdict.wrong.append(
+            f"live: {verdict.failures} failures are told, inputs fell silent {len(run.faults)}"
+            " times (LD5)"
+        )
+    return verdict.wrong
+
+
+def check_delays(run: Run, found: Sequence[LiveRecord]) -> list[str]:
+    """How soon it says it, where the bound holds."""
+    behind_ms = _behind_ms(run) if _has_bound(run) else None
+    if behind_ms is None:
+        return []
+    run.history.reached("live bound judged")
+    shown = sorted(
+        (
+            run.visible_ms["out.live", record.partition, record.offset],
+            max(record.stable, record.shown),
+        )
+        for record in found
+        if record.kind == "boundary"
+    )
+    for number in range(1, len(shown)):
+        shown[number] = (shown[number][0], max(shown[number][1], shown[number - 1][1]))
+    width_ms = run.options.bucket_ms
+    rows = {
+        (f"in.{each.source}", each.row[1]): each.row for each in run.sent if each.row is not None
+    }
+    arrivals = [
+        (
+            event.at_ms,
+            workload.bucket_of(
+                min(
+                    rows[str(event.facts[0]), int(event.facts[3])][0],
+                    workload.BASE_MS + event.at_ms,
+                ),
+                width_ms,
+            ),
+        )
+        for event in run.history.events
+        if event.who == "producer" and event.facts[3] is not None
+    ]
+    signs_ms = availability.signs(arrivals)
+    stages = len(run.options.stages)
+    bound_ms = (
+        normal_ms(run.pipeline, run.options.last_stage)
+        + run.options.max_delay_ms
+        + stages * ENGINE_MS
+        + behind_ms
+    )
+    until_ms = run.ended_ms if is_for_good(run) else run.options.heal_ms
+    wrong = availability.check(signs_ms, shown, bound_ms, until_ms)
+    wait = waits(run.pipeline, run.options.last_stage)
+    if only_silence(run) and wait.next_ms < wait.first_ms:  # equal ones: there is but the bound
+        later_ms = wait.next_ms + (stages - 1) * HOP_MS + stages * ENGINE_MS + behind_ms
+        failing = sorted(
+            (run.visible_ms["out.live", record.partition, record.offset], record.shown > 0)
+            for record in found
+            if record.kind == "boundary"
+        )
+        wrong += availability.check_later(signs_ms, shown, failing, later_ms, until_ms)
+    return wrong
+
+
+def _behind_ms(run: Run) -> int | None:
+    """By how much a source is usually behind its records when it closes a bucket, before anything
+    is silent; None: one has not closed any.
+
+    A source that stands still goes on at the pace that it had (SP2), so the timers of its buckets
+    are as far behind as they were.
+    """
+    begun_ms = min(
+        (fault.at_ms for fault in run.faults if fault.kind.startswith("silent")),
+        default=run.ended_ms,
+    )
+    appended, width_ms, found = appends(run), run.options.bucket_ms, list[int]()
+    for source in run.options.sources:
+        topic = run.pipeline.topic_names.boundaries(source)
+        accepted = streams.read(boundary_log(run, source), ["0"]).writers["0"].accepted
+        moves = [
+            (appended[topic, 0, offset][1], record.closed)
+            for offset, record in accepted
+            if record.closed
+        ]
+        lags = [
+            at_ms - (closed * width_ms - workload.BASE_MS)
+            for at_ms, closed in moves
+            if at_ms <= begun_ms
+        ]
+        if not lags:
+            return None
+        found.append(max(0, min(lags) - run.options.out_of_orderness_ms))
+    return max(found)
+
+
+def _has_bound(run: Run) -> bool:
+    """Only inputs fail, or one replica of a stage that has others: nothing that the bound
+    does not cover (docs/concepts.md).
+    """
+    if (
+        any(stage.policy != "process" for stage in run.options.stages)
+        or run.options.inherited_parts_max is not None
+    ):
+        return False
+    if run.options.input_parts_max is not None:
+        return False
+    struck: set[str] = set()
+    for fault in run.faults:
+        if fault.kind.startswith(("silent", "index")) or fault.target.startswith(
+            "consistency_manager"
+        ):
+            continue
+        if not fault.target.startswith("processing/"):
+            return False
+        struck.add(fault.target)
+    for stage in run.options.stages:
+        mine = [target for target in struck if target.split("/")[1].split(".")[0] == stage.name]
+        if len(mine) > (1 if stage.replicas > 1 else 0):
+            return False
+    return True

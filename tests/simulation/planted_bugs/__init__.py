@@ -1,0 +1,13 @@
+"""Bugs that were thought of, by where they are planted."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from simulation.planted_bugs.control import CONTROL
+from simulation.planted_bugs.logs import LOGS
+from simulation.planted_bugs.outputs import OUTPUTS
+from simulation.planted_bugs.sources import SOURCES
+from simulation.planted_bugs.stages import STAGES
+
+MUTANTS: Final = (*LOGS, *SOURCES, *STAGES, *OUTPUTS, *CONTROL)

@@ -1,0 +1,108 @@
+"""What a run left in the logs, read by nothing that the services use to read it: records, boundary
+logs, blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from operator import itemgetter
+
+import pyarrow as pa
+
+from anabranch.adapters.memory.partition import Fate, Record
+from anabranch.codec import boundary_records
+from anabranch.codec.blocks import BlockHeaders
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.log.records import LogEntry, Part
+from simulation.world import Run
+
+
+def records(run: Run, topic: str) -> Iterator[tuple[int, int, Record]]:
+    """(partition, offset, record) of everything that committed readers see of a topic."""
+    for number, partition in enumerate(run.log.topics[topic][1]):
+        for offset in range(partition.start, partition.end):
+            record = partition.at(offset)
+            if not record.control and (
+                record.transaction is None or record.transaction.fate is Fate.COMMITTED
+            ):
+                yield number, offset, record
+
+
+def boundary_log(run: Run, stream: str) -> list[tuple[int, LogEntry]]:
+    """The entries of a boundary log, those that are trimmed too."""
+    topic = run.pipeline.topic_names.boundaries(stream)
+    gone = [(offset, record) for (of, _, offset), record in run.trimmed.items() if of == topic]
+    found = []
+    for offset, record in [
+        *sorted(gone, key=itemgetter(0)),
+        *((offset, record) for _, offset, record in records(run, topic)),
+    ]:
+        with contextlib.suppress(RemoteProtocolError):
+            found.append((offset, boundary_records.decode(record.value, record.headers)))
+    return found
+
+
+class Blocks:
+    """Reads the blocks of one stream, part by part."""
+
+    def __init__(self, run: Run, stream: str) -> None:
+        self._run, self._stream = run, stream
+        self._known: dict[tuple[str, Part], list[tuple[object, ...]] | None] = {}
+
+    def __call__(self, replica: str, part: Part) -> list[tuple[object, ...]] | None:
+        """The rows of a part; None: its blocks are not there."""
+        if (replica, part) not in self._known:
+            self._known[replica, part] = self._read(replica, part)
+        return self._known[replica, part]
+
+    def _read(self, replica: str, part: Part) -> list[tuple[object, ...]] | None:
+        topic = self._run.pipeline.topic_names.blocks(self._stream, replica)
+        partition = self._run.log.topics[topic][1][part.partition]
+        rows: list[tuple[object, ...]] = []
+        blocks = 0
+        for offset in range(part.offset_first, min(part.offset_next, partition.end)):
+            gone = offset < partition.start
+            record = (
+                self._run.trimmed[topic, part.partition, offset] if gone else partition.at(offset)
+            )
+            head = BlockHeaders.decode(record.headers)
+            if head.attempt == part.attempt and head.bucket == part.bucket:
+                blocks += 1
+                rows += rows_of(pa.ipc.open_stream(record.value).read_all())
+        return rows if blocks == part.blocks and len(rows) == part.rows else None
+
+
+def rows_of(table: pa.Table) -> list[tuple[object, ...]]:
+    """A table's rows as the workload has them."""
+    columns = [table.column(name).to_pylist() for name in ("event_time", "id", "key", "v")]
+    return list(zip(*columns, strict=True))
+
+
+def appends(run: Run) -> dict[tuple[str, int, int], tuple[int, int]]:
+    """Of every record that a service wrote, by (topic, partition, offset): (place in the
+    order of all events, virtual time).
+    """
+    return {
+        (str(event.facts[0]), int(event.facts[1] or 0), int(event.facts[2] or 0)): (
+            number,
+            event.at_ms,
+        )
+        for number, event in enumerate(run.history.events)
+        if event.what == "append"
+    }
+
+
+def headers_of(record: Record) -> dict[str, bytes]:
+    return {name: value or b"" for name, value in record.headers}
+
+
+def appended_ms(run: Run, topic: str) -> dict[int, int]:
+    """When each record of a topic of one partition was appended; what nobody appended is not
+    named.
+    """
+    return {
+        int(facts[2] or 0): at_ms
+        for at_ms, _, what, facts in run.history.events
+        if what == "append" and facts[0] == topic
+    }

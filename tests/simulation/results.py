@@ -1,0 +1,114 @@
+"""The corrected topic of a run, as its readers see it, and the rejected results beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from anabranch.adapters.memory.partition import Record
+from checkers import upsert
+from checkers.corrected import Delivered
+from examples.toll_road.oracle import murmur2
+from simulation.raw_logs import headers_of, records
+from simulation.world import Run
+
+_REJECTED = -1
+"""The number of the partition of rejected results, beside those of the output topic."""
+
+
+def delivered(run: Run) -> list[Delivered]:
+    """The corrected topic, and as one more partition that of rejected results."""
+    there = [
+        (partition, offset, record, partition) for partition, offset, record in records(run, "out")
+    ]
+    there += [
+        (_REJECTED, offset, record, _partition_of(record.key or b"", run.options.output_partitions))
+        for _, offset, record in _rejected(run)
+    ]
+    return [
+        Delivered(
+            place,
+            offset,
+            *pair(headers_of(record)["anabranch-id"].decode()),
+            read_row(partition, record),
+        )
+        for place, offset, record, partition in there
+    ]
+
+
+def _rejected(run: Run) -> list[tuple[int, int, Record]]:
+    return (
+        [(_REJECTED, offset, record) for _, offset, record in records(run, "out.rejected")]
+        if "out.rejected" in run.log.topics
+        else []
+    )
+
+
+def check_rejected(run: Run) -> list[str]:
+    """Results that the output topic would have taken."""
+    wrong = []
+    for _, _, record in _rejected(run):
+        headers = {
+            name: value
+            for name, value in headers_of(record).items()
+            if name in ("anabranch-id", "anabranch-event-time", "anabranch-missing")
+        }
+        size = (
+            len(record.value or b"")
+            + len(record.key or b"")
+            + sum(len(name) + len(value) for name, value in headers.items())
+        )
+        run.history.reached("result rejected")
+        if run.options.output_bytes_max is None or size <= run.options.output_bytes_max:
+            wrong.append(
+                f"rejected: {headers['anabranch-id'].decode()} of {size} bytes, of which the topic"
+                f" takes {run.options.output_bytes_max}"
+            )
+    return wrong
+
+
+def read_row(partition: int, record: Record) -> tuple[object, ...]:
+    """A result as a reader gets it: its value, and in what it stands beside that must be right."""
+    row = json.loads(record.value or b"")
+    return (
+        row["id"],
+        row["key"],
+        row["v"],
+        int(headers_of(record)["anabranch-event-time"]),
+        record.key,
+        partition,
+    )
+
+
+def result(row: Sequence[object], partitions: int) -> tuple[object, ...]:
+    """The same, as it must be."""
+    event_time, ident, key, v = row
+    text = f'{{"key":{key}}}'.encode()
+    return ident, key, v, event_time, text, _partition_of(text, partitions)
+
+
+def _partition_of(key: bytes, partitions: int) -> int:
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def user_rows(
+    buckets: Mapping[int, Sequence[Sequence[object]]], partitions: int
+) -> dict[int, list[tuple[object, ...]]]:
+    """A stream as its users see it."""
+    return {bucket: [result(row, partitions) for row in rows] for bucket, rows in buckets.items()}
+
+
+def check_upsert(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
+    newest: dict[object, tuple[str, tuple[object, ...] | None]] = {}
+    for partition, _, record in records(run, "out.live"):
+        kind = headers_of(record)["anabranch-kind"].decode()
+        newest[json.loads(record.key or b"")["key"]] = (
+            kind,
+            None if record.value is None else read_row(partition, record),
+        )
+    return upsert.check(newest, answer, key_index=1)
+
+
+def pair(text: str) -> tuple[int, int]:
+    first, second = text.split(".")
+    return int(first), int(second)
