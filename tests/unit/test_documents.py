@@ -14,7 +14,7 @@ import typer
 
 from anabranch import cli
 from anabranch.adapters.spark.settings import SparkSettings
-from anabranch.pipeline import file, model
+from anabranch.pipeline import bindings, file, model
 from anabranch.pipeline.durations import format_ms
 from anabranch.pipeline.file import load
 from anabranch.runtime.settings import argument_parser
@@ -205,6 +205,7 @@ PIPELINE_TABLES: dict[str, tuple[tuple[str, ...], type[pydantic.BaseModel]]] = {
     "source": (file._SOURCE_KEYS, model.Source),
     "idle_timeout": (("partition", "source"), model.IdleTimeout),
     "stage": (file._STAGE_KEYS, model.Stage),
+    "binding": (bindings.BINDING_KEYS, model.Binding),
     "output": (file._OUTPUT_KEYS, model.Output),
     "sink": (file._LIVE_KEYS, model.LiveSink),
 }
@@ -240,6 +241,9 @@ def test_the_documented_defaults_are_those_of_a_file_that_leaves_all_out(tmp_pat
         pipeline.sources["readings"],
         pipeline.sources["readings"].idle_timeout,
         pipeline.stages["hottest"],
+        model.Binding(
+            name="b", pipeline="q", stream="s", record=pipeline.sources["readings"].record
+        ),
         pipeline.outputs["hottest"],
         live,
     ]

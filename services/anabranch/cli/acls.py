@@ -65,8 +65,7 @@ def acls(
 
         anabranch acls
 
-        anabranch acls --commands >acls.sh; BROKERS=broker-1:9093 ADMIN_CONFIG=admin.properties sh
-        acls.sh
+        anabranch acls --commands >acls.sh; export BROKERS=b:9093 ADMIN_CONFIG=admin.properties; sh acls.sh
     """
     if as_json + as_commands + as_redis > 1:
         raise ConfigurationError("--json, --commands, --redis: give one of them")

@@ -136,8 +136,7 @@ def cut(
 
         anabranch drill cut ingestion/reports_2 --for 20s
 
-        anabranch drill cut ingestion/reports_2; anabranch tail tolls --live; anabranch drill heal
-        ingestion/reports_2
+        anabranch drill cut ingestion/reports_2; anabranch tail tolls --live
 
         anabranch drill cut delivery/tolls --direction from      # what it writes arrives, but it never hears of it
 

@@ -61,8 +61,7 @@ def give_up(
 
         anabranch give-up reports --from 2026-05-01T14:00:00Z
 
-        anabranch give-up reports --from 2026-05-01T14:00:00Z --until 2026-05-01T16:30:00Z --yes -f
-        p.yaml --kafka broker-1:9092
+        anabranch give-up reports --from 2026-05-01T14:00:00Z --until 2026-05-01T16:30:00Z --yes
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock

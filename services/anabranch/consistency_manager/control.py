@@ -23,6 +23,7 @@ from anabranch.protocol.control.records import (
     Heartbeat,
     TrimPoint,
 )
+from anabranch.protocol.control.state_horizon import buckets_of
 from anabranch.protocol.control.trimming import Trimming
 from anabranch.protocol.stage.standby import STANDBY_SERVICE
 from anabranch.runtime.crash_points import crash_point
@@ -52,7 +53,7 @@ class ControlRoom:
         self._reader: ControlReader | None = None
         self._writer = ControlWriter(context.log, topic, context.clock)
         self._heartbeats = HeartbeatSender(context.log, topic, context.clock)
-        self._trimming = Trimming(readers_of(self._pipeline))
+        self._trimming = Trimming(readers_of(self._pipeline), kept_buckets(self._pipeline))
         self._fences = FenceBook()
         self._unsent: list[Fence] = []
         self.alarms: list[Alarm] = []
@@ -179,6 +180,14 @@ class ControlRoom:
             self._stated.labels(self._pipeline.name, type(entry).__name__.lower()).inc()
             if isinstance(entry, TrimPoint):
                 self._trimmable.labels(self._pipeline.name, entry.stream).set(entry.bucket)
+
+
+def kept_buckets(pipeline: Pipeline) -> dict[str, int]:
+    """Of each stream that other pipelines read, how many of the newest buckets are kept."""
+    return {
+        stream: buckets_of(keep_ms, pipeline.bucket_ms)
+        for stream, keep_ms in pipeline.publish_ms.items()
+    }
 
 
 def readers_of(pipeline: Pipeline) -> dict[str, list[Peer]]:

@@ -19,7 +19,7 @@ from typing import Final
 
 from anabranch.codec.catalog import catalog
 from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.speakers import speakers
+from anabranch.pipeline.speakers import bound_speakers, speakers
 
 UNUSED_GROUP: Final = "anabranch.unused"
 """The consumer group that every reader names and none joins (``adapters.kafka.settings``):
@@ -74,6 +74,8 @@ class _Topic:
     source: str = ""
     output: str = ""
     process: str = ""
+    is_bound: bool = False
+    """Another pipeline's: its owner makes and writes it, and grants the right to read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class _Instance:
 
     def may_write(self, topic: _Topic) -> bool:
         """Whether ``topic`` is its own: what it says of itself, too, nobody else can say."""
+        if topic.is_bound:
+            return False
         return self.everything or (
             (not topic.stream or topic.stream in self.writes)
             and (not topic.replica or topic.replica == self.replica)
@@ -107,6 +111,8 @@ class _Instance:
         """Whether it works with ``topic``: its inputs, and its own boundary log, by which it
         finds its place.
         """
+        if topic.is_bound:
+            return topic.stream in self.reads
         own_log = topic.stream in self.writes and not topic.replica
         return self.everything or (
             (not topic.stream or topic.stream in self.reads or own_log)
@@ -158,7 +164,8 @@ def rights(
     for instance in _instances(pipeline, before, by_participant=by_participant):
         for right in (*_of_topics(instance, topics), *_others(pipeline, instance)):
             found[right] = None
-    for right in _of_operator(f"{before}operator", topics, pipeline.sources):
+    own = [topic for topic in topics if not topic.is_bound]
+    for right in _of_operator(f"{before}operator", own, pipeline.sources):
         found[right] = None
     unique: dict[tuple[str, Resource, str, Operation, bool], Right] = {}
     for right in found:
@@ -177,9 +184,10 @@ def _of_topics(instance: _Instance, topics: list[_Topic]) -> Iterator[Right]:
             operations.append(Operation.READ)
         if instance.service in kind.producers and instance.may_write(topic):
             operations.append(Operation.WRITE)
-        if (operations or instance.everything) and (instance.service, topic.kind) in _ASKS_SETTINGS:
+        asks = (instance.service, topic.kind) in _ASKS_SETTINGS and not topic.is_bound
+        if asks and (operations or instance.everything):
             operations.append(Operation.DESCRIBE_CONFIGS)
-        if (instance.service, topic.kind) in _TRIMS:
+        if (instance.service, topic.kind) in _TRIMS and not topic.is_bound:
             operations.append(Operation.DELETE)
         for operation in operations:
             yield Right(instance.principal, Resource.TOPIC, topic.name, operation, topic.kind)
@@ -321,6 +329,13 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
     for topic, speaker in speakers(pipeline).items():
         if not speaker.is_manager:
             yield _Topic("control", topic, process=speaker.reader)
+    for binding in pipeline.bindings.values():
+        here = binding.name
+        yield _Topic("boundaries", names.boundaries(here), here, is_bound=True)
+        for replica in binding.replica_ids():
+            yield _Topic("blocks", names.blocks(here, replica), here, replica, is_bound=True)
+        for topic in bound_speakers(pipeline, [here]):
+            yield _Topic("control", topic, here, is_bound=True)
     yield _Topic("manager", names.manager())
     yield _Topic("placement", names.placement())
     yield _Topic("alarms", names.alarms())

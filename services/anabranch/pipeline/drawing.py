@@ -11,7 +11,12 @@ if TYPE_CHECKING:
 
 _BOX_W, _BOX_H, _GAP_X, _GAP_Y, _MARGIN = 200, 50, 70, 24, 20
 _LETTERS_MAX: Final = 30
-_COLOURS: Final = {"source": "#e8f1fa", "stage": "#eef6e8", "output": "#fdf3e1"}
+_COLOURS: Final = {
+    "binding": "#efeaf6",
+    "source": "#e8f1fa",
+    "stage": "#eef6e8",
+    "output": "#fdf3e1",
+}
 
 
 class Box(NamedTuple):
@@ -25,7 +30,7 @@ class Box(NamedTuple):
 
 
 def boxes(pipeline: Pipeline) -> list[Box]:
-    """Sources, stages in dependency order, outputs."""
+    """Sources, streams of other pipelines, stages in dependency order, outputs."""
     node_of = {label: node for node, labels in pipeline.nodes().items() for label in labels}
     found = [
         Box(
@@ -36,6 +41,10 @@ def boxes(pipeline: Pipeline) -> list[Box]:
             (),
         )
         for name, source in pipeline.sources.items()
+    ]
+    found += [
+        Box(f"stream {name}", "binding", name, f"{bound.stream} of pipeline {bound.pipeline}", ())
+        for name, bound in pipeline.bindings.items()
     ]
     for name in pipeline.order():
         stage = pipeline.stages[name]

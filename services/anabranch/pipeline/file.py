@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, cast
 from anabranch.codec import catalog, record_schema
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline import transforms
+from anabranch.pipeline.bindings import bindings, published
 from anabranch.pipeline.document import MISSING, Document, Place, key_text, shown, words
 from anabranch.pipeline.environment import fill_in
 from anabranch.pipeline.model import (
@@ -54,6 +55,8 @@ _FILE_KEYS: Final = (
     "nodes",
     "resources",
     "outputs",
+    "bindings",
+    "publish",
 )
 _NEEDED: Final = "pipeline, sources, stages and outputs"
 _SOURCE_KEYS: Final = (
@@ -153,7 +156,14 @@ class _Walk(Document):
         partitions = self.integer(
             top.get("partitions", 4), ("partitions",), 1, limits.PARTITIONS_MAX
         )
-        sections = {key: self._section(top, key) for key in ("sources", "stages", "outputs")}
+        sections = {
+            key: self._section(top, key, needed=instead not in top)
+            for key, instead in (
+                ("sources", "bindings"),
+                ("stages", "stages"),
+                ("outputs", "publish"),
+            )
+        }
         for key, twice in (("stages", sections["sources"]), ("outputs", {})):
             for entry in sections[key]:
                 if entry in twice:
@@ -161,7 +171,14 @@ class _Walk(Document):
                         (key, entry),
                         f"{entry} is the name of a source already; give every stream its own name",
                     )
-        streams = [*sections["sources"], *sections["stages"]]
+        bound = bindings(
+            self,
+            top.get("bindings", {}),
+            [*sections["sources"], *sections["stages"]],
+            self._record,
+        )
+        publish_ms = published(self, top.get("publish", {}), sections["stages"])
+        streams = [*sections["sources"], *bound, *sections["stages"]]
         sources = {key: self._source(key, value) for key, value in sections["sources"].items()}
         stages = {
             key: self._stage(key, value, streams) for key, value in sections["stages"].items()
@@ -190,6 +207,8 @@ class _Walk(Document):
             sources={key: value for key, value in sources.items() if value is not None},
             stages=stages,
             outputs={key: value for key, value in outputs.items() if value is not None},
+            bindings=bound,
+            publish_ms=publish_ms,
             named_nodes=nodes,
             resources=resources,
         )
@@ -215,9 +234,10 @@ class _Walk(Document):
             ),
         )
 
-    def _section(self, top: dict[str, Any], key: str) -> dict[str, Any]:
+    def _section(self, top: dict[str, Any], key: str, *, needed: bool) -> dict[str, Any]:
         if key not in top:
-            self.mistake((), f"{key}: is missing; a pipeline has sources, stages and outputs")
+            if needed:
+                self.mistake((), f"{key}: is missing; a pipeline has sources, stages and outputs")
             return {}
         section = self.mapping(top[key], (key,), None)
         if not section and isinstance(top[key], dict):

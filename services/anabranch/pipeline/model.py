@@ -18,6 +18,7 @@ from anabranch.protocol.control.placement import PlacedStage, Places, place
 from anabranch.protocol.identifiers import TopicNames
 
 __all__ = [
+    "Binding",
     "EventTime",
     "Field",
     "Format",
@@ -131,6 +132,28 @@ class Stage(_Model):
         return PlacedStage(self.name, self.participant, tuple(self.process_ids()))
 
 
+class Binding(_Model):
+    """A stream of another participant's pipeline, as its stages here read it."""
+
+    name: str
+    """As it is called here."""
+    pipeline: str
+    stream: str
+    """As it is called there: a stage."""
+    record: RecordSchema
+    """The columns that are expected."""
+    replicas: int = 1
+    """Writers of the stream."""
+    hops: int = 1
+    """Stages from a source to the stream, there."""
+    out_of_orderness_ms: int = 0
+    """The largest of the sources that it is made from."""
+
+    def replica_ids(self) -> list[str]:
+        """Ids of the writers."""
+        return [str(number) for number in range(self.replicas)]
+
+
 class Sink(_Model):
     """A user's topic that delivery writes."""
 
@@ -187,6 +210,10 @@ class Pipeline(_Model):
     sources: dict[str, Source]
     stages: dict[str, Stage]
     outputs: dict[str, Output]
+    bindings: dict[str, Binding] = {}
+    """Streams of other pipelines, by the names that they have here."""
+    publish_ms: dict[str, int] = {}
+    """Stages that other pipelines read, and how long blocks are kept for these."""
     named_nodes: dict[str, list[str]] = {}
     """What the file says of nodes: ``STAGE.REPLICA`` of each. Where it says nothing the rule
     places (``protocol.control.placement``).
@@ -198,7 +225,8 @@ class Pipeline(_Model):
     @property
     def topic_names(self) -> TopicNames:
         """Names of the internal topics."""
-        return TopicNames(self.name)
+        bound = ((b.name, b.pipeline, b.stream) for b in self.bindings.values())
+        return TopicNames(self.name, tuple(bound))
 
     def stream_writers(self, stream: str) -> list[str]:
         """Replica ids of the writers of a stream.
@@ -206,10 +234,14 @@ class Pipeline(_Model):
         Raises:
             KeyError: there is no such stream.
         """
-        return ["0"] if stream in self.sources else self.stages[stream].replica_ids()
+        if stream in self.sources:
+            return ["0"]
+        if stream in self.bindings:
+            return self.bindings[stream].replica_ids()
+        return self.stages[stream].replica_ids()
 
     def streams(self) -> list[str]:
-        """All streams: sources as written, then stages in dependency order."""
+        """All streams of its own: sources as written, then stages in dependency order."""
         return [*self.sources, *self.order()]
 
     def order(self) -> list[str]:

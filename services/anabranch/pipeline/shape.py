@@ -5,6 +5,7 @@ Every stage is visited once: in a deep lattice there are too many paths to walk.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from anabranch.protocol.limits import HOP_MS
@@ -12,7 +13,7 @@ from anabranch.protocol.stage.availability import Policy, Waits, delay_bound_ms,
 from anabranch.protocol.stage.input_lags import InputLags
 
 if TYPE_CHECKING:
-    from anabranch.pipeline.model import Pipeline
+    from anabranch.pipeline.model import Binding, Pipeline, Source
 
 
 def depth(pipeline: Pipeline, stage: str) -> int:
@@ -20,10 +21,16 @@ def depth(pipeline: Pipeline, stage: str) -> int:
     found: dict[str, int] = {}
     for name in pipeline.order():
         found[name] = max(
-            (1 + found[stream] for stream in pipeline.stages[name].reads if stream in found),
-            default=0,
+            (_hops(pipeline, stream, found) for stream in pipeline.stages[name].reads), default=0
         )
     return found[stage]
+
+
+def _hops(pipeline: Pipeline, stream: str, depths: Mapping[str, int]) -> int:
+    """Stages from a source to ``stream``, its own included. ``depths``: of stages, as ``depth``."""
+    if stream in pipeline.bindings:
+        return pipeline.bindings[stream].hops
+    return 1 + depths[stream] if stream in depths else 0
 
 
 def height(pipeline: Pipeline, stage: str) -> int:
@@ -36,14 +43,14 @@ def height(pipeline: Pipeline, stage: str) -> int:
 
 def has_live(pipeline: Pipeline, stage: str) -> bool:
     """Whether anybody sees tentative results of ``stage``: an output of it, or of a stage
-    after it, has a live topic.
+    after it, has a live topic, or another pipeline may read it.
     """
     seen, left = {stage}, [stage]
     while left:
         new = set(pipeline.readers(left.pop())) - seen
         seen |= new
         left += new
-    return any(
+    return bool(seen & pipeline.publish_ms.keys()) or any(
         output.stage in seen and output.live is not None for output in pipeline.outputs.values()
     )
 
@@ -121,10 +128,9 @@ def _shallow_ms(pipeline: Pipeline, stage: str) -> int:
 
 def _deeper(pipeline: Pipeline, stage: str) -> dict[str, int]:
     """Per input, the stages on its longest path to a source, less those of the shallowest input."""
-    found = {
-        name: 1 + depth(pipeline, name) if name in pipeline.stages else 0
-        for name in pipeline.stages[stage].reads
-    }
+    reads = pipeline.stages[stage].reads
+    depths = {name: depth(pipeline, name) for name in reads if name in pipeline.stages}
+    found = {name: _hops(pipeline, name, depths) for name in reads}
     shallowest = min(found.values())
     return {name: hops - shallowest for name, hops in found.items()}
 
@@ -136,8 +142,5 @@ def _out_of_orderness_ms(pipeline: Pipeline, stage: str) -> int:
         new = set(pipeline.stages[left.pop()].reads) - seen
         seen |= new
         left += new & pipeline.stages.keys()
-    return max(
-        pipeline.sources[stream].out_of_orderness_ms
-        for stream in seen
-        if stream in pipeline.sources
-    )
+    first: list[Source | Binding] = [*pipeline.sources.values(), *pipeline.bindings.values()]
+    return max(each.out_of_orderness_ms for each in first if each.name in seen)

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 from anabranch.protocol.control.failure_detector import MANAGER_SERVICE, REPLICA_SERVICE
 from anabranch.protocol.control.speaking import Speaker
+from anabranch.protocol.identifiers import TopicNames
 from anabranch.protocol.stage.standby import STANDBY_SERVICE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from anabranch.pipeline.model import Pipeline
 
 
@@ -36,4 +39,17 @@ def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
     found[names.manager()] = Speaker(
         frozenset({(MANAGER_SERVICE, pipeline.name, "0")}), is_manager=True
     )
+    return found
+
+
+def bound_speakers(pipeline: Pipeline, streams: Iterable[str]) -> dict[str, Speaker]:
+    """By topic of other pipelines: the replicas that make those of ``streams`` that are bound."""
+    found = {}
+    for binding in (pipeline.bindings[s] for s in streams if s in pipeline.bindings):
+        for replica in binding.replica_ids():
+            topic = TopicNames(binding.pipeline).control(
+                REPLICA_SERVICE, f"{binding.stream}.{replica}"
+            )
+            beats = frozenset({(REPLICA_SERVICE, binding.stream, replica)})
+            found[topic] = Speaker(beats, known_as=binding.name)
     return found

@@ -35,7 +35,7 @@ def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
     process for the time of the call.
     """
     schemas: dict[str, pa.Schema] = {
-        name: source_schema(pipeline, name) for name in pipeline.sources
+        name: source_schema(pipeline, name) for name in (*pipeline.sources, *pipeline.bindings)
     }
     errors: list[str] = []
     facts: list[str] = []

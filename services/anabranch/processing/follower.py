@@ -27,10 +27,20 @@ class InputFollower(threading.Thread):
         writers: list[str],
         changed: threading.Condition,
         bucket_ms: int = 0,
+        *,
+        is_bound: bool = False,
     ) -> None:
+        """``is_bound``: the stream is another pipeline's."""
         super().__init__(name=f"follow {topic}", daemon=True)
         self._stream, self._changed, self._closing = stream, changed, threading.Event()
-        self.reader = BoundaryReader(log, topic, writers, lock=changed, bucket_ms=bucket_ms)
+        self.reader = BoundaryReader(
+            log,
+            topic,
+            writers,
+            lock=changed,
+            bucket_ms=bucket_ms,
+            known_as=stream if is_bound else "",
+        )
         self.runner: ReplicaRunner | None = None
         """Once there is one, it follows the log."""
         self.error: BaseException | None = None

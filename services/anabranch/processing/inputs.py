@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 
 def source_schema(pipeline: Pipeline, stream: str) -> pa.Schema:
-    """Columns of a source's rows."""
-    return pipeline.sources[stream].record.arrow_schema().append(pa.field(EVENT_TIME, pa.int64()))
+    """Columns of the rows of a source, or of a stream of another pipeline."""
+    of = pipeline.bindings if stream in pipeline.bindings else pipeline.sources
+    return of[stream].record.arrow_schema().append(pa.field(EVENT_TIME, pa.int64()))
 
 
 class StageInputs:

@@ -124,6 +124,7 @@ class Node:
                     names.boundaries(stream)
                     for stage in stages
                     for stream in (stage, *pipeline.stages[stage].reads)
+                    if stream not in pipeline.bindings  # waited for by who reads it
                 }
             )
         self.step()

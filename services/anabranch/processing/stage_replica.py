@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import lags, policy, waits
-from anabranch.pipeline.speakers import speakers
+from anabranch.pipeline.speakers import bound_speakers, speakers
 from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
 from anabranch.processing.follower import InputFollower
@@ -30,7 +30,7 @@ from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.fencing import fenced_epochs
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.control.state_horizon import StateHorizon, buckets_of
-from anabranch.protocol.errors import AnabranchError, Fenced
+from anabranch.protocol.errors import AnabranchError, Fenced, Unavailable
 from anabranch.protocol.limits import (
     ASK_TAKEN_MS,
     CHECKPOINT_SYNC_EVERY_MS,
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from anabranch.runtime.service import ServiceContext
 
 _STEP_MS: Final = 100
+_BOUND_LOOK_S: Final = 1.0
+"""So often for topics of another pipeline that are not there yet."""
 _EPOCH_CHECK_MS: Final = 1_000
 _START_PAUSE_MS: Final = 50
 _PEER_STEPS: Final = 20
@@ -146,10 +148,18 @@ class StageReplica:
         first batch has run, or when it stands by.
         """
         log = self._context.log
+        if not self._await_bound():
+            return
         for stream in self._stage.reads:
             writers, bucket_ms = self._pipeline.stream_writers(stream), self._pipeline.bucket_ms
             follower = InputFollower(
-                log, stream, self._names.boundaries(stream), writers, self._changed, bucket_ms
+                log,
+                stream,
+                self._names.boundaries(stream),
+                writers,
+                self._changed,
+                bucket_ms,
+                is_bound=stream in self._pipeline.bindings,
             )
             self._followers[stream] = follower
             follower.start()
@@ -189,6 +199,32 @@ class StageReplica:
                 self.status.state = "standby"
                 return
         self._fail_over(prepared)
+
+    def _await_bound(self) -> bool:
+        """Whether the topics of other pipelines that it reads are there; False: told to stop.
+
+        Their owners may start later, or never: the other stages of the node go on.
+        """
+        pipeline, reads = self._pipeline, self._stage.reads
+        missing = {self._names.boundaries(s) for s in reads if s in pipeline.bindings}
+        missing |= bound_speakers(pipeline, reads).keys()
+        if not missing:
+            return True
+        admin = self._context.log.admin()
+        try:
+            while missing and not self._context.stopping.is_set():
+                try:
+                    missing -= set(admin.partitions(sorted(missing)))
+                    what = f"{', '.join(sorted(missing))}, of another pipeline"
+                except Unavailable as error:
+                    what = str(error)
+                if missing:
+                    self.status.state, self.status.waiting_for = "starting", what
+                    self._context.stopping.wait(_BOUND_LOOK_S)
+        finally:
+            admin.close()
+        self.status.waiting_for = None
+        return not missing
 
     def _warm_up(self, prepared: PreparedStage) -> None:
         """Run the stage on nothing: who takes over later has the slow first batches behind it."""
@@ -230,7 +266,10 @@ class StageReplica:
         )
         stage, name = self._stage, self._stage_name
         self._neighbours = neighbours = ReplicaControl(
-            ControlReader(context.log, speakers(self._pipeline)),
+            ControlReader(
+                context.log,
+                speakers(self._pipeline) | bound_speakers(self._pipeline, stage.reads),
+            ),
             context.clock,
             self._gate,
             self._detector,
@@ -392,7 +431,7 @@ class StageReplica:
         """Columns of an input; of another stage's stream they are in its log: wait for its
         first process. None: told to stop.
         """
-        if stream in self._pipeline.sources:
+        if stream not in self._pipeline.stages:
             return source_schema(self._pipeline, stream)
         follower = self._followers[stream]
         with self._changed:

@@ -71,14 +71,22 @@ class TopicNames:
     """The internal topics of a pipeline (schemas/topics holds their settings)."""
 
     pipeline: str
+    bound: tuple[tuple[str, str, str], ...] = ()
+    """Streams of other pipelines: (as it is called here, its pipeline, as it is called there)."""
+
+    def _stream(self, stream: str) -> str:
+        for here, pipeline, there in self.bound:
+            if stream == here:
+                return f"{pipeline}.{there}"
+        return f"{self.pipeline}.{stream}"
 
     def boundaries(self, stream: str) -> str:
         """The boundary log of a stream: one partition, all its writers."""
-        return f"{self.pipeline}.{stream}.boundaries"
+        return f"{self._stream(stream)}.boundaries"
 
     def blocks(self, stream: str, replica: str) -> str:
         """The blocks that one replica writes for a stream."""
-        return f"{self.pipeline}.{stream}.blocks.{replica}"
+        return f"{self._stream(stream)}.blocks.{replica}"
 
     def control(self, service: str, name: str) -> str:
         """What one process says: heartbeats, recompute requests and replies."""

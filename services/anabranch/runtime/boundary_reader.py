@@ -14,6 +14,7 @@ from anabranch.codec import boundary_records
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, DataMissing, RemoteProtocolError
 from anabranch.protocol.log.boundary_log import LogState, Outcome
+from anabranch.protocol.log.foreign import as_known_here
 from anabranch.protocol.log.log_start import LogStart
 from anabranch.protocol.log.records import LogEntry
 from anabranch.runtime.log_end import read_to
@@ -52,6 +53,7 @@ class BoundaryReader:
         listener: Listener | None = None,
         lock: AbstractContextManager[object] | None = None,
         bucket_ms: int = 0,
+        known_as: str = "",
     ) -> None:
         """Open the log.
 
@@ -64,12 +66,14 @@ class BoundaryReader:
                 all that was applied until there.
             lock: Held while the log state changes, for callers that look at it from another thread.
             bucket_ms: The width that the pipeline file says; 0: any will do.
+            known_as: What the stream is called here, if it is another pipeline's
+                (``protocol.log.foreign``).
         """
         self._at = TopicPartition(topic, 0)
         self._reader = log.reader(committed=False, headers=True, follows=True)
         self._listener = listener
         self._lock = lock if lock is not None else nullcontext()
-        self._writers, self._bucket_ms = tuple(writers), bucket_ms
+        self._writers, self._bucket_ms, self._known_as = tuple(writers), bucket_ms, known_as
         self.log_state = LogState(self._writers)
         self.counts: Counter[str] = Counter()
         self._rejected: Counter[tuple[str, str]] = Counter()
@@ -99,6 +103,8 @@ class BoundaryReader:
                     self.counts["undecodable"] += 1
                     self._tell("undecodable", "", offset, str(error))
                     continue
+                if self._known_as:
+                    entry = as_known_here(entry, self._known_as)
                 if self._start.is_over:
                     with self._lock:
                         outcome = self.log_state.apply(offset, entry)

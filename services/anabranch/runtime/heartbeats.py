@@ -235,11 +235,12 @@ class ControlReader:
                 except RemoteProtocolError:
                     self.counts["undecodable"] += 1
                     continue
-                if not self._speakers[chunk.at].may_say(entry):
+                heard = self._speakers[chunk.at].heard(entry)
+                if heard is None:
                     self.counts["forged"] += 1
                     continue
                 self.counts[type(entry).__name__.lower()] += 1
-                found.append(entry)
+                found.append(heard)
         return found
 
     @property

@@ -120,7 +120,9 @@ def hops_of(pipeline: Pipeline, rows: list[Row]) -> list[Hop]:
         stage: ("processing", stage) for stage in pipeline.stages
     }
     inputs |= {
-        ("processing", stage): [writer[stream] for stream in pipeline.stages[stage].reads]
+        ("processing", stage): [
+            writer[stream] for stream in pipeline.stages[stage].reads if stream in writer
+        ]
         for stage in pipeline.order()
     }
     inputs |= {

@@ -92,7 +92,7 @@ def build_query(
         inputs = {}
         for name in stage.reads:
             options = SourceOptions(
-                pipeline=pipeline.name,
+                blocks=pipeline.topic_names.blocks(name, "").removesuffix("."),
                 query=query,
                 stream=name,
                 kafka=kafka,

@@ -17,7 +17,6 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.blocks import EVENT_TIME, by_columns, canonical_sort, schema_from_text
 from anabranch.protocol.errors import StageFunctionError
-from anabranch.protocol.identifiers import TopicNames
 from anabranch.runtime.block_reader import BlockReader
 
 if TYPE_CHECKING:
@@ -53,9 +52,7 @@ def rows(
     schema = arrow_schema(options)
     tables = []
     for replica, parts in taken:
-        tables += _reader(
-            options.kafka, options.pipeline, options.stream, options.query
-        ).read_parts(replica, parts)
+        tables += _reader(options.kafka, options.blocks, options.query).read_parts(replica, parts)
     if tables:
         alike = by_columns(tables)
         found = [
@@ -95,24 +92,21 @@ def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.T
     return pa.table([*columns, event_time], schema=schema)
 
 
-_readers: dict[tuple[str, str, str], dict[str, BlockReader]] = {}
+_readers: dict[tuple[str, str], dict[str, BlockReader]] = {}
 """By stream, and by query in the order of use."""
 
 
-def _reader(kafka: str, pipeline: str, stream: str, query: str) -> BlockReader:
+def _reader(kafka: str, blocks: str, query: str) -> BlockReader:
     """One per query: a branch and its successor stand at different places, and what one has read
     too far is of no use to the other.
 
     A query that two others were asked for after is gone: its reader is closed, with the threads,
     sockets and buffers of its consumers.
     """
-    of_stream = _readers.setdefault((kafka, pipeline, stream), {})
+    of_stream = _readers.setdefault((kafka, blocks), {})
     reader = of_stream.pop(query, None)
     if reader is None:
-        names = TopicNames(pipeline)
-        reader = BlockReader(
-            _log(kafka), lambda replica: names.blocks(stream, replica), SystemClock()
-        )
+        reader = BlockReader(_log(kafka), lambda replica: f"{blocks}.{replica}", SystemClock())
     of_stream[query] = reader
     while len(of_stream) > QUERIES_MAX:
         of_stream.pop(next(iter(of_stream))).close()

@@ -35,7 +35,8 @@ _ROWS_PER_SPLIT: Final = 20_000
 class SourceOptions:
     """What a reader must know, as one JSON option."""
 
-    pipeline: str
+    blocks: str
+    """Topics of its blocks, to which a dot and a replica are added."""
     query: str
     """The timeline of the query that reads: a replica may run two."""
     stream: str

@@ -13,11 +13,13 @@ Invariants:
         of the stream's stage that speaks for the replica.
     SK3 fences and trim points count only from the manager, which says nothing else than these and
         its own heartbeats.
+    SK4 of another pipeline's processes only heartbeats count, under the name that their stream has
+        here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anabranch.protocol.control.records import (
     Ask,
@@ -40,6 +42,16 @@ class Speaker:
     answers: frozenset[tuple[str, str]] = frozenset()
     """(stream, replica) for which it answers."""
     is_manager: bool = False
+    known_as: str = ""
+    """What it beats for is called so here: of a stream of another pipeline."""
+
+    def heard(self, entry: ControlRecord) -> ControlRecord | None:
+        """``entry``, which stands in its topic, as it counts here; None: it does not."""
+        if not self.may_say(entry):
+            return None
+        if self.known_as and isinstance(entry, Heartbeat):
+            return replace(entry, name=self.known_as)
+        return entry
 
     def may_say(self, entry: ControlRecord) -> bool:
         """Whether ``entry`` counts when it stands in its topic."""

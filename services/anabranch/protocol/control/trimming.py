@@ -16,9 +16,12 @@ Invariants:
     TM2 it is at most the position of every reader heard within ``TRIM_READER_MS`` of observed time,
         whatever the clocks of the readers say, and at most the stream's last stable bucket.
     TM3 a reader never heard holds it back, until ``TRIM_READER_MS`` of observed time.
-    TM4 without a single reader that counts nothing is trimmed.
+    TM4 without a single reader that counts nothing is trimmed, except as TM6 says.
     TM5 the process of the highest epoch speaks for a reader; one that is starting, and names no
         checkpoint yet, has read nothing.
+    TM6 of a stream that other pipelines read the newest buckets are kept, as many as its owner
+        says, whatever those readers do: nobody but the owner decides what its log holds. Such a
+        stream need not have a reader of its own.
 """
 
 from __future__ import annotations
@@ -35,8 +38,15 @@ class Trimming:
     that trims.
     """
 
-    def __init__(self, readers: Mapping[str, Collection[Peer]]) -> None:
-        """``readers``: all that a stream may have, by stream."""
+    def __init__(
+        self,
+        readers: Mapping[str, Collection[Peer]],
+        kept_buckets: Mapping[str, int] | None = None,
+    ) -> None:
+        """``readers``: all that a stream may have, by stream. ``kept_buckets``: of streams that
+        other pipelines read, as many as are kept for these.
+        """
+        self._kept_buckets = kept_buckets or {}
         self._readers = {stream: frozenset(those) for stream, those in readers.items()}
         self._detector = FailureDetector(frozenset().union(*self._readers.values()))
         self._points: dict[str, TrimPoint] = {}
@@ -64,15 +74,17 @@ class Trimming:
             last = self._points.get(stream)
             if last is not None and 0 <= now_ms - last.written_ms < TRIM_EVERY_MS:
                 continue
-            bucket = min(self._position(stream, now_ms), uptos.get(stream, 0))
+            upto = uptos.get(stream, 0)
+            kept_after = upto - self._kept_buckets.get(stream, 0)
+            bucket = min(self._position(stream, now_ms, upto), kept_after)
             if bucket > self.point(stream):
                 made.append(TrimPoint(stream, bucket, now_ms))
         for point in made:
             self.seen(point)
         return made
 
-    def _position(self, stream: str, now_ms: int) -> int:
-        """The least position of the readers that count (TM2-TM4)."""
+    def _position(self, stream: str, now_ms: int, upto: int) -> int:
+        """The least position of the readers that count (TM2-TM4, TM6)."""
         positions = []
         for reader in self._readers[stream]:
             if self._detector.silent_ms(reader, now_ms) > TRIM_READER_MS:
@@ -81,4 +93,4 @@ class Trimming:
             if beat is None:
                 return 0
             positions.append(beat.checkpoint_bucket)
-        return min(positions, default=0)
+        return min(positions, default=upto if stream in self._kept_buckets else 0)

@@ -49,3 +49,13 @@ def beat(service: str, name: str, replica: str = "0") -> Heartbeat:
 )
 def test_each_kind(entry: ControlRecord, by_replica: bool, by_manager: bool) -> None:
     assert (REPLICA.may_say(entry), MANAGER.may_say(entry)) == (by_replica, by_manager)
+
+
+def test_sk4_of_another_pipelines_process_heartbeats_count_under_the_name_here() -> None:
+    other = Speaker(frozenset({("processing", "speeds", "0")}), known_as="north_speeds")
+    heard = other.heard(beat("processing", "speeds"))
+    assert isinstance(heard, Heartbeat)
+    assert (heard.name, heard.replica) == ("north_speeds", "0")
+    assert other.heard(beat("processing", "north_speeds")) is None
+    assert other.heard(TrimPoint("reports", 9, 1)) is None
+    assert REPLICA.heard(beat("processing", "tolls")) == beat("processing", "tolls")

@@ -118,3 +118,14 @@ def test_not_more_often_than_it_is_worth(trimming: Trimming) -> None:
     assert len(trimming.due(NOW - 3_600_000, {"tolls": 9})) == 1, (
         "a clock that was set back does not stop it"
     )
+
+
+def test_tm6_of_what_others_read_the_newest_buckets_are_kept() -> None:
+    trimming = Trimming({"tolls": [OUTPUT], "speeds": []}, {"tolls": 10, "speeds": 10})
+    trimming.heard(beat(OUTPUT, 20), NOW)
+    assert trimming.due(NOW, {"tolls": 25, "speeds": 25}) == [
+        TrimPoint("tolls", 15, NOW),
+        TrimPoint("speeds", 15, NOW),
+    ]
+    later = NOW + TRIM_EVERY_MS
+    assert trimming.due(later, {"tolls": 99, "speeds": 24}) == [TrimPoint("tolls", 20, later)]

@@ -1,0 +1,82 @@
+"""What the pipeline file says of other pipelines: streams of theirs that are read here, and streams
+of one's own that they may read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+from anabranch.codec.record_schema import RecordSchema
+from anabranch.pipeline.document import MISSING, Document, Place
+from anabranch.pipeline.model import Binding
+from anabranch.protocol import limits
+
+BINDING_KEYS: Final = ("pipeline", "stream", "record", "replicas", "hops", "out_of_orderness")
+_HOPS_MAX: Final = 64
+"""More stages one after the other than any pipeline has: what is above is a slip of the pen."""
+
+
+def bindings(
+    file: Document,
+    value: object,
+    streams: Collection[str],
+    record: Callable[[object, Place], RecordSchema | None],
+) -> dict[str, Binding]:
+    """The section ``bindings``. ``streams``: names that are taken. ``record``: reads a record."""
+    found = {}
+    for name, entry in file.mapping(value, ("bindings",), None).items():
+        at: Place = ("bindings", name)
+        file.name(name, at, "binding")
+        if name in streams:
+            file.mistake(
+                at, f"{name} is the name of a source or stage here; give the binding its own"
+            )
+        bound = _binding(file, name, entry, record)
+        if bound is not None:
+            found[name] = bound
+    return found
+
+
+def _binding(
+    file: Document,
+    name: str,
+    value: object,
+    record: Callable[[object, Place], RecordSchema | None],
+) -> Binding | None:
+    at: Place = ("bindings", name)
+    raw: Mapping[str, Any] = file.mapping(value, at, BINDING_KEYS)
+    if not isinstance(value, dict):
+        return None
+    pipeline = file.name(raw.get("pipeline", MISSING), (*at, "pipeline"), "pipeline")
+    stream = file.name(raw.get("stream", MISSING), (*at, "stream"), "stage")
+    columns = record(raw.get("record", MISSING), (*at, "record"))
+    replicas = file.integer(raw.get("replicas", 1), (*at, "replicas"), 1, limits.REPLICAS_MAX)
+    hops = file.integer(raw.get("hops", 1), (*at, "hops"), 1, _HOPS_MAX)
+    out_of_orderness_ms = file.duration(
+        raw.get("out_of_orderness", "0ms"), (*at, "out_of_orderness")
+    )
+    if pipeline is None or stream is None or columns is None:
+        return None
+    return Binding(
+        name=name,
+        pipeline=pipeline,
+        stream=stream,
+        record=columns,
+        replicas=replicas,
+        hops=hops,
+        out_of_orderness_ms=out_of_orderness_ms or 0,
+    )
+
+
+def published(file: Document, value: object, stages: Collection[str]) -> dict[str, int]:
+    """The section ``publish``: how long the blocks of each stage are kept for others, in ms."""
+    found = {}
+    for stage, entry in file.mapping(value, ("publish",), None).items():
+        at: Place = ("publish", stage)
+        if stage not in stages:
+            file.mistake(at, f"there is no stage {stage}; a stage's stream can be published")
+        raw = file.mapping({} if entry is None else entry, at, ("keep",))
+        keep_ms = file.duration(raw.get("keep", "1h"), (*at, "keep"), 1)
+        found[stage] = keep_ms or 0
+    return found

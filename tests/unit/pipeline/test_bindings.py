@@ -1,0 +1,136 @@
+"""Streams between pipelines: what the file says, and what follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.consistency_manager.control import kept_buckets, readers_of
+from anabranch.pipeline.access import Operation, rights
+from anabranch.pipeline.drawing import boxes
+from anabranch.pipeline.file import load
+from anabranch.pipeline.internal_topics import internal_topics
+from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.shape import depth, has_live, lags, normal_ms
+from anabranch.pipeline.speakers import bound_speakers, speakers
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.errors import ConfigurationError
+
+RECORD = '{"type": "record", "name": "speed", "fields": [{"name": "segment", "type": "long"}]}'
+BILLING = """\
+pipeline: billing
+bindings:
+  north_speeds: {pipeline: north, stream: speeds, record: speed.avsc, replicas: 2, hops: 3}
+  south_speeds: {pipeline: south, stream: speeds, record: speed.avsc, out_of_orderness: 700ms}
+stages:
+  tolls: {reads: [north_speeds, south_speeds], transform: stages:tolls}
+outputs:
+  tolls: {stage: tolls, corrected: {topic: tolls}, live: {topic: tolls.live}}
+"""
+NORTH = """\
+pipeline: north
+bucket: 250ms
+sources:
+  sightings: {topics: [sightings], record: speed.avsc, event_time: arrival}
+stages:
+  speeds: {reads: [sightings], transform: stages:speeds}
+publish:
+  speeds:
+"""
+BEAT = Heartbeat("processing", "speeds", "1", 7, "running", 9, 1)
+
+
+def loaded(folder: Path, text: str) -> Pipeline:
+    (folder / "speed.avsc").write_text(RECORD)
+    (folder / "stages.py").write_text(
+        "def tolls(north_speeds, south_speeds): ...\ndef speeds(sightings): ...\n"
+    )
+    (folder / "pipeline.yaml").write_text(text)
+    return load(folder / "pipeline.yaml")
+
+
+@pytest.fixture
+def billing(tmp_path: Path) -> Pipeline:
+    return loaded(tmp_path, BILLING)
+
+
+def test_what_is_read_are_topics_of_the_other_pipeline(billing: Pipeline) -> None:
+    names = billing.topic_names
+    assert names.boundaries("north_speeds") == "north.speeds.boundaries"
+    assert names.blocks("south_speeds", "0") == "south.speeds.blocks.0"
+    assert names.boundaries("tolls") == "billing.tolls.boundaries"
+    assert billing.stream_writers("north_speeds") == ["0", "1"]
+
+
+def test_its_topics_are_nobody_elses_business(billing: Pipeline) -> None:
+    assert billing.streams() == ["tolls"]
+    assert all(settings.name.startswith("billing.") for _, settings in internal_topics(billing))
+    assert all(topic.startswith("billing.") for topic in speakers(billing))
+    assert list(readers_of(billing)) == ["tolls"]
+
+
+def test_it_is_as_late_as_its_hops_there_make_it(billing: Pipeline) -> None:
+    assert depth(billing, "tolls") == 3
+    assert normal_ms(billing, "tolls") > 700 + billing.bucket_ms
+    slower = lags(billing, "tolls")
+    assert slower is not None
+
+
+def test_only_its_replicas_are_heard_and_under_the_name_that_it_has_here(
+    billing: Pipeline,
+) -> None:
+    found = bound_speakers(billing, ["north_speeds"])
+    assert list(found) == ["north.control.processing.speeds.0", "north.control.processing.speeds.1"]
+    heard = found["north.control.processing.speeds.1"].heard(BEAT)
+    assert isinstance(heard, Heartbeat)
+    assert heard.name == "north_speeds"
+    assert found["north.control.processing.speeds.0"].heard(BEAT) is None
+
+
+def test_rights_on_topics_of_others_are_to_read_and_of_who_reads_them(billing: Pipeline) -> None:
+    found = [right for right in rights(billing) if right.name.startswith(("north.", "south."))]
+    assert {(right.principal, right.operation) for right in found} == {
+        ("billing.processing.local.0", Operation.READ)
+    }
+    assert {right.name for right in found} >= {
+        "north.speeds.boundaries",
+        "north.speeds.blocks.1",
+        "north.control.processing.speeds.0",
+    }
+
+
+def test_what_is_published_is_kept_and_is_seen_by_somebody(tmp_path: Path) -> None:
+    north = loaded(tmp_path, NORTH)
+    assert north.publish_ms == {"speeds": 3_600_000}
+    assert kept_buckets(north) == {"speeds": 14_400}
+    assert has_live(north, "speeds")
+    assert not north.outputs
+
+
+def test_it_is_drawn(billing: Pipeline) -> None:
+    assert [(box.kind, box.name) for box in boxes(billing)][:2] == [
+        ("binding", "north_speeds"),
+        ("binding", "south_speeds"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (BILLING.replace("stream: speeds, ", "", 1), "bindings.north_speeds.stream: is missing"),
+        (BILLING.replace("pipeline: north", "pipeline: No", 1), "bindings.north_speeds.pipeline"),
+        (BILLING.replace("hops: 3", "hops: 0"), "bindings.north_speeds.hops"),
+        (BILLING.replace("  north_speeds: {", "  tolls: {", 1), "is the name of a source or stage"),
+        (BILLING.replace("[north_speeds,", "[east_speeds,"), "no source or stage east_speeds"),
+        (BILLING.replace("replicas: 2", "replica: 2"), "did you mean 'replicas'"),
+        (BILLING.replace("stages:\n", "sources: {}\nstages:\n", 1), "sources: is empty"),
+        (NORTH.replace("  speeds:\n", "  speed:\n"), "there is no stage speed"),
+        (NORTH.replace("  speeds:\n", "  speeds: {keep: 0ms}\n"), "publish.speeds.keep"),
+        (NORTH.replace("publish:\n  speeds:\n", ""), "outputs: is missing"),
+        (BILLING.split("bindings:", maxsplit=1)[0] + "stages: {}\n", "sources: is missing"),
+    ],
+)
+def test_each_mistake_says_what_to_do(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told.replace("(", r"\(")):
+        loaded(tmp_path, text)
