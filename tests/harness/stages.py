@@ -68,9 +68,10 @@ def write_pipeline(
     live: bool = False,
     max_delay_ms: int = 3_000,
     apart: bool = True,
+    more: str = "",
 ) -> Pipeline:
     """A pipeline file with its functions beside it. ``apart``: each replica has a node of its own,
-    of the same name.
+    of the same name. ``more``: further sections.
 
     ``stages``: YAML of the stages, indented by two; ``functions``: source of the module
     ``functions_<name>``. ``live``: somebody looks at tentative results.
@@ -114,6 +115,7 @@ def write_pipeline(
     ]
     if live:
         lines += [f"    live: {{topic: {name}.live, format: json}}"]
+    lines += [more] if more else []
     path.write_text("\n".join(lines) + "\n")
     own = [
         f"  {label}: [{label}]" for stage in load(path).placed_stages() for label in stage.labels()

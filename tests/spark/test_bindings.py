@@ -1,0 +1,196 @@
+"""A stage reads a stream of another participant's pipeline, with real Spark and a real broker: it
+waits for its owner, goes on without it when that dies, and corrects when it is back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline
+from anabranch.protocol.log.boundary_log import Outcome
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
+from anabranch.runtime.boundary_reader import BoundaryReader
+from harness.stage_processes import StageProcess
+from harness.stages import (
+    WIDTH_MS,
+    Feed,
+    Output,
+    create_topics,
+    readings,
+    write_pipeline,
+)
+from harness.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+NORTH: Final = "theirs"
+SOUTH: Final = "ours"
+MAX_DELAY_MS: Final = 2_000
+THEIR_FUNCTIONS = """
+def clean(a):
+    return a.select("key", "value", "event_time").where("value > 0")
+"""
+OUR_FUNCTIONS = """
+from pyspark.sql import functions as F
+
+
+def counts(b, their_clean):
+    rows = b.select("value", "event_time").unionByName(their_clean.select("value", "event_time"))
+    windows = rows.groupBy(F.window("event_time", "200 milliseconds"))
+    sums = windows.agg(F.count("*").alias("n"), F.sum("value").alias("total"))
+    return sums.select("n", "total", F.col("window.end").alias("event_time"))
+"""
+THEIR_RECORD = """{"type": "record", "name": "clean", "fields": [
+  {"name": "key", "type": "long"}, {"name": "value", "type": "long"}]}"""
+
+
+def rows_of(bucket: int) -> list[tuple[int, int, int]]:
+    return [
+        (event_time, event_time % 3, event_time % 17 - 3)
+        for event_time in range((bucket - 1) * WIDTH_MS + 1, bucket * WIDTH_MS + 1, 7)
+    ]
+
+
+def expected(last: int) -> Counter[tuple[int, int, int]]:
+    """(window's end, rows, sum) until bucket ``last``."""
+    counts: Counter[int] = Counter()
+    sums: Counter[int] = Counter()
+    for time, _, value in (row for bucket in range(1, last + 1) for row in rows_of(bucket)):
+        for each in (value, *([value] if value > 0 else [])):  # ours, and theirs
+            stop = time // 200 * 200 + 200
+            counts[stop] += 1
+            sums[stop] += each
+    return Counter((stop, n, sums[stop]) for stop, n in counts.items() if stop <= last * WIDTH_MS)
+
+
+class Both:
+    """The two pipelines, and traffic for both."""
+
+    def __init__(self, kafka: str, folder: Path, prefix: str) -> None:
+        self.theirs = self._pipelines(folder, f"{prefix}-{NORTH}", f"{prefix}-{SOUTH}")
+        self.kafka, self.folder = kafka, folder
+        for pipeline in (self.theirs, self.ours):
+            create_topics(kafka, pipeline)
+        self._feeds = [Feed(kafka, self.theirs, "a"), Feed(kafka, self.ours, "b")]
+        self.bucket, self._feeding = 0, threading.Event()
+        self.seen: list[BoundaryRecord] = []
+        self._thread = threading.Thread(target=self._feed, daemon=True)
+        self.output = Output(kafka, self.ours, "counts")
+        self.output.reader.close()
+        self.output.reader = BoundaryReader(
+            KafkaEventLog(kafka),
+            self.ours.topic_names.boundaries("counts"),
+            ["0"],
+            listener=self._take,
+        )
+
+    def _pipelines(self, folder: Path, theirs: str, ours: str) -> Pipeline:
+        north = write_pipeline(
+            folder / NORTH,
+            theirs.replace("-", "_"),
+            THEIR_FUNCTIONS,
+            stages="clean:\n  reads: [a]\n  transform: MODULE:clean\n",
+            live=True,
+            max_delay_ms=MAX_DELAY_MS,
+        )
+        north.path.write_text(north.path.read_text() + "publish: {clean: {keep: 1h}}\n")
+        stages = "counts:\n  reads: [b, their_clean]\n  transform: MODULE:counts\n"
+        bindings = (
+            f"bindings:\n  their_clean: {{pipeline: {north.name}, stream: clean,"
+            " record: clean.avsc}\n"
+        )
+        (folder / SOUTH).mkdir()
+        (folder / SOUTH / "clean.avsc").write_text(THEIR_RECORD)
+        self.ours = write_pipeline(
+            folder / SOUTH,
+            ours.replace("-", "_"),
+            OUR_FUNCTIONS,
+            sources=("b",),
+            stages=stages,
+            live=True,
+            max_delay_ms=MAX_DELAY_MS,
+            more=bindings,
+        )
+        return load(north.path)
+
+    def _take(self, _: int, entry: LogEntry, outcome: Outcome) -> None:
+        if outcome.accepted and isinstance(entry, BoundaryRecord):
+            self.seen.append(entry)
+
+    def _feed(self) -> None:
+        while not self._feeding.wait(WIDTH_MS / 1_000):
+            self.bucket += 1
+            for feed in self._feeds:
+                feed.append(readings(rows_of(self.bucket)), self.bucket)
+
+    def feed(self) -> None:
+        self._thread.start()
+
+    def stop_feeding(self) -> None:
+        self._feeding.set()
+        self._thread.join()
+
+    def process(self, pipeline: Pipeline) -> StageProcess:
+        (label,) = pipeline.nodes()
+        return StageProcess(pipeline, label, self.kafka, self.folder / f"state-{pipeline.name}")
+
+    def tentative(self) -> list[BoundaryRecord]:
+        self.output.reader.poll(50)
+        return [record for record in self.seen if record.kind is BoundaryKind.TENTATIVE]
+
+    def close(self) -> None:
+        for feed in self._feeds:
+            feed.close()
+        self.output.close()
+
+
+@pytest.fixture
+def both(kafka: str, tmp_path: Path, topic_prefix: str) -> Iterator[Both]:
+    found = Both(kafka, tmp_path, topic_prefix)
+    yield found
+    found.stop_feeding()
+    found.close()
+
+
+def test_a_stream_of_another_participant_is_waited_for_missed_and_corrected(both: Both) -> None:
+    with both.process(both.ours) as ours:
+        wait_until(lambda: "spark_started" in ours.all_of_its_log(), 120, "Spark has started")
+        assert both.output.reader.log_state.upto == 0
+        with both.process(both.theirs) as theirs:
+            both.feed()
+            both.output.wait_closed(20)
+            ours.check()
+            first = len(both.tentative())
+            theirs.kill()
+            died_at = both.bucket
+            wait_until(
+                lambda: (
+                    both.output.reader.log_state.tentative_upto("0") > died_at + 10
+                    if both.tentative()
+                    else False
+                ),
+                60,
+                "tentative buckets without the other participant",
+            )
+            # Neither of its own sources' names: of another pipeline only the binding is known.
+            assert {r.missing for r in both.tentative()[first:]} == {("their_clean",)}
+            ours.check()
+        with both.process(both.theirs):
+            both.output.wait_closed(both.bucket + 20)
+            both.stop_feeding()
+            both.output.wait_closed(both.bucket)
+            ours.check()
+    found = Counter(
+        (row["event_time"], row["n"], row["total"])
+        for rows in both.output.buckets(1, both.bucket).values()
+        for row in rows
+    )
+    assert found == expected(both.bucket)
