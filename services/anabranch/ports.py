@@ -202,6 +202,9 @@ class LogAdmin(Protocol):
     def partitions(self, topics: Sequence[str]) -> dict[str, int]:
         """Number of partitions of each topic that exists; missing topics are left out."""
 
+    def named(self, prefix: str) -> list[str]:
+        """The topics whose names begin with ``prefix``, of those that this principal may see."""
+
     def settings(self, topic: str) -> dict[str, str]:
         """The topic's configuration as the broker applies it."""
 

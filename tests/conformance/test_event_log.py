@@ -305,6 +305,7 @@ def test_a_reader_knows_how_many_partitions_a_topic_has(rig: Rig) -> None:
     assert reader.partitions(f"{rig.prefix}.nothing", 3_000) is None
     admin = rig.log.admin()
     assert admin.partitions([f"{rig.prefix}.nothing"]) == {}, "the question does not make it"
+    assert f"{rig.prefix}.nothing" not in admin.named(rig.prefix)
     admin.close()
 
 
@@ -367,6 +368,10 @@ def test_a_deleted_topic_is_gone_and_can_be_made_anew(rig: Rig) -> None:
     admin = rig.log.admin()
     admin.delete_topics([gone.topic, f"{rig.prefix}.nothing"])
     assert admin.partitions([kept.topic, gone.topic]) == {kept.topic: 1}
+    assert kept.topic in admin.named(rig.prefix)
+    assert gone.topic not in admin.named(rig.prefix)
+    assert admin.named(kept.topic) == [kept.topic]
+    assert admin.named(f"x{rig.prefix}") == []
     admin.create([TopicSettings(gone.topic, 1, 1, {})])
     assert rig.reader({}).offsets(gone) == (0, 0)
     assert rig.reader({}).offsets(kept) == (0, 1)

@@ -22,7 +22,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from anabranch.codec import boundary_records, control_records, live_records, record_schema
+from anabranch.codec import (
+    boundary_records,
+    control_records,
+    federation_records,
+    live_records,
+    record_schema,
+)
 from anabranch.codec.blocks import (
     BlockHeaders,
     decode_block,
@@ -42,9 +48,11 @@ from anabranch.protocol.errors import (
     RecordRejected,
     RemoteProtocolError,
 )
+from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import MIB, RECORD_BYTES_MAX
 from harness import boundary_logs, sources
+from harness.markets import CONTRACT, signature
 
 HERE = Path(__file__).parent
 RECORD = record_schema.from_avro(json.loads((HERE / "report.avsc").read_text()), "report")
@@ -167,6 +175,17 @@ READINGS = {
         yardsticks_per_mib=OWN_YARDSTICKS_PER_MIB,
     ),
     "control": Reading(control_records.decode, RemoteProtocolError, control_records.encode(BEAT)),
+    "federation": Reading(
+        federation_records.decode,
+        RemoteProtocolError,
+        federation_records.encode(CONTRACT, signature(CONTRACT, "north")),
+        yardsticks_per_mib=OWN_YARDSTICKS_PER_MIB,
+    ),
+    "keys": Reading(
+        federation_records.decode_key,
+        RemoteProtocolError,
+        federation_records.encode_key(PublishedKey("north", "1", bytes(32))),
+    ),
     "live": Reading(
         live,
         RemoteProtocolError,
@@ -324,7 +343,7 @@ def test_changed_ones(how: str) -> None:
 @given(st.sampled_from(sorted(catalog().records)), st.binary(max_size=200))
 def test_any_body_behind_a_head_of_ours(record: tuple[str, int], body: bytes) -> None:
     value = b"\xc3\x01" + catalog().records[record].fingerprint + body
-    for how in ("boundary log", "control", "live"):
+    for how in ("boundary log", "control", "live", "federation", "keys"):
         tried(READINGS[how], value)
 
 

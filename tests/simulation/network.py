@@ -621,6 +621,11 @@ class SimulatedAdmin:
         self._port.ask("partitions of topics")
         return self._admin.partitions(topics)
 
+    def named(self, prefix: str) -> list[str]:
+        """See the port."""
+        self._port.ask("names of topics")
+        return self._admin.named(prefix)
+
     def settings(self, topic: str) -> dict[str, str]:
         """See the port."""
         self._port.ask(f"settings of {topic}")

@@ -1,8 +1,7 @@
 """Ed25519 keys: what a participant signs with, and what it checks the others' signatures by.
 
-A participant has several keys over time, each with an id. It publishes the public ones, and revokes
-those that it has lost. A signature by a key that is not published, or revoked, counts for nothing,
-whenever it was made: whoever has the key could have made it.
+A participant has several keys over time, each with an id. Which of the public ones count, and from
+when to when, is the business of ``protocol.federation.published_keys``.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.federation.contract_log import VerifyAt
+from anabranch.protocol.federation.published_keys import KEY_BYTES, PublishedKeys
 from anabranch.protocol.federation.statements import Signature, Statement, signed_bytes
-
-KEY_BYTES = 32
 
 
 class SigningKey:
@@ -61,42 +60,17 @@ class SigningKey:
         )
 
 
-class KeyRing:
-    """The public keys of all participants. Not thread-safe. Its ``verify`` is what the rules
-    ask.
-    """
+def verifier(keys: PublishedKeys) -> VerifyAt:
+    """What the rules ask: whether a key that counted at a time made a signature."""
 
-    def __init__(self) -> None:
-        self._keys: dict[tuple[str, str], Ed25519PublicKey] = {}
-        self._bytes: dict[tuple[str, str], bytes] = {}
-        self._revoked: set[tuple[str, str]] = set()
-
-    def publish(self, participant: str, key_id: str, public: bytes) -> bool:
-        """Takes up a key; whether it counts. An id has one key for ever: another one under
-        it, or one that was revoked, does not.
-        """
-        name = (participant, key_id)
-        if (
-            name in self._revoked
-            or len(public) != KEY_BYTES
-            or self._bytes.get(name, public) != public
-        ):
-            return False
-        self._keys[name], self._bytes[name] = Ed25519PublicKey.from_public_bytes(public), public
-        return True
-
-    def revoke(self, participant: str, key_id: str) -> None:
-        """The key counts no more, nor does any other under its id."""
-        self._revoked.add((participant, key_id))
-        self._keys.pop((participant, key_id), None)
-
-    def verify(self, signature: Signature, message: bytes) -> bool:
-        """Whether a published key of the participant made this signature of these bytes."""
-        key = self._keys.get((signature.participant, signature.key_id))
-        if key is None:
+    def verify(signature: Signature, message: bytes, at_ms: int) -> bool:
+        public = keys.find(signature.participant, signature.key_id, at_ms)
+        if public is None:
             return False
         try:
-            key.verify(signature.value, message)
+            Ed25519PublicKey.from_public_bytes(public).verify(signature.value, message)
         except InvalidSignature:
             return False
         return True
+
+    return verify

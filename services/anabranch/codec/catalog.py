@@ -26,7 +26,15 @@ from anabranch.codec.record_schema import versions_in
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 
-SERVICES: Final = ("ingestion", "processing", "delivery", "consistency_manager", "operator", "user")
+SERVICES: Final = (
+    "ingestion",
+    "processing",
+    "delivery",
+    "consistency_manager",
+    "contract_broker",
+    "operator",
+    "user",
+)
 _TOPIC_KEYS: Final = (
     "description",
     "pattern",
@@ -37,7 +45,9 @@ _TOPIC_KEYS: Final = (
     "config",
 )
 _RECORD_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}\Z")
-_PATTERN = re.compile(r"([a-z.]|\{(pipeline|stream|replica|output|topic|process)\})+\Z")
+_PATTERN = re.compile(
+    r"([a-z.]|\{(pipeline|stream|replica|output|topic|process|federation|participant|contract)\})+\Z"
+)
 
 
 BROKERS_OWN: Final = -1

@@ -62,10 +62,10 @@ def decode(value: bytes | None) -> ControlRecord:
         RemoteProtocolError: it is none, torn, unknown or too large, or has a name that is longer
             than any of ours.
     """
-    record, fields = single_object.read(value, limits.CONTROL_BYTES_MAX, limits.CONTROL_ITEMS_MAX)
-    kind: Callable[..., ControlRecord] | None = _KINDS.get(record.name)
-    if kind is None:
-        raise RemoteProtocolError(f"a {record.name} in a control topic")
+    record, fields = single_object.read(
+        value, "a control topic", _KINDS, limits.CONTROL_BYTES_MAX, limits.CONTROL_ITEMS_MAX
+    )
+    kind: Callable[..., ControlRecord] = _KINDS[record.name]
     for schema, found in zip(record.avro["fields"], fields, strict=True):
         if (
             isinstance(found, str)

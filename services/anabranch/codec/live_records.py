@@ -164,9 +164,13 @@ def decode_progress(value: bytes | None) -> LiveProgress:
     Raises:
         RemoteProtocolError: it is none, torn, unknown or too large.
     """
-    record, fields = single_object.read(value, limits.CONTROL_BYTES_MAX, limits.CONTROL_ITEMS_MAX)
-    if record.name != "live_progress":
-        raise RemoteProtocolError(f"a {record.name} in a live progress topic")
+    _, fields = single_object.read(
+        value,
+        "a live progress topic",
+        ("live_progress",),
+        limits.CONTROL_BYTES_MAX,
+        limits.CONTROL_ITEMS_MAX,
+    )
     return LiveProgress(*fields)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Collection
 from typing import Any, Final
 
 import fastavro
@@ -33,8 +34,18 @@ def write(record: AvroRecord, value: object, bytes_max: int) -> bytes:
     return encoded
 
 
-def read(value: bytes | None, bytes_max: int, items_max: int) -> tuple[AvroRecord, tuple[Any, ...]]:
+def read(
+    value: bytes | None, where: str, names: Collection[str], bytes_max: int, items_max: int
+) -> tuple[AvroRecord, tuple[Any, ...]]:
     """The record's schema and the values of its fields, in the schema's order.
+
+    Args:
+        value: Of the record.
+        where: For the message.
+        names: Of the records that belong there: the body of another one is not looked at, since the
+            limits are not made for it.
+        bytes_max: Of the whole value.
+        items_max: Of all lists in it.
 
     Raises:
         RemoteProtocolError: not such a record, of an unknown schema, too large, torn, or with
@@ -49,6 +60,8 @@ def read(value: bytes | None, bytes_max: int, items_max: int) -> tuple[AvroRecor
     record = catalog().by_fingerprint.get(value[2:HEADER_BYTES])
     if record is None:
         raise RemoteProtocolError(f"a record of an unknown schema {value[2:HEADER_BYTES].hex()}")
+    if record.name not in names:
+        raise RemoteProtocolError(f"a {record.name} in {where}")
     reader = Reader(value, HEADER_BYTES, items_max)
     try:
         values: tuple[Any, ...] = record.read(reader)

@@ -111,3 +111,30 @@ class TopicNames:
     def live_progress(self, output: str) -> str:
         """Progress records of the live topic of an output."""
         return f"{self.pipeline}.{output}.live.progress"
+
+
+@dataclass(frozen=True, slots=True)
+class FederationTopics:
+    """The topics of a federation, which all its participants share."""
+
+    federation: str
+
+    def keys(self, participant: str) -> str:
+        """The public keys of a participant, which alone writes it."""
+        return f"{self.federation}.keys.{participant}"
+
+    def contract(self, contract_id: str) -> str:
+        """Everything that was said about a contract: its parties and the auditor."""
+        return f"{self.federation}.contract.{contract_id}"
+
+    def offers(self, contract_id: str) -> str:
+        """What the parties of a contract say to each other."""
+        return f"{self.federation}.offers.{contract_id}"
+
+    def owner_of(self, topic: str) -> tuple[str, str]:
+        """(kind, participant or contract) of a topic; empty: it is none of these."""
+        for kind in ("keys", "contract", "offers"):
+            before = f"{self.federation}.{kind}."
+            if topic.startswith(before) and _NAME.match(topic.removeprefix(before)):
+                return kind, topic.removeprefix(before)
+        return "", ""

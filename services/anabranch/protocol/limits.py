@@ -288,6 +288,12 @@ CONTROL_BYTES_MAX: Final = 512 * 1024
 CONTROL_ITEMS_MAX: Final = 4_096
 """Items of all lists in one control record."""
 
+FEDERATION_BYTES_MAX: Final = 256 * 1024
+"""A contract, an entry of a ledger, an offer: room for as many tasks as a contract may name."""
+
+FEDERATION_ITEMS_MAX: Final = 1_000
+"""Items of all lists in such a record: tasks, or findings."""
+
 ALARM_CHARACTERS_MAX: Final = 20_000
 """Text of an alarm: longer ones (a traceback of a deep recursion) are cut, so that an alarm
 always fits its topic.

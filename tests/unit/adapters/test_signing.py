@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.adapters.signing import KEY_BYTES, KeyRing, SigningKey
+from anabranch.adapters.signing import SigningKey, verifier
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.contract_book import ContractBook, Verdict
-from anabranch.protocol.federation.statements import is_signed, signed_bytes
+from anabranch.protocol.federation.published_keys import KEY_BYTES, PublishedKey, PublishedKeys
+from anabranch.protocol.federation.statements import Verify, is_signed, signed_bytes
 from harness.markets import CONTRACT, contract
 
 SECRET = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
@@ -19,15 +20,26 @@ PUBLIC = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68
 """The first test vector of RFC 8032."""
 
 
-def keys() -> tuple[SigningKey, SigningKey, KeyRing]:
-    north, south, ring = (
+def keys() -> tuple[SigningKey, SigningKey, PublishedKeys]:
+    north, south, published = (
         SigningKey.generate("north", "1"),
         SigningKey.generate("south", "1"),
-        KeyRing(),
+        PublishedKeys(),
     )
     for key in (north, south):
-        assert ring.publish(key.participant, key.key_id, key.public)
-    return north, south, ring
+        publish(published, key)
+    return north, south, published
+
+
+def publish(published: PublishedKeys, key: SigningKey, at_ms: int = 0) -> None:
+    word = PublishedKey(key.participant, key.key_id, key.public)
+    assert published.add(key.participant, word, at_ms) == ""
+
+
+def at(published: PublishedKeys, now_ms: int) -> Verify:
+    """What rules without a time are given."""
+    verify = verifier(published)
+    return lambda signature, message: verify(signature, message, now_ms)
 
 
 def test_a_key_is_that_of_the_standard() -> None:
@@ -37,8 +49,8 @@ def test_a_key_is_that_of_the_standard() -> None:
 
 
 def test_a_contract_is_active_when_both_have_signed_it_with_published_keys() -> None:
-    north, south, ring = keys()
-    book = ContractBook(ring.verify)
+    north, south, published = keys()
+    book = ContractBook(at(published, 0))
     assert book.sign(CONTRACT, north.sign(CONTRACT), 0) is Verdict.ACCEPTED
     assert (
         book.sign(CONTRACT, replace(north.sign(CONTRACT), participant="south"), 0)
@@ -54,25 +66,21 @@ def test_a_contract_is_active_when_both_have_signed_it_with_published_keys() -> 
     assert booked.may_move(0)
 
 
-def test_a_key_that_is_not_published_or_is_revoked_counts_for_nothing() -> None:
-    north, _, ring = keys()
+def test_a_signature_counts_while_its_key_does() -> None:
+    north, _, published = keys()
     second = SigningKey.generate("north", "2")
-    assert not is_signed(CONTRACT, "north", second.sign(CONTRACT), ring.verify)
-    assert ring.publish("north", "2", second.public)
-    assert is_signed(CONTRACT, "north", second.sign(CONTRACT), ring.verify)
-    before = north.sign(CONTRACT)
-    ring.revoke("north", "1")
-    assert not is_signed(CONTRACT, "north", before, ring.verify)
-    assert not ring.publish("north", "1", north.public)
-    assert is_signed(CONTRACT, "north", second.sign(CONTRACT), ring.verify)
-
-
-def test_an_id_has_one_key() -> None:
-    north, _, ring = keys()
-    assert ring.publish("north", "1", north.public)
-    assert not ring.publish("north", "1", SigningKey.generate("north", "1").public)
-    assert not ring.publish("north", "3", north.public[:-1])
-    assert is_signed(CONTRACT, "north", north.sign(CONTRACT), ring.verify)
+    publish(published, second, 50)
+    published.add("north", PublishedKey("north", "2", second.public, is_revoked=True), 70)
+    signed = second.sign(CONTRACT)
+    assert [is_signed(CONTRACT, "north", signed, at(published, t)) for t in (49, 50, 69, 70)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert is_signed(CONTRACT, "north", north.sign(CONTRACT), at(published, 70))
+    stranger = SigningKey.generate("north", "3").sign(CONTRACT)
+    assert not is_signed(CONTRACT, "north", stranger, at(published, 70))
 
 
 @pytest.mark.parametrize("secret", [b"", SECRET[:-1], SECRET + b"0"])
@@ -86,10 +94,10 @@ def test_a_key_of_another_length_is_rejected_and_not_shown(secret: bytes) -> Non
 
 @given(st.integers(0, 63), st.integers(0, 7))
 def test_a_signature_with_one_bit_changed_is_none(place: int, bit: int) -> None:
-    key, ring = SigningKey("north", "1", SECRET), KeyRing()
-    ring.publish("north", "1", PUBLIC)
-    good = key.sign(CONTRACT)
-    assert ring.verify(good, signed_bytes(CONTRACT))
+    key, published = SigningKey("north", "1", SECRET), PublishedKeys()
+    publish(published, key)
+    good, verify = key.sign(CONTRACT), at(published, 0)
+    assert verify(good, signed_bytes(CONTRACT))
     value = bytearray(good.value)
     value[place] ^= 1 << bit
-    assert not ring.verify(replace(good, value=bytes(value)), signed_bytes(CONTRACT))
+    assert not verify(replace(good, value=bytes(value)), signed_bytes(CONTRACT))

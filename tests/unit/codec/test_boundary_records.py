@@ -342,6 +342,5 @@ def test_what_is_not_a_list_of_parts_is_rejected(value: object) -> None:
 
 
 def test_the_framing_is_that_of_all_our_records() -> None:
-    assert (
-        single_object.read(boundary_records.encode(EPOCH)[0], 1_000, 0)[0].name == "epoch_started"
-    )
+    value = boundary_records.encode(EPOCH)[0]
+    assert single_object.read(value, "", ("epoch_started",), 1_000, 0)[0].name == "epoch_started"

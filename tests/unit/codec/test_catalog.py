@@ -13,9 +13,15 @@ from typing import Any
 import fastavro
 import pytest
 
-from anabranch.codec import boundary_records, catalog, control_records, live_records
+from anabranch.codec import (
+    boundary_records,
+    catalog,
+    control_records,
+    federation_records,
+    live_records,
+)
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.identifiers import TopicNames
+from anabranch.protocol.identifiers import FederationTopics, TopicNames
 
 SCHEMAS = catalog.schemas_folder()
 EXAMPLES = sorted((SCHEMAS / "examples").glob("*/*/*.avro"))
@@ -71,6 +77,10 @@ def test_each_example_decodes_to_what_stands_beside_it(path: Path) -> None:
     assert jsonable(found) == json.loads(path.with_suffix(".json").read_text())
     if record.name in ("boundary_record", "epoch_started", "recomputed", "log_snapshot"):
         assert boundary_records.encode(boundary_records.decode(value))[0] == value
+    elif record.name == "published_key":
+        assert federation_records.encode_key(federation_records.decode_key(value)) == value
+    elif any(field["name"] == "signed" for field in record.avro["fields"]):
+        assert federation_records.encode(*federation_records.decode(value)) == value
     elif record.name == "live_progress":
         assert live_records.encode_progress(live_records.decode_progress(value)) == value
     else:
@@ -111,6 +121,19 @@ def test_each_internal_topic_has_its_kind() -> None:
     assert [kind.pattern.format(**words) for kind in kinds] == made
 
 
+def test_each_topic_of_a_federation_has_its_kind() -> None:
+    names, topics = FederationTopics("f"), catalog.catalog().topics
+    for kind, made, owner in (
+        ("keys", names.keys("p"), "p"),
+        ("contract", names.contract("c"), "c"),
+        ("offers", names.offers("c"), "c"),
+    ):
+        assert topics[kind].pattern.format(federation="f", participant="p", contract="c") == made
+        assert names.owner_of(made) == (kind, owner)
+    for other in ("f.keys", "f.keys.", "f.keys.A", "f.other.p", "g.keys.p", "f.contract.a.b"):
+        assert names.owner_of(other) == ("", "")
+
+
 def test_dead_letters_hold_whatever_came_in_and_stay_longer() -> None:
     topics = catalog.catalog().topics
     letters = topics["dead_letters"].config
@@ -120,7 +143,7 @@ def test_dead_letters_hold_whatever_came_in_and_stay_longer() -> None:
 
 
 def test_topics_of_the_truth_are_never_cut_by_age_or_by_an_unclean_leader() -> None:
-    for kind in ("boundaries", "blocks", "placement"):
+    for kind in ("boundaries", "blocks", "placement", "keys", "contract"):
         config = catalog.catalog().topics[kind].config
         assert (config["retention.ms"], config["retention.bytes"], config["cleanup.policy"]) == (
             "-1",

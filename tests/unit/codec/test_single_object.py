@@ -21,7 +21,10 @@ def test_a_record_is_marker_fingerprint_and_body() -> None:
     record = catalog().newest("alarm")
     assert value[:10] == b"\xc3\x01" + record.fingerprint
     assert fastavro.schemaless_reader(io.BytesIO(value[10:]), record.parsed, None) == ALARM
-    assert single_object.read(value, 1_000, 10) == (record, ("digest", "s", 3, "t", 4))
+    assert single_object.read(value, "a place", ("alarm",), 1_000, 10) == (
+        record,
+        ("digest", "s", 3, "t", 4),
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,7 +43,12 @@ def test_a_record_is_marker_fingerprint_and_body() -> None:
 )
 def test_anything_else_is_rejected(value: bytes | None, says: str) -> None:
     with pytest.raises(RemoteProtocolError, match=says):
-        single_object.read(value, 1_000, 10)
+        single_object.read(value, "a place", ("alarm",), 1_000, 10)
+
+
+def test_the_body_of_a_record_that_does_not_belong_there_is_not_looked_at() -> None:
+    with pytest.raises(RemoteProtocolError, match="a alarm in a place"):
+        single_object.read(alarm() + b"\0", "a place", ("fence",), 1_000, 10)
 
 
 @pytest.mark.parametrize(

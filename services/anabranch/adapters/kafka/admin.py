@@ -105,6 +105,14 @@ class KafkaLogAdmin:
         known = self._metadata()
         return {topic: known[topic] for topic in topics if topic in known}
 
+    def named(self, prefix: str) -> list[str]:
+        """The topics whose names begin with ``prefix``, of those that this principal may see.
+
+        Raises:
+            Unavailable: no answer.
+        """
+        return sorted(topic for topic in self._metadata() if topic.startswith(prefix))
+
     def settings(self, topic: str) -> dict[str, str]:
         """The topic's configuration as the broker applies it, defaults included.
 

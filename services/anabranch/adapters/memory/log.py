@@ -566,6 +566,11 @@ class LocalLogAdmin:
                 if topic in self._log.topics
             }
 
+    def named(self, prefix: str) -> list[str]:
+        """The topics whose names begin with ``prefix``."""
+        with self._log.changed:
+            return sorted(topic for topic in self._log.topics if topic.startswith(prefix))
+
     def settings(self, topic: str) -> dict[str, str]:
         """The topic's configuration; of the defaults only those that this project looks at.
 

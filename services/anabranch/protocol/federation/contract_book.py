@@ -11,6 +11,7 @@ Invariants: FC1 to FC4 of ``contracts``.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
@@ -21,6 +22,9 @@ from anabranch.protocol.federation.statements import Signature, Verify, is_signe
 
 CONTRACTS_MAX: Final = 10_000
 """Contracts in one book: bounds what foreign records can make a reader hold."""
+
+PROPOSALS_MAX: Final = 1_000
+"""Texts that a party proposes under one id: bounds what it can make a reader remember."""
 
 
 class ContractState(StrEnum):
@@ -71,7 +75,7 @@ class Verdict(Enum):
     UNKNOWN = "of no contract that is known"
     NOT_A_PARTY = "by nobody whose right it is"
     NOT_NOW = "not in the contract's present state"
-    TOO_MANY = "more contracts than a book holds"
+    TOO_MANY = "more than a book holds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,8 @@ class ContractBook:
         self._contracts: dict[str, BookedContract] = {}
         self._proposals: dict[str, BookedContract] = {}
         self._said: dict[tuple[str, str], int] = {}
+        self._offered: dict[tuple[str, str], set[bytes]] = {}
+        """(contract, party) -> digests of the texts that it has proposed."""
 
     def __iter__(self) -> Iterator[BookedContract]:
         """The newest signed version of each contract, and what is proposed for the first time."""
@@ -143,6 +149,10 @@ class ContractBook:
     def find(self, contract_id: str) -> BookedContract | None:
         """The newest version that both signed."""
         return self._contracts.get(contract_id)
+
+    def proposal(self, contract_id: str) -> BookedContract | None:
+        """The text that one party has signed and the other has not yet."""
+        return self._proposals.get(contract_id)
 
     def sign(self, contract: Contract, signature: Signature, now_ms: int) -> Verdict:
         """A party has signed this text. It counts from the moment at which the other has
@@ -188,7 +198,16 @@ class ContractBook:
     def _proposed(self, contract: Contract, by: str) -> Verdict:
         proposal = self._proposals.get(contract.contract_id)
         if proposal is None or (proposal.contract != contract and by in proposal.signed_by):
-            # Whoever proposed may propose another text while the other has not signed.
+            # Whoever proposed may propose another text while the other has not signed. A text that
+            # was withdrawn, or given up for another, must not come back when somebody writes it
+            # again.
+            offered = self._offered.setdefault((contract.contract_id, by), set())
+            digest = hashlib.sha256(signed_bytes(contract)).digest()
+            if digest in offered:
+                return Verdict.KNOWN
+            if len(offered) >= PROPOSALS_MAX:
+                return Verdict.TOO_MANY
+            offered.add(digest)
             self._proposals[contract.contract_id] = BookedContract(
                 contract, (by,), ContractState.PROPOSED
             )

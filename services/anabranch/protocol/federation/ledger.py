@@ -253,6 +253,15 @@ class Ledger:
             total += due_nano(movement.price, units, self._ran_ms(movement, slot))
         return total
 
+    def ripe(self, now_ms: int) -> tuple[int, int] | None:
+        """The period that is to be settled next and may be by now, and its sum; None: there is
+        none. A period in which nothing was measured needs no settlement.
+        """
+        clauses, period = self._contract.audit, min(self._readings, default=None)
+        if period is None or now_ms < period_end_ms(period, clauses) + clauses.settle_ms:
+            return None
+        return period, self.due(period)
+
     def balances(self) -> dict[str, int]:
         """What each has got, or paid if negative (FL1)."""
         found = {self._contract.buyer: 0, self._contract.seller: 0}

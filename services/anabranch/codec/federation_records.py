@@ -1,0 +1,163 @@
+"""What participants say to each other as bytes: Avro single objects, each with the signature of
+whoever says it.
+
+A record's schema has the fields of its statement, in their order, and the signature. A reader makes
+the statement anew from the fields, and the signature is over the statement: so bytes that say the
+same are as good as the first, and bytes that do not are not signed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Collection
+from enum import StrEnum
+from functools import cache
+from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+
+from anabranch.codec import single_object
+from anabranch.codec.catalog import catalog
+from anabranch.protocol import limits
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.federation.contract_book import ContractChange
+from anabranch.protocol.federation.contracts import Contract
+from anabranch.protocol.federation.ledger import Audited, Metered, Settled
+from anabranch.protocol.federation.movements import Ended, Started, Withdrawn
+from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
+from anabranch.protocol.federation.published_keys import PublishedKey
+from anabranch.protocol.federation.statements import Signature, Statement
+
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,39})\Z", re.ASCII)
+"""An amount that may be larger than Avro's."""
+
+KINDS: Final[dict[str, type[Any]]] = {
+    "contract": Contract,
+    "contract_change": ContractChange,
+    "movement_started": Started,
+    "movement_withdrawn": Withdrawn,
+    "movement_ended": Ended,
+    "metered": Metered,
+    "audited": Audited,
+    "settled": Settled,
+    "offer": Offer,
+    "answer": Answer,
+    "return_request": ReturnRequest,
+}
+"""Statements by the names of their records."""
+_NAMES: Final = {kind: name for name, kind in KINDS.items()}
+_KEY: Final = "published_key"
+
+
+class Signed(NamedTuple):
+    """What a record says, and the signature under it, which nobody has verified yet."""
+
+    statement: Any
+    """One of the kinds above."""
+    signature: Signature
+
+
+def encode(statement: Statement, signature: Signature) -> bytes:
+    """The value of a record.
+
+    Raises:
+        LocalProtocolError: it does not fit its schema or its limit: a bug here.
+    """
+    value = {**_plain(statement), "signed": _plain(signature)}
+    return _written(_NAMES[type(statement)], value)
+
+
+def encode_key(word: PublishedKey) -> bytes:
+    """The value of a record in a log of keys.
+
+    Raises:
+        LocalProtocolError: it does not fit its schema: a bug here.
+    """
+    return _written(_KEY, _plain(word))
+
+
+def decode(value: bytes | None) -> Signed:
+    """What is said in ``value``.
+
+    Raises:
+        RemoteProtocolError: nothing that we know, torn, too large, or with a name that is longer
+            than any of ours.
+    """
+    name, fields = _read(value, "a log of a contract", KINDS)
+    return Signed(_built(KINDS[name], fields[:-1]), _built(Signature, fields[-1]))
+
+
+def decode_key(value: bytes | None) -> PublishedKey:
+    """The word in ``value``.
+
+    Raises:
+        RemoteProtocolError: as of ``decode``.
+    """
+    _, fields = _read(value, "a log of keys", (_KEY,))
+    word: PublishedKey = _built(PublishedKey, fields)
+    return word
+
+
+def _written(name: str, value: dict[str, Any]) -> bytes:
+    return single_object.write(catalog().newest(name), value, limits.FEDERATION_BYTES_MAX)
+
+
+def _read(value: bytes | None, where: str, names: Collection[str]) -> tuple[str, tuple[Any, ...]]:
+    record, fields = single_object.read(
+        value, where, names, limits.FEDERATION_BYTES_MAX, limits.FEDERATION_ITEMS_MAX
+    )
+    return record.name, fields
+
+
+def _plain(value: Any) -> Any:
+    """A value as the schema wants it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        found = {
+            field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+        if isinstance(value, Settled):
+            found["due_nano"] = str(value.due_nano)
+        return found
+    if isinstance(value, StrEnum):
+        return value.value
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+@cache
+def _builders(kind: Any) -> tuple[Callable[[Any], Any], ...]:
+    hints = get_type_hints(kind)
+    return tuple(_builder(hints[field.name]) for field in dataclasses.fields(kind))
+
+
+def _built(kind: Any, fields: tuple[Any, ...]) -> Any:
+    return kind(*[build(field) for build, field in zip(_builders(kind), fields, strict=True)])
+
+
+def _builder(hint: Any) -> Callable[[Any], Any]:
+    """What makes a value of this type of what the schema gives."""
+    if get_origin(hint) is tuple:
+        item = _builder(get_args(hint)[0])
+        return lambda found: tuple(item(each) for each in found)
+    if dataclasses.is_dataclass(hint):
+        return lambda found: _built(hint, found)
+    if issubclass(hint, StrEnum):
+        return lambda found: _chosen(hint, found)
+    return _number if hint is int else _name if hint is str else lambda found: found
+
+
+def _chosen(kind: type[StrEnum], found: str) -> StrEnum:
+    try:
+        return kind(found)
+    except ValueError:
+        raise RemoteProtocolError(f"{found[:60]!r} is no {kind.__name__.lower()}") from None
+
+
+def _number(found: int | str) -> int:
+    if isinstance(found, str) and not _NUMBER.match(found):
+        raise RemoteProtocolError(f"{found[:60]!r} is not an amount")
+    return int(found)
+
+
+def _name(found: str) -> str:
+    if len(found) > limits.NAME_CHARACTERS_MAX:
+        raise RemoteProtocolError(f"a text of {len(found)} characters")
+    return found

@@ -1,0 +1,57 @@
+"""A federation on a log: topics, participants with keys, and what they say."""
+
+from __future__ import annotations
+
+from anabranch.adapters.signing import SigningKey, verifier
+from anabranch.codec import federation_records
+from anabranch.codec.catalog import topic_settings
+from anabranch.ports import EventLog, TopicPartition
+from anabranch.protocol.federation.published_keys import PublishedKey
+from anabranch.protocol.federation.statements import Signature, Statement
+from anabranch.protocol.identifiers import FederationTopics
+from anabranch.runtime.federation_reader import FederationReader
+from harness.markets import CONTRACT
+
+
+class FederationWorld:
+    """Participants north, south and the auditor, with one contract's topic."""
+
+    def __init__(self, log: EventLog, federation: str = "tolls") -> None:
+        self.log, self.topics = log, FederationTopics(federation)
+        self.keys = {name: SigningKey.generate(name, "1") for name in ("north", "south", "auditor")}
+        self.make("contract", self.topics.contract(CONTRACT.contract_id))
+        for key in self.keys.values():
+            self.publish(key)
+
+    def make(self, kind: str, topic: str, **config: str) -> None:
+        settings = topic_settings(
+            kind, topic, config={name.replace("_", "."): value for name, value in config.items()}
+        )
+        self.log.admin().create([settings])
+
+    def publish(self, key: SigningKey, *, is_revoked: bool = False) -> None:
+        topic = self.topics.keys(key.participant)
+        self.make("keys", topic)
+        word = PublishedKey(key.participant, key.key_id, key.public, is_revoked)
+        self.write(topic, federation_records.encode_key(word))
+
+    def say(self, by: str, *statements: Statement) -> None:
+        """In the contract's log, with this participant's signature."""
+        for statement in statements:
+            self.forge(statement, self.keys[by].sign(statement))
+
+    def forge(self, statement: Statement, signature: Signature) -> None:
+        topic = self.topics.contract(CONTRACT.contract_id)
+        self.write(topic, federation_records.encode(statement, signature))
+
+    def write(self, topic: str, *values: bytes | None) -> None:
+        writer = self.log.writer()
+        try:
+            for value in values:
+                writer.send(TopicPartition(topic, 0), value)
+            writer.flush()
+        finally:
+            writer.close()
+
+    def reader(self) -> FederationReader:
+        return FederationReader(self.log, self.topics, "auditor", verifier)
