@@ -115,7 +115,7 @@ class Source:
 
 @pytest.fixture
 def source(log: KafkaEventLog, topic_prefix: str) -> Iterator[Source]:
-    of = pipeline(topic_prefix, bounded=True, out_of_orderness_ms=500)
+    of = pipeline(topic_prefix, bounded=True, out_of_orderness_ms=500, extra_fields="reject")
     create_topics(log, of)
     made = Source(log, of)
     yield made

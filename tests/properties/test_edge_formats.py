@@ -137,24 +137,30 @@ CORPUS = [
 ]
 
 
-def plainly(value: bytes) -> dict[str, Any] | None:
+class Pairs(list[tuple[str, Any]]):
+    """An object, with the keys that are there twice."""
+
+
+def plainly(value: bytes, *, ignoring: bool = False) -> dict[str, Any] | None:
     """What JSON_RECORD makes of ``value``, by the standard library and the rules as they are
     written down; None: nothing.
     """
     types = {field.name: field for field in JSON_RECORD.fields}
 
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        if any(not fits(types.get(key), item) for key, item in items):
-            raise ValueError
-        return dict(items)
-
     def reject(_: str) -> Any:
         raise ValueError
 
     try:
-        found = json.loads(value.decode("utf-8"), object_pairs_hook=pairs, parse_constant=reject)
+        pairs = json.loads(value.decode("utf-8"), object_pairs_hook=Pairs, parse_constant=reject)
+        if not isinstance(pairs, Pairs):
+            return None
+        if ignoring:
+            pairs = [(key, item) for key, item in pairs if key in types]
+        if any(not fits(types.get(key), item) for key, item in pairs):
+            return None
+        found = dict(pairs)
         "".join(str(item) for item in found.values()).encode()
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, RecursionError):
         return None
     row = {field.name: found.get(field.name, field.default) for field in JSON_RECORD.fields}
     if any(field.name not in found and not field.has_default for field in JSON_RECORD.fields):
@@ -206,7 +212,7 @@ json_objects = st.dictionaries(
 @example([b'{"i":1,"d":2,"b":true,"s":"x', b'y"}'])
 @example([b'{"i":1,"d":2,"b":true', b'"s":"x"}'])
 def test_json_in_bulk_is_json_one_by_one_is_json_read_plainly(values: list[bytes]) -> None:
-    decoder = Decoder(JSON_RECORD, "json")
+    decoder = Decoder(JSON_RECORD, "json", "reject")
     found = decoder.decode(values)
     rows, rejected = told_one_by_one(decoder, values)
     assert same(found.table.to_pylist(), rows)
@@ -218,6 +224,23 @@ def test_json_in_bulk_is_json_one_by_one_is_json_read_plainly(values: list[bytes
         ]
     ) == list(range(len(values)))
     assert same(rows, [row for row in map(plainly, values) if row is not None])
+
+
+@EXAMPLES
+@given(st.lists(json_values | json_objects, max_size=8))
+@example(CORPUS)
+@example([b'{"i":1,"d":2,"b":true,"s":"x","x":{"i":"no"},"i":3}'])
+def test_what_is_not_in_the_record_is_ignored(values: list[bytes]) -> None:
+    decoder = Decoder(JSON_RECORD, "json")
+    found = decoder.decode(values)
+    rows, rejected = told_one_by_one(decoder, values)
+    assert same(found.table.to_pylist(), rows)
+    assert [(index, error.reason) for index, error in found.rejected] == rejected
+    clear = [value for value in values if value.isascii() and b"\\u" not in value]
+    expected = [plainly(value, ignoring=True) for value in clear]
+    assert same(
+        decoder.decode(clear).table.to_pylist(), [row for row in expected if row is not None]
+    )
 
 
 @EXAMPLES

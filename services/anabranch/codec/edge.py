@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from anabranch.codec.avro_records import AvroDecoder, AvroEncoder
 from anabranch.codec.guards import Rejected, admit
-from anabranch.codec.json_records import JsonDecoder, JsonEncoder
+from anabranch.codec.json_records import ExtraFields, JsonDecoder, JsonEncoder
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.protocol.errors import ConfigurationError
 
@@ -39,14 +39,24 @@ class Decoded:
 class Decoder:
     """Decodes the values of a source's topics.
 
+    Args:
+        record: What each value is.
+        format: How it is written.
+        extra_fields: What becomes of fields of JSON that the record has not.
+
     Raises:
         ConfigurationError: at creation, if an older version of the record cannot be read as the
             newest.
     """
 
-    def __init__(self, record: RecordSchema, format: Format) -> None:  # noqa: A002  (the word of the pipeline file)
+    def __init__(
+        self,
+        record: RecordSchema,
+        format: Format,  # noqa: A002  (the word of the pipeline file)
+        extra_fields: ExtraFields = "ignore",
+    ) -> None:
         self._inner: JsonDecoder | AvroDecoder = (
-            JsonDecoder(record) if format == "json" else AvroDecoder(record)
+            JsonDecoder(record, extra_fields) if format == "json" else AvroDecoder(record)
         )
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:

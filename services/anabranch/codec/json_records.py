@@ -2,8 +2,10 @@
 
 Decisions, all the strict way round unless JSON leaves no choice:
 
-- an object with all fields of the schema and no other; a field with a default may be missing, also
-  a nullable one only then;
+- an object with all fields of the schema; a field with a default may be missing, also a nullable
+  one only then;
+- other fields are ignored, since producers evolve, or rejected, as the source says. What stands in
+  an ignored field must be JSON in form; its numbers and texts are not looked at;
 - an ``int`` or ``long`` is written without fraction and exponent (``1.0`` is rejected) and fits 32
   or 64 bits;
 - a ``float`` or ``double`` may be written as an integer; NaN and infinity cannot be written, and
@@ -21,7 +23,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -39,6 +41,8 @@ from anabranch.codec.record_schema import (
 )
 from anabranch.protocol.errors import ConfigurationError, RecordRejected, RejectionReason
 from anabranch.protocol.limits import RECORD_DEPTH_MAX
+
+ExtraFields = Literal["ignore", "reject"]
 
 _TYPES: Final[dict[str, Any]] = {
     "int": Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)],
@@ -70,8 +74,8 @@ processor's cache until then.
 class JsonDecoder:
     """Decodes the records of one schema."""
 
-    def __init__(self, record: RecordSchema) -> None:
-        self._record = record
+    def __init__(self, record: RecordSchema, extra_fields: ExtraFields = "ignore") -> None:
+        self._record, self._extra_fields = record, extra_fields
         fields: list[Any] = []
         for index, field in enumerate(record.fields):
             kind = _TYPES[field.kind]
@@ -81,7 +85,12 @@ class JsonDecoder:
             )
         names = {f"f{index}": field.name for index, field in enumerate(record.fields)}
         kind = msgspec.defstruct(
-            "Row", fields, rename=names, forbid_unknown_fields=True, kw_only=True, gc=False
+            "Row",
+            fields,
+            rename=names,
+            forbid_unknown_fields=extra_fields == "reject",
+            kw_only=True,
+            gc=False,
         )
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
         self._schema = record.arrow_schema()
@@ -155,7 +164,7 @@ class JsonDecoder:
     def _reason(self, found: object) -> RejectionReason:
         if not isinstance(found, dict):
             return RejectionReason.WRONG_TYPE
-        if any(self._record.field(key) is None for key in found):
+        if self._extra_fields == "reject" and any(self._record.field(key) is None for key in found):
             return RejectionReason.EXTRA_FIELD
         if any(field.name not in found and not field.has_default for field in self._record.fields):
             return RejectionReason.MISSING_FIELD

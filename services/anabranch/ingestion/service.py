@@ -90,6 +90,7 @@ def fingerprint(source: Source, bucket_ms: int) -> str:
         source.event_time.field,
         source.event_time.unit,
         source.late,
+        source.extra_fields,
         bucket_ms,
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
@@ -102,7 +103,7 @@ class IngestionService:
         self.status = ServiceStatus()
         self._context, self._source = context, source
         self._pipeline: Pipeline = context.pipeline
-        self._decoder = Decoder(source.record, source.format)
+        self._decoder = Decoder(source.record, source.format, source.extra_fields)
         self._records_max = self._sparse_max = SOURCE_BATCH_RECORDS
         self._append_next_ms = 0
         self._find_next_ms = self._count_next_ms = 0

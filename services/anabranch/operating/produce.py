@@ -46,7 +46,7 @@ class Lines:
                 f"--key {key}: record {source.record.name} has no such field; it has {known}"
             )
         self._source, self._key = source, key
-        self._decode = Decoder(source.record, "json").decode
+        self._decode = Decoder(source.record, "json", source.extra_fields).decode
         self._avro = (
             fastavro.parse_schema(json.loads(json.dumps(source.record.avro)))
             if source.format == "avro"

@@ -70,6 +70,7 @@ _SOURCE_KEYS: Final = (
     "bounded",
     "max_ahead",
     "late",
+    "extra_fields",
     "dead_letter",
 )
 _STAGE_KEYS: Final = (
@@ -264,6 +265,14 @@ class _Walk(Document):
         late = self.choice(
             raw.get("late", "dead_letter"), (*at, "late"), ("dead_letter", "reassign")
         )
+        extra_fields = self.choice(
+            raw.get("extra_fields", "ignore"), (*at, "extra_fields"), ("ignore", "reject")
+        )
+        if "extra_fields" in raw and format_ == "avro":
+            self.mistake(
+                (*at, "extra_fields"),
+                "is for format: json; which fields a record in Avro has is what its schema says",
+            )
         default = f"{topics[0][0]}.rejected" if topics else "rejected"
         dead_letter = self.topic(raw.get("dead_letter", default), (*at, "dead_letter"), alone=False)
         out_of_orderness_ms = self.duration(
@@ -292,6 +301,7 @@ class _Walk(Document):
             bounded=bounded,
             max_ahead_ms=max_ahead_ms,
             late=cast("Literal['dead_letter', 'reassign']", late),
+            extra_fields=cast("Literal['ignore', 'reject']", extra_fields),
             dead_letter=dead_letter,
             start=start,
         )

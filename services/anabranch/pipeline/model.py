@@ -73,6 +73,8 @@ class Source(_Model):
     max_ahead_ms: int | None = 60_000
     """Records further in front of the clock are dead letters; None: unlimited."""
     late: Literal["dead_letter", "reassign"] = "dead_letter"
+    extra_fields: Literal["ignore", "reject"] = "ignore"
+    """Fields of JSON that the record has not: left out, or the reason of a dead letter."""
     dead_letter: str
     start: Literal["earliest", "latest"] | int = "earliest"
     """Where it begins when it has never read anything; a number: with the first record whose

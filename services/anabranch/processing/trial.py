@@ -108,7 +108,9 @@ def source_rows(pipeline: Pipeline, source: str, path: Path | None) -> pa.Table:
             if line.strip()
         ]
     )
-    decoded = Decoder(known.record, "json").decode([line for _, line in numbered])
+    decoded = Decoder(known.record, "json", known.extra_fields).decode(
+        [line for _, line in numbered]
+    )
     if decoded.rejected:
         place, error = decoded.rejected[0]
         raise ConfigurationError(

@@ -34,7 +34,7 @@ ROW = {**GOOD, "y": b"\0\1"}
 
 
 def decoded(*values: bytes) -> tuple[list[dict[str, object]], list[tuple[int, RejectionReason]]]:
-    table, rejected = JsonDecoder(RECORD).decode(values)
+    table, rejected = JsonDecoder(RECORD, "reject").decode(values)
     assert table.schema == RECORD.arrow_schema()
     table.validate(full=True)
     return table.to_pylist(), [(index, error.reason) for index, error in rejected]
@@ -151,6 +151,25 @@ def test_a_record_that_fits_becomes_a_row(value: bytes, row: dict[str, object]) 
 )
 def test_a_record_that_does_not_fit_is_rejected_with_its_reason(value: bytes, reason: str) -> None:
     assert decoded(value) == ([], [(0, RejectionReason(reason))])
+
+
+@pytest.mark.parametrize("extra", ["1", '"x"', "null", "[[{}]]", '{"i": 7}', "[" * 90 + "]" * 90])
+def test_fields_that_the_record_has_not_are_ignored(extra: str) -> None:
+    value = text().removesuffix(b"}") + b', "more": ' + extra.encode() + b', "I": 0}'
+    table, rejected = JsonDecoder(RECORD).decode([value])
+    assert (table.to_pylist(), rejected) == ([ROW], [])
+
+
+@pytest.mark.parametrize("extra", ["", "tru", "01", '"', "[", "[}", "NaN", "[" * 100_000])
+def test_what_is_ignored_is_json_in_form(extra: str) -> None:
+    value = text().removesuffix(b"}") + b', "more": ' + extra.encode() + b"}"
+    table, rejected = JsonDecoder(RECORD).decode([value, text()])
+    assert (table.to_pylist(), [index for index, _ in rejected]) == ([ROW], [0])
+
+
+def test_an_ignored_field_is_not_the_reason() -> None:
+    _, rejected = JsonDecoder(RECORD).decode([without("i")[:-1] + b', "more": 1}'])
+    assert [error.reason for _, error in rejected] == [RejectionReason.MISSING_FIELD]
 
 
 def test_good_records_are_not_disturbed_by_bad_ones_around_them() -> None:

@@ -591,14 +591,15 @@ def test_a_stop_before_the_start_is_fine() -> None:
 
 def test_everything_that_decides_about_tuples_is_in_the_fingerprint() -> None:
     source = pipeline("p").sources["reports"]
-    same, other = (
-        pipeline("p", out_of_orderness_ms=9).sources["reports"],
-        pipeline("p", late="reassign").sources["reports"],
-    )
+    same = pipeline("p", out_of_orderness_ms=9).sources["reports"]
+    others = [
+        changed.sources["reports"]
+        for changed in (pipeline("p", late="reassign"), pipeline("p", extra_fields="reject"))
+    ]
     assert under_test.fingerprint(source, 100) == under_test.fingerprint(same, 100)
     assert (
-        len({under_test.fingerprint(s, width) for s in (source, other) for width in (100, 200)})
-        == 4
+        len({under_test.fingerprint(s, width) for s in (source, *others) for width in (100, 200)})
+        == 6
     )
 
 
