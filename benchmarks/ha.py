@@ -48,7 +48,7 @@ STEADY_S: Final = 10.0
 WARM_S: Final = 5.0
 RESTART_S: Final = 0.5
 SETTLED_S: Final = 20.0
-_DEADLINE_S: Final = 90.0
+_DEADLINE_S: Final = 240.0
 _FIRST: Final = 2 * WINDOW_BUCKETS
 MODES: Final = {
     "active, replicas: 1": "replicas: 1",
@@ -223,8 +223,10 @@ class Session:
             if found is not None:
                 return found
             time.sleep(0.05)
+        said = "\n".join(each.last_words() for each in self.processes.values())
         raise AnabranchError(
-            f"{self.mode}: bucket {bucket} did not become stable; {self.reader.log_state.upto} is"
+            f"{self.mode}: bucket {bucket} did not become stable; {self.reader.log_state.upto} is;"
+            f" last said:\n{said}"
         )
 
     def _lose(self, *, disk: bool) -> float:

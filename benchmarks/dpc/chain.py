@@ -152,8 +152,13 @@ class ReplicaProcess:
     def check(self) -> None:
         """Raises AnabranchError if it has ended."""
         if self.has_ended:
-            said = self._output.read_text(encoding="utf-8", errors="replace")[-_LOG_END:]
-            raise AnabranchError(f"{self.name} ended with {self._process.returncode}:\n{said}")
+            code = self._process.returncode
+            raise AnabranchError(f"{self.name} ended with {code}:\n{self.last_words()}")
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        said = self._output.read_text(encoding="utf-8", errors="replace")
+        return f"{self.name}: {said[-_LOG_END:]}"
 
     def kill(self) -> None:
         """SIGKILL to it and to what it started. Idempotent."""

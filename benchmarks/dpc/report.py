@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.dpc.figures import Cut, FailureFigures, Trace, spread
+from benchmarks.dpc.figures import Cut, Trace, spread
 from benchmarks.dpc.plan import CHAIN_DELAY_MS, EXPERIMENTS, RATE
 from benchmarks.dpc.plots import Line, plot
+from benchmarks.dpc.published import FIGURES, NOTHING, Figure, failures
 from benchmarks.machine import machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from benchmarks.dpc.results import SessionResult
     from benchmarks.dpc.virtual import Costs
-
-_NOTHING: Final = "-"
 
 _WHY: Final = [
     "## Where real processes are slower than virtual time, and what was done about it",
@@ -72,7 +71,7 @@ class Row:
 def _three(values: Sequence[float], unit: str = "s") -> str:
     """Least / median / max of milliseconds, as seconds, or of counts."""
     if not values:
-        return _NOTHING
+        return NOTHING
     scale, digits = {"s": (1000.0, 2), "x": (1.0, 1)}.get(unit, (1.0, 0))
     least, middle, greatest = (f"{value / scale:.{digits}f}" for value in spread(values))
     return (
@@ -82,276 +81,51 @@ def _three(values: Sequence[float], unit: str = "s") -> str:
     )
 
 
-def _failures(
-    results: Sequence[SessionResult], names: Sequence[str], seconds: float | None = None
-) -> list[FailureFigures]:
-    return [
-        f
-        for r in results
-        if r.session.name in names
-        for f in r.failures
-        if seconds is None or abs(f.seconds - seconds) < max(1, 0.1 * seconds)
-    ]
-
-
 def _unended(results: Sequence[SessionResult], names: Sequence[str]) -> int:
     """Failures of these sessions whose corrections did not end."""
-    return sum(not figures.is_corrected for figures in _failures(results, names))
+    return sum(not figures.is_corrected for figures in failures(results, names))
 
 
 def rows(real: Sequence[SessionResult], virtual: Sequence[SessionResult]) -> list[Row]:
-    """The table."""
-    found: list[Row] = []
-
-    def add(
-        experiment: int,
-        what: str,
-        published: str,
-        asked: str,
-        values: Callable[[Sequence[SessionResult]], list[float]],
-        *,
-        unit: str = "s",
-        at_most: float | None = None,
-        above: float | None = None,
-        names: Sequence[str] = (),
-        is_end: bool = False,
-    ) -> None:
-        """``names``: sessions whose corrections must have ended; ``is_end``: the figure is
-        when they did.
-        """
-        measured, simulated = values(real), values(virtual)
-        judged = measured or simulated
-        holds = _NOTHING
-        if judged and (at_most is not None or above is not None):
-            is_kept = (at_most is None or max(judged) <= at_most) and (
-                above is None or min(judged) > above
-            )
-            holds = "yes" if is_kept else "NO"
-            if _unended(real if measured else virtual, names):
-                holds = "NO, the corrections did not end"
-            holds = holds if measured else f"{holds} (virtual)"
-
-        def cell(results: Sequence[SessionResult], figures: Sequence[float]) -> str:
-            unended = _unended(results, names) if is_end else 0
-            ended = _three(figures, unit)
-            return (
-                ended
-                if not unended
-                else f"{ended}; {unended} did not end"
-                if figures
-                else f"{unended} did not end"
-            )
-
-        found.append(
-            Row(
-                experiment,
-                what,
-                published,
-                asked,
-                cell(real, measured),
-                cell(virtual, simulated),
-                holds,
-            )
-        )
-
-    def of(
-        names: Sequence[str],
-        figure: Callable[[FailureFigures], float | None],
-        seconds: float | None = None,
-    ) -> Callable[..., list[float]]:
-        return lambda results: [
-            x for f in _failures(results, names, seconds) if (x := figure(f)) is not None
-        ]
-
-    add(
-        1,
-        "longest delay of new results (Procnew)",
-        "1.83 s",
-        _NOTHING,
-        of(["one-node"], lambda f: f.longest_ms),
-    )
-    add(
-        1,
-        "the same minus the failure-free latency (Delaynew)",
-        _NOTHING,
-        "<= D = 2 s",
-        of(["one-node"], lambda f: f.delay_ms),
-        at_most=2_000,
-        names=["one-node"],
-    )
-    add(
-        1,
-        "delay of the first tentative result: the wait as used",
-        "1.8 s",
-        "as far as possible",
-        of(["one-node"], lambda f: f.first_ms),
-    )
-    ends = "end of the failure to end of the corrections"
-    add(
-        1,
-        ends,
-        "0.03 s",
-        _NOTHING,
-        of(["one-node"], lambda f: f.done_ms),
-        names=["one-node"],
-        is_end=True,
-    )
-    process, delay = ["two-process"], ["two-delay"]
-    add(
-        2,
-        "Process: Procnew",
-        "2.22 s",
-        "<= 2.2 s",
-        of(process, lambda f: f.longest_ms),
-        at_most=2_200,
-        names=process,
-    )
-    add(2, "Process: Delaynew", _NOTHING, _NOTHING, of(process, lambda f: f.delay_ms))
-    add(
-        2,
-        f"Process: {ends}",
-        "1.8 s",
-        _NOTHING,
-        of(process, lambda f: f.done_ms),
-        names=process,
-        is_end=True,
-    )
-    add(2, "Delay: Procnew", "3.74 s", _NOTHING, of(delay, lambda f: f.longest_ms))
-    add(
-        2,
-        f"Delay: {ends}",
-        "1.5 s",
-        _NOTHING,
-        of(delay, lambda f: f.done_ms),
-        names=delay,
-        is_end=True,
-    )
-    bound = f"within X = {CHAIN_DELAY_MS / 1000:g} s"
-    add(
-        3,
-        "Process: growth of Procnew per node, X the same",
-        "about 0.3 s",
-        "shown",
-        lambda r: _growth(r, "chain", "process"),
-    )
-    add(
-        3,
-        "Process: growth of Procnew per node, X the least that holds",
-        "about 0.3 s",
-        "shown",
-        lambda r: _growth(r, "least", "process"),
-    )
-    add(
-        3,
-        "Delay: growth of Procnew per node, X the same",
-        "about 2 s",
-        "shown",
-        lambda r: _growth(r, "chain", "delay"),
-    )
-    chains = [f"chain-{nodes}-process" for nodes in (1, 2, 3, 4)]
-    add(
-        3,
-        "Process, 1-4 nodes: Delaynew",
-        _NOTHING,
-        bound,
-        of(chains, lambda f: f.delay_ms),
-        at_most=CHAIN_DELAY_MS,
-        names=chains,
-    )
-    add(
-        4,
-        "5 s failure: tentative results",
-        "0",
-        "0",
-        of(["whole-delay"], lambda f: f.tentative_rows, 5),
-        unit="",
-        at_most=0,
-    )
-    add(
-        4,
-        "5 s failure: Delaynew",
-        "< 8 s",
-        "<= 8 s",
-        of(["whole-delay"], lambda f: f.delay_ms, 5),
-        at_most=8_000,
-    )
-    one = ["correction"]
-    add(
-        5,
-        "Delaynew while correcting",
-        "replicas must take turns",
-        "<= X = 3 s",
-        of(one, lambda f: f.correcting_ms - f.normal_ms),
-        at_most=3_000,
-        names=one,
-    )
-    add(
-        5,
-        "Delaynew of the whole failure",
-        _NOTHING,
-        "<= X = 3 s",
-        of(one, lambda f: f.delay_ms),
-        at_most=3_000,
-        names=one,
-    )
-    add(5, ends, _NOTHING, _NOTHING, of(one, lambda f: f.done_ms), names=one, is_end=True)
-    add(
-        5,
-        "input corrected per second (above 1 it catches up)",
-        _NOTHING,
-        "> 1",
-        of(one, lambda f: f.speed),
-        unit="x",
-        above=1.0,
-    )
-    add(
-        6,
-        "added median delay of stable results",
-        "40 ms + detection",
-        "masked",
-        lambda r: [d.after_median_ms - d.before_median_ms for s in r for d in s.deaths],
-        unit="ms",
-    )
-    add(
-        6,
-        "added maximum delay of stable results",
-        "40 ms + detection",
-        "masked",
-        lambda r: [d.after_max_ms - d.before_max_ms for s in r for d in s.deaths],
-        unit="ms",
-        at_most=3_000,
-    )
-    add(
-        6,
-        "tentative results",
-        _NOTHING,
-        "0",
-        lambda r: [d.tentative_rows for s in r for d in s.deaths],
-        unit="",
-        at_most=0,
-    )
-    return [row for row in found if row.real != _NOTHING or row.virtual != _NOTHING]
+    """The table, without the figures that no session measured."""
+    found = [_row(figure, real, virtual) for figure in FIGURES]
+    return [row for row in found if row.real != NOTHING or row.virtual != NOTHING]
 
 
-def _growth(results: Sequence[SessionResult], kind: str, policy: str) -> list[float]:
-    """Growth of the longest delay from the shortest to the longest chain, per node, for
-    failures that both had.
-    """
-    longest = {
-        (r.session.nodes, round(f.seconds)): f.longest_ms
-        for r in results
-        if r.session.name.startswith(f"{kind}-") and r.session.policy == policy
-        for f in r.failures
-    }
-    nodes = sorted({each for each, _ in longest})
-    if len(nodes) < 2:
-        return []
-    first, last = nodes[0], nodes[-1]
-    return [
-        (longest[last, s] - longest[first, s]) / (last - first)
-        for n, s in longest
-        if n == last and (first, s) in longest
-    ]
+def _row(figure: Figure, real: Sequence[SessionResult], virtual: Sequence[SessionResult]) -> Row:
+    measured, simulated = figure.values(real), figure.values(virtual)
+    return Row(
+        figure.experiment,
+        figure.what,
+        figure.published,
+        figure.asked,
+        _cell(figure, real, measured),
+        _cell(figure, virtual, simulated),
+        _holds(figure, real, measured)
+        if measured
+        else _holds(figure, virtual, simulated, " (virtual)"),
+    )
+
+
+def _cell(figure: Figure, results: Sequence[SessionResult], values: Sequence[float]) -> str:
+    unended = _unended(results, figure.sessions) if figure.is_end else 0
+    ended = _three(values, figure.unit)
+    if not unended:
+        return ended
+    return f"{ended}; {unended} did not end" if values else f"{unended} did not end"
+
+
+def _holds(
+    figure: Figure, results: Sequence[SessionResult], values: Sequence[float], where: str = ""
+) -> str:
+    if not values or (figure.at_most is None and figure.above is None):
+        return NOTHING
+    if _unended(results, figure.sessions):
+        return f"NO, the corrections did not end{where}"
+    is_kept = (figure.at_most is None or max(values) <= figure.at_most) and (
+        figure.above is None or min(values) > figure.above
+    )
+    return f"{'yes' if is_kept else 'NO'}{where}"
 
 
 def text(table: Sequence[Row]) -> str:
@@ -481,7 +255,7 @@ def _failure_table(results: Sequence[SessionResult]) -> list[str]:
                 figures.done_ms,
             ]
             longest, delay, first, later, done = (
-                _NOTHING if cell is None else f"{cell / 1000:.2f}" for cell in cells
+                NOTHING if cell is None else f"{cell / 1000:.2f}" for cell in cells
             )
             lines.append(
                 f"| {session.name} | {session.nodes} | {session.policy} |"
@@ -503,7 +277,7 @@ def _session_table(results: Sequence[SessionResult]) -> list[str]:
     for r in results:
         hops = " ".join(f"{hop:.0f}" for hop in r.hop_ms)
         lines.append(
-            f"| {r.session.name} | {r.rate} | {r.capacity or _NOTHING} | {r.batch_ms:.0f} | {hops}"
+            f"| {r.session.name} | {r.rate} | {r.capacity or NOTHING} | {r.batch_ms:.0f} | {hops}"
             f" | {r.busy:.0%} | {r.busy_failing:.0%} | {r.others:.0%} | {r.lag_ms:.0f} |"
             f" {r.compared} | {r.wrong} | {r.seconds:.0f} |"
         )

@@ -368,3 +368,29 @@ def _branch_record(
     if what in ("fork", "branch", "branch without base") or w.branch is None:
         w.branch = (number, timeline, made.id)
     return made
+
+
+def tentative(
+    epoch: int,
+    batch: int,
+    closed: int,
+    *parts: Part,
+    counter: int = 1,
+    replica: str = "0",
+    prev: BatchId | str | None = "",
+    base: int | None = None,
+    missing: tuple[str, ...] = ("reports",),
+) -> BoundaryRecord:
+    """What branch ``counter`` says."""
+    return record(
+        epoch,
+        batch,
+        closed,
+        parts,
+        replica=replica,
+        timeline=f"branch {counter}",
+        prev=prev,
+        base=base,
+        branch=(epoch, counter),
+        missing=missing,
+    )

@@ -5,9 +5,10 @@ seed fails.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from anabranch.codec import record_schema
 from anabranch.codec.catalog import topic_settings
@@ -237,107 +238,7 @@ def _draw(seed: int, *, stages_max: int) -> Options:
 def _shaped(options: Options) -> Options:
     """The same for a scenario: with the stages that it needs, and with time for it."""
     rng = random.Random(f"{options.seed}/shape")
-    match options.scenario:
-        case "chain":
-            stages = _chain(
-                options,
-                rng,
-                rng.choice((2, 3, 3)),
-                (1, 2, 3, 3),
-                ("process", "process", "process", "delay", "suspend"),
-            )
-            options = replace(
-                options,
-                stages=stages,
-                max_delay_ms=rng.choice((3_000, 4_000)),
-                buckets=rng.randint(6, 12),
-            )
-        case "blocks deleted":
-            options = replace(
-                options,
-                stages=_chain(options, rng, 1, (2, 3), ("process",)),
-                buckets=rng.randint(12, 20),
-            )
-        case "recovery twice":
-            stages = _chain(options, rng, 1, (1, 2), ("process",))
-            options = replace(
-                options,
-                stages=stages,
-                is_live=False,
-                output_partitions=3,
-                run_bytes_max=100,
-                rows_max=4,
-            )
-        case "stage down" | "moved":
-            replicas: tuple[int, ...] = (2, 2, 3) if options.scenario == "stage down" else (1, 1, 2)
-            stages = _chain(options, rng, rng.choice((1, 1, 2)), replicas, ("process",))
-            options = replace(options, stages=stages, buckets=rng.randint(12, 20))
-        case "ahead":
-            stages = _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
-            options = replace(
-                options,
-                stages=stages,
-                source_partitions=2,
-                rows_max=4,
-                idle_ms=None,
-                max_delay_ms=1_600 + 600 * len(stages),
-            )
-            options = replace(
-                options,
-                ahead=(rng.randint(2, 8), rng.randint(16, 40)),
-                buckets=rng.randint(20, 24),
-                hostile_percent=0,
-                late="dead_letter",
-            )
-        case "quiet gap":
-            stages = tuple(
-                replace(stage, is_batch_safe=False)
-                for stage in _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
-            )
-            if rng.random() < 0.5:
-                stages = (replace(stages[0], operator="timed"), *stages[1:])
-            begin, buckets = rng.randint(2, 6), rng.randint(18, 24)
-            options = replace(
-                options,
-                stages=stages,
-                buckets=buckets,
-                quiet=(begin, begin + rng.randint(4, 11)),
-                rows_max=4,
-            )
-            options = replace(
-                options, snapshot_every=10_000
-            )  # many records: a reader of few would be overtaken
-        case "far rows":
-            first, *others = _chain(options, rng, rng.choice((1, 2, 2)), (1, 1, 2), ("process",))
-            first = (
-                replace(first, operator="far")
-                if rng.random() < 0.7
-                else replace(first, operator="both", is_batch_safe=True)
-            )
-            options = replace(
-                options, stages=(first, *others), buckets=rng.randint(16, 24), rows_max=4
-            )
-            options = replace(
-                options,
-                chain_records_max=rng.randint(3, 8),
-                record_parts_max=rng.choice((None, 1, 2, 3)),
-            )
-        case _:
-            replicas = (1, 1, 2) if options.scenario == "second failure" else (1, 2)
-            stages = _chain(options, rng, 1, replicas, ("process", "process", "delay"))
-            options = replace(
-                options,
-                stages=stages,
-                is_live=True,
-                max_delay_ms=1_600,
-                buckets=rng.randint(20, 26),
-                idle_ms=None,
-            )
-            options = replace(
-                options, is_upsert=options.is_upsert and options.scenario != "never back"
-            )  # what is tentative stays so
-            if len(options.sources) == 1:  # somebody must go on while another is silent
-                options = replace(options, source_partitions=2)
+    options = _SHAPES.get(options.scenario, _long_enough_to_fail)(options, rng)
     if options.scenario == "branch fails" and rng.random() < 0.4:
         stages = tuple(replace(stage, operator="later") for stage in options.stages)
         options = replace(options, stages=stages, inherited_parts_max=0)
@@ -352,6 +253,123 @@ def _shaped(options: Options) -> Options:
         bucket_ms=bucket_ms,
         heal_ms=options.buckets * bucket_ms + rng.choice((1_500, 3_000)),
     )
+
+
+def _long_chain(options: Options, rng: random.Random) -> Options:
+    stages = _chain(
+        options,
+        rng,
+        rng.choice((2, 3, 3)),
+        (1, 2, 3, 3),
+        ("process", "process", "process", "delay", "suspend"),
+    )
+    return replace(
+        options,
+        stages=stages,
+        max_delay_ms=rng.choice((3_000, 4_000)),
+        buckets=rng.randint(6, 12),
+    )
+
+
+def _with_a_peer(options: Options, rng: random.Random) -> Options:
+    stages = _chain(options, rng, 1, (2, 3), ("process",))
+    return replace(options, stages=stages, buckets=rng.randint(12, 20))
+
+
+def _small_transactions(options: Options, rng: random.Random) -> Options:
+    return replace(
+        options,
+        stages=_chain(options, rng, 1, (1, 2), ("process",)),
+        is_live=False,
+        output_partitions=3,
+        run_bytes_max=100,
+        rows_max=4,
+    )
+
+
+def _few_stages(options: Options, rng: random.Random) -> Options:
+    replicas = (2, 2, 3) if options.scenario == "stage down" else (1, 1, 2)
+    stages = _chain(options, rng, rng.choice((1, 1, 2)), replicas, ("process",))
+    return replace(options, stages=stages, buckets=rng.randint(12, 20))
+
+
+def _far_in_front(options: Options, rng: random.Random) -> Options:
+    stages = _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
+    return replace(
+        options,
+        stages=stages,
+        source_partitions=2,
+        rows_max=4,
+        idle_ms=None,
+        max_delay_ms=1_600 + 600 * len(stages),
+        ahead=(rng.randint(2, 8), rng.randint(16, 40)),
+        buckets=rng.randint(20, 24),
+        hostile_percent=0,
+        late="dead_letter",
+    )
+
+
+def _quiet_between(options: Options, rng: random.Random) -> Options:
+    stages = tuple(
+        replace(stage, is_batch_safe=False)
+        for stage in _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
+    )
+    if rng.random() < 0.5:
+        stages = (replace(stages[0], operator="timed"), *stages[1:])
+    begin, buckets = rng.randint(2, 6), rng.randint(18, 24)
+    return replace(
+        options,
+        stages=stages,
+        buckets=buckets,
+        quiet=(begin, begin + rng.randint(4, 11)),
+        rows_max=4,
+        snapshot_every=10_000,  # many records: a reader of few would be overtaken
+    )
+
+
+def _rows_in_far_buckets(options: Options, rng: random.Random) -> Options:
+    first, *others = _chain(options, rng, rng.choice((1, 2, 2)), (1, 1, 2), ("process",))
+    first = (
+        replace(first, operator="far")
+        if rng.random() < 0.7
+        else replace(first, operator="both", is_batch_safe=True)
+    )
+    return replace(
+        options,
+        stages=(first, *others),
+        buckets=rng.randint(16, 24),
+        rows_max=4,
+        chain_records_max=rng.randint(3, 8),
+        record_parts_max=rng.choice((None, 1, 2, 3)),
+    )
+
+
+def _long_enough_to_fail(options: Options, rng: random.Random) -> Options:
+    """One stage, and inputs of which one can go on while another is silent."""
+    replicas = (1, 1, 2) if options.scenario == "second failure" else (1, 2)
+    return replace(
+        options,
+        stages=_chain(options, rng, 1, replicas, ("process", "process", "delay")),
+        is_live=True,
+        max_delay_ms=1_600,
+        buckets=rng.randint(20, 26),
+        idle_ms=None,
+        # What is tentative stays so where an input is never back.
+        is_upsert=options.is_upsert and options.scenario != "never back",
+        source_partitions=2 if len(options.sources) == 1 else options.source_partitions,
+    )
+
+
+_SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
+    "chain": _long_chain,
+    "blocks deleted": _with_a_peer,
+    "recovery twice": _small_transactions,
+    "stage down": _few_stages,
+    "moved": _few_stages,
+    "ahead": _far_in_front,
+    "quiet gap": _quiet_between,
+    "far rows": _rows_in_far_buckets,
+}
 
 
 def _deep_join(options: Options) -> Options:

@@ -4,7 +4,6 @@ with faults and then, healed, to the end.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import re
 import threading
@@ -18,31 +17,26 @@ from prometheus_client import CollectorRegistry
 from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.adapters.memory.index import LocalIndex
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.adapters.memory.partition import Partition, Record
-from anabranch.codec import boundary_records, control_records
+from anabranch.adapters.memory.partition import Record
+from anabranch.codec import boundary_records
 from anabranch.consistency_manager import service as consistency_manager
 from anabranch.delivery import service as delivery
 from anabranch.ingestion import service as ingestion
-from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.consistency import REJECTED
-from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat, TrimPoint
-from anabranch.protocol.errors import AnabranchError, Fenced, RemoteProtocolError
-from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.errors import AnabranchError, Fenced
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
     EpochStarted,
     LogSnapshot,
-    Part,
 )
 from anabranch.protocol.log.timeline import epoch_of
 from anabranch.runtime.metrics import ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
 from anabranch.runtime.settings import ServiceSettings
-from simulation import ends, hostile, operating, probes, workload
+from simulation import ends, operating, probes, workload
 from simulation import faults as fault_plans
 from simulation.disk import Machine, SimulatedDisk
 from simulation.ends import Life
@@ -52,11 +46,13 @@ from simulation.hurrying import hurried
 from simulation.moving import Moving, replica_of, same
 from simulation.network import TRANSACTION_TIMEOUT_MS, Link, Network, Port, SimulatedLog, Strike
 from simulation.nodes import SimulatedNode
-from simulation.options import NEW_NODE, OUTPUT, Options, create_topics, pipeline
+from simulation.options import NEW_NODE, Options, create_topics, pipeline
+from simulation.producing import Producers
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock, SimulatedIndex
 from simulation.stage_replica import SimulatedReplica
 from simulation.striking import ProcessFaults, Runs
+from simulation.tampering import Tampering
 
 _OVERTAKING: Final = (
     "zombie",
@@ -198,18 +194,10 @@ class World:
             else None
         )
         self._last = workload.last_bucket(options)
-        self._silent: dict[tuple[str, int], int] = {}
-        self._gone: set[tuple[str, int]] = set()
-        """Input partitions that never speak again."""
-        self._queues: dict[tuple[str, int], list[workload.Sent]] = {}
-        for source in options.sources:
-            for partition in range(options.source_partitions):
-                mine = [
-                    each
-                    for each in self.sent
-                    if (each.source, each.partition) == (source, partition)
-                ]
-                self._queues[source, partition] = mine[::-1]
+        self.producers = Producers(
+            options, self.sent, self.scheduler, self.log, self.network, self.history
+        )
+        self._tampering = Tampering(self.pipeline, self.log, self.network, self._epochs)
 
     # ---------------------------------------------------------------- the run
 
@@ -223,14 +211,7 @@ class World:
         try:
             for number, key in enumerate(self.keys):
                 self.start(key, delay_ms=number * 5)
-            for each in self.sent:
-                scheduler.at(
-                    each.at_ms,
-                    lambda each=each: self._produce(each.source, each.partition),  # type: ignore[misc]
-                )
-            scheduler.at(workload.data_end_ms(options), self._beat)
-            if options.grown_ms is not None:
-                scheduler.at(options.grown_ms, self._grow)
+            self.producers.begin(self.sent)
             for fault in self.faults:
                 scheduler.at(fault.at_ms, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
             scheduler.run_until(options.heal_ms)
@@ -268,7 +249,7 @@ class World:
         records alone: the checkers look closer.
         """
         last = self._last
-        if self._gone:
+        if self.producers.gone:
             return self.options.scenario != "given up" and self._is_all_shown()
         for stream in self.pipeline.streams():
             for writer in self.pipeline.stream_writers(stream):
@@ -307,7 +288,7 @@ class World:
         others = [
             each.row[0]
             for each in self.sent
-            if each.row is not None and (each.source, each.partition) not in self._gone
+            if each.row is not None and (each.source, each.partition) not in self.producers.gone
         ]
         last = max(
             (workload.bucket_of(event_time_ms, self.options.bucket_ms) for event_time_ms in others),
@@ -342,7 +323,7 @@ class World:
                     f"leaks: {key}: in timeline {service.stable_query}, but there are directories"
                     f" {extra}"
                 )
-            if service.buckets_held and not self._gone:
+            if service.buckets_held and not self.producers.gone:
                 self.unexpected.append(
                     f"leaks: {key}: {service.buckets_held} buckets are held in memory that all"
                     " queries have read"
@@ -370,56 +351,6 @@ class World:
                             self._last,
                             workload.ends(self.options, max(part.bucket for part in entry.parts)),
                         )
-
-    # ---------------------------------------------------------------- producers
-
-    def _produce(self, source: str, partition: int) -> None:
-        """The producers of a partition send what is due, unless they are cut off."""
-        now_ms = self.scheduler.now_ms
-        if (source, partition) in self._gone or partition >= len(
-            self.log.topics[f"in.{source}"][1]
-        ):
-            return
-        if self._silent.get((source, partition), 0) > now_ms:
-            return
-        queue, at = self._queues[source, partition], TopicPartition(f"in.{source}", partition)
-        while queue and queue[-1].at_ms <= now_ms:
-            each = queue.pop()
-            offset = self.log.partition(at).append(
-                Record(each.value, None, (), workload.BASE_MS + now_ms)
-            )
-            self.history.add(
-                now_ms,
-                "producer",
-                "append",
-                at.topic,
-                partition,
-                offset,
-                None if each.row is None else each.row[1],
-            )
-        if not queue and now_ms >= workload.data_end_ms(self.options):
-            says_ms = workload.BASE_MS + now_ms - workload.HEARTBEAT_LAG_MS
-            self.log.partition(at).append(
-                Record(b"", None, ((HEARTBEAT, b"%d" % says_ms),), workload.BASE_MS + now_ms)
-            )
-        self.network.wake({at.topic})
-
-    def _grow(self) -> None:
-        """Each input gets its last partition, and at once all that its producers had for it."""
-        self.history.reached("fault grown")
-        for source in self.options.sources:
-            self.log.topics[f"in.{source}"][1].append(Partition())
-            self._produce(source, self.options.source_partitions - 1)
-
-    def _beat(self) -> None:
-        """After their data, producers say that they live, for as long as the run lasts."""
-        for source, partition in self._queues:
-            self._produce(source, partition)
-        self.scheduler.at(self.scheduler.now_ms + self.options.bucket_ms // 2, self._beat)
-
-    def _silence(self, source: str, partition: int, until_ms: int) -> None:
-        self._silent[source, partition] = max(until_ms, self._silent.get((source, partition), 0))
-        self.scheduler.at(until_ms, lambda: self._produce(source, partition))
 
     # ---------------------------------------------------------------- processes
 
@@ -632,21 +563,22 @@ class World:
         now_ms = self.scheduler.now_ms
         until_ms = min(now_ms + fault.duration_ms, self.options.heal_ms)
         if fault.kind == "broker away":
-            for source, partition in self._queues:
-                self._silence(source, partition, until_ms)
+            self.producers.silence_all(until_ms)
         if fault.kind == "silent for good":
-            self._gone.add((fault.target, fault.value))
+            self.producers.gone.add((fault.target, fault.value))
         elif fault.kind == "move" and self._moving is not None:
             self._moving.move(fault)
         elif fault.kind in ("blocks deleted", "blocks spoilt"):
-            self._lose_blocks(fault.target, fault.value, spoils=fault.kind == "blocks spoilt")
+            self._tampering.lose_blocks(
+                fault.target, fault.value, spoils=fault.kind == "blocks spoilt"
+            )
         elif fault.kind.startswith("silent"):
             partitions = self.options.source_partitions
             chosen = range(partitions) if fault.kind == "silent all" else [fault.value % partitions]
             for partition in chosen:
-                self._silence(fault.target, partition, until_ms)
+                self.producers.silence(fault.target, partition, until_ms)
         elif fault.kind == "hostile":
-            self._forge(fault.target, fault.value)
+            self._tampering.forge(fault.target, fault.value, self._last, workload.BASE_MS + now_ms)
         elif fault.kind == "index lost":
             self.index.flush_all()
         elif fault.kind == "index cut":
@@ -655,112 +587,11 @@ class World:
         else:
             self._process_faults.strike(fault, until_ms)
 
-    def _forge(self, stream: str, choice: int) -> None:
-        """Somebody writes into a boundary log."""
-        at = TopicPartition(self.pipeline.topic_names.boundaries(stream), 0)
-        partition = self.log.partition(at)
-        records = {
-            offset: partition.at(offset).value for offset in range(partition.start, partition.end)
-        }
-        value = hostile.forged(records, choice) if records else None
-        if value is not None:
-            partition.append(Record(value, None, (), workload.BASE_MS + self.scheduler.now_ms))
-            self.network.wake({at.topic})
-        self._forge_control(stream, choice)
-
-    def _forge_control(self, stream: str, choice: int) -> None:
-        """A process says in its own control topic what only the manager, or another process,
-        may say.
-        """
-        now_ms = workload.BASE_MS + self.scheduler.now_ms
-        topics = [
-            topic for topic, speaker in speakers(self.pipeline).items() if not speaker.is_manager
-        ]
-        at = TopicPartition(topics[choice % len(topics)], 0)
-        forged: list[ControlRecord] = [TrimPoint(stream, self._last, now_ms)]
-        forged += [
-            Fence(stream, writer, self._epochs.get((stream, writer), -1), "forged", now_ms)
-            for writer in self.pipeline.stream_writers(stream)
-        ]
-        if "delivery" not in at.topic:
-            forged.append(
-                Heartbeat(
-                    "delivery",
-                    OUTPUT,
-                    "0",
-                    -1,
-                    "forged",
-                    self._last,
-                    now_ms,
-                    checkpoint_bucket=self._last,
-                )
-            )
-        for entry in forged:
-            self.log.partition(at).append(
-                Record(control_records.encode(entry), control_records.key_of(entry), (), now_ms)
-            )
-        self.network.wake({at.topic})
-
-    def _lose_blocks(self, stream: str, choice: int, *, spoils: bool) -> None:
-        """Blocks of one writer are gone, or hold other rows, as far as another one has closed
-        the same buckets.
-        """
-        names, writers = self.pipeline.topic_names, self.pipeline.stream_writers(stream)
-        log = self.log.partition(TopicPartition(names.boundaries(stream), 0))
-        log_state = LogState(writers)
-        for offset in range(log.start, log.end):
-            with contextlib.suppress(RemoteProtocolError):
-                log_state.apply(
-                    offset, boundary_records.decode(log.at(offset).value, log.at(offset).headers)
-                )
-        writer = writers[choice % len(writers)]
-        held, needed = self._blocks_needed(log_state, writer, writers)
-        if spoils:
-            for part in held:
-                self.network.spoil(
-                    TopicPartition(names.blocks(stream, writer), part.partition),
-                    part.offset_first,
-                    part.offset_next,
-                )
-            return
-        gone: dict[TopicPartition, int] = {}
-        for part in held:
-            at = TopicPartition(names.blocks(stream, writer), part.partition)
-            gone[at] = max(part.offset_next, gone.get(at, 0))
-        for part in needed:
-            at = TopicPartition(names.blocks(stream, writer), part.partition)
-            gone[at] = min(part.offset_first, gone.get(at, 0))
-        self.network.delete({at: end for at, end in gone.items() if end > 0}, self.log.admin())
-
-    @staticmethod
-    def _blocks_needed(
-        log_state: LogState, writer: str, writers: Sequence[str]
-    ) -> tuple[list[Part], list[Part]]:
-        """(parts of closed buckets that another writer has too, all others that count)."""
-        held: list[Part] = []
-        needed = list(log_state.pending(writer))
-        for bucket, of, parts in log_state.stable(1, log_state.upto):
-            others = [
-                other
-                for other in writers
-                if other != writer and log_state.replica_bucket(other, bucket)
-            ]
-            mine = parts if of == writer else log_state.replica_bucket(writer, bucket) or ()
-            (held if others else needed).extend(mine)
-        for bucket in log_state.tentative_filled(
-            writer, log_state.upto + 1, log_state.tentative_upto(writer)
-        ):
-            found = log_state.tentative(writer, bucket)
-            needed += found.parts if found is not None else ()
-        return held, needed
-
     def _heal(self) -> None:
         """No more faults from here on."""
         self.history.add(self.scheduler.now_ms, "world", "heal")
         self.index.cut_off(cut=False)
-        for source, partition in self._silent:
-            self._silent[source, partition] = 0
-            self._produce(source, partition)
+        self.producers.heal()
         for runs in self.runs.values():
             runs.clock_offset_ms = runs.drift_permille = runs.away_until_ms = 0
             for process, (link, clock) in runs.alive.items():
@@ -769,7 +600,7 @@ class World:
                 self.scheduler.resume(process)
             self._process_faults.calm(runs.link)
         for source in sorted(
-            {source for source, _ in self._gone if self.options.scenario == "given up"}
+            {source for source, _ in self.producers.gone if self.options.scenario == "given up"}
         ):
             self.scheduler.at(
                 self.scheduler.now_ms + _SETTLE_MS,
@@ -787,7 +618,14 @@ class World:
             hash_of(self.options.seed, port.process.name),
         )
         operating.give_up(
-            self.network, port, self.pipeline, source, until_ms, token, self._gone, self._produce
+            self.network,
+            port,
+            self.pipeline,
+            source,
+            until_ms,
+            token,
+            self.producers.gone,
+            self.producers.produce,
         )
 
 

@@ -15,15 +15,13 @@ from anabranch.protocol.log import boundary_log
 from anabranch.protocol.log.boundary_log import LogState, Outcome, TentativeBucket
 from anabranch.protocol.log.records import (
     BoundaryKind,
-    BoundaryRecord,
     GivenUp,
     LogSnapshot,
     Origin,
-    Part,
     Recomputed,
     StableRange,
 )
-from harness.boundary_logs import part, record, started, state_after
+from harness.boundary_logs import part, record, started, state_after, tentative
 
 
 def test_an_empty_log_has_nothing() -> None:
@@ -368,31 +366,6 @@ def test_the_chain_is_bounded() -> None:
 
 # -- tentative records
 # --------------------------------------------------------------------------------------------------
-
-
-def tentative(
-    epoch: int,
-    batch: int,
-    closed: int,
-    *parts: Part,
-    counter: int = 1,
-    replica: str = "0",
-    prev: BatchId | str | None = "",
-    base: int | None = None,
-    missing: tuple[str, ...] = ("reports",),
-) -> BoundaryRecord:
-    return record(
-        epoch,
-        batch,
-        closed,
-        parts,
-        replica=replica,
-        timeline=f"branch {counter}",
-        prev=prev,
-        base=base,
-        branch=(epoch, counter),
-        missing=missing,
-    )
 
 
 def test_rule_16_a_tentative_bucket_is_there_until_the_stable_one_comes() -> None:

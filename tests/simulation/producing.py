@@ -1,0 +1,118 @@
+"""The users' producers: records that are due go into the input topics, unless their producers are
+cut off; after the data, signs of life.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch.adapters.memory.partition import Partition, Record
+from anabranch.ingestion.batches import HEARTBEAT
+from anabranch.ports import TopicPartition
+from simulation import workload
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch.adapters.memory.log import LocalEventLog
+    from simulation.history import History
+    from simulation.network import Network
+    from simulation.options import Options
+    from simulation.scheduler import Scheduler
+
+
+class Producers:
+    """Of all partitions of all sources."""
+
+    def __init__(
+        self,
+        options: Options,
+        sent: Sequence[workload.Sent],
+        scheduler: Scheduler,
+        log: LocalEventLog,
+        network: Network,
+        history: History,
+    ) -> None:
+        self._options, self._scheduler, self._log = options, scheduler, log
+        self._network, self._history = network, history
+        self._silent: dict[tuple[str, int], int] = {}
+        self.gone: set[tuple[str, int]] = set()
+        """Input partitions that never speak again."""
+        self._queues: dict[tuple[str, int], list[workload.Sent]] = {}
+        for source in options.sources:
+            for partition in range(options.source_partitions):
+                mine = [
+                    each for each in sent if (each.source, each.partition) == (source, partition)
+                ]
+                self._queues[source, partition] = mine[::-1]
+
+    def begin(self, sent: Sequence[workload.Sent]) -> None:
+        """Every record at its time."""
+        for each in sent:
+            self._scheduler.at(
+                each.at_ms,
+                lambda each=each: self.produce(each.source, each.partition),  # type: ignore[misc]
+            )
+        self._scheduler.at(workload.data_end_ms(self._options), self.beat)
+        if self._options.grown_ms is not None:
+            self._scheduler.at(self._options.grown_ms, self.grow)
+
+    def produce(self, source: str, partition: int) -> None:
+        """The producers of a partition send what is due, unless they are cut off."""
+        now_ms = self._scheduler.now_ms
+        if (source, partition) in self.gone or partition >= len(
+            self._log.topics[f"in.{source}"][1]
+        ):
+            return
+        if self._silent.get((source, partition), 0) > now_ms:
+            return
+        queue, at = self._queues[source, partition], TopicPartition(f"in.{source}", partition)
+        while queue and queue[-1].at_ms <= now_ms:
+            each = queue.pop()
+            offset = self._log.partition(at).append(
+                Record(each.value, None, (), workload.BASE_MS + now_ms)
+            )
+            self._history.add(
+                now_ms,
+                "producer",
+                "append",
+                at.topic,
+                partition,
+                offset,
+                None if each.row is None else each.row[1],
+            )
+        if not queue and now_ms >= workload.data_end_ms(self._options):
+            says_ms = workload.BASE_MS + now_ms - workload.HEARTBEAT_LAG_MS
+            self._log.partition(at).append(
+                Record(b"", None, ((HEARTBEAT, b"%d" % says_ms),), workload.BASE_MS + now_ms)
+            )
+        self._network.wake({at.topic})
+
+    def grow(self) -> None:
+        """Each input gets its last partition, and at once all that its producers had for it."""
+        self._history.reached("fault grown")
+        for source in self._options.sources:
+            self._log.topics[f"in.{source}"][1].append(Partition())
+            self.produce(source, self._options.source_partitions - 1)
+
+    def beat(self) -> None:
+        """After their data, producers say that they live, for as long as the run lasts."""
+        for source, partition in self._queues:
+            self.produce(source, partition)
+        self._scheduler.at(self._scheduler.now_ms + self._options.bucket_ms // 2, self.beat)
+
+    def silence(self, source: str, partition: int, until_ms: int) -> None:
+        """They are cut off until then."""
+        self._silent[source, partition] = max(until_ms, self._silent.get((source, partition), 0))
+        self._scheduler.at(until_ms, lambda: self.produce(source, partition))
+
+    def silence_all(self, until_ms: int) -> None:
+        """All of them."""
+        for source, partition in self._queues:
+            self.silence(source, partition, until_ms)
+
+    def heal(self) -> None:
+        """Who was cut off speaks again."""
+        for source, partition in self._silent:
+            self._silent[source, partition] = 0
+            self.produce(source, partition)

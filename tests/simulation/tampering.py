@@ -1,0 +1,138 @@
+"""What somebody does to the logs who may not: forged records in boundary logs and control topics,
+blocks that are deleted or spoilt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from anabranch.adapters.memory.partition import Record
+from anabranch.codec import boundary_records, control_records
+from anabranch.pipeline.speakers import speakers
+from anabranch.ports import TopicPartition
+from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.log.boundary_log import LogState
+from simulation import hostile
+from simulation.options import OUTPUT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch.adapters.memory.log import LocalEventLog
+    from anabranch.pipeline.model import Pipeline
+    from anabranch.protocol.log.records import Part
+    from simulation.network import Network
+
+
+class Tampering:
+    """With the logs of one run. ``epochs``: of each writer of a stream the newest."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        log: LocalEventLog,
+        network: Network,
+        epochs: Mapping[tuple[str, str], int],
+    ) -> None:
+        self._pipeline, self._log, self._network, self._epochs = pipeline, log, network, epochs
+
+    def forge(self, stream: str, choice: int, last: int, now_ms: int) -> None:
+        """Somebody writes into a boundary log, and into a control topic. ``last``: the last bucket
+        that there is."""
+        at = TopicPartition(self._pipeline.topic_names.boundaries(stream), 0)
+        partition = self._log.partition(at)
+        records = {
+            offset: partition.at(offset).value for offset in range(partition.start, partition.end)
+        }
+        value = hostile.forged(records, choice) if records else None
+        if value is not None:
+            partition.append(Record(value, None, (), now_ms))
+            self._network.wake({at.topic})
+        self._forge_control(stream, choice, last, now_ms)
+
+    def _forge_control(self, stream: str, choice: int, last: int, now_ms: int) -> None:
+        """A process says in its own control topic what only the manager, or another process,
+        may say.
+        """
+        topics = [
+            topic for topic, speaker in speakers(self._pipeline).items() if not speaker.is_manager
+        ]
+        at = TopicPartition(topics[choice % len(topics)], 0)
+        forged: list[ControlRecord] = [TrimPoint(stream, last, now_ms)]
+        forged += [
+            Fence(stream, writer, self._epochs.get((stream, writer), -1), "forged", now_ms)
+            for writer in self._pipeline.stream_writers(stream)
+        ]
+        if "delivery" not in at.topic:
+            forged.append(
+                Heartbeat(
+                    "delivery",
+                    OUTPUT,
+                    "0",
+                    -1,
+                    "forged",
+                    last,
+                    now_ms,
+                    checkpoint_bucket=last,
+                )
+            )
+        for entry in forged:
+            self._log.partition(at).append(
+                Record(control_records.encode(entry), control_records.key_of(entry), (), now_ms)
+            )
+        self._network.wake({at.topic})
+
+    def lose_blocks(self, stream: str, choice: int, *, spoils: bool) -> None:
+        """Blocks of one writer are gone, or hold other rows, as far as another one has closed
+        the same buckets.
+        """
+        names, writers = self._pipeline.topic_names, self._pipeline.stream_writers(stream)
+        log = self._log.partition(TopicPartition(names.boundaries(stream), 0))
+        log_state = LogState(writers)
+        for offset in range(log.start, log.end):
+            with contextlib.suppress(RemoteProtocolError):
+                log_state.apply(
+                    offset, boundary_records.decode(log.at(offset).value, log.at(offset).headers)
+                )
+        writer = writers[choice % len(writers)]
+        held, needed = self._blocks_needed(log_state, writer, writers)
+        if spoils:
+            for part in held:
+                self._network.spoil(
+                    TopicPartition(names.blocks(stream, writer), part.partition),
+                    part.offset_first,
+                    part.offset_next,
+                )
+            return
+        gone: dict[TopicPartition, int] = {}
+        for part in held:
+            at = TopicPartition(names.blocks(stream, writer), part.partition)
+            gone[at] = max(part.offset_next, gone.get(at, 0))
+        for part in needed:
+            at = TopicPartition(names.blocks(stream, writer), part.partition)
+            gone[at] = min(part.offset_first, gone.get(at, 0))
+        self._network.delete({at: end for at, end in gone.items() if end > 0}, self._log.admin())
+
+    @staticmethod
+    def _blocks_needed(
+        log_state: LogState, writer: str, writers: Sequence[str]
+    ) -> tuple[list[Part], list[Part]]:
+        """(parts of closed buckets that another writer has too, all others that count)."""
+        held: list[Part] = []
+        needed = list(log_state.pending(writer))
+        for bucket, of, parts in log_state.stable(1, log_state.upto):
+            others = [
+                other
+                for other in writers
+                if other != writer and log_state.replica_bucket(other, bucket)
+            ]
+            mine = parts if of == writer else log_state.replica_bucket(writer, bucket) or ()
+            (held if others else needed).extend(mine)
+        for bucket in log_state.tentative_filled(
+            writer, log_state.upto + 1, log_state.tentative_upto(writer)
+        ):
+            found = log_state.tentative(writer, bucket)
+            needed += found.parts if found is not None else ()
+        return held, needed
