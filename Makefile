@@ -188,6 +188,10 @@ ci: test ## what .ci/run runs
 demo: java classes ## the toll-road example end to end, compared with an oracle
 	$(BIN)/python -m examples.toll_road.demo $(ARGS)
 
+.PHONY: demo-federation
+demo-federation: java classes ## three participants, of whom one goes away and comes back, compared with an oracle
+	$(BIN)/python -m examples.federation.demo $(ARGS)
+
 .PHONY: bench
 bench: java classes ## throughput and latency beside plain PySpark, to benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.run $(ARGS)

@@ -116,6 +116,13 @@ def steps(given: argparse.Namespace) -> list[Step]:
             ("pytest", "--quiet", "tests/cluster"),
         ),
         Step(
+            "federation",
+            "Three participants, of whom one goes away and comes back",
+            "make demo-federation",
+            ("examples.federation.demo",),
+            needs_path=True,
+        ),
+        Step(
             "mutants",
             "Bugs planted on purpose, found",
             f"make mutants SEEDS={seeds}",

@@ -33,8 +33,9 @@ def check(
 
     named = pipeline_file(file)
     pipeline = load(named)
+    bound = f" {len(pipeline.bindings)} bindings," if pipeline.bindings else ""
     typer.echo(
-        f"{named}: pipeline {pipeline.name}: {len(pipeline.sources)} sources,"
+        f"{named}: pipeline {pipeline.name}: {len(pipeline.sources)} sources,{bound}"
         f" {len(pipeline.stages)} stages, {len(pipeline.outputs)} outputs"
     )
     if no_plan:

@@ -219,11 +219,12 @@ class StageReplica:
                 except Unavailable as error:
                     what = str(error)
                 if missing:
-                    self.status.state, self.status.waiting_for = "starting", what
+                    # Ready as far as it can be: whether they come is not for its owner to say.
+                    self.status.state, self.status.waiting_for = "waiting", what
                     self._context.stopping.wait(_BOUND_LOOK_S)
         finally:
             admin.close()
-        self.status.waiting_for = None
+        self.status.state, self.status.waiting_for = "starting", None
         return not missing
 
     def _warm_up(self, prepared: PreparedStage) -> None:
