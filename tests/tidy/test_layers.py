@@ -15,7 +15,13 @@ import pytest
 
 from harness.syntax import dotted, nodes
 
-SERVICES = ("ingestion", "processing", "delivery", "consistency_manager")
+SERVICES = (
+    "ingestion",
+    "processing",
+    "delivery",
+    "consistency_manager",
+    "contract_broker",
+)
 RANKS = {
     "protocol": 0,
     "codec": 1,

@@ -21,7 +21,7 @@ SHIPPED = "anabranch.adapters.memory."
 AWAITED = {
     f"anabranch.protocol.federation.{name}"
     for name in ("agent", "content_contracts", "plan_switching")
-} | {"anabranch.adapters.signing", "anabranch.runtime.federation_reader"}
+}
 """Rules of a service that is not there yet: the market's simulation runs them. Once a service
 does, the name goes.
 """

@@ -20,7 +20,13 @@ from anabranch.pipeline.file import load
 from anabranch.runtime.settings import argument_parser
 
 ROOT = Path(__file__).parents[2]
-SERVICES = ("ingestion", "processing", "delivery", "consistency_manager")
+SERVICES = (
+    "ingestion",
+    "processing",
+    "delivery",
+    "consistency_manager",
+    "contract_broker",
+)
 
 
 def code_blocks(text: str) -> Iterator[tuple[int, str]]:

@@ -125,6 +125,7 @@ _MEMORY: Final = {
     "processing": "3g",
     "delivery": "512m",
     "consistency_manager": "384m",
+    "contract_broker": "256m",
 }
 
 

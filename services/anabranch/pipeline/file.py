@@ -20,6 +20,7 @@ from anabranch.pipeline import transforms
 from anabranch.pipeline.bindings import bindings, published
 from anabranch.pipeline.document import MISSING, Document, Place, key_text, shown, words
 from anabranch.pipeline.environment import fill_in
+from anabranch.pipeline.federation import federation
 from anabranch.pipeline.model import (
     EventTime,
     HaMode,
@@ -57,6 +58,7 @@ _FILE_KEYS: Final = (
     "outputs",
     "bindings",
     "publish",
+    "federation",
 )
 _NEEDED: Final = "pipeline, sources, stages and outputs"
 _SOURCE_KEYS: Final = (
@@ -179,6 +181,7 @@ class _Walk(Document):
             self._record,
         )
         publish_ms = published(self, top.get("publish", {}), sections["stages"])
+        federated = federation(self, top.get("federation", MISSING))
         streams = [*sections["sources"], *bound, *sections["stages"]]
         sources = {key: self._source(key, value) for key, value in sections["sources"].items()}
         stages = {
@@ -212,6 +215,7 @@ class _Walk(Document):
             publish_ms=publish_ms,
             named_nodes=nodes,
             resources=resources,
+            federation=federated,
         )
         known = list(pipeline.nodes())
         for node in resources:

@@ -199,6 +199,17 @@ class Resources(_Model):
     """Tasks that run at once."""
 
 
+class Federation(_Model):
+    """The federation that the pipeline's owner belongs to."""
+
+    name: str
+    """Its topics begin with it."""
+    participant: str
+    """Who the owner is in it."""
+    auditor: str = ""
+    """The participant whose findings count; empty: nobody's do."""
+
+
 class Pipeline(_Model):
     """Everything that the pipeline file says."""
 
@@ -223,6 +234,7 @@ class Pipeline(_Model):
 
     resources: dict[str, Resources] = {}
     """Of nodes by name; others have what their environment says."""
+    federation: Federation | None = None
 
     @property
     def topic_names(self) -> TopicNames:
@@ -283,6 +295,11 @@ class Pipeline(_Model):
             *(("processing", node) for node in self.nodes()),
             *(("delivery", output) for output in self.outputs),
             ("consistency_manager", self.name),
+            *(
+                ()
+                if self.federation is None
+                else (("contract_broker", self.federation.participant),)
+            ),
         ]
 
     def readers(self, stream: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anabranch.protocol.control.failure_detector import MANAGER_SERVICE, REPLICA_SERVICE
 from anabranch.protocol.control.speaking import Speaker
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from anabranch.pipeline.model import Pipeline
+
+_SILENT: Final = frozenset({MANAGER_SERVICE, "contract_broker"})
+"""The manager has a topic of its own; nobody waits for the broker, so nobody listens."""
 
 
 def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
@@ -32,7 +35,7 @@ def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
                 found[names.control(service, label)] = Speaker(
                     beats, f"{service}.{label}", frozenset({(stage, replica)})
                 )
-        elif service != MANAGER_SERVICE:
+        elif service not in _SILENT:
             found[names.control(service, name)] = Speaker(
                 frozenset({(service, name, "0")}), f"{service}.{name}"
             )

@@ -57,12 +57,14 @@ _NAMES: Final = {
     "processing": "which node: PARTICIPANT.N, or as the pipeline file names it",
     "delivery": "which output",
     "consistency_manager": "the pipeline's name",
+    "contract_broker": "the participant, as `federation` in the pipeline file names it",
 }
 _EXAMPLES: Final = {
     "ingestion": "reports",
     "processing": "local.0",
     "delivery": "tolls",
     "consistency_manager": "toll-road",
+    "contract_broker": "north",
 }
 """Names as the toll road has them."""
 

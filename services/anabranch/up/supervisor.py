@@ -30,7 +30,13 @@ from anabranch.up import probe, state_file
 from anabranch.up.processes import ManagedProcess, ProcessSpec, sweep
 from anabranch.up.state_file import Deployment, ProcessRow
 
-STOP_ORDER: Final = ("ingestion", "processing", "delivery", "consistency_manager")
+STOP_ORDER: Final = (
+    "ingestion",
+    "processing",
+    "delivery",
+    "consistency_manager",
+    "contract_broker",
+)
 SERVER_STOP_ORDER: Final = ("redis", "proxy", "kafka")
 
 _ROUND_S: Final = 0.1
@@ -39,6 +45,7 @@ _GROUP_PATIENCE_MS: Final = {
     "processing": 5_000,
     "delivery": 2_000,
     "consistency_manager": 1_500,
+    "contract_broker": 1_500,
 }
 """How long the next group waits for this one; a slow process keeps its time until the
 services' limit.

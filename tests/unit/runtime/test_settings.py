@@ -65,7 +65,9 @@ def test_a_port_out_of_range_is_rejected() -> None:
         read_settings("ingestion", [*_COMPLETE, "--metrics-port", "65536"])
 
 
-@pytest.mark.parametrize("service", ["ingestion", "processing", "delivery", "consistency_manager"])
+@pytest.mark.parametrize(
+    "service", ["ingestion", "processing", "delivery", "consistency_manager", "contract_broker"]
+)
 def test_help_names_the_exit_codes_what_is_required_and_an_example(
     service: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,86 @@
+"""The file of a participant's private key: its own, for nobody else to read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from anabranch.adapters.secret_files import secret_of
+from anabranch.adapters.signing import SigningKey
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.federation.published_keys import KEY_ID_CHARACTERS_MAX
+
+VARIABLE: Final = "ANABRANCH_SIGNING_KEY"
+"""With ``_FILE`` after it: the path of the file."""
+
+
+class _KeyFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    participant: str = Field(min_length=1)
+    key_id: str = Field(min_length=1, max_length=KEY_ID_CHARACTERS_MAX)
+    secret: str = Field(pattern=r"\A[0-9a-f]{64}\z", repr=False)
+
+
+def write_key(key: SigningKey, path: Path) -> None:
+    """Keep the key in a new file, which only its owner can read. After a crash there is no file,
+    or a torn one, which is refused: make another.
+
+    Raises:
+        ConfigurationError: there is a file already, or it cannot be made.
+    """
+    content = json.dumps(
+        {"participant": key.participant, "key_id": key.key_id, "secret": key.secret.hex()}
+    )
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise ConfigurationError(
+            f"{path} is there already: a key is never written over, since what it has signed would"
+            " lose its signer. Name another file"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from None
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(content + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_key(path: Path) -> SigningKey:
+    """The key in a file.
+
+    Raises:
+        ConfigurationError: it cannot be read, is open to others, or is no key; says nothing of what
+            is in it.
+    """
+    text = secret_of(None, path, VARIABLE) or ""
+    try:
+        found = _KeyFile.model_validate_json(text)
+    except ValidationError:
+        raise ConfigurationError(
+            f"{path}: not a file that `anabranch keys new` made; a torn one is made anew"
+        ) from None
+    return SigningKey(found.participant, found.key_id, bytes.fromhex(found.secret))
+
+
+def key_of_environment(participant: str) -> SigningKey | None:
+    """The key that the environment names; None: it names none.
+
+    Raises:
+        ConfigurationError: as of ``read_key``, or it is another participant's.
+    """
+    named = os.environ.get(f"{VARIABLE}_FILE")
+    if not named:
+        return None
+    key = read_key(Path(named))
+    if key.participant != participant:
+        raise ConfigurationError(
+            f"{VARIABLE}_FILE: {named} is a key of {key.participant}, and the pipeline file says"
+            f" that this is {participant}"
+        )
+    return key

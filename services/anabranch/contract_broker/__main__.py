@@ -1,0 +1,10 @@
+"""``python -m anabranch.contract_broker``: one per participant, and one for the auditor."""
+
+from __future__ import annotations
+
+from anabranch.adapters.connect import connect
+from anabranch.contract_broker.service import build
+from anabranch.runtime.service import main
+
+if __name__ == "__main__":
+    main("contract_broker", build, connect)

@@ -1,0 +1,212 @@
+"""The contract broker: wiring of ``protocol.federation`` to the logs of a federation.
+
+It keeps nothing of its own: a start reads the logs from their beginnings and comes to the same
+book, the same movements and the same sums. It matches nobody and is in the way of no movement:
+while it is away load moves under the contracts that there are, and is settled later.
+
+What it writes are settlements, of contracts whose party or auditor it is. A settlement counts once,
+with the right sum, whoever writes it: so it may be written again after a crash, or beside another
+broker, and a sum that a last measurement has overtaken is written anew.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Final
+
+from prometheus_client import Counter, Gauge
+
+from anabranch.adapters.key_files import key_of_environment
+from anabranch.adapters.signing import SigningKey, verifier
+from anabranch.codec import federation_records
+from anabranch.pipeline.model import Federation
+from anabranch.ports import LogWriter, TopicPartition
+from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
+from anabranch.protocol.federation.contract_book import ContractState
+from anabranch.protocol.federation.contract_log import ContractLog
+from anabranch.protocol.federation.ledger import Settled
+from anabranch.protocol.identifiers import FederationTopics
+from anabranch.runtime.crash_points import crash_point
+from anabranch.runtime.federation_reader import FederationReader
+from anabranch.runtime.service import ServiceContext, ServiceStatus
+from anabranch.runtime.settings import ServiceSettings
+
+_LABELS: Final = ("pipeline",)
+_POLL_MS: Final = 200
+_LOOK_EVERY_MS: Final = 5_000
+"""Between two looks for new contracts: each asks the broker for the names of all topics."""
+_AGAIN_MS: Final = 10_000
+"""After a settlement that did not count, or whose outcome is not known: until the next."""
+
+
+def build(settings: ServiceSettings, context: ServiceContext) -> ContractBroker:
+    """The broker of the federation that the pipeline file names.
+
+    Raises:
+        ConfigurationError: it names none, or the key cannot be used.
+    """
+    federation = context.pipeline.federation
+    if federation is None:
+        raise ConfigurationError(
+            f"{settings.pipeline}: there is no federation; add `federation: {{name: ...,"
+            " participant: ...}`"
+        )
+    return ContractBroker(context, federation, key_of_environment(federation.participant))
+
+
+class ContractBroker:
+    """One of them. ``key``: what it signs with; None: it looks on, and settles nothing."""
+
+    def __init__(
+        self, context: ServiceContext, federation: Federation, key: SigningKey | None
+    ) -> None:
+        self.status = ServiceStatus()
+        self._context, self._federation, self._key = context, federation, key
+        self._topics = FederationTopics(federation.name)
+        self._reader: FederationReader | None = None
+        self._writer: LogWriter | None = None
+        self._look_next_ms = 0
+        self._sent: dict[tuple[str, int], int] = {}
+        """(contract, period) -> when its settlement was written last."""
+        self._counted: collections.Counter[str] = collections.Counter()
+        self._contracts = Gauge(
+            "anabranch_contracts",
+            "Contracts that this participant may read, by their state",
+            (*_LABELS, "state"),
+            registry=context.registry,
+        )
+        self._settlements = Counter(
+            "anabranch_settlements_written",
+            "Settlements that this process wrote",
+            _LABELS,
+            registry=context.registry,
+        ).labels(context.pipeline.name)
+        self._disputes = Gauge(
+            "anabranch_disputes",
+            "Slots of a contract's movements in which the two sides measured different loads",
+            (*_LABELS, "contract"),
+            registry=context.registry,
+        )
+        self._ignored = Counter(
+            "anabranch_ignored_contract_records",
+            "Records of contracts and keys that changed nothing",
+            (*_LABELS, "reason"),
+            registry=context.registry,
+        )
+
+    def start(self) -> None:
+        """Read the logs to their ends.
+
+        Raises:
+            Unavailable: no answer.
+            DataMissing: a log does not begin at its beginning.
+        """
+        self._reader = FederationReader(
+            self._context.log, self._topics, self._federation.auditor, verifier
+        )
+        self._reader.read_to_end()
+        self._report(self._reader)
+        signs_as = None if self._key is None else self._key.participant
+        self._context.logger.info(
+            "book_read", contracts=len(self._reader.contracts), signs_as=signs_as
+        )
+
+    def step(self) -> None:
+        """Read what there is; once there is nothing more, settle what may be settled."""
+        assert self._reader is not None, "started"  # noqa: S101 - step is called after start
+        now_ms = self._context.clock.monotonic_ms()
+        if now_ms >= self._look_next_ms:
+            self._look_next_ms = now_ms + _LOOK_EVERY_MS
+            try:
+                self._reader.look()
+                self.status.waiting_for = None
+            except Unavailable as error:
+                self.status.waiting_for = f"the broker: {error}"
+        if self._reader.poll(_POLL_MS):
+            self._report(self._reader)
+            return
+        if self._key is not None:
+            for contract in self._reader.contracts.values():
+                self._settle(contract, self._key)
+        self._report(self._reader)
+
+    def stop(self) -> None:
+        """Idempotent."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        self._close_writer()
+
+    def _settle(self, contract: ContractLog, key: SigningKey) -> None:
+        ledger, booked = contract.ledger, contract.booked
+        if ledger is None or booked is None:
+            return
+        if booked.contract.party(key.participant) is None and (
+            key.participant != self._federation.auditor
+        ):
+            return
+        ripe = ledger.ripe(self._context.clock.now_ms())
+        if ripe is None:
+            return
+        period, due_nano = ripe
+        now_ms = self._context.clock.monotonic_ms()
+        last_ms = self._sent.get((contract.contract_id, period))
+        if last_ms is not None and now_ms - last_ms < _AGAIN_MS:
+            return
+        crash_point("broker.settlement_due")
+        self._sent = {
+            which: sent_ms for which, sent_ms in self._sent.items() if now_ms - sent_ms < _AGAIN_MS
+        }
+        self._sent[contract.contract_id, period] = now_ms
+        if self._write(Settled(contract.contract_id, key.participant, period, due_nano), key):
+            crash_point("broker.settlement_written")
+            self._settlements.inc()
+            self._context.logger.info(
+                "settled", contract=contract.contract_id, period=period, due_nano=due_nano
+            )
+
+    def _write(self, entry: Settled, key: SigningKey) -> bool:
+        if self._writer is None:
+            self._writer = self._context.log.writer()
+        at = TopicPartition(self._topics.contract(entry.contract_id), 0)
+        try:
+            self._writer.send(at, federation_records.encode(entry, key.sign(entry)))
+            self._writer.flush()
+        except (OutcomeUnknown, Unavailable) as error:
+            self._context.logger.warning(
+                "settlement_delayed", contract=entry.contract_id, error=str(error)
+            )
+            self._close_writer()
+            return False
+        return True
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _report(self, reader: FederationReader) -> None:
+        name, now_ms = self._context.pipeline.name, self._context.clock.now_ms()
+        states = {
+            contract.contract_id: contract.booked.state_at(now_ms)
+            for contract in reader.contracts.values()
+            if contract.booked is not None
+        }
+        for state in ContractState:
+            count = sum(each is state for each in states.values())
+            self._contracts.labels(name, state.value).set(count)
+        for contract in reader.contracts.values():
+            if contract.ledger is not None:
+                disputes = len(contract.ledger.disputes)
+                self._disputes.labels(name, contract.contract_id).set(disputes)
+        ignored = reader.ignored
+        for reason, count in (ignored - self._counted).items():
+            self._ignored.labels(name, reason).inc(count)
+        self._counted = ignored
+        self.status.detail = {
+            "federation": self._federation.name,
+            "signs_as": None if self._key is None else self._key.participant,
+            "contracts": {contract: state.value for contract, state in states.items()},
+            "ignored": dict(ignored),
+            "left_out": sorted(reader.undatable),
+        }
