@@ -102,11 +102,11 @@ class _Watch:
     """(time, stable up to)."""
     rows: int = 0
     given_up: list[tuple[int, int]] = field(default_factory=list)
-    writers: list[tuple[int, str]] = field(default_factory=list)
+    runs_on: str = ""
 
-    def take(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
+    def take(self, _offset: int, entry: LogEntry, outcome: Outcome) -> None:
         if isinstance(entry, EpochStarted):
-            self.writers.append((offset, entry.replica))
+            self.runs_on = entry.node
         elif (
             isinstance(entry, BoundaryRecord)
             and outcome.accepted
@@ -243,16 +243,8 @@ class Session:
         return self._until(due + 1) - killed_s
 
     def _running(self) -> str:
-        """Whoever began last; of a passive stage the one whose process has taken over."""
-        if self.pipeline.stages["s"].ha != "passive":
-            return self._watch.writers[-1][1]
-        newest = {
-            p: max(self.state.glob(f"s.{p}.*.log"), key=lambda path: path.stat().st_mtime_ns)
-            for p in self.ids
-        }
-        return next(
-            process for process, path in newest.items() if b"failing_over" in path.read_bytes()
-        )
+        """The process that began last, which runs on a node of its own."""
+        return self._watch.runs_on.rpartition(".")[2]
 
     def _judge(self) -> tuple[float, int, int, int]:
         log_state, names = self.reader.log_state, self.pipeline.topic_names

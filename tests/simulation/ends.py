@@ -12,7 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from anabranch.protocol.errors import DataMissing, Fenced, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import (
+    DataMissing,
+    Fenced,
+    OutcomeUnknown,
+    Outvoted,
+    Unavailable,
+)
 
 WINDOW_MS: Final = 1_000
 """So long after it was over, what befell a process may still be why it ends: a few tries,
@@ -37,6 +43,7 @@ class Life:
     ended_ms: int | None = None
     befell: dict[str, int] = field(default_factory=dict)
     """What befell it, and until when."""
+    made_wrong_rows: bool = False
 
     def struck(self, what: str, until_ms: int) -> None:
         """``what`` befell it, up to now or longer."""
@@ -71,19 +78,17 @@ def cause(
         behind_ms: How long ago the record of a boundary log came that it wanted, and that is
             trimmed.
     """
+    others = list(others)
     rivals = [
         other
         for other in others
         if other.ended_ms is None or other.ended_ms + LATE_MS >= life.begun_ms
     ]
     match error:
+        case Outvoted():  # it, or who left it its state
+            return "outvoted" * any(each.made_wrong_rows for each in (life, *others))
         case Fenced():
-            if rivals:
-                return "another run"
-            held_up = TRANSACTION_TIMED_OUT in life.befell and life.latest(
-                now_ms, transaction_ms + WINDOW_MS
-            )
-            return TRANSACTION_TIMED_OUT if held_up else ""
+            return _overtaken(life, rivals, now_ms, transaction_ms)
         case OutcomeUnknown() | Unavailable():
             return life.latest(now_ms)
         case DataMissing() if behind_ms is not None:
@@ -97,3 +102,12 @@ def cause(
             return "another run" if newer else ""  # rule 18: nobody waits for who was replaced
         case _:
             return ""
+
+
+def _overtaken(life: Life, rivals: list[Life], now_ms: int, transaction_ms: int) -> str:
+    if rivals:
+        return "another run"
+    held_up = TRANSACTION_TIMED_OUT in life.befell and life.latest(
+        now_ms, transaction_ms + WINDOW_MS
+    )
+    return TRANSACTION_TIMED_OUT if held_up else ""

@@ -33,6 +33,8 @@ from simulation.workload import WINDOW_BUCKETS, Row, bucket_of, far, mapped, mov
 SCHEMA: Final = pa.schema([pa.field(name, pa.int64()) for name in ("id", "key", "v", "event_time")])
 _ASK_EVERY_MS: Final = 20
 _LOOK_MS: Final = 100
+_WRONG_MS: Final = 400
+"""So much longer a batch takes whose rows are wrong: mostly others are first then."""
 
 Steps = Generator[bool, None, None]
 """Yields between two steps of a query: whether something was done."""
@@ -314,6 +316,9 @@ class SimulatedQuery:
                     table.column(column).to_pylist() for column in ("event_time", "id", "key", "v")
                 ]
                 rows += zip(*columns, strict=True)
+        if self._port.link.makes_wrong_rows:
+            rows = [(*row[:3], row[3] + 1) for row in rows]
+            clock.sleep_ms(_WRONG_MS)
         yield True
         state: State = directory.commits[batch - 1] if batch else ()
         state, results = operate(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from anabranch.pipeline.shape import waits
 from anabranch.protocol.log.boundary_log import LogState
 from checkers import availability, corrected, streams
-from simulation import branches, live_topic, operating, workload
+from simulation import branches, live_topic, operating, outvoting, workload
 from simulation.conduct import check_forks, check_trimmed, in_time_ms, said_stable, turns
 from simulation.intake import check_conservation, source_replay, source_streams
 from simulation.raw_logs import Blocks, appended_ms, boundary_log, headers_of, records
@@ -31,6 +32,37 @@ def told(checker: str, lines: Iterable[str]) -> list[str]:
     return [f"{checker}: {line}" for line in lines]
 
 
+@dataclass
+class _Logs:
+    """The boundary logs of a run, read."""
+
+    readings: dict[str, streams.Reading] = field(default_factory=dict)
+    complete: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """Of each stream (time, bucket up to which it was stable then)."""
+    wrong_stands: bool = False
+    """Something that a replica was made to compute wrong was first."""
+
+    def read(
+        self, run: Run, stream: str, answer: workload.Buckets, blocks: streams.ReadPart
+    ) -> list[str]:
+        """Read that of ``stream``; what is wrong with it."""
+        entries, writers = boundary_log(run, stream), run.pipeline.stream_writers(stream)
+        times, at_ms = appended_ms(run, run.pipeline.topic_names.boundaries(stream)), 0
+        log_state, complete = LogState(writers), self.complete.setdefault(stream, [])
+        for offset, entry in entries:
+            run.history.reached(f"log state {log_state.apply(offset, entry).reason}")
+            at_ms = times.get(offset, at_ms)
+            complete.append((at_ms, log_state.upto))
+        reading = self.readings[stream] = streams.read(entries, writers)
+        if run.options.scenario != "outvoted" or stream in run.options.sources:
+            return told("streams", streams.check(stream, reading, answer, blocks))
+        votes = outvoting.judge(run, reading, answer, blocks)
+        self.wrong_stands = votes.wrong_stands
+        return told("outvoted", votes.wrong) + told(
+            "streams", streams.check(stream, reading, answer, blocks, votes.spoilt)
+        )
+
+
 def judge(run: Run) -> list[str]:
     """Everything that is wrong with a run, in words, each with the checker that tells it."""
     options = run.options
@@ -46,21 +78,13 @@ def judge(run: Run) -> list[str]:
     wrong += told("ingestion", [text for replayed in replays.values() for text in replayed.wrong])
     sources = source_streams(run, replays)
     answers = workload.answers(options, sources)
-    readings: dict[str, streams.Reading] = {}
-    complete: dict[str, list[tuple[int, int]]] = {}
+    logs = _Logs()
     for stream in run.pipeline.streams():
-        entries = boundary_log(run, stream)
-        log_state = LogState(run.pipeline.stream_writers(stream))
-        times = appended_ms(run, run.pipeline.topic_names.boundaries(stream))
-        at_ms = 0
-        for offset, entry in entries:
-            run.history.reached(f"log state {log_state.apply(offset, entry).reason}")
-            at_ms = times.get(offset, at_ms)
-            complete.setdefault(stream, []).append((at_ms, log_state.upto))
-        readings[stream] = streams.read(entries, run.pipeline.stream_writers(stream))
-        wrong += told(
-            "streams", streams.check(stream, readings[stream], answers[stream], blocks[stream])
-        )
+        wrong += logs.read(run, stream, answers[stream], blocks[stream])
+    if logs.wrong_stands:
+        run.history.reached("something wrong was first")
+        return wrong
+    readings, complete = logs.readings, logs.complete
     silent = None
     if only_silence(run) and speaks_in_time(run):
         # Once a branch runs, later buckets get the short wait.
@@ -122,6 +146,7 @@ def _has_happened(run: Run) -> bool:
         "flapping": reached["live failure"] > 1,
         "deep join": reached["depth measured"] > 0,
         "never back": is_for_good(run),
+        "outvoted": reached["end because of outvoted"] > 0,
         "given up": reached["source given up"] > 0,
         "stage down": _was_down(run),
         "branch fails": (

@@ -49,11 +49,12 @@ SCENARIO_KINDS = (
     "blocks deleted",
     "blocks spoilt",
     "record crash",
+    "wrong rows",
 )
 """Those of scenarios alone: a replica that an operator moves; an input that never speaks again; a
 process that dies and is not started again for long; a branch's query that dies; blocks that are
 deleted under those who read them, or of which they get other rows; a death between a record and
-Spark's commit.
+Spark's commit; a process that computes wrong rows from then on.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -233,7 +234,7 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
     rng = random.Random(f"{options.seed}/scene")
     replicas = [target for target in targets if target.startswith("processing/")]
     found = [*_inputs_fail(options, replicas, rng), *_processes_fail(options, replicas, rng)]
-    if rng.random() < 0.3:
+    if rng.random() < 0.3 and options.scenario != "outvoted":
         found += _any(options, targets)[:2]
     return found
 
@@ -383,6 +384,18 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
                 Fault(at_ms, "away", output, 0, duration_ms),
                 Fault(at_ms + duration_ms - 1, kind, options.last_stage, rng.randrange(24), 0),
             ]
+        case "outvoted":
+            wrong, at_ms = rng.choice(replicas), rng.randint(600, options.heal_ms // 2)
+            found = [Fault(at_ms, "wrong rows", wrong, 0, 0)]
+            if rng.random() < 0.4:
+                again_ms = at_ms + rng.randint(100, 1_500)
+                found.append(Fault(again_ms, "crash", wrong, rng.randrange(24), 0))
+            if rng.random() < 0.4:
+                kind, manager_ms = rng.choice(("crash", "pause")), at_ms + rng.randint(-300, 1_500)
+                found.append(
+                    Fault(manager_ms, kind, "consistency_manager/sim", rng.randrange(24), 1_000)
+                )
+            return found
         case "recovery twice":
             at_ms, duration_ms = rng.randint(500, options.heal_ms // 2), rng.randint(1_000, 2_000)
             torn = Fault(at_ms + 1, "commit torn", output, rng.randint(1, 14), 0)

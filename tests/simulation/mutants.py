@@ -31,6 +31,8 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
+    "fenced_state_kept": 1346,
+    "fence_ignored": 129,
     "forged_word_believed": 720085,
     "forged_beat_believed": 720094,
     "rejected_not_read_back": 720304,

@@ -66,6 +66,8 @@ class Link:
     """So many batches of branches will fail: before their blocks are written (even numbers),
     or after.
     """
+    makes_wrong_rows: bool = False
+    """What it computes is wrong, and takes longer, for as long as the process lives."""
 
 
 @dataclass

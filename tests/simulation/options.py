@@ -287,6 +287,18 @@ def _small_transactions(options: Options, rng: random.Random) -> Options:
     )
 
 
+def _three_replicas(options: Options, rng: random.Random) -> Options:
+    """Nothing is tentative: what a wrong branch shows nobody can know to be wrong."""
+    return replace(
+        options,
+        stages=_chain(options, rng, 1, (3,), ("suspend",)),
+        has_manager=True,
+        buckets=rng.randint(14, 22),
+        rows_max=4,
+        snapshot_every=10_000,  # who begins at a log snapshot compares what is closed after it
+    )
+
+
 def _few_stages(options: Options, rng: random.Random) -> Options:
     replicas = (2, 2, 3) if options.scenario == "stage down" else (1, 1, 2)
     stages = _chain(options, rng, rng.choice((1, 1, 2)), replicas, ("process",))
@@ -364,6 +376,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "chain": _long_chain,
     "blocks deleted": _with_a_peer,
     "recovery twice": _small_transactions,
+    "outvoted": _three_replicas,
     "stage down": _few_stages,
     "moved": _few_stages,
     "ahead": _far_in_front,

@@ -139,6 +139,7 @@ EXPECTED: Final[tuple[str, ...]] = (
         "directory removed under a process",
         "blocks trimmed",
         "peer copied",
+        "replica fenced",
         "late arrival",
         "transaction torn",
         "its transaction timed out",

@@ -23,6 +23,7 @@ CHANCES: Final[dict[str, int]] = {
     "given up": 12,
     "deep join": 12,
     "moved": 15,
+    "outvoted": 12,
 }
 """So many of 1 000 seeds are one of
 
@@ -43,7 +44,8 @@ in front, and otherwise nothing wrong, or one silent partition; given up: as nev
 operator gives up what the input owes; then it comes back after all, with all that it had; deep
 join: a stage joins a source with a stream that has gone through three or four slow stages, and
 mostly nothing is wrong; moved: a replica is moved to another node, perhaps back again, and either
-node dies, is paused, cut off or overtaken meanwhile.
+node dies, is paused, cut off or overtaken meanwhile; outvoted: one of three replicas computes wrong
+rows from some time on, until its process ends.
 """
 
 

@@ -19,6 +19,7 @@ from anabranch.processing.peers import Recovery, Upstream
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.standby import Standby
 from anabranch.protocol.control.failure_detector import FailureDetector
+from anabranch.protocol.control.fencing import fenced_epochs
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced
@@ -31,7 +32,12 @@ from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.gone_blocks import missing_blocks
-from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
+from anabranch.runtime.heartbeats import (
+    ControlReader,
+    HeartbeatSender,
+    ReplicaControl,
+    records_so_far,
+)
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from simulation.disk import SimulatedDisk
 from simulation.engine import SimulatedEngine
@@ -223,6 +229,7 @@ class SimulatedReplica:
                 tuple(other for other in own if other != self._replica),
                 self._missing_input,
                 self._await_peer,
+                fenced=self._fenced,
             ),
             upstream=Upstream(
                 self._control.choose,
@@ -265,6 +272,15 @@ class SimulatedReplica:
             if bucket is not None:
                 return f"the blocks of {stream} from bucket {bucket} on are deleted"
         return ""
+
+    def _fenced(self) -> dict[str, int]:
+        peers = [
+            each
+            for each in self._pipeline.stream_writers(self._stage.name)
+            if each != self._replica
+        ]
+        entries = records_so_far(self._context.log, speakers(self._pipeline))
+        return fenced_epochs(self._stage.name, peers, entries)
 
     def _await_peer(self, missing: str) -> None:
         self._port.network.history.reached("waits for a peer")

@@ -119,6 +119,9 @@ class ProcessFaults:
         """What befalls one run of a service."""
         if fault.kind.startswith(("write ", "commit ")):
             link.planned.append((fault.kind.split(" ")[1], fault.value))
+        elif fault.kind == "wrong rows":
+            link.makes_wrong_rows = True
+            self._runs[fault.target].lives[-1].made_wrong_rows = True
         elif fault.kind == "branch fails":
             link.branch_failures.append(fault.value)
         elif fault.kind == "double":

@@ -24,8 +24,8 @@ from anabranch.delivery import service as delivery
 from anabranch.ingestion import service as ingestion
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control.consistency import REJECTED
-from anabranch.protocol.errors import AnabranchError, Fenced
+from anabranch.protocol.control.consistency import MISMATCH, REJECTED
+from anabranch.protocol.errors import AnabranchError, Fenced, Outvoted
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
@@ -68,6 +68,8 @@ _OVERTAKING: Final = (
     "slow",
 )
 """Faults after which a process that was replaced may still write on the disk."""
+_DISAGREEING: Final = (MISMATCH, "replica_fenced")
+"""The kinds of alarms that are due where replicas were made to disagree."""
 RECOVERY_MS: Final = 90_000
 """Virtual time after healing in which everything must be done: several of the longest
 time-outs one after the other.
@@ -135,8 +137,12 @@ class _Logger:
     debug = info = warning = _take
 
     def error(self, event: str, **facts: object) -> None:
-        """An alarm is for people: none is due here, but where results are too large."""
+        """An alarm is for people: none is due here, but where results are too large, or
+        replicas were made to disagree.
+        """
         self._world.history.reached(f"log {event}")
+        if facts.get("kind") in _DISAGREEING and self._world.options.scenario == "outvoted":
+            return
         if facts.get("kind") == REJECTED and self._world.options.output_bytes_max is not None:
             return
         self._world.unexpected.append(f"alarms: {self._process.name}: {event} {facts}")
@@ -438,7 +444,11 @@ class World:
                 f"ends: {process.name} at {now_ms} ms: ends without a cause:"
                 f" {type(error).__name__}: {error}"
             )
-        elif isinstance(error, Fenced) and not self._is_replaced(process, service):
+        elif (
+            isinstance(error, Fenced)
+            and not isinstance(error, Outvoted)
+            and not self._is_replaced(process, service)
+        ):
             self.unexpected.append(
                 f"ends: {process.name} at {now_ms} ms: fenced, though nobody took over: {error}"
             )
