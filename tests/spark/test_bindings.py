@@ -1,5 +1,6 @@
 """A stage reads a stream of another participant's pipeline, with real Spark and a real broker: it
-waits for its owner, goes on without it when that dies, and corrects when it is back.
+waits for its owner, goes on without it when that dies, and corrects when it is back. What the owner
+signs counts, and nothing else.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Final
 import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.key_files import VARIABLE, write_key
+from anabranch.adapters.signing import SigningKey
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.log.boundary_log import Outcome
@@ -34,6 +37,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 NORTH: Final = "theirs"
 SOUTH: Final = "ours"
 MAX_DELAY_MS: Final = 2_000
+KEY: Final = SigningKey.generate("local", "1")
 THEIR_FUNCTIONS = """
 def clean(a):
     return a.select("key", "value", "event_time").where("value > 0")
@@ -105,7 +109,7 @@ class Both:
         stages = "counts:\n  reads: [b, their_clean]\n  transform: MODULE:counts\n"
         bindings = (
             f"bindings:\n  their_clean: {{pipeline: {north.name}, stream: clean,"
-            " record: clean.avsc}\n"
+            f" record: clean.avsc, keys: [{KEY.public.hex()}]}}\n"
         )
         (folder / SOUTH).mkdir()
         (folder / SOUTH / "clean.avsc").write_text(THEIR_RECORD)
@@ -153,7 +157,11 @@ class Both:
 
 
 @pytest.fixture
-def both(kafka: str, tmp_path: Path, topic_prefix: str) -> Iterator[Both]:
+def both(
+    kafka: str, tmp_path: Path, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Both]:
+    write_key(KEY, tmp_path / "key")
+    monkeypatch.setenv(f"{VARIABLE}_FILE", str(tmp_path / "key"))
     found = Both(kafka, tmp_path, topic_prefix)
     yield found
     found.stop_feeding()

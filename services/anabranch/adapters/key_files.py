@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,6 +14,9 @@ from anabranch.adapters.secret_files import secret_of
 from anabranch.adapters.signing import SigningKey
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.published_keys import KEY_ID_CHARACTERS_MAX
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
 
 VARIABLE: Final = "ANABRANCH_SIGNING_KEY"
 """With ``_FILE`` after it: the path of the file."""
@@ -84,3 +88,16 @@ def key_of_environment(participant: str) -> SigningKey | None:
             f" that this is {participant}"
         )
     return key
+
+
+def signer(pipeline: Pipeline, stream: str) -> Callable[[bytes], bytes] | None:
+    """What signs the boundary records of a stage that is published; None: nothing does, since it is
+    not, or the environment names no key.
+
+    Raises:
+        ConfigurationError: as of ``key_of_environment``.
+    """
+    if stream not in pipeline.publish_ms:
+        return None
+    key = key_of_environment(pipeline.stages[stream].participant)
+    return None if key is None else key.sign_bytes

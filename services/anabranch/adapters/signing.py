@@ -6,6 +6,7 @@ when to when, is the business of ``protocol.federation.published_keys``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Self
 
 from cryptography.exceptions import InvalidSignature
@@ -53,11 +54,38 @@ class SigningKey:
         """What is published, 32 bytes."""
         return bytes(self._private.public_key().public_bytes_raw())
 
+    def sign_bytes(self, message: bytes) -> bytes:
+        """The signature of what is no statement of a federation."""
+        return bytes(self._private.sign(message))
+
     def sign(self, statement: Statement) -> Signature:
         """The participant's signature of a statement."""
-        return Signature(
-            self.participant, self.key_id, bytes(self._private.sign(signed_bytes(statement)))
-        )
+        return Signature(self.participant, self.key_id, self.sign_bytes(signed_bytes(statement)))
+
+
+def by_one_of(keys: Collection[bytes]) -> Callable[[bytes, bytes], bool]:
+    """(message, signature) -> whether one of these public keys made it.
+
+    Raises:
+        ConfigurationError: one of them is no key.
+    """
+    try:
+        known = [Ed25519PublicKey.from_public_bytes(key) for key in keys]
+    except ValueError as error:
+        raise ConfigurationError(f"a key of a binding is none: {error}") from None
+
+    def verify(message: bytes, signature: bytes) -> bool:
+        return any(_made_by(key, message, signature) for key in known)
+
+    return verify
+
+
+def _made_by(key: Ed25519PublicKey, message: bytes, signature: bytes) -> bool:
+    try:
+        key.verify(signature, message)
+    except InvalidSignature:
+        return False
+    return True
 
 
 def verifier(keys: PublishedKeys) -> VerifyAt:
@@ -65,12 +93,8 @@ def verifier(keys: PublishedKeys) -> VerifyAt:
 
     def verify(signature: Signature, message: bytes, at_ms: int) -> bool:
         public = keys.find(signature.participant, signature.key_id, at_ms)
-        if public is None:
-            return False
-        try:
-            Ed25519PublicKey.from_public_bytes(public).verify(signature.value, message)
-        except InvalidSignature:
-            return False
-        return True
+        return public is not None and _made_by(
+            Ed25519PublicKey.from_public_bytes(public), message, signature.value
+        )
 
     return verify

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
 
+from anabranch.adapters.key_files import signer
 from anabranch.codec import boundary_records
+from anabranch.codec.signed_records import Sign, signed
 from anabranch.ports import TopicPartition
 from anabranch.protocol import limits
 from anabranch.protocol.control.state_horizon import buckets_of
@@ -40,6 +42,8 @@ class _Log:
     writer: str
     horizon_buckets: int
     log_snapshots: LogSnapshots
+    sign: Sign | None = None
+    """Of a stream that other pipelines read."""
     deleted_below: int = 0
     reported: str = ""
     retry_at_ms: int = 0
@@ -60,6 +64,7 @@ class LogTrimming:
                 writers[0],
                 buckets_of(state_horizon_ms or 0, pipeline.bucket_ms),
                 LogSnapshots(writers, limits.SNAPSHOT_EVERY_RECORDS),
+                signer(pipeline, stream),
             )
         self._writer: LogWriter | None = None
         self._admin: LogAdmin | None = None
@@ -189,6 +194,8 @@ class LogTrimming:
             return False
         if self._writer is None:
             self._writer = self._context.log.writer()
+        if log.sign is not None:
+            headers = [*headers, signed(log.at.topic, value, log.sign)]
         self._writer.send(log.at, value, headers=headers)
         self._writer.flush()
         crash_point("manager.snapshot_written")

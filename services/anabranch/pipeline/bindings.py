@@ -4,6 +4,7 @@ of one's own that they may read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -12,7 +13,16 @@ from anabranch.pipeline.document import MISSING, Document, Place
 from anabranch.pipeline.model import Binding
 from anabranch.protocol import limits
 
-BINDING_KEYS: Final = ("pipeline", "stream", "record", "replicas", "hops", "out_of_orderness")
+BINDING_KEYS: Final = (
+    "pipeline",
+    "stream",
+    "record",
+    "replicas",
+    "hops",
+    "out_of_orderness",
+    "keys",
+)
+_KEY: Final = re.compile(r"[0-9a-f]{64}\Z")
 _HOPS_MAX: Final = 64
 """More stages one after the other than any pipeline has: what is above is a slip of the pen."""
 
@@ -56,6 +66,10 @@ def _binding(
     out_of_orderness_ms = file.duration(
         raw.get("out_of_orderness", "0ms"), (*at, "out_of_orderness")
     )
+    keys = file.texts(raw["keys"], (*at, "keys"), "key") if "keys" in raw else []
+    for key, place in keys:
+        if not _KEY.match(key):
+            file.mistake(place, "a public key has 64 hexadecimal digits")
     if pipeline is None or stream is None or columns is None:
         return None
     return Binding(
@@ -66,6 +80,7 @@ def _binding(
         replicas=replicas,
         hops=hops,
         out_of_orderness_ms=out_of_orderness_ms or 0,
+        keys=[key for key, _ in keys],
     )
 
 

@@ -150,6 +150,14 @@ class Binding(_Model):
     """Stages from a source to the stream, there."""
     out_of_orderness_ms: int = 0
     """The largest of the sources that it is made from."""
+    keys: list[str] = []
+    """Public keys of its owner, as hexadecimal digits: only what one of them signed counts.
+    Empty: whoever may write its topic is believed.
+    """
+
+    def key_bytes(self) -> list[bytes]:
+        """``keys``."""
+        return [bytes.fromhex(key) for key in self.keys]
 
     def replica_ids(self) -> list[str]:
         """Ids of the writers."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.runtime.boundary_reader import BoundaryReader
 
 if TYPE_CHECKING:
+    from anabranch.codec.signed_records import Verify
     from anabranch.ports import EventLog
     from anabranch.processing.replica import ReplicaRunner
 
@@ -29,8 +30,9 @@ class InputFollower(threading.Thread):
         bucket_ms: int = 0,
         *,
         is_bound: bool = False,
+        verify: Verify | None = None,
     ) -> None:
-        """``is_bound``: the stream is another pipeline's."""
+        """``is_bound``: the stream is another pipeline's. ``verify``: its owner's signatures."""
         super().__init__(name=f"follow {topic}", daemon=True)
         self._stream, self._changed, self._closing = stream, changed, threading.Event()
         self.reader = BoundaryReader(
@@ -40,6 +42,7 @@ class InputFollower(threading.Thread):
             lock=changed,
             bucket_ms=bucket_ms,
             known_as=stream if is_bound else "",
+            verify=verify,
         )
         self.runner: ReplicaRunner | None = None
         """Once there is one, it follows the log."""

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.disk.checkpoints import ReplicaDisk
+from anabranch.adapters.key_files import signer
+from anabranch.adapters.signing import by_one_of
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import lags, policy, waits
 from anabranch.pipeline.speakers import bound_speakers, speakers
@@ -52,6 +54,7 @@ from anabranch.runtime.service import ServiceStatus
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from anabranch.codec.signed_records import Verify
     from anabranch.ports import BatchDone, Engine, PreparedStage, RunningQuery
     from anabranch.runtime.service import ServiceContext
 
@@ -160,6 +163,7 @@ class StageReplica:
                 self._changed,
                 bucket_ms,
                 is_bound=stream in self._pipeline.bindings,
+                verify=self._verify(stream),
             )
             self._followers[stream] = follower
             follower.start()
@@ -199,6 +203,13 @@ class StageReplica:
                 self.status.state = "standby"
                 return
         self._fail_over(prepared)
+
+    def _verify(self, stream: str) -> Verify | None:
+        """What tells whether a record of another pipeline's log is its owner's; None: nothing
+        does.
+        """
+        binding = self._pipeline.bindings.get(stream)
+        return by_one_of(binding.key_bytes()) if binding is not None and binding.keys else None
 
     def _await_bound(self) -> bool:
         """Whether the topics of other pipelines that it reads are there; False: told to stop.
@@ -252,19 +263,7 @@ class StageReplica:
         then the query.
         """
         context = self._context
-        self._boundary = BoundaryWriter(
-            context.log,
-            self._names.boundaries(self._stage_name),
-            self._pipeline.stream_writers(self._stage_name),
-            self._replica,
-            prepared.fingerprint,
-            context.clock,
-            context.entropy,
-            schema=schema_text(prepared.schema),
-            version=self._stage.version,
-            bucket_ms=self._pipeline.bucket_ms,
-            node=self._node,
-        )
+        self._boundary = self._boundary_writer(prepared)
         stage, name = self._stage, self._stage_name
         self._neighbours = neighbours = ReplicaControl(
             ControlReader(
@@ -351,6 +350,24 @@ class StageReplica:
         )
         self._recomputing = Recomputing(context, made)
         self._start_query(stable_query)
+
+    def _boundary_writer(self, prepared: PreparedStage) -> BoundaryWriter:
+        """Of its stream; signs what other pipelines read, if there is a key."""
+        context = self._context
+        return BoundaryWriter(
+            context.log,
+            self._names.boundaries(self._stage_name),
+            self._pipeline.stream_writers(self._stage_name),
+            self._replica,
+            prepared.fingerprint,
+            context.clock,
+            context.entropy,
+            schema=schema_text(prepared.schema),
+            version=self._stage.version,
+            bucket_ms=self._pipeline.bucket_ms,
+            node=self._node,
+            sign=signer(self._pipeline, self._stage_name),
+        )
 
     def _fenced(self) -> dict[str, int]:
         """The newest fenced epoch of each replica of the stage, read in the control topic

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from anabranch.codec import boundary_records
+from anabranch.codec.signed_records import Verify, check_signature
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, DataMissing, RemoteProtocolError
 from anabranch.protocol.log.boundary_log import LogState, Outcome
@@ -54,6 +55,7 @@ class BoundaryReader:
         lock: AbstractContextManager[object] | None = None,
         bucket_ms: int = 0,
         known_as: str = "",
+        verify: Verify | None = None,
     ) -> None:
         """Open the log.
 
@@ -68,12 +70,15 @@ class BoundaryReader:
             bucket_ms: The width that the pipeline file says; 0: any will do.
             known_as: What the stream is called here, if it is another pipeline's
                 (``protocol.log.foreign``).
+            verify: Only what its owner signed counts; None: whoever may write the topic is
+                believed.
         """
         self._at = TopicPartition(topic, 0)
         self._reader = log.reader(committed=False, headers=True, follows=True)
         self._listener = listener
         self._lock = lock if lock is not None else nullcontext()
         self._writers, self._bucket_ms, self._known_as = tuple(writers), bucket_ms, known_as
+        self._verify = verify
         self.log_state = LogState(self._writers)
         self.counts: Counter[str] = Counter()
         self._rejected: Counter[tuple[str, str]] = Counter()
@@ -98,6 +103,8 @@ class BoundaryReader:
             ):
                 read += 1
                 try:
+                    if self._verify is not None:
+                        check_signature(self._at.topic, value, headers, self._verify)
                     entry = boundary_records.decode(value, headers)
                 except RemoteProtocolError as error:
                     self.counts["undecodable"] += 1

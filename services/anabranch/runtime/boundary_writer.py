@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from anabranch.codec import boundary_records
+from anabranch.codec.signed_records import Sign, signed
 from anabranch.ports import Clock, Entropy, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.errors import (
     ConfigurationError,
@@ -53,7 +54,10 @@ class BoundaryWriter:
         version: int = 1,
         bucket_ms: int = 0,
         node: str = "",
+        sign: Sign | None = None,
     ) -> None:
+        """``sign``: with the owner's key, for readers of other owners."""
+        self._sign = sign
         self._log, self._clock, self._entropy = log, clock, entropy
         self._at = TopicPartition(topic, 0)
         self._replica = replica
@@ -216,6 +220,8 @@ class BoundaryWriter:
         what happened.
         """
         value, headers = boundary_records.encode(entry)
+        if self._sign is not None:
+            headers = [*headers, signed(self._at.topic, value, self._sign)]
         for attempt in range(_SEND_TRIES):
             if self._writer is None:
                 self._writer = self._log.writer()

@@ -134,3 +134,11 @@ def test_it_is_drawn(billing: Pipeline) -> None:
 def test_each_mistake_says_what_to_do(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told.replace("(", r"\(")):
         loaded(tmp_path, text)
+
+
+def test_public_keys_are_those_that_are_written_there(tmp_path: Path) -> None:
+    key = "0f" * 32
+    text = BILLING.replace("hops: 3", f"hops: 3, keys: '{key}'")
+    assert loaded(tmp_path, text).bindings["north_speeds"].key_bytes() == [bytes.fromhex(key)]
+    with pytest.raises(ConfigurationError, match="64 hexadecimal digits"):
+        loaded(tmp_path, text.replace("0f", "OF"))

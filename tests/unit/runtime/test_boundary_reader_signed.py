@@ -1,0 +1,98 @@
+"""A boundary log that is read by another owner: only what its own owner signed counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.key_files import VARIABLE, signer, write_key
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.signing import SigningKey, by_one_of
+from anabranch.codec.catalog import TopicSettings
+from anabranch.codec.signed_records import Sign
+from anabranch.pipeline.file import load
+from anabranch.ports import TopicPartition
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.log.records import BoundaryRecord
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.boundary_writer import BoundaryWriter
+
+AT = TopicPartition("north.speeds.boundaries", 0)
+KEY, FORGERS = SigningKey.generate("north", "1"), SigningKey.generate("south", "1")
+NORTH = """\
+pipeline: north
+sources:
+  sightings: {topics: [sightings], record: speed.avsc, event_time: arrival}
+stages:
+  speeds: {participant: north, reads: [sightings], sql: SELECT * FROM sightings}
+  drafts: {participant: north, reads: [sightings], sql: SELECT * FROM sightings}
+publish:
+  speeds: {keep: 1h}
+"""
+RECORD = '{"type": "record", "name": "speed", "fields": [{"name": "segment", "type": "long"}]}'
+
+
+@pytest.fixture
+def log() -> LocalEventLog:
+    log = LocalEventLog(VirtualClock())
+    log.admin().create([TopicSettings(AT.topic, 1)])
+    return log
+
+
+def writer(log: LocalEventLog, sign: Sign | None, seed: int = 0) -> BoundaryWriter:
+    return BoundaryWriter(
+        log, AT.topic, ["0"], "0", "plan", log.clock, SeededEntropy(seed), sign=sign
+    )
+
+
+def closes(of: BoundaryWriter, bucket: int) -> None:
+    batch = BatchId(f"{of.epoch:012d}-000000", bucket)
+    of.append(BoundaryRecord("0", of.epoch, batch, of.tip(), bucket))
+
+
+def reader(log: LocalEventLog) -> BoundaryReader:
+    verify = by_one_of([KEY.public])
+    return BoundaryReader(log, AT.topic, ["0"], known_as="theirs", verify=verify)
+
+
+def test_who_cannot_sign_neither_fences_nor_closes_anything(log: LocalEventLog) -> None:
+    honest = writer(log, KEY.sign_bytes)
+    honest.start()
+    closes(honest, 1)
+    for seed, sign in ((1, None), (2, FORGERS.sign_bytes)):
+        forger = writer(log, sign, seed)
+        forger.start()
+        closes(forger, 7 + seed)
+    found = reader(log)
+    found.read_to_end()
+    assert found.log_state.upto == 1
+    assert found.log_state.epoch("0") == honest.epoch
+    assert found.counts["undecodable"] == 4
+
+
+def test_signatures_do_not_matter_to_readers_of_the_same_owner(log: LocalEventLog) -> None:
+    honest = writer(log, KEY.sign_bytes)
+    honest.start()
+    closes(honest, 1)
+    found = BoundaryReader(log, AT.topic, ["0"])
+    found.read_to_end()
+    assert found.log_state.upto == 1
+
+
+def test_published_streams_are_signed_where_the_environment_names_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "speed.avsc").write_text(RECORD)
+    (tmp_path / "north.yaml").write_text(NORTH)
+    north = load(tmp_path / "north.yaml")
+    monkeypatch.delenv(f"{VARIABLE}_FILE", raising=False)
+    assert signer(north, "speeds") is None
+    write_key(KEY, tmp_path / "key")
+    monkeypatch.setenv(f"{VARIABLE}_FILE", str(tmp_path / "key"))
+    sign = signer(north, "speeds")
+    assert sign is not None
+    assert by_one_of([KEY.public])(b"message", sign(b"message"))
+    assert signer(north, "drafts") is None
+    assert signer(north, "sightings") is None
