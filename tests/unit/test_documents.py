@@ -89,9 +89,10 @@ def _parsed(arguments: list[str]) -> str | None:
     try:
         while isinstance(command, typer.core.TyperGroup):
             context = command.make_context(name, rest, parent=context)
-            name, found, rest = command.resolve_command(
-                context, [*context._protected_args, *context.args]
-            )
+            left = [*context._protected_args, *context.args]
+            if not left and command.invoke_without_command:
+                return None
+            name, found, rest = command.resolve_command(context, left)
             assert found is not None
             command = found
         command.make_context(name, rest, parent=context)

@@ -76,16 +76,23 @@ def key_of_environment(participant: str) -> SigningKey | None:
     """The key that the environment names; None: it names none.
 
     Raises:
-        ConfigurationError: as of ``read_key``, or it is another participant's.
+        ConfigurationError: as of ``key_for``.
     """
     named = os.environ.get(f"{VARIABLE}_FILE")
-    if not named:
-        return None
-    key = read_key(Path(named))
+    return key_for(participant, Path(named)) if named else None
+
+
+def key_for(participant: str, path: Path) -> SigningKey:
+    """The key in a file, which must be this participant's.
+
+    Raises:
+        ConfigurationError: as of ``read_key``, or it is another participant's.
+    """
+    key = read_key(path)
     if key.participant != participant:
         raise ConfigurationError(
-            f"{VARIABLE}_FILE: {named} is a key of {key.participant}, and the pipeline file says"
-            f" that this is {participant}"
+            f"{path} is a key of {key.participant}, and the pipeline file says that this is"
+            f" {participant}"
         )
     return key
 

@@ -18,13 +18,17 @@ from anabranch.cli import (
     check,
     classes,
     compose,
+    contracts,
     doctor,
     down,
     drill,
     give_up,
     graph,
     init,
+    keys,
+    ledger,
     logs,
+    market,
     move,
     produce,
     reset,
@@ -116,7 +120,12 @@ def _anabranch(
 _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
     "Write": (init.init, check.check, trial.trial, graph.graph),
     "Run": (up.up, down.down, restart.restart, produce.produce, tail.tail),
-    "Look": (status.status, logs.logs, topics.topics, doctor.doctor),
+    "Look": (
+        status.status,
+        logs.logs,
+        topics.topics,
+        doctor.doctor,
+    ),
     "Operate": (
         compose.compose,
         reset.reset,
@@ -127,6 +136,7 @@ _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
         classes.classes,
         version.version,
     ),
+    "Federation": (market.market, ledger.ledger),
 }
 _NAMES: Final[dict[Callable[..., None], str]] = {trial.trial: "test"}
 """Of commands whose function cannot be called as they are: a runner of tests would take it
@@ -137,3 +147,5 @@ for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(name=_NAMES.get(_command), rich_help_panel=_panel)(_command)
 app.add_typer(drill.app, name="drill", rich_help_panel="Operate")
+app.add_typer(contracts.app, name="contracts", rich_help_panel="Federation")
+app.add_typer(keys.app, name="keys", rich_help_panel="Federation")

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from anabranch.cli.options import File, StateDir
 from anabranch.cli.signals import stop_events
+from anabranch.cli.tables import print_whole
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.up import state_file
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 _WATCH_S: Final = 1.0
-_TABLE_WIDTH_MAX: Final = 500
 _STATE_STYLES: Final = {
     "running": "green",
     "waiting": "yellow",
@@ -74,12 +73,7 @@ def status(
     elif rows is None:
         typer.echo(state_file.nothing_runs(directory), err=True)
     else:
-        # Never narrower than its content: a cut-off process id or error is of no use, in a pipe
-        # least of all.
-        table = _status_table(rows)
-        wide = Console(width=_TABLE_WIDTH_MAX)
-        needed = Measurement.get(wide, wide.options, table).maximum
-        Console(width=max(Console().width, needed)).print(table)
+        print_whole(_status_table(rows))
         if reported := _slowest_hop(directory, rows):
             typer.echo(reported)
     if rows is None:

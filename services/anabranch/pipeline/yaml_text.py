@@ -12,8 +12,8 @@ from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 
 
-def read_yaml(path: Path) -> object:
-    """The document in the file at ``path``.
+def read_yaml(path: Path, what: str = "pipeline file") -> object:
+    """The document in the file at ``path``. ``what`` it is, for messages.
 
     Raises:
         ConfigurationError: it cannot be read, is too large, or is not YAML.
@@ -22,12 +22,10 @@ def read_yaml(path: Path) -> object:
         with path.open("rb") as file:
             raw = file.read(limits.PIPELINE_FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise ConfigurationError(
-            f"{path}: the pipeline file cannot be read: {error.strerror}"
-        ) from error
+        raise ConfigurationError(f"{path}: the {what} cannot be read: {error.strerror}") from error
     if len(raw) > limits.PIPELINE_FILE_BYTES_MAX:
         raise ConfigurationError(
-            f"{path}: the pipeline file is larger than {limits.PIPELINE_FILE_BYTES_MAX} bytes"
+            f"{path}: the {what} is larger than {limits.PIPELINE_FILE_BYTES_MAX} bytes"
         )
     try:
         return YAML(typ="rt", pure=True).load(raw.decode("utf-8"))

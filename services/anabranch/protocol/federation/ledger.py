@@ -262,6 +262,10 @@ class Ledger:
             return None
         return period, self.due(period)
 
+    def unsettled(self) -> int:
+        """What is due by now for all periods that are not settled."""
+        return sum(self.due(period) for period in self._readings)
+
     def balances(self) -> dict[str, int]:
         """What each has got, or paid if negative (FL1)."""
         found = {self._contract.buyer: 0, self._contract.seller: 0}

@@ -78,6 +78,10 @@ class PublishedKeys:
             return None
         return term.public if term.until_ms is None or at_ms < term.until_ms else None
 
+    def participants(self) -> list[str]:
+        """Those that have said something of their keys."""
+        return sorted(self._terms)
+
     def ids(self, participant: str, at_ms: int) -> list[str]:
         """The keys of a participant that counted at this time."""
         known = self._terms.get(participant, {})

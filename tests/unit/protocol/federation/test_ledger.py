@@ -84,11 +84,13 @@ def test_fl2_what_is_ripe_can_be_settled_and_nothing_else() -> None:
     assert made.add(metered(0), 1_000) == ""
     assert made.add(metered(130, 9), 131_000) == ""
     assert made.ripe(119_999) is None
+    assert made.unsettled() == SECOND + SECOND * 9 // 10
     for period, due, ripe_ms in ((0, SECOND, 120_000), (2, SECOND * 9 // 10, 240_000)):
         assert made.ripe(ripe_ms - 1) is None
         assert made.ripe(ripe_ms) == (period, due)
         assert made.add(settled(period, due), ripe_ms) == ""
     assert made.ripe(DAY_MS) is None
+    assert made.unsettled() == 0
 
 
 def test_fl2_periods_are_settled_in_order_and_empty_ones_may_be_left_out() -> None:

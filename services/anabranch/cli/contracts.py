@@ -1,0 +1,223 @@
+"""The commands ``anabranch contracts ...``."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from anabranch.cli.federation_options import AsJson, KeyFile, federation_of, words_of
+from anabranch.cli.options import DeploymentFile, Kafka, StateDir
+from anabranch.cli.tables import print_whole, table
+
+if TYPE_CHECKING:
+    from anabranch.protocol.federation.contract_book import Change
+
+app = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
+
+ContractId = Annotated[str, typer.Argument(metavar="ID", help="As `anabranch contracts` shows it.")]
+
+
+@app.callback()
+def contracts(
+    context: typer.Context,
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    as_json: AsJson = False,
+) -> None:
+    """The contracts that you may see: their state, price and time, and who still has to sign.
+
+    Without a command it shows them. Load may move under one that is `active` and whose time has
+    begun. Contracts of others do not show, since you have no right on their topics.
+
+        anabranch contracts
+
+        anabranch contracts --json | jq '.[] | select(.state == "active") | .contract'
+
+        anabranch contracts propose north-south.yaml       # at north
+
+        anabranch contracts sign north-south               # at south
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from anabranch.adapters.system.clock import SystemClock
+    from anabranch.operating.contract_book import contracts_of, read_book
+
+    log, federation = federation_of(file, state_dir, kafka)
+    with closing(read_book(log, federation)) as reader:
+        rows = contracts_of(reader, SystemClock().now_ms())
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+    elif not rows:
+        typer.echo(
+            f"{federation.participant} sees no contracts in {federation.name}; a party begins with"
+            " `anabranch contracts propose FILE`",
+            err=True,
+        )
+    else:
+        print_whole(_table(rows))
+
+
+def _table(rows: list[dict[str, Any]]) -> Any:
+    return table(
+        ("contract", "version", "state", "buyer", "seller", "price (micro)", "valid", "waits for"),
+        [
+            (
+                row["contract"],
+                str(row["version"]),
+                row["state"],
+                row["buyer"],
+                row["seller"],
+                f"{row['price_lowest_micro']} to {row['price_highest_micro']}",
+                f"{row['valid_from'][:10]} to {(row['ends'] or row['valid_to'])[:10]}",
+                _waits_for(row),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _waits_for(row: dict[str, Any]) -> str:
+    if row["waits_for_signature_of"]:
+        return (
+            f"{', '.join(row['waits_for_signature_of'])} to sign version {row['proposed_version']}"
+        )
+    return f"{', '.join(row['suspended_by'])} to resume it" if row["suspended_by"] else ""
+
+
+@app.command()
+def terms() -> None:
+    """Print the terms of a contract, as a file to begin with. All of them are needed.
+
+    anabranch contracts terms > north-south.yaml
+    """
+    from anabranch.pipeline.contract_file import EXAMPLE
+
+    typer.echo(EXAMPLE, nl=False)
+
+
+@app.command()
+def propose(
+    path: Annotated[Path, typer.Argument(metavar="TERMS", help="The YAML file of the terms.")],
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    key: KeyFile = None,
+) -> None:
+    """Sign the terms in a file and offer them to the other side.
+
+    Nothing is agreed until the other side signs the same. Until then you may propose other terms,
+    or `withdraw` them. A text that both have signed is followed by one with the next `version`.
+
+        anabranch contracts terms > north-south.yaml       # to begin with
+
+        anabranch contracts propose north-south.yaml
+
+    Exit codes: 0 it is proposed, 1 no broker, 2 a mistake in the file, or it would not count.
+    """
+    from anabranch.pipeline.contract_file import load_contract
+
+    text = load_contract(path)
+    words = words_of(file, state_dir, kafka, key)
+    words.propose(text)
+    other = text.seller if words.participant == text.buyer else text.buyer
+    typer.echo(
+        f"{text.contract_id}: version {text.version} is proposed; {other} agrees with"
+        f" `anabranch contracts sign {text.contract_id}`"
+    )
+
+
+@app.command()
+def sign(
+    contract_id: ContractId,
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    key: KeyFile = None,
+) -> None:
+    """Sign what the other side has proposed: from now on it binds both.
+
+    Read it first: `proposed_terms` of `anabranch contracts --json`. What is signed is what stands
+    there when the command is given.
+
+        anabranch contracts --json | jq '.[] | select(.contract == "north-south").proposed_terms'
+
+        anabranch contracts sign north-south --key south.key
+    """
+    text = words_of(file, state_dir, kafka, key).sign(contract_id)
+    typer.echo(f"{contract_id}: version {text.version} is signed by both")
+
+
+@app.command()
+def withdraw(
+    contract_id: ContractId,
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    key: KeyFile = None,
+) -> None:
+    """Take back what you have proposed and the other side has not signed.
+
+    anabranch contracts withdraw north-south
+    """
+    words_of(file, state_dir, kafka, key).change(contract_id, _change("withdrawn"))
+    typer.echo(f"{contract_id}: the proposal is withdrawn")
+
+
+@app.command()
+def suspend(
+    contract_id: ContractId,
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    key: KeyFile = None,
+) -> None:
+    """No new load moves under the contract until you `resume` it; what has moved goes on.
+
+    anabranch contracts suspend north-south
+    """
+    state = words_of(file, state_dir, kafka, key).change(contract_id, _change("suspended"))
+    typer.echo(f"{contract_id}: {state}")
+
+
+@app.command()
+def resume(
+    contract_id: ContractId,
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    key: KeyFile = None,
+) -> None:
+    """Take a suspension of yours back; one of the other side stays.
+
+    anabranch contracts resume north-south
+    """
+    state = words_of(file, state_dir, kafka, key).change(contract_id, _change("resumed"))
+    typer.echo(f"{contract_id}: {state}")
+
+
+@app.command()
+def notice(
+    contract_id: ContractId,
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    key: KeyFile = None,
+) -> None:
+    """End the contract: nothing new moves, and what has moved comes home within its notice and
+    drain time. This cannot be taken back.
+
+        anabranch contracts notice north-south
+    """
+    state = words_of(file, state_dir, kafka, key).change(contract_id, _change("notice"))
+    typer.echo(f"{contract_id}: {state}")
+
+
+def _change(name: str) -> Change:
+    from anabranch.protocol.federation.contract_book import Change
+
+    return Change(name)

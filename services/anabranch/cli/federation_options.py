@@ -1,0 +1,71 @@
+"""What the commands of a federation have in common: which federation, which broker, which key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anabranch.cli.options import file_and_broker
+from anabranch.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from anabranch.operating.contract_words import Words
+    from anabranch.pipeline.model import Federation
+    from anabranch.ports import EventLog
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="As JSON, with amounts and prices in whole numbers.")
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--key",
+        metavar="FILE",
+        envvar="ANABRANCH_SIGNING_KEY_FILE",
+        help="The participant's private key, as `anabranch keys new` made it.",
+    ),
+]
+
+
+def federation_of(
+    file: Path | None, state_dir: Path | None, kafka: str | None
+) -> tuple[EventLog, Federation]:
+    """The log and the federation that a command means.
+
+    Raises:
+        ConfigurationError: the pipeline file names no federation, or no broker is known.
+    """
+    from anabranch.adapters.kafka.log import KafkaEventLog
+    from anabranch.pipeline.file import load
+
+    named, address = file_and_broker(file, state_dir, kafka)
+    federation = load(named).federation
+    if federation is None:
+        raise ConfigurationError(
+            f"{named} names no federation. Add to it who you are in which one:\n"
+            "federation: {name: tolls, participant: north, auditor: audit}"
+        )
+    return KafkaEventLog(address), federation
+
+
+def words_of(
+    file: Path | None, state_dir: Path | None, kafka: str | None, key: Path | None
+) -> Words:
+    """What this participant says things with.
+
+    Raises:
+        ConfigurationError: as above, or there is no key that can be used.
+    """
+    from anabranch.adapters.key_files import key_for
+    from anabranch.adapters.system.clock import SystemClock
+    from anabranch.operating.contract_words import Words
+
+    log, federation = federation_of(file, state_dir, kafka)
+    if key is None:
+        raise ConfigurationError(
+            "no signing key is named: give --key FILE, or set ANABRANCH_SIGNING_KEY_FILE;"
+            f" anabranch keys new {federation.participant}.key makes one"
+        )
+    return Words(log, federation, key_for(federation.participant, key), SystemClock())

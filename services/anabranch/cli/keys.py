@@ -1,0 +1,120 @@
+"""The commands ``anabranch keys ...``."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anabranch.cli.federation_options import AsJson, KeyFile, federation_of, words_of
+from anabranch.cli.options import DeploymentFile, File, Kafka, StateDir, pipeline_file
+from anabranch.cli.tables import print_whole, table
+
+app = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
+
+
+@app.callback()
+def keys(
+    context: typer.Context,
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    as_json: AsJson = False,
+) -> None:
+    """The keys that participants of the federation have published and not revoked.
+
+    Without a command it shows them. What a participant says counts with its signature only, by a
+    key that counted when the broker took the record.
+
+        anabranch keys new north.key
+
+        anabranch keys publish --key north.key
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from anabranch.adapters.system.clock import SystemClock
+    from anabranch.operating.contract_book import read_book
+
+    log, federation = federation_of(file, state_dir, kafka)
+    now_ms = SystemClock().now_ms()
+    with closing(read_book(log, federation)) as reader:
+        found = {name: reader.keys.ids(name, now_ms) for name in reader.keys.participants()}
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+    elif not found:
+        typer.echo("no participant has published a key", err=True)
+    else:
+        rows = [(name, ", ".join(ids) or "none") for name, ids in found.items()]
+        print_whole(table(("participant", "keys"), rows))
+
+
+@app.command()
+def new(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file that is not there yet.")],
+    key_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="What it is called (default: the time, UTC)."),
+    ] = None,
+    file: File = None,
+) -> None:
+    """Make a key pair for the participant that the pipeline file names. The file is the private
+    key: whoever has it can sign for you. Nobody else gets it.
+
+        anabranch keys new north.key
+    """
+    from anabranch.adapters.key_files import write_key
+    from anabranch.adapters.signing import SigningKey
+    from anabranch.pipeline.file import load
+    from anabranch.protocol.errors import ConfigurationError
+    from anabranch.protocol.federation.published_keys import KEY_ID_CHARACTERS_MAX
+
+    named = pipeline_file(file)
+    federation = load(named).federation
+    if federation is None:
+        raise ConfigurationError(f"{named} names no federation, so nobody to make a key for")
+    name = key_id or datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    if len(name) > KEY_ID_CHARACTERS_MAX:
+        raise ConfigurationError(f"--id: at most {KEY_ID_CHARACTERS_MAX} characters")
+    write_key(SigningKey.generate(federation.participant, name), path)
+    typer.echo(
+        f"key {name} of {federation.participant} is in {path}, which only you can read; others"
+        f" believe it once it is published: anabranch keys publish --key {path}"
+    )
+
+
+@app.command()
+def publish(
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    key: KeyFile = None,
+) -> None:
+    """Publish the public half of a key: from now on what it signs counts. A second one may be
+    published before the first is revoked.
+
+        anabranch keys publish --key north.key
+    """
+    words = words_of(file, state_dir, kafka, key)
+    words.publish()
+    typer.echo(f"key {words.key_id} of {words.participant} is published")
+
+
+@app.command()
+def revoke(
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    key: KeyFile = None,
+) -> None:
+    """Revoke a key: what it signs from now on counts for nothing, and its id is never used again.
+    What it signed before stays.
+
+        anabranch keys revoke --key north.key
+    """
+    words = words_of(file, state_dir, kafka, key)
+    words.publish(is_revoked=True)
+    typer.echo(f"key {words.key_id} of {words.participant} is revoked")

@@ -1,0 +1,75 @@
+"""``anabranch ledger``."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+
+import typer
+
+from anabranch.cli.federation_options import AsJson, federation_of
+from anabranch.cli.options import DeploymentFile, Kafka, StateDir
+from anabranch.cli.tables import print_whole, table
+
+
+def ledger(
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    as_json: AsJson = False,
+) -> None:
+    """Who has paid and got how much, under the contracts that you may see: periods that are
+    settled, penalties, what is due and not settled yet, disputes.
+
+    All balances together are zero, else the exit code is 1. With `--json` amounts are whole
+    thousandths of a micro-unit; without it they are in units.
+
+        anabranch ledger
+
+        anabranch ledger --json | jq .balances_nano
+    """
+    from anabranch.operating.contract_book import amount_in_words, ledgers_of, read_book
+
+    log, federation = federation_of(file, state_dir, kafka)
+    with closing(read_book(log, federation)) as reader:
+        found = ledgers_of(reader)
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+    else:
+        postings = [
+            (each["contract"], posting["payer"], posting["payee"], posting)
+            for each in found["contracts"]
+            for posting in each["postings"]
+        ]
+        if postings:
+            print_whole(
+                table(
+                    ("contract", "from", "to", "amount", "for"),
+                    [
+                        (name, payer, payee, amount_in_words(each["amount_nano"]), each["reason"])
+                        for name, payer, payee, each in postings
+                    ],
+                )
+            )
+            typer.echo()
+        print_whole(
+            table(
+                ("participant", "balance"),
+                [
+                    *((who, amount_in_words(nano)) for who, nano in found["balances_nano"].items()),
+                    ("sum", amount_in_words(found["sum_nano"])),
+                ],
+            )
+        )
+        for each in found["contracts"]:
+            if each["unsettled_nano"]:
+                due = amount_in_words(each["unsettled_nano"])
+                typer.echo(f"{each['contract']}: {due} is due and not settled yet")
+            if each["disputes"]:
+                typer.echo(f"{each['contract']}: {each['disputes']} slots in dispute")
+        for topic in found["left_out"]:
+            typer.echo(f"{topic} is left out: the broker does not set its records' times")
+        if ignored := sum(found["ignored"].values()):
+            typer.echo(f"{ignored} records changed nothing (--json says why)")
+    if found["sum_nano"]:
+        raise typer.Exit(1)

@@ -1,0 +1,61 @@
+"""``anabranch market``."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from anabranch.cli.federation_options import AsJson, federation_of
+from anabranch.cli.options import DeploymentFile, Kafka, StateDir
+from anabranch.cli.tables import print_whole, table
+
+
+def market(
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    as_json: AsJson = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Movements that are over, too.")
+    ] = False,
+) -> None:
+    """Which load has moved: who runs what, from when, at what price.
+
+    Price in micro-units per unit of load and second. With `--all` also what has come home: to when
+    it ran, and why it ended. Only contracts that you may see.
+
+        anabranch market
+
+        anabranch market --all --json | jq '.[] | {task, run_by, price_micro, from, to}'
+    """
+    from anabranch.operating.contract_book import movements_of, read_book
+
+    log, federation = federation_of(file, state_dir, kafka)
+    with closing(read_book(log, federation)) as reader:
+        rows = [row for row in movements_of(reader) if everything or row["to"] is None]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+    elif not rows:
+        typer.echo("no load has moved that is not home again", err=True)
+    else:
+        print_whole(
+            table(
+                ("task", "of", "moved to", "contract", "units", "price (micro)", "from", "to"),
+                [
+                    (
+                        row["task"],
+                        row["of"],
+                        row["moved_to"],
+                        row["contract"],
+                        str(row["units"]),
+                        str(row["price_micro"]),
+                        row["from"],
+                        f"{row['to']} ({row['why']})" if row["to"] else "",
+                    )
+                    for row in rows
+                ],
+            )
+        )

@@ -1,0 +1,159 @@
+"""What a participant may see of a federation: its contracts, what has moved under them, and who
+owes whom how much. Read from the topics, each time anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Any, Final
+
+from anabranch.adapters.signing import verifier
+from anabranch.operating.give_up import in_words
+from anabranch.pipeline.model import Federation
+from anabranch.ports import EventLog
+from anabranch.protocol.federation.contract_log import ContractLog
+from anabranch.protocol.federation.movements import Movement, MovementState
+from anabranch.protocol.identifiers import FederationTopics
+from anabranch.runtime.federation_reader import FederationReader
+
+NANO_PER_UNIT: Final = 1_000_000_000
+"""Thousandths of a micro-unit."""
+
+
+def read_book(log: EventLog, federation: Federation) -> FederationReader:
+    """All that stands in the topics by now; to be closed.
+
+    Raises:
+        Unavailable: no answer.
+        DataMissing: a log does not begin at its beginning.
+    """
+    topics = FederationTopics(federation.name)
+    reader = FederationReader(log, topics, federation.auditor, verifier)
+    try:
+        reader.read_to_end()
+    except BaseException:
+        reader.close()
+        raise
+    return reader
+
+
+def contracts_of(reader: FederationReader, now_ms: int) -> list[dict[str, Any]]:
+    """One row for each contract: its newest text, its state, and who has to sign what."""
+    return [row for each in _sorted(reader) if (row := _contract(each, now_ms)) is not None]
+
+
+def _contract(of: ContractLog, now_ms: int) -> dict[str, Any] | None:
+    booked, proposal = of.booked, of.proposal
+    if booked is None:
+        return None
+    text = booked.contract
+    waits_for = (
+        []
+        if proposal is None
+        else [
+            party
+            for party in (proposal.contract.buyer, proposal.contract.seller)
+            if party not in proposal.signed_by
+        ]
+    )
+    return {
+        "contract": of.contract_id,
+        "version": text.version,
+        "state": booked.state_at(now_ms).value,
+        "may_move": booked.may_move(now_ms),
+        "buyer": text.buyer,
+        "seller": text.seller,
+        "price_lowest_micro": text.floor,
+        "price_highest_micro": text.fixed_price,
+        "valid_from": in_words(text.valid_from_ms),
+        "valid_to": in_words(text.valid_to_ms),
+        "ends": None if booked.ends_ms is None else in_words(booked.ends_ms),
+        "suspended_by": list(booked.suspended_by),
+        "terms": asdict(text),
+        "proposed_terms": None if proposal is None else asdict(proposal.contract),
+        "proposed_version": None if proposal is None else proposal.contract.version,
+        "waits_for_signature_of": waits_for,
+    }
+
+
+def movements_of(reader: FederationReader) -> list[dict[str, Any]]:
+    """One row for each movement that has run or runs, in the order in which they began."""
+    rows = [
+        _movement(each, movement)
+        for each in _sorted(reader)
+        if each.ledger is not None
+        for movement in each.ledger.movements
+        if movement.state is not MovementState.VOID
+    ]
+    return sorted(rows, key=lambda row: (row["from"], row["movement"]))
+
+
+def _movement(of: ContractLog, movement: Movement) -> dict[str, Any]:
+    assert of.ledger is not None, "asked for"  # noqa: S101 - the caller has looked
+    text = of.ledger.movements.contract(movement.version)
+    is_over = movement.state is MovementState.OVER
+    return {
+        "movement": movement.movement_id,
+        "task": movement.task,
+        "of": text.buyer,
+        "run_by": text.buyer if is_over else text.seller,
+        "moved_to": text.seller,
+        "contract": of.contract_id,
+        "units": movement.units,
+        "price_micro": movement.price,
+        "from": in_words(movement.started_ms),
+        "to": in_words(movement.ended_ms) if is_over else None,
+        "ended_by": movement.ended_by or None,
+        "why": None if movement.why is None else movement.why.value,
+    }
+
+
+def ledgers_of(reader: FederationReader) -> dict[str, Any]:
+    """Who has got or paid how much, in thousandths of a micro-unit: by contract, and all in all;
+    what is due and not settled yet; and where the two sides measured different loads.
+    """
+    rows, balances = [], Counter[str]()
+    for each in _sorted(reader):
+        ledger = each.ledger
+        if ledger is None:
+            continue
+        balances.update(ledger.balances())
+        rows.append(
+            {
+                "contract": each.contract_id,
+                "balances_nano": ledger.balances(),
+                "unsettled_nano": ledger.unsettled(),
+                "settled_period": None if ledger.settled < 0 else ledger.settled,
+                "disputes": len(ledger.disputes),
+                "postings": [
+                    {
+                        "payer": posting.payer,
+                        "payee": posting.payee,
+                        "amount_nano": posting.amount_nano,
+                        "reason": posting.reason,
+                    }
+                    for posting in ledger.postings
+                ],
+            }
+        )
+    return {
+        "contracts": rows,
+        "balances_nano": dict(sorted(balances.items())),
+        "sum_nano": sum(balances.values()),
+        "ignored": dict(reader.ignored),
+        "left_out": sorted(reader.undatable),
+    }
+
+
+def amount_in_words(nano: int) -> str:
+    """Units, with as many decimals as it takes; exact."""
+    whole, rest = divmod(abs(nano), NANO_PER_UNIT)
+    decimals = f"{rest:09}".rstrip("0")
+    return f"{'-' if nano < 0 else ''}{whole:,}{f'.{decimals}' if decimals else ''}".replace(
+        ",", " "
+    )
+
+
+def _sorted(reader: FederationReader) -> list[ContractLog]:
+    return [reader.contracts[name] for name in sorted(reader.contracts)]

@@ -1,0 +1,168 @@
+"""The terms of a contract as a person writes them: a YAML file, read with the mistakes named by
+line.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, cast
+
+from anabranch.pipeline.document import MISSING, Document, Place, shown
+from anabranch.pipeline.yaml_text import read_yaml
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.federation.contracts import (
+    PARTS_PER_MILLION,
+    PRICE_MICRO_MAX,
+    TIME_MS_MAX,
+    AuditClauses,
+    Contract,
+    EndClauses,
+    LoadUnit,
+    MoveClauses,
+    PenaltyClauses,
+    QualityClauses,
+    Side,
+    Transfer,
+    defects,
+)
+
+_SECTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "valid": ("from", "to", "renews"),
+    "price": ("fixed", "delta"),
+    "unit": ("reference", "share_ppm"),
+    "moving": ("transfer", "payer", "deadline"),
+    "quality": ("delay", "availability_ppm", "precision_ppm", "confidential"),
+    "ending": ("notice", "drain"),
+    "penalty": ("violation", "silent_per_s"),
+    "audit": ("meter", "tolerance_ppm", "sample_ppm", "settle"),
+}
+_KEYS: Final = ("contract", "version", "buyer", "seller", "tasks", "min_hold", *_SECTIONS)
+
+EXAMPLE: Final = """\
+contract: north-south
+buyer: north                     # hands load over, and pays
+seller: south                    # runs it, and is paid
+valid: {from: 2026-12-01T00:00:00Z, to: 2027-03-01T00:00:00Z}
+price: {fixed: 1000, delta: 200} # micro-units per unit of load and second: from 800 to 1000
+unit: {reference: core, share_ppm: 10000}
+tasks: [north.tolls, north.volumes]
+min_hold: 10s                    # so long a task stays that has moved
+moving: {transfer: checkpoint, payer: buyer, deadline: 30s}
+quality: {delay: 3s, availability_ppm: 999000, precision_ppm: 1000000}
+ending: {notice: 1d, drain: 1m}
+penalty: {violation: 5000000, silent_per_s: 2000}
+audit: {meter: 1s, tolerance_ppm: 50000, sample_ppm: 10000, settle: 1m}
+"""
+"""What a person may begin with."""
+
+
+def load_contract(path: Path | str) -> Contract:
+    """The contract in the file at ``path``.
+
+    Raises:
+        ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
+    """
+    path = Path(path)
+    root = read_yaml(path, "contract")
+    walk = _Walk(path, root)
+    contract = walk.contract()
+    if walk.mistakes:
+        raise ConfigurationError("\n".join(walk.sorted_mistakes()))
+    wrong = [f"{path}: {text}" for text in defects(contract)]
+    if wrong:
+        raise ConfigurationError("\n".join(wrong))
+    return contract
+
+
+class _Walk(Document):
+    """One pass over the file. What it returns counts only without mistakes."""
+
+    def contract(self) -> Contract:
+        """All of it."""
+        top = self.mapping(self.root, (), _KEYS)
+        valid, price, unit, moving, quality, ending, penalty, audit = (
+            self._section(top, key) for key in _SECTIONS
+        )
+        return Contract(
+            contract_id=self.name(top.get("contract", MISSING), ("contract",), "contract") or "",
+            version=self.integer(top.get("version", 1), ("version",), 1, 2**31),
+            buyer=self.name(top.get("buyer", MISSING), ("buyer",), "participant") or "",
+            seller=self.name(top.get("seller", MISSING), ("seller",), "participant") or "",
+            valid_from_ms=self._time(valid, ("valid", "from")),
+            valid_to_ms=self._time(valid, ("valid", "to")),
+            renews=self.boolean(valid.get("renews", False), ("valid", "renews")),
+            fixed_price=self._amount(price, ("price", "fixed")),
+            delta=self._amount(price, ("price", "delta")),
+            unit=LoadUnit(
+                self.text(unit.get("reference", MISSING), ("unit", "reference")) or "",
+                self._ppm(unit, ("unit", "share_ppm")),
+            ),
+            tasks=tuple(
+                sorted(
+                    task for task, _ in self.texts(top.get("tasks", MISSING), ("tasks",), "task")
+                )
+            ),
+            min_hold_ms=self._length(top, ("min_hold",)),
+            moving=MoveClauses(
+                Transfer(
+                    self.choice(moving.get("transfer"), ("moving", "transfer"), tuple(Transfer))
+                ),
+                Side(self.choice(moving.get("payer"), ("moving", "payer"), tuple(Side))),
+                self._length(moving, ("moving", "deadline")),
+            ),
+            quality=QualityClauses(
+                self._length(quality, ("quality", "delay")),
+                self._ppm(quality, ("quality", "availability_ppm")),
+                self._ppm(quality, ("quality", "precision_ppm")),
+                self.boolean(quality.get("confidential", False), ("quality", "confidential")),
+            ),
+            ending=EndClauses(
+                self._length(ending, ("ending", "notice")),
+                self._length(ending, ("ending", "drain")),
+            ),
+            penalty=PenaltyClauses(
+                self._amount(penalty, ("penalty", "violation")),
+                self._amount(penalty, ("penalty", "silent_per_s")),
+            ),
+            audit=AuditClauses(
+                self._length(audit, ("audit", "meter")),
+                self._ppm(audit, ("audit", "tolerance_ppm")),
+                self._ppm(audit, ("audit", "sample_ppm")),
+                self._length(audit, ("audit", "settle")),
+            ),
+        )
+
+    def _section(self, top: dict[str, Any], key: str) -> dict[str, Any]:
+        if key not in top:
+            self.mistake((), f"{key}: is missing; `anabranch contracts terms` prints all of them")
+            return {}
+        return self.mapping(top[key], (key,), _SECTIONS[key])
+
+    def _amount(self, raw: dict[str, Any], at: Place) -> int:
+        return self._integer(raw, at, PRICE_MICRO_MAX)
+
+    def _ppm(self, raw: dict[str, Any], at: Place) -> int:
+        return self._integer(raw, at, PARTS_PER_MILLION)
+
+    def _integer(self, raw: dict[str, Any], at: Place, most: int) -> int:
+        return self.integer(raw.get(cast("str", at[-1]), MISSING), at, 0, most)
+
+    def _length(self, raw: dict[str, Any], at: Place) -> int:
+        return self.duration(raw.get(cast("str", at[-1]), MISSING), at) or 0
+
+    def _time(self, raw: dict[str, Any], at: Place) -> int:
+        value = raw.get(cast("str", at[-1]), MISSING)
+        try:
+            # YAML reads a time without quotes as one, in UTC where it names no zone.
+            found = (
+                value if isinstance(value, datetime) else datetime.fromisoformat(cast("str", value))
+            )
+            zoned = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+            found_ms = round(zoned.timestamp() * 1_000)
+        except (TypeError, ValueError, OverflowError):
+            found_ms = -1
+        if not 0 <= found_ms <= TIME_MS_MAX:
+            self.mistake(at, f"{shown(value)} is not a time; write it as 2026-12-01T00:00:00Z")
+            return 0
+        return found_ms
