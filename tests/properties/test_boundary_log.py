@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState, contents
+from anabranch.protocol.log.foreign import as_known_here
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry, Part, Recomputed
 from harness.boundary_logs import LAST, WRITERS, Reference, logs, state_after
 from harness.examples import examples
@@ -256,3 +257,24 @@ def test_bl14_whatever_is_recomputed_no_bucket_has_other_contents_and_nothing_el
         assert all(contents(found[b][1]) == contents(known[b][1]) for b in found)
         assert all(found[b] == known[b] or found[b][1][0].attempt == "recomputed" for b in found)
         assert chain_of(log_state)[1:] == chain_of(plain)[1:]
+
+
+@EXAMPLES
+@given(logs())
+def test_fn2_a_log_is_the_same_under_another_name(entries: list[LogEntry]) -> None:
+    there, here = LogState(WRITERS), LogState(WRITERS)
+    for offset, entry in enumerate(entries):
+        assert there.apply(offset, entry) == here.apply(offset, as_known_here(entry, "theirs"))
+    assert chain_of(there)[0] == chain_of(here)[0]
+    for w in WRITERS:
+        assert (there.tip(w), there.closed(w), there.pending(w)) == (
+            here.tip(w),
+            here.closed(w),
+            here.pending(w),
+        )
+        for n in ALL:
+            found, known = there.tentative(w, n), here.tentative(w, n)
+            assert (found is None) == (known is None)
+            if found is not None and known is not None:
+                assert (found.branch, found.parts) == (known.branch, known.parts)
+                assert known.missing == (("theirs",) if found.missing else ())
