@@ -15,6 +15,7 @@ import typer
 
 from anabranch.cli.options import File, pipeline_file
 from anabranch.pipeline.access import Resource, Right, rights
+from anabranch.pipeline.federation_access import federation_rights
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError
 
@@ -45,6 +46,14 @@ AsCommands = Annotated[
     bool,
     typer.Option("--commands", help="Shell commands for kafka-acls.sh, which comes with Kafka."),
 ]
+Contracts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--contract",
+        metavar="ID",
+        help="A contract of this participant, whose topics it needs; may be given several times.",
+    ),
+]
 
 _BROKER_PREFIX: Final = "User:"
 
@@ -56,6 +65,7 @@ def acls(
     as_json: AsJson = False,
     as_commands: AsCommands = False,
     as_redis: AsRedis = False,
+    contracts: Contracts = None,
 ) -> None:
     """List the rights (ACLs) on Kafka that each process, user and operator of a pipeline needs, and
     no more.
@@ -64,6 +74,8 @@ def acls(
     docs/security.md.
 
         anabranch acls
+
+        anabranch acls --contract north-south --contract north-east
 
         anabranch acls --commands >acls.sh; export BROKERS=b:9093 ADMIN_CONFIG=admin.properties; sh acls.sh
     """
@@ -84,7 +96,17 @@ def acls(
             )
         )
         return
-    found = rights(pipeline, prefix=prefix, by_participant=by_participant)
+    if contracts and pipeline.federation is None:
+        raise ConfigurationError(f"--contract: {pipeline.path} names no federation")
+    # Of what both lists have, the group that all readers name, one is enough.
+    found = list(
+        dict.fromkeys(
+            (
+                *rights(pipeline, prefix=prefix, by_participant=by_participant),
+                *federation_rights(pipeline, contracts or [], prefix=prefix),
+            )
+        )
+    )
     if as_json:
         typer.echo(json.dumps([asdict(right) for right in found], indent=1))
         return

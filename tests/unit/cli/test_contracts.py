@@ -252,3 +252,17 @@ def test_without_a_federation_the_commands_say_what_to_write(office: Office) -> 
 
 def test_terms_to_begin_with_are_printed(office: Office) -> None:
     assert office.do("north", "contracts", "terms") == EXAMPLE
+
+
+def test_the_rights_on_a_contract_are_listed_by_its_name(office: Office) -> None:
+    given = ["acls", "-f", str(office.file("north")), "--json", "--contract", "north-south"]
+    listed = json.loads(CliRunner().invoke(app, given).output)
+    assert {
+        right["principal"]
+        for right in listed
+        if (right["name"], right["operation"]) == ("tolls.contract.north-south", "Write")
+    } == {"north.contract_broker", "north.operator"}
+    assert len({tuple(right.items()) for right in listed}) == len(listed)
+    office.file("north").write_text(FILE.format(who="north"))
+    refused = CliRunner().invoke(app, given)
+    assert isinstance(refused.exception, ConfigurationError)

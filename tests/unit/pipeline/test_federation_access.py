@@ -1,0 +1,49 @@
+"""Rights on the topics of a federation as data; tests/security tries them on a real broker."""
+
+from __future__ import annotations
+
+from anabranch.pipeline.access import Operation, Resource, Right
+from anabranch.pipeline.federation_access import federation_rights
+from anabranch.pipeline.model import Federation
+from harness import outputs
+
+PIPELINE = outputs.pipeline("p").model_copy(
+    update={"federation": Federation(name="tolls", participant="north")}
+)
+
+
+def of(found: list[Right], principal: str, operation: Operation) -> set[str]:
+    return {
+        f"{right.name}{'*' if right.prefixed else ''}"
+        for right in found
+        if (right.principal, right.operation) == (principal, operation)
+        and right.resource is Resource.TOPIC
+    }
+
+
+def test_a_participant_writes_its_contracts_and_its_own_keys_and_nothing_else() -> None:
+    found = federation_rights(PIPELINE, ["c1", "c2"])
+    logs = {"tolls.contract.c1", "tolls.contract.c2"}
+    assert of(found, "p.contract_broker", Operation.WRITE) == logs
+    assert of(found, "p.contract_broker", Operation.READ) == {*logs, "tolls.keys.*"}
+    assert of(found, "p.contract_broker", Operation.CREATE) == set()
+    assert of(found, "p.operator", Operation.WRITE) == {*logs, "tolls.keys.north"}
+    assert of(found, "p.operator", Operation.READ) == {*logs, "tolls.keys.*"}
+    assert of(found, "p.operator", Operation.CREATE) == {
+        *logs,
+        "tolls.keys.north",
+        "tolls.offers.c1",
+        "tolls.offers.c2",
+    }
+    assert {right.principal for right in found} == {"p.contract_broker", "p.operator"}
+    assert len(set(found)) == len(found)
+
+
+def test_a_prefix_of_ones_own_and_no_contracts() -> None:
+    found = federation_rights(PIPELINE, [], prefix="x-")
+    assert {right.principal for right in found} == {"x-contract_broker", "x-operator"}
+    assert of(found, "x-contract_broker", Operation.WRITE) == set()
+
+
+def test_without_a_federation_there_are_none() -> None:
+    assert federation_rights(outputs.pipeline("p"), ["c1"]) == []
