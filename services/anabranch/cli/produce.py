@@ -188,7 +188,7 @@ def _made(
     sent, clock, made = 0, SystemClock(), islice(rows(target.source, seed), count)
     field = target.source.event_time.field
     while not stopping.is_set():
-        own = {} if field is None else {field: lines.now(clock.now_ms())}
+        own = {} if field is None else {field: lines.shown(lines.now(clock.now_ms()))}
         some = [json.dumps(own | row).encode() for row in islice(made, 1 if pause_ms else _AT_ONCE)]
         if not some:
             break

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from anabranch.protocol import limits
 
-__all__ = ["MalformedError", "Read", "Reader", "compile_schema"]
+__all__ = ["MalformedError", "Read", "Reader", "TooManyItemsError", "compile_schema"]
 
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
@@ -30,6 +30,10 @@ class MalformedError(ValueError):
     """The bytes are not what the schema says. Stays inside the codec: each caller says what
     that means for it.
     """
+
+
+class TooManyItemsError(MalformedError):
+    """The arrays and maps have more items than are allowed."""
 
 
 class Reader:
@@ -118,7 +122,7 @@ class Reader:
             self.read_long()  # the block's size in bytes, for those who skip it
         self._items -= count
         if self._items < 0:
-            raise MalformedError("more items than are allowed")
+            raise TooManyItemsError("more items than are allowed")
         return count
 
     def end(self) -> None:

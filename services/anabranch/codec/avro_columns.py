@@ -17,8 +17,19 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from anabranch.codec.record_schema import INT_MAX, INT_MIN, Field
+from anabranch.codec.columns import column_of, unscaled
+from anabranch.codec.field_types import INT_MAX, INT_MIN, Field
+from anabranch.codec.logical_types import (
+    DAYS_MAX,
+    DAYS_MIN,
+    MICROS_MAX,
+    MICROS_MIN,
+    TIMESTAMPS,
+    UUID_PATTERN,
+    bytes_of_unscaled,
+)
 
 _Bytes = npt.NDArray[np.uint8]
 _Longs = npt.NDArray[np.int64]
@@ -118,7 +129,7 @@ def read_fields(rows: Rows, fields: Sequence[tuple[Field, bool]]) -> list[pa.Arr
     for the others.
     """
     columns = [
-        _read_nullable(rows, field, null_first) if field.nullable else _read(rows, field.kind)
+        _read_nullable(rows, field, null_first) if field.nullable else _read(rows, field)
         for field, null_first in fields
     ]
     rows.require(rows.at == rows.ends)
@@ -131,15 +142,25 @@ def _read_nullable(rows: Rows, field: Field, null_first: bool) -> pa.Array:
     is_null = (branch == (0 if null_first else 1)) | ~rows.good
     present = np.flatnonzero(~is_null)
     if len(present) == len(is_null):
-        return _read(rows, field.kind)
+        return _read(rows, field)
     part = rows.select(present)
-    values = _read(part, field.kind)
+    values = _read(part, field)
     rows.put_back(present, part)
     index = np.cumsum(~is_null) - 1
     return values.take(pa.array(index, mask=is_null))
 
 
-def _read(rows: Rows, kind: str) -> pa.Array:
+def _read(rows: Rows, field: Field) -> pa.Array:
+    kind = field.kind
+    if kind in TIMESTAMPS or kind == "date":
+        return _times(rows, field)
+    if kind == "decimal":
+        return _decimals(rows, field)
+    if kind == "uuid":
+        column = _read(rows, Field("", "string"))
+        fits = pc.match_substring_regex(column, UUID_PATTERN)
+        rows.require(fits.to_numpy(zero_copy_only=False))
+        return column
     if kind in ("int", "long"):
         value = rows.longs()
         if kind == "long":
@@ -169,6 +190,34 @@ def _read(rows: Rows, kind: str) -> pa.Array:
         rows.require(texts)
         column = _slices(rows, start, np.where(texts, length, 0), pa.large_string())
     return column.cast(pa.string() if kind == "string" else pa.binary())
+
+
+def _times(rows: Rows, field: Field) -> pa.Array:
+    value = rows.longs()
+    per = 1_000 if field.kind == "timestamp-millis" else 1
+    low, high = (DAYS_MIN, DAYS_MAX) if field.kind == "date" else (MICROS_MIN, MICROS_MAX)
+    fits = (value >= -(-low // per)) & (value <= high // per)
+    rows.require(fits)
+    whole = np.where(fits, value, 0) * per
+    return pa.array(whole.astype(np.int32) if field.kind == "date" else whole).cast(
+        field.arrow_type()
+    )
+
+
+def _decimals(rows: Rows, field: Field) -> pa.Array:
+    if field.size:
+        start, length = rows.at, np.full(len(rows.at), field.size, dtype=np.int64)
+        rows.skip(field.size)
+        length = np.where(rows.good, length, 0)
+    else:
+        start, length = rows.slices()
+    rows.require(length > 0)
+    raw = _slices(rows, start, length, pa.large_binary()).to_pylist()
+    found = [int.from_bytes(each, "big", signed=True) for each in raw]
+    end = 10**field.precision
+    fits = np.fromiter((-end < each < end for each in found), np.bool_, len(found))
+    rows.require(fits)
+    return column_of([each if -end < each < end else 0 for each in found], field)
 
 
 def _slices(rows: Rows, start: _Longs, length: _Longs, kind: pa.DataType) -> pa.Array:
@@ -202,7 +251,7 @@ def write_rows(columns: Sequence[tuple[pa.Array, str, bool]], prefix: bytes) -> 
     """One encoded record per row, each with ``prefix`` before it.
 
     ``columns`` are (values without chunks, kind, nullable); of a nullable one null is the first
-    branch.
+    branch. Of the kind ``encoded`` are values that are bytes of Avro already.
     """
     count = len(columns[0][0])
     pieces: list[_Piece] = [
@@ -282,6 +331,11 @@ def _pieces(values: pa.Array, kind: str, present: _Marks) -> list[_Piece]:
                 widths,
             )
         ]
+    if kind == "decimal":
+        values = pa.array(
+            [None if each is None else bytes_of_unscaled(each) for each in unscaled(values)],
+            pa.binary(),
+        )
     plain = values.cast(pa.large_binary()).fill_null(b"")
     _, offset_buffer, data_buffer = plain.buffers()
     offsets = np.frombuffer(offset_buffer, dtype=np.int64)[
@@ -293,7 +347,8 @@ def _pieces(values: pa.Array, kind: str, present: _Marks) -> list[_Piece]:
         else np.zeros(0, dtype=np.uint8)
     )
     lengths = np.diff(offsets)
-    return [_longs(lengths, present), _Slices(data[offsets[0] : offsets[-1]], lengths)]
+    body = _Slices(data[offsets[0] : offsets[-1]], lengths)
+    return [body] if kind == "encoded" else [_longs(lengths, present), body]
 
 
 def _longs(values: _Longs, present: _Marks) -> _Fixed:

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.codec.block_guard import check_stream, check_table
+from anabranch.codec.columns import stored
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
 
@@ -262,7 +263,7 @@ def _hash_column(column: pa.Array) -> IntArray:
             column.fill_null(b"" if "binary" in str(kind) else "") if column.null_count else column
         )
     else:  # nested or decimal: rare, one value at a time
-        words = [repr(_exact(value)).encode() for value in column.to_pylist()]
+        words = [(word or "").encode() for word in _words(column)[0]]
         values = np.array([zlib.crc32(w) | (zlib.adler32(w) << 32) for w in words], dtype=np.uint64)
     if column.null_count:
         values = np.where(column.is_null().to_numpy(zero_copy_only=False), _NULL, values)
@@ -277,7 +278,21 @@ def _exact(value: object) -> object:
         return "nan" if value != value else "number"  # noqa: PLR0124 - not a number
     if isinstance(value, (list, tuple)):
         return [_exact(each) for each in value]
-    return {key: _exact(each) for key, each in value.items()} if isinstance(value, dict) else value
+    return value
+
+
+def _words(column: pa.Array) -> tuple[list[str | None], list[str | None]]:
+    """Two texts of each nested or decimal value: the second has what the first leaves out, the
+    numbers with a fraction.
+
+    They are made of values that do not depend on a library: times are numbers in them, the pairs of
+    a map are in the order of its keys.
+    """
+    values = column.to_pylist() if pa.types.is_decimal(column.type) else stored(column)
+    return (
+        [None if value is None else repr(_exact(value)) for value in values],
+        [None if value is None else repr(value) for value in values],
+    )
 
 
 def _temporal(column: pa.Array) -> IntArray:
@@ -339,30 +354,31 @@ def by_columns(tables: Sequence[pa.Table]) -> list[pa.Table]:
     return [pa.concat_tables(alike[columns]) for columns in sorted(alike)]
 
 
-def canonical_sort(table: pa.Table) -> pa.Table:
-    """Rows in the canonical order of a bucket: event time, then the columns that are not floats,
-    then floats; nulls first.
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
-    Columns that cannot be sorted (lists, maps, structs) come last, by their text. Of rows that
-    differ in columns, those of ``by_columns``'s first table come first within one event time.
+
+def canonical_sort(table: pa.Table) -> pa.Table:
+    """Rows in the canonical order of a bucket: event time, then the columns that are neither nested
+    nor floats, then nested ones, then floats; nulls first.
+
+    Nested columns (lists, maps, structs) are sorted by their text without floats, and in the end
+    with them. Of rows that differ in columns, those of ``by_columns``'s first table come first within one event time.
     """
     if table.num_rows < 2:
         return table
 
-    def floats_last(name: str) -> tuple[bool, int]:
-        return (
-            pa.types.is_floating(table.schema.field(name).type),
-            table.schema.get_field_index(name),
-        )
-
-    names = [
-        EVENT_TIME,
-        *sorted((n for n in table.column_names if n != EVENT_TIME), key=floats_last),
-    ]
+    names, nested, last = [EVENT_TIME], list[str](), list[str]()
     keys = table
-    for name in names:
-        if pa.types.is_nested(table.schema.field(name).type):
-            text = pa.array([repr(v) for v in table.column(name).to_pylist()])
-            keys = keys.set_column(keys.schema.get_field_index(name), name, text)
+    for index, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type):
+            for group, words in zip(
+                (nested, last), _words(_whole(table.column(index))), strict=True
+            ):
+                group.append(f"\0{len(keys.schema)}")  # no name that a user has
+                keys = keys.append_column(group[-1], pa.array(words, pa.string()))
+        elif field.name != EVENT_TIME:
+            (last if pa.types.is_floating(field.type) else names).append(field.name)
+    names += [*nested, *last]
     order = pc.sort_indices(keys, sort_keys=[(n, "ascending", "at_start") for n in names])
     return table.take(order)

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from anabranch.codec.avro_records import AvroDecoder, AvroEncoder
+from anabranch.codec.avro_encoding import AvroEncoder
+from anabranch.codec.avro_records import AvroDecoder
 from anabranch.codec.guards import Rejected, admit
 from anabranch.codec.json_records import ExtraFields, JsonDecoder, JsonEncoder
 from anabranch.codec.record_schema import RecordSchema

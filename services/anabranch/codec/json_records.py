@@ -11,6 +11,8 @@ Decisions, all the strict way round unless JSON leaves no choice:
 - a ``float`` or ``double`` may be written as an integer; NaN and infinity cannot be written, and
   what overflows is rejected;
 - a boolean is never a number, a number never a text; ``bytes`` are base64;
+- times, dates, decimals and UUIDs are texts (``logical_types``), exact or rejected;
+- a record is an object, an array an array, a map an object with any keys;
 - of a key that is there twice the last one counts, as with most parsers;
 - UTF-8, no byte order mark, nothing after the object but white space.
 
@@ -21,26 +23,31 @@ are built in C.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from anabranch.codec.guards import Rejected
-from anabranch.codec.record_schema import (
-    DOUBLE_MAX,
+from anabranch.codec import columns, logical_types
+from anabranch.codec.field_types import (
     FLOAT_MAX,
     INT_MAX,
     INT_MIN,
+    LOGICAL,
     LONG_MAX,
     LONG_MIN,
-    RecordSchema,
+    Field,
 )
+from anabranch.codec.guards import Rejected
+from anabranch.codec.logical_types import TIMESTAMPS, UnfitError
+from anabranch.codec.record_schema import RecordSchema
 from anabranch.protocol.errors import ConfigurationError, RecordRejected, RejectionReason
-from anabranch.protocol.limits import RECORD_DEPTH_MAX
+from anabranch.protocol.limits import RECORD_DEPTH_MAX, RECORD_ITEMS_MAX
 
 ExtraFields = Literal["ignore", "reject"]
 
@@ -59,11 +66,12 @@ _NUMBERS: Final[dict[str, Any]] = {
     "float": np.float32,
     "double": np.float64,
 }
+_DOUBLE_MAX: Final = 1.7976931348623157e308
 _TEXT_MAX: Final = 300
 _OPENING: Final = np.frombuffer(b"[{", np.uint8)
 _CLOSING: Final = np.frombuffer(b"]}", np.uint8)
 _BRACKETS_MAX: Final = 20_000
-"""Of a rejected record that is read once more for its reason; a record of flat fields has one."""
+"""Of a rejected record that is read once more for its reason; one of flat fields has one."""
 
 _ROWS_AT_ONCE: Final = 8_192
 """Records that are decoded before their columns are made: their objects stay in the
@@ -71,35 +79,76 @@ processor's cache until then.
 """
 
 
+class _Anything(type):
+    """The class of every value: msgspec asks whether what a hook makes is of the type it is for."""
+
+    def __instancecheck__(cls, _value: object) -> bool:
+        return True
+
+
 class JsonDecoder:
     """Decodes the records of one schema."""
 
     def __init__(self, record: RecordSchema, extra_fields: ExtraFields = "ignore") -> None:
         self._record, self._extra_fields = record, extra_fields
-        fields: list[Any] = []
-        for index, field in enumerate(record.fields):
-            kind = _TYPES[field.kind]
-            kind = kind | None if field.nullable else kind
-            fields.append(
+        self._hooks: dict[type, Callable[[object], Any]] = {}
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(
+            self._struct(record.fields), dec_hook=lambda kind, value: self._hooks[kind](value)
+        ).decode
+        if any(field.has_items for field in record.fields):
+            self._decode = self._counted(self._decode)
+        self._schema = record.arrow_schema()
+        self._columns = [_column(_part(index), field) for index, field in enumerate(record.fields)]
+
+    def _struct(self, fields: Sequence[Field]) -> type:
+        """The class of a record of ``fields``."""
+        members: list[Any] = []
+        for index, field in enumerate(fields):
+            kind = self._type(field)
+            members.append(
                 (f"f{index}", kind, field.default) if field.has_default else (f"f{index}", kind)
             )
-        names = {f"f{index}": field.name for index, field in enumerate(record.fields)}
-        kind = msgspec.defstruct(
+        return msgspec.defstruct(
             "Row",
-            fields,
-            rename=names,
-            forbid_unknown_fields=extra_fields == "reject",
+            members,
+            rename={f"f{index}": field.name for index, field in enumerate(fields)},
+            forbid_unknown_fields=self._extra_fields == "reject",
             kw_only=True,
             gc=False,
         )
-        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
-        self._schema = record.arrow_schema()
-        self._columns = [
-            _column(
-                attrgetter(name), arrow.type, None if field.nullable else _NUMBERS.get(field.kind)
-            )
-            for name, field, arrow in zip(names, record.fields, self._schema, strict=True)
-        ]
+
+    def _type(self, field: Field) -> Any:
+        if field.kind == "record":
+            kind: Any = self._struct(field.inner)
+        elif field.kind == "array":
+            kind = list[self._type(field.inner[0])]  # type: ignore[misc]
+        elif field.kind == "map":
+            kind = dict[str, self._type(field.inner[0])]  # type: ignore[misc]
+        elif field.kind in _TYPES:
+            kind = _TYPES[field.kind]
+        else:
+            kind = _Anything(field.kind, (), {})
+            self._hooks[kind] = partial(_logical, field)
+        return kind | None if field.nullable else kind
+
+    def _counted(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        """``decode`` for records whose arrays and maps have not too many items."""
+
+        def counted(value: bytes) -> Any:
+            row = decode(value)
+            if len(value) > RECORD_ITEMS_MAX:  # with fewer bytes it has fewer items
+                items = sum(
+                    _items(_part(index)(row), field)
+                    for index, field in enumerate(self._record.fields)
+                )
+                if items > RECORD_ITEMS_MAX:
+                    raise RecordRejected(
+                        RejectionReason.TOO_LARGE,
+                        f"{items} items in arrays and maps; at most {RECORD_ITEMS_MAX} are allowed",
+                    )
+            return row
+
+        return counted
 
     def decode(self, values: Sequence[bytes]) -> tuple[pa.Table, Rejected]:
         """The records of ``values``, in order, without those that are rejected. Values passed
@@ -126,6 +175,10 @@ class JsonDecoder:
                 index = start + len(rows) + left_out
                 left_out += 1
                 rejected.append((index, self._rejection(values[index], error)))
+            except RecordRejected as error:
+                index = start + len(rows) + left_out
+                left_out += 1
+                rejected.append((index, error))
         return pa.Table.from_arrays([column(rows) for column in self._columns], schema=self._schema)
 
     def _rejection(self, value: bytes, error: Exception) -> RecordRejected:
@@ -162,17 +215,67 @@ class JsonDecoder:
         return RecordRejected(self._reason(found), text)
 
     def _reason(self, found: object) -> RejectionReason:
-        if not isinstance(found, dict):
-            return RejectionReason.WRONG_TYPE
-        if self._extra_fields == "reject" and any(self._record.field(key) is None for key in found):
-            return RejectionReason.EXTRA_FIELD
-        if any(field.name not in found and not field.has_default for field in self._record.fields):
-            return RejectionReason.MISSING_FIELD
-        if any(
-            _is_out_of_range(field.kind, found.get(field.name)) for field in self._record.fields
-        ):
-            return RejectionReason.OUT_OF_RANGE
-        return RejectionReason.WRONG_TYPE
+        whole = Field("", "record", inner=self._record.fields)
+        reasons = set(_reasons(found, whole, self._extra_fields == "reject"))
+        return next((each for each in _FIRST if each in reasons), RejectionReason.WRONG_TYPE)
+
+
+_FIRST: Final = (
+    RejectionReason.EXTRA_FIELD,
+    RejectionReason.MISSING_FIELD,
+    RejectionReason.OUT_OF_RANGE,
+)
+"""Of several reasons the one that is told."""
+
+
+def _reasons(value: object, field: Field, strict: bool) -> Iterator[RejectionReason]:
+    """What is wrong with ``value``, apart from its type."""
+    if field.kind == "record" and isinstance(value, dict):
+        names = {inner.name for inner in field.inner}
+        if strict and not value.keys() <= names:
+            yield RejectionReason.EXTRA_FIELD
+        for inner in field.inner:
+            if inner.name in value:
+                yield from _reasons(value[inner.name], inner, strict)
+            elif not inner.has_default:
+                yield RejectionReason.MISSING_FIELD
+    elif (field.kind == "array" and isinstance(value, list)) or (
+        field.kind == "map" and isinstance(value, dict)
+    ):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _reasons(item, field.inner[0], strict)
+    elif field.kind == "decimal" or field.kind in LOGICAL:
+        try:
+            _logical(field, value)
+        except UnfitError as error:
+            yield error.reason
+    elif _is_out_of_range(field.kind, value):
+        yield RejectionReason.OUT_OF_RANGE
+
+
+def _logical(field: Field, value: object) -> Any:
+    """The value of a text; raises UnfitError."""
+    if field.kind in TIMESTAMPS:
+        return logical_types.timestamp_of(value, field.kind)
+    if field.kind == "date":
+        return logical_types.date_of(value)
+    if field.kind == "decimal":
+        return logical_types.decimal_of(value, field.precision, field.scale)
+    return logical_types.uuid_of(value)
+
+
+def _part(index: int) -> Callable[[Any], Any]:
+    return attrgetter(f"f{index}")
+
+
+def _items(value: Any, field: Field) -> int:
+    """Items of the arrays and maps in a decoded value."""
+    if value is None or not field.has_items:
+        return 0
+    if field.kind == "record":
+        return sum(_items(_part(i)(value), inner) for i, inner in enumerate(field.inner))
+    inside = value.values() if field.kind == "map" else value
+    return len(value) + sum(_items(item, field.inner[0]) for item in inside)
 
 
 def _roughly(value: bytes, error: Exception) -> RejectionReason:
@@ -188,14 +291,11 @@ def _roughly(value: bytes, error: Exception) -> RejectionReason:
     )
 
 
-def _column(
-    get: Callable[[Any], Any], kind: pa.DataType, number: Any
-) -> Callable[[list[Any]], pa.Array]:
-    """Makes one column of rows; ``number`` is its type in numpy if it has only numbers, whose
-    range the rows' class has checked.
-    """
+def _column(get: Callable[[Any], Any], field: Field) -> Callable[[list[Any]], pa.Array]:
+    """Makes one column of rows; numbers by numpy, since the rows' class has checked their range."""
+    number = None if field.nullable else _NUMBERS.get(field.kind)
     if number is None:
-        return lambda rows: pa.array(list(map(get, rows)), kind)
+        return lambda rows: columns.column_of(list(map(get, rows)), field, _part)
     return lambda rows: pa.array(np.fromiter(map(get, rows), number, len(rows)))
 
 
@@ -207,7 +307,7 @@ def _is_out_of_range(kind: str, value: object) -> bool:
         low, high = (INT_MIN, INT_MAX) if kind == "int" else (LONG_MIN, LONG_MAX)
         return isinstance(value, int) and not low <= value <= high
     return kind in ("float", "double") and abs(value) > (
-        FLOAT_MAX if kind == "float" else DOUBLE_MAX
+        FLOAT_MAX if kind == "float" else _DOUBLE_MAX
     )
 
 
@@ -231,9 +331,12 @@ def _depth(value: object) -> int:
 class JsonEncoder:
     """Encodes rows of an Arrow schema as compact objects, fields in the order of ``columns``.
 
-    Timestamps become milliseconds since 1970 (as input has them), dates ISO texts, decimals texts,
-    bytes base64, nested values arrays and objects; NaN and infinity, which JSON does not have,
-    become null.
+    What ``JsonDecoder`` reads: times and dates in ISO 8601, decimals as texts, bytes as base64; maps
+    as objects in the order of their keys. NaN and infinity, which JSON does not have, become null.
+
+    Raises:
+        ConfigurationError: at creation, if two columns have one name, or the keys of a map are
+            nothing that a text can be made of.
     """
 
     def __init__(self, columns: pa.Schema) -> None:
@@ -241,19 +344,52 @@ class JsonEncoder:
         names = {f"f{index}": name for index, name in enumerate(columns.names)}
         if len(set(columns.names)) != len(columns.names):
             raise ConfigurationError(f"two columns of the same name: {', '.join(columns.names)}")
+        for field in columns:
+            _check_keys(field.name, field.type)
         self._row: Callable[..., Any] = msgspec.defstruct(
             "Row", list(names), rename=names, gc=False
         )
-        self._encode = msgspec.json.Encoder(decimal_format="string").encode
+        self._encode = msgspec.json.Encoder().encode
 
     def encode(self, table: pa.Table) -> list[bytes]:
         """One value per row. ``table`` has at least the columns."""
-        columns = [values_of(table.column(field.name)) for field in self._columns]
+        columns = [_json_values(table.column(field.name)) for field in self._columns]
         return list(map(self._encode, map(self._row, *columns)))
 
 
-def values_of(column: pa.ChunkedArray) -> list[Any]:
-    """Python values of a column, timestamps as whole milliseconds."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+def _check_keys(name: str, kind: pa.DataType) -> None:
+    if pa.types.is_map(kind):
+        plain = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer)
+        if not any(is_one(kind.key_type) for is_one in plain):
+            raise ConfigurationError(
+                f"column {name} has a map whose keys are {kind.key_type}: in JSON they are texts or"
+                " whole numbers; make texts of them in the stage"
+            )
+        _check_keys(name, kind.item_type)
+    elif pa.types.is_nested(kind):
+        for index in range(kind.num_fields):
+            _check_keys(name, kind.field(index).type)
+
+
+def _json_values(column: pa.ChunkedArray) -> list[Any]:
+    whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return columns.values_of(whole, _json_leaf, _object, dict)
+
+
+def _object(names: list[str]) -> Callable[..., Any]:
+    return lambda *parts: dict(zip(names, parts, strict=True))
+
+
+def _json_leaf(column: pa.Array) -> list[Any]:
+    """Values as msgspec writes them."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        text = pc.replace_substring(
+            columns.micros(column).cast(pa.timestamp("us")).cast(pa.string()), " ", "T"
+        )
+        return (text if kind.tz is None else pc.binary_join_element_wise(text, "Z", "")).to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_date(kind):
+        return column.cast(pa.date32()).cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_decimal(kind):
+        return [None if value is None else format(value, "f") for value in column.to_pylist()]
     return column.to_pylist()  # type: ignore[no-any-return]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import numpy as np
@@ -30,10 +31,12 @@ class Timed:
 
 
 def from_field(table: pa.Table, field: str, unit: str) -> Timed:
-    """Event time of each row from its column ``field``. Whole microseconds are cut to ms
+    """Event time of each row from its column ``field``; ``unit`` is ``us`` for a timestamp. Whole microseconds are cut to ms
     towards the past, floats are rounded to the nearest ms.
     """
     column = table.column(field)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
     missing: Mask | None = None
     if column.null_count:
         missing = column.is_null().to_numpy()
@@ -84,7 +87,8 @@ def unusable(value: object, name: str) -> RecordRejected:
         )
     if isinstance(value, float) and value != value:  # noqa: PLR0124 - NaN
         return RecordRejected(RejectionReason.NOT_FINITE, f"{name} is not a number")
+    shown = value.isoformat() if isinstance(value, datetime) else repr(value)
     return RecordRejected(
         RejectionReason.OUT_OF_RANGE,
-        f"{name} is {value!r}: not between 1 ms after 1970 and the end of the year 9999",
+        f"{name} is {shown}: not between 1 ms after 1970 and the end of the year 9999",
     )

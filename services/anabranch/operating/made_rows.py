@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import random
+import uuid
 from collections.abc import Iterator
 from typing import Final
 
-from anabranch.codec.record_schema import Field
+from anabranch.codec.field_types import Field
+from anabranch.codec.logical_types import text_of_timestamp
 from anabranch.pipeline.model import Source
 
 _WORDS: Final = 5
 """Different texts of a field: few, so that keys come together."""
+_SOME_TIME_S: Final = 1_767_225_600
+"""The year 2026 begins: a sample has times, none of which is the present."""
 _NULL_SHARE: Final = 0.1
 
 
@@ -28,6 +32,17 @@ def rows(source: Source, seed: int) -> Iterator[dict[str, object]]:
 def _value(field: Field, chance: random.Random) -> object:
     if field.nullable and chance.random() < _NULL_SHARE:
         return None
+    if field.kind == "array":
+        return [_value(field.inner[0], chance) for _ in range(chance.randrange(_WORDS))]
+    if field.kind == "map":
+        names = (f"key-{number}" for number in range(chance.randrange(_WORDS)))
+        return {name: _value(field.inner[0], chance) for name in names}
+    if field.kind == "record":
+        return {inner.name: _value(inner, chance) for inner in field.inner}
+    return _plain(field, chance)
+
+
+def _plain(field: Field, chance: random.Random) -> object:
     match field.kind:
         case "int" | "long":
             return chance.randrange(100)
@@ -37,4 +52,18 @@ def _value(field: Field, chance: random.Random) -> object:
             return chance.random() < 0.5
         case "bytes":
             return base64.b64encode(chance.randbytes(4)).decode("ascii")
+    return _logical(field, chance)
+
+
+def _logical(field: Field, chance: random.Random) -> str:
+    match field.kind:
+        case "timestamp-millis" | "timestamp-micros":
+            return text_of_timestamp(_SOME_TIME_S * 1_000_000 + chance.randrange(10**9) * 1_000)
+        case "date":
+            return text_of_timestamp((_SOME_TIME_S + chance.randrange(10**7)) * 1_000_000)[:10]
+        case "decimal":
+            unscaled = chance.randrange(10 ** min(field.precision, _WORDS))
+            return f"{unscaled}e-{field.scale}"
+        case "uuid":
+            return str(uuid.UUID(int=chance.getrandbits(128), version=4))
     return f"{field.name}-{chance.randrange(_WORDS)}"

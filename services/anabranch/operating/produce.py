@@ -7,14 +7,14 @@ others are not. To send the same lines again repeats them.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Protocol
 
-import fastavro
-
+from anabranch.codec.avro_values import record_writer
+from anabranch.codec.columns import stored
 from anabranch.codec.edge import Decoder
+from anabranch.codec.logical_types import TIMESTAMPS, text_of_timestamp, timestamp_of
 from anabranch.pipeline.model import Pipeline, Source
 from anabranch.ports import EventLog, LogWriter, TopicPartition
 from anabranch.protocol.edge.delivery import BEGINNING, partition_of
@@ -47,11 +47,7 @@ class Lines:
             )
         self._source, self._key = source, key
         self._decode = Decoder(source.record, "json", source.extra_fields).decode
-        self._avro = (
-            fastavro.parse_schema(json.loads(json.dumps(source.record.avro)))
-            if source.format == "avro"
-            else None
-        )
+        self._write = record_writer(source.record.fields) if source.format == "avro" else None
         self._prefix = b"\0" + source.record.schema_id.to_bytes(4, "big")
 
     def mistake(self, lines: list[bytes]) -> tuple[int, str] | None:
@@ -68,32 +64,41 @@ class Lines:
         none of their own.
         """
         field = self._source.event_time.field
-        return None if field is None else max(json.loads(line)[field] for line in lines)
+        return None if field is None else max(self._time(json.loads(line)) for line in lines)
+
+    def _time(self, row: dict[str, Any]) -> int:
+        """The event time of a row."""
+        time = row[self._source.event_time.field or ""]
+        return timestamp_of(time, TIMESTAMPS[-1]) if self._source.event_time.is_timestamp else time
+
+    def shown(self, time: int) -> int | str:
+        """An event time as it stands in a row."""
+        return text_of_timestamp(time) if self._source.event_time.is_timestamp else time
 
     def now(self, now_ms: int) -> int:
-        """The time ``now_ms`` in the unit of the event-time field."""
+        """The time ``now_ms`` in the unit of the event-time field; of a timestamp, microseconds."""
         return now_ms * _UNITS_PER_S[self._source.event_time.unit] // 1_000
 
     def records(self, lines: list[bytes], shift: int = 0) -> Iterator[tuple[bytes | None, bytes]]:
         """Key and value of checked lines. ``shift`` is added to their event times."""
         field = self._source.event_time.field
-        if not shift and self._key is None and self._avro is None:
+        if not shift and self._key is None and self._write is None:
             yield from ((None, line) for line in lines)
             return
         for line in lines:
             row = json.loads(line)
             if shift and field is not None:
-                row[field] += shift
+                row[field] = self.shown(self._time(row) + shift)
             yield None if self._key is None else str(row.get(self._key)).encode(), self._value(row)
 
     def _value(self, row: dict[str, Any]) -> bytes:
         text = json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
-        if self._avro is None:
+        if self._write is None:
             return text
-        (decoded,) = self._decode([text]).table.to_pylist()
-        body = io.BytesIO()
-        fastavro.schemaless_writer(body, self._avro, decoded)
-        return self._prefix + body.getvalue()
+        table = self._decode([text]).table.combine_chunks()
+        body = bytearray(self._prefix)
+        self._write(body, [stored(column.chunk(0))[0] for column in table.columns])
+        return bytes(body)
 
 
 class Target:

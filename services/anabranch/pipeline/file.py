@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from anabranch.codec import catalog, record_schema
+from anabranch.codec.logical_types import TIMESTAMPS
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline import transforms
 from anabranch.pipeline.bindings import bindings, published
@@ -377,21 +378,32 @@ class _Walk(Document):
             return None
         field = self.text(raw.get("field", MISSING), (*at, "field"))
         if field is not None and record is not None:
-            known = [entry.name for entry in record.fields if entry.kind in ("int", "long")]
-            if record.field(field) is None:
+            known = [
+                entry.name
+                for entry in record.fields
+                if entry.kind in ("int", "long") or entry.kind in TIMESTAMPS
+            ]
+            found = record.field(field)
+            if found is None:
                 guess = difflib.get_close_matches(field, [entry.name for entry in record.fields], 1)
                 hint = (
                     f"did you mean {guess[0]!r}?"
                     if guess
-                    else f"its integer fields are {words(known)}"
+                    else f"its integers and timestamps are {words(known)}"
                 )
                 self.mistake((*at, "field"), f"record {record.name} has no field {field}; {hint}")
             elif field not in known:
                 self.mistake(
                     (*at, "field"),
-                    f"{field} is not an integer field; use one of {words(known)}, or event_time:"
+                    f"{field} is neither an integer nor a timestamp; use one of {words(known)}, or event_time:"
                     " arrival",
                 )
+            elif found.kind in TIMESTAMPS:
+                if "unit" in raw:
+                    self.mistake(
+                        (*at, "unit"), f"{field} is a {found.kind}, which has a unit; leave it out"
+                    )
+                return EventTime(field=field, unit="us", is_timestamp=True)
         return (
             None
             if field is None

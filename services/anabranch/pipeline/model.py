@@ -13,7 +13,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from anabranch.codec.record_schema import Field, RecordSchema
+from anabranch.codec.field_types import Field
+from anabranch.codec.record_schema import RecordSchema
 from anabranch.protocol.control.placement import PlacedStage, Places, place
 from anabranch.protocol.identifiers import TopicNames
 
@@ -47,6 +48,8 @@ class EventTime(_Model):
     field: str | None
     """Field of the record; None: the time at which the broker got the record."""
     unit: Literal["ms", "s", "us"] = "ms"
+    is_timestamp: bool = False
+    """The field is a timestamp; its unit is ``us`` then."""
 
 
 class IdleTimeout(_Model):

@@ -120,10 +120,10 @@ def source_rows(pipeline: Pipeline, source: str, path: Path | None) -> pa.Table:
     if field is None:
         times = [number * _ARRIVAL_MS for number in range(decoded.table.num_rows)]
     else:
-        times = [
-            round(time * _MS_OF[known.event_time.unit])
-            for time in decoded.table.column(field).to_pylist()
-        ]
+        column = decoded.table.column(field)
+        if known.event_time.is_timestamp:
+            column = column.cast(pa.int64())
+        times = [round(time * _MS_OF[known.event_time.unit]) for time in column.to_pylist()]
     return decoded.table.append_column(EVENT_TIME, pa.array(times, pa.timestamp("ms", "UTC")))
 
 
@@ -185,6 +185,9 @@ def _plain(row: str, with_time: bool) -> str:
 
 
 def _as_json(table: pa.Table) -> list[str]:
+    """Rows as delivery writes them, and the event time as it is in a record's header."""
+    time_ms = table[EVENT_TIME].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    table = table.set_column(table.schema.get_field_index(EVENT_TIME), EVENT_TIME, time_ms)
     return [row.decode() for row in JsonEncoder(table.schema).encode(table)]
 
 

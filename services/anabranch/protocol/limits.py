@@ -14,8 +14,18 @@ cannot exhaust a decoder's memory.
 RECORD_DEPTH_MAX: Final = 16
 """Nesting of a JSON value: deeper ones can exhaust a parser's stack."""
 
+SCHEMA_DEPTH_MAX: Final = 8
+"""Records, arrays and maps within each other in a record schema: each costs a call per value and a
+level of every column. Below RECORD_DEPTH_MAX.
+"""
+
+RECORD_ITEMS_MAX: Final = 100_000
+"""Items of all arrays and maps in one record: an item may take one byte there and a hundred in a
+decoder's memory.
+"""
+
 RECORD_FIELDS_MAX: Final = 500
-"""Fields of a record schema: bounds the cost of one row and of its digest."""
+"""Fields of a record schema, those of nested records included: bounds the cost of one row and of its digest."""
 
 SCHEMA_BYTES_MAX: Final = 64 * 1024
 """Text of a schema: a schema is read by every service at start."""

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.codec.avro_columns import Rows, read_fields, write_rows
-from anabranch.codec.record_schema import Field
+from anabranch.codec.field_types import Field
 
 
 def test_a_torn_record_is_parked_and_the_others_go_on() -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import datetime as dt
-import decimal
 import io
 from typing import Any
 
@@ -9,11 +7,11 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from anabranch.codec.avro_records import AvroDecoder, AvroEncoder
+from anabranch.codec.avro_encoding import AvroEncoder
+from anabranch.codec.avro_records import AvroDecoder
 from anabranch.codec.record_schema import RecordSchema, from_avro
 from anabranch.protocol.errors import (
     ConfigurationError,
-    LocalProtocolError,
     RecordRejected,
     RejectionReason,
 )
@@ -289,10 +287,6 @@ def test_decode_one_says_the_same() -> None:
         AvroDecoder(record(SMALL)).decode_one(framed({"a": 1, "b": None}, SMALL)[:-1] + b"\x04")
 
 
-# -- writing
-# --------------------------------------------------------------------------------------------------
-
-
 def test_what_is_encoded_decodes_to_the_same() -> None:
     table, _ = AvroDecoder(record()).decode(
         [framed(ROW), framed({**ROW, "n": None, "m": "x" * 500, "x": 0.25, "l": -1}), framed(ROW)]
@@ -311,71 +305,3 @@ def test_what_is_encoded_decodes_to_the_same() -> None:
         values[1],
     ]
     assert encoder.encode(table.slice(0, 0)) == []
-
-
-def test_other_columns_become_what_avro_has() -> None:
-    table = pa.table(
-        {
-            "t": pa.array([1_500_999, None], pa.timestamp("us", "UTC")),
-            "day": [dt.date(1970, 1, 3), None],
-            "n": [decimal.Decimal("1.50"), None],
-            "small": pa.array([1, -1], pa.int8()),
-            "u": pa.array([2**32 - 1, 0], pa.uint32()),
-            "h": pa.array([0.5, None], pa.float32()),
-            "ls": pa.array(["a", None], pa.large_string()),
-            "lb": pa.array([b"a", None], pa.large_binary()),
-            "flag": [True, None],
-            "none": pa.array([None, None], pa.string()),
-        }
-    )
-    encoder = AvroEncoder(table.schema, "r", 1)
-    types = {field["name"]: field["type"][1] for field in encoder.avro["fields"]}
-    assert types["t"] == {"type": "long", "logicalType": "timestamp-millis"}
-    assert types["day"] == {"type": "int", "logicalType": "date"}
-    assert [types[name] for name in ("n", "small", "u", "h", "ls", "lb", "flag")] == [
-        "string",
-        "int",
-        "long",
-        "float",
-        "string",
-        "bytes",
-        "boolean",
-    ]
-    found = [
-        fastavro.schemaless_reader(io.BytesIO(value[5:]), encoder.avro, None)
-        for value in encoder.encode(table)
-    ]
-    assert found[0]["t"] == dt.datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=dt.UTC)
-    assert found[0] | {"t": 0} == {
-        "t": 0,
-        "day": dt.date(1970, 1, 3),
-        "n": "1.50",
-        "small": 1,
-        "u": 2**32 - 1,
-        "h": 0.5,
-        "ls": "a",
-        "lb": b"a",
-        "flag": True,
-        "none": None,
-    }
-    assert found[1] == {**dict.fromkeys(found[0]), "small": -1, "u": 0}
-
-
-@pytest.mark.parametrize(
-    ("schema", "says"),
-    [
-        (pa.schema([("a", pa.list_(pa.int32()))]), "use format: json"),
-        (pa.schema([("a b", pa.int32())]), "has no name that Avro allows"),
-        (pa.schema([("a", pa.int32()), ("a", pa.int32())]), "without names of their own"),
-        (pa.schema([]), "none"),
-    ],
-)
-def test_columns_that_cannot_become_avro_are_rejected(schema: pa.Schema, says: str) -> None:
-    with pytest.raises(ConfigurationError, match=says):
-        AvroEncoder(schema, "r", 1)
-
-
-def test_null_where_none_may_be_is_not_written() -> None:
-    schema = pa.schema([pa.field("a", pa.int32(), nullable=False)])
-    with pytest.raises(LocalProtocolError, match="column a holds null"):
-        AvroEncoder(schema, "r", 1).encode(pa.table({"a": pa.array([1, None], pa.int32())}))

@@ -19,6 +19,27 @@ def of(kind: object, **more: object) -> dict[str, object]:
     return {"name": "a", "type": kind, **more}
 
 
+def logical(name: str, plain: str) -> dict[str, object]:
+    return {"type": plain, "logicalType": name}
+
+
+def decimal(precision: int, scale: int, **more: object) -> dict[str, object]:
+    of = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+    return {**of, **more}
+
+
+def struct(*fields: object, name: object = "x") -> dict[str, object]:
+    return {"type": "record", "name": name, "fields": list(fields)}
+
+
+def deep(levels: int) -> object:
+    return "int" if levels == 0 else {"type": "array", "items": deep(levels - 1)}
+
+
+def wide(count: int) -> object:
+    return struct(*({"name": f"f{n}", "type": "int"} for n in range(count)))
+
+
 def test_fields_become_columns() -> None:
     schema = record_schema.parse(
         text(
@@ -43,7 +64,7 @@ def test_fields_become_columns() -> None:
             pa.field("a", pa.int32(), nullable=False),
             pa.field("b", pa.int64()),
             pa.field("c", pa.float32()),
-            pa.field("d", pa.int64(), nullable=False),
+            pa.field("d", pa.timestamp("us", "UTC"), nullable=False),
             pa.field("e", pa.float64(), nullable=False),
             pa.field("f", pa.bool_(), nullable=False),
             pa.field("g", pa.string(), nullable=False),
@@ -80,7 +101,7 @@ def test_without_an_id_of_its_own_a_version_is_its_id() -> None:
         (text(of("int"), schema_id=True), "schema_id"),
         (
             text(*({"name": f"f{n}", "type": "int"} for n in range(limits.RECORD_FIELDS_MAX + 1))),
-            "fields; at most",
+            "it has more than 500 fields",
         ),
         (text(7), "'7' is not a field"),
         (text({"name": "a b", "type": "int"}), "'a b' is not a field"),
@@ -93,13 +114,32 @@ def test_without_an_id_of_its_own_a_version_is_its_id() -> None:
         (text(of("int", colour=1)), "field a: unknown key 'colour'"),
         (text(of("date")), 'type "date" is not supported'),
         (text(of(None)), "not supported"),
-        (text(of({"type": "array", "items": "int"})), "not supported"),
+        (text(of({"type": "array"})), "field a[]: type null is not supported"),
+        (text(of({"type": "map", "values": "enum"})), 'field a[]: type "enum" is not supported'),
+        (text(of({"type": "array", "items": ["int", "long"]})), "not supported"),
+        (text(of(deep(limits.SCHEMA_DEPTH_MAX + 1))), "nested deeper than 8"),
+        (text(of(wide(limits.RECORD_FIELDS_MAX))), "it has more than 500 fields"),
+        (text(of(struct({"name": "b", "type": "date"}))), 'field a.b: type "date"'),
+        (text(of(struct(of("int"), of("int")))), "field a.a is there twice"),
+        (text(of(struct(of("int"), name=None))), "has no name"),
+        (text(of(struct(of("int")), default={"a": 1})), "not a value of type record"),
+        (text(of({"type": "array", "items": "int"}, default=[1])), "of type array that is empty"),
+        (text(of({"type": "array", "items": "int"}, default={})), "of type array that is empty"),
+        (text(of(decimal(0, 0))), "a precision from 1 to 38"),
+        (text(of(decimal(39, 0))), "a precision from 1 to 38"),
+        (text(of(decimal(4, 5))), "a scale from 0 to the precision"),
+        (text(of(decimal(4, 2, type="fixed", name="f", size=1))), "4 digits do not fit a fixed"),
+        (text(of(decimal(4, 2, type="string"))), "not supported"),
+        (text(of(decimal(4, 2), default="\u7fff")), "not a value of type decimal(4, 2)"),
+        (text(of(decimal(2, 2), default="\u007f")), "not a value of type decimal(2, 2)"),
+        (text(of(logical("date", "int"), default=10**7)), "not a value of type date"),
+        (text(of(logical("uuid", "string"), default="x")), "not a value of type uuid"),
         (text(of({"type": {"type": "int"}})), "not supported"),
         (text(of(["null", ["null", "int"]])), "not supported"),
         (text(of(["null", "int", "long"])), "not supported"),
         (text(of(["int", "long"])), "not supported"),
         (text(of(["null", "r"])), "not supported"),
-        (text(of({"type": "record", "name": "x", "fields": []})), "not supported"),
+        (text(of({"type": "record", "name": "x", "fields": []})), "or no fields"),
         (text(of("int", default="x")), "default 'x' is not a value of type int"),
         (text(of("int", default=2**31)), "default"),
         (text(of("int", default=True)), "default"),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
-from anabranch.codec.edge import Decoder
+from anabranch.codec.edge import Decoder, Format
+from anabranch.codec.record_schema import from_avro
 from anabranch.operating.produce import Lines, Target, read_lines
 from anabranch.pipeline.file import load
-from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.model import EventTime, Pipeline, Source
 from anabranch.ports import TopicPartition
 from anabranch.protocol.edge.delivery import BEGINNING, partition_of
 from anabranch.protocol.errors import ConfigurationError
@@ -103,6 +105,38 @@ def test_event_times_are_moved_in_their_own_unit(tmp_path: Path) -> None:
         }
     )
     assert Lines(source).newest([ROW]) is None
+
+
+@pytest.mark.parametrize("kind", ["timestamp-millis", "timestamp-micros"])
+@pytest.mark.parametrize("format_", ["json", "avro"])
+def test_event_times_that_are_timestamps_are_moved(kind: str, format_: Format) -> None:
+    fields = [
+        {"name": "at", "type": {"type": "long", "logicalType": kind}},
+        {"name": "tags", "type": ["string", "null"], "default": "x"},
+        {"name": "counts", "type": {"type": "map", "values": "int"}},
+    ]
+    source = Source(
+        name="s",
+        topics=["t"],
+        record=from_avro({"type": "record", "name": "r", "fields": fields}, "r"),
+        format=format_,
+        event_time=EventTime(field="at", unit="us", is_timestamp=True),
+        dead_letter="d",
+    )
+    lines = Lines(source)
+    row = b'{"at":"2026-05-01T16:00:00.250+02:00","counts":{"b":1,"a":2}}'
+    assert lines.mistake([row]) is None
+    assert lines.newest([row]) == 1_777_644_000_250_000
+    assert lines.now(1_777_644_000_251) == 1_777_644_000_251_000
+    ((_, value),) = lines.records([row], shift=1_000)
+    decoded = Decoder(source.record, source.format).decode([value])
+    assert decoded.table.to_pylist() == [
+        {
+            "at": datetime(2026, 5, 1, 14, 0, 0, 251_000, tzinfo=UTC),
+            "tags": "x",
+            "counts": [("a", 2), ("b", 1)],
+        }
+    ]
 
 
 def test_a_source_in_avro_gets_what_its_decoder_reads(tmp_path: Path) -> None:

@@ -367,8 +367,12 @@ def test_variables_of_the_environment_are_filled_in(
             "{field: tim}",
             "record position_report has no field tim; did you mean 'time'?",
         ),
-        ("{field: time, unit: ms}", "{field: zzz}", "its integer fields are time, vid"),
-        ("{field: time, unit: ms}", "{field: speed}", "speed is not an integer field"),
+        ("{field: time, unit: ms}", "{field: zzz}", "its integers and timestamps are time, vid"),
+        (
+            "{field: time, unit: ms}",
+            "{field: speed}",
+            "speed is neither an integer nor a timestamp",
+        ),
         (
             "{field: time, unit: ms}",
             "{field: time, unit: minutes}",
@@ -538,25 +542,6 @@ def test_each_mistake_names_file_line_and_key(folder: Path, old: str, new: str, 
     assert GOOD.count(old) >= 1
     found = mistakes(folder, GOOD.replace(old, new, 1))
     assert any(says in line for line in found), found
-
-
-def test_fields_that_the_record_has_not_are_left_out_or_rejected(folder: Path) -> None:
-    rejecting = GOOD.replace("    late:", "    extra_fields: reject\n    late:")
-    assert loaded(folder, GOOD).sources["reports"].extra_fields == "ignore"
-    assert loaded(folder, rejecting).sources["reports"].extra_fields == "reject"
-    (wrong,) = mistakes(folder, rejecting.replace("extra_fields: reject", "extra_fields: keep"))
-    assert "sources.reports.extra_fields: 'keep' is not known" in wrong
-    (wrong,) = mistakes(
-        folder, rejecting.replace("format: json\n    event", "format: avro\n    event")
-    )
-    assert "sources.reports.extra_fields: is for format: json" in wrong
-
-
-def test_a_field_of_the_reserved_name_is_one_mistake(folder: Path) -> None:
-    (folder / "records" / "other.avsc").write_text(RECORD.replace('"time"', '"event_time"'))
-    for time in ("arrival", "{field: event_time}"):
-        (wrong,) = mistakes(folder, SMALL.replace("event_time: arrival", f"event_time: {time}"))
-        assert "field event_time: 'event_time' is a column that anabranch adds" in wrong
 
 
 @pytest.mark.parametrize("section", ["sources", "stages", "outputs"])

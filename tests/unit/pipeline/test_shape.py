@@ -7,7 +7,8 @@ from typing import Literal
 
 import pytest
 
-from anabranch.codec.record_schema import Field, RecordSchema
+from anabranch.codec.field_types import Field
+from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline.model import EventTime, LiveSink, Output, Pipeline, Sink, Source, Stage
 from anabranch.pipeline.shape import (
     depth,

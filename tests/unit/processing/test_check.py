@@ -23,7 +23,9 @@ outputs:
     corrected: CORRECTED
     live: LIVE
 """
-SCHEMA = pa.schema([("k", pa.string()), ("n", pa.list_(pa.int64())), (EVENT_TIME, pa.int64())])
+SCHEMA = pa.schema(
+    [("k", pa.string()), ("n", pa.map_(pa.int64(), pa.int64())), (EVENT_TIME, pa.int64())]
+)
 PLAIN = "{topic: c, key: [k]}"
 
 
@@ -66,8 +68,8 @@ def written(folder: Path, corrected: str, live: str) -> Path:
             "{topic: l, format: avro}",
             [
                 (
-                    "output o.live: column n of type list<item: int64> cannot become Avro; use format:"
-                    " json, or make plain columns of it in the stage"
+                    "output o.live: column n of type map<int64, int64> cannot become Avro; use"
+                    " format: json, or make other columns of it in the stage"
                 )
             ],
         ),

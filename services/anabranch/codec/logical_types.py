@@ -1,0 +1,185 @@
+"""Times, dates, decimals and UUIDs as users write them in JSON, and as plain values inside.
+
+Inside, a timestamp is microseconds since 1970 in UTC, a date days since 1970, a decimal its
+unscaled integer. All are exact: what a type cannot hold is rejected, never rounded.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+from anabranch.protocol.errors import RejectionReason
+
+TIMESTAMPS: Final = ("timestamp-millis", "timestamp-micros")
+MICROS_MIN: Final = -62_135_596_800_000_000
+"""The first microsecond of the year 1: Spark's timestamps and Python's begin there."""
+MICROS_MAX: Final = 253_402_300_799_999_999
+"""The last of the year 9999."""
+DAYS_MIN: Final = -719_162
+DAYS_MAX: Final = 2_932_896
+PRECISION_MAX: Final = 38
+"""Digits of a decimal in Spark and in Arrow."""
+
+UUID_PATTERN: Final = r"^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
+"""In the syntax of RE2 and of Python; for Python to be used with ``fullmatch``."""
+_UUID: Final = re.compile(UUID_PATTERN.strip("^$"))
+_TIMESTAMP: Final = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
+    r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DECIMAL: Final = re.compile(r"(-?)([0-9]{1,100})(?:\.([0-9]{1,100}))?(?:[eE]([+-]?[0-9]{1,3}))?")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAYS: Final = date(1970, 1, 1).toordinal()
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class UnfitError(ValueError):
+    """A text is not one of its type. Stays inside the codec."""
+
+    def __init__(self, reason: RejectionReason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+def timestamp_of(text: object, kind: str) -> int:
+    """Microseconds of an ISO 8601 time with its zone.
+
+    Raises:
+        UnfitError: it is none, or finer than ``kind``.
+    """
+    match = _TIMESTAMP.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise UnfitError(
+            RejectionReason.WRONG_TYPE, "expected a time such as 2026-05-01T14:00:00.250Z"
+        )
+    day, time, fraction, zone = match.groups()
+    digits = (fraction or "").ljust(9, "0")
+    if digits[3 if kind == "timestamp-millis" else 6 :].strip("0"):
+        raise UnfitError(
+            RejectionReason.OUT_OF_RANGE, f"expected a time that is no finer than {kind}"
+        )
+    try:
+        found = datetime.fromisoformat(f"{day}T{time}{zone.upper().replace('Z', '+00:00')}")
+    except ValueError as error:
+        raise UnfitError(
+            RejectionReason.OUT_OF_RANGE, f"expected a time that exists: {error}"
+        ) from None
+    micros = (found - _EPOCH) // _MICROSECOND + int(digits[:6])
+    return check_micros(micros)
+
+
+def check_micros(micros: int) -> int:
+    """``micros``.
+
+    Raises:
+        UnfitError: it is outside of the years 1 to 9999.
+    """
+    if not MICROS_MIN <= micros <= MICROS_MAX:
+        raise UnfitError(RejectionReason.OUT_OF_RANGE, "a time outside of the years 1 to 9999")
+    return micros
+
+
+def text_of_timestamp(micros: int) -> str:
+    """What ``timestamp_of`` reads, with as many digits as it takes."""
+    found = _EPOCH + timedelta(microseconds=micros)
+    return (
+        found.isoformat(timespec="milliseconds" if micros % 1_000 == 0 else "microseconds")[:-6]
+        + "Z"
+    )
+
+
+def date_of(text: object) -> int:
+    """Days since 1970 of YYYY-MM-DD.
+
+    Raises:
+        UnfitError: it is none.
+    """
+    if not isinstance(text, str) or _DATE.fullmatch(text) is None:
+        raise UnfitError(RejectionReason.WRONG_TYPE, "expected a date such as 2026-05-01")
+    try:
+        return date.fromisoformat(text).toordinal() - _EPOCH_DAYS
+    except ValueError as error:
+        raise UnfitError(
+            RejectionReason.OUT_OF_RANGE, f"expected a date that exists: {error}"
+        ) from None
+
+
+def check_days(days: int) -> int:
+    """``days``.
+
+    Raises:
+        UnfitError: it is outside of the years 1 to 9999.
+    """
+    if not DAYS_MIN <= days <= DAYS_MAX:
+        raise UnfitError(RejectionReason.OUT_OF_RANGE, "a date outside of the years 1 to 9999")
+    return days
+
+
+def decimal_of(text: object, precision: int, scale: int) -> int:
+    """The unscaled integer of a number in a text.
+
+    Raises:
+        UnfitError: it is none, or has more digits than the type on either side of the point.
+    """
+    match = _DECIMAL.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise UnfitError(RejectionReason.WRONG_TYPE, 'expected a number in a text such as "-12.50"')
+    sign, whole, fraction, exponent = match.groups()
+    unscaled = int(whole + (fraction or ""))
+    shift = int(exponent or 0) - len(fraction or "") + scale
+    if shift >= 0:
+        unscaled *= 10**shift
+    else:
+        unscaled, rest = divmod(unscaled, 10**-shift)
+        if rest:
+            raise UnfitError(
+                RejectionReason.OUT_OF_RANGE,
+                f"expected a decimal of at most {scale} digits after the point",
+            )
+    return check_unscaled(-unscaled if sign else unscaled, precision, scale)
+
+
+def check_unscaled(unscaled: int, precision: int, scale: int) -> int:
+    """``unscaled``.
+
+    Raises:
+        UnfitError: it has more digits than the type.
+    """
+    if abs(unscaled) >= 10**precision:
+        raise UnfitError(
+            RejectionReason.OUT_OF_RANGE,
+            f"expected a decimal of at most {precision - scale} digits before the point",
+        )
+    return unscaled
+
+
+def unscaled_of(data: bytes, precision: int, scale: int) -> int:
+    """The unscaled integer in Avro's bytes.
+
+    Raises:
+        UnfitError: it has more digits than the type.
+    """
+    return check_unscaled(int.from_bytes(data, "big", signed=True), precision, scale)
+
+
+def bytes_of_unscaled(unscaled: int, size: int = 0) -> bytes:
+    """What ``unscaled_of`` reads: as short as it can be, or ``size`` bytes."""
+    shortest = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
+    return unscaled.to_bytes(size or shortest, "big", signed=True)
+
+
+def uuid_of(text: object) -> str:
+    """``text`` as it is.
+
+    Raises:
+        UnfitError: it is no UUID.
+    """
+    if not isinstance(text, str) or _UUID.fullmatch(text) is None:
+        raise UnfitError(
+            RejectionReason.WRONG_TYPE,
+            "expected a UUID such as 123e4567-e89b-12d3-a456-426614174000",
+        )
+    return text

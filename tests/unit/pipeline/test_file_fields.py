@@ -1,0 +1,79 @@
+"""What a pipeline file says of the fields of a source's records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline
+from anabranch.protocol.errors import ConfigurationError
+
+RECORD = (
+    '{"type": "record", "name": "reading", "fields": [{"name": "time", "type": "long"},'
+    ' {"name": "vid", "type": "int"}, {"name": "speed", "type": "double"}]}'
+)
+JSON = """\
+pipeline: p
+sources:
+  readings:
+    topics: readings
+    record: reading.avsc
+    format: json
+    event_time: arrival
+stages:
+  a: {reads: readings, transform: stages:chain}
+outputs:
+  out: {stage: a, corrected: {topic: t}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "reading.avsc").write_text(RECORD)
+    (tmp_path / "stages.py").write_text("def chain(readings): return readings\n")
+    return tmp_path
+
+
+def loaded(folder: Path, text: str) -> Pipeline:
+    (folder / "pipeline.yaml").write_text(text)
+    return load(folder / "pipeline.yaml")
+
+
+def mistakes(folder: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        loaded(folder, text)
+    return str(caught.value).splitlines()
+
+
+def test_fields_that_the_record_has_not_are_left_out_or_rejected(folder: Path) -> None:
+    rejecting = JSON.replace("    format:", "    extra_fields: reject\n    format:")
+    assert loaded(folder, JSON).sources["readings"].extra_fields == "ignore"
+    assert loaded(folder, rejecting).sources["readings"].extra_fields == "reject"
+    (wrong,) = mistakes(folder, rejecting.replace("extra_fields: reject", "extra_fields: keep"))
+    assert "sources.readings.extra_fields: 'keep' is not known" in wrong
+    (wrong,) = mistakes(
+        folder, rejecting.replace("format: json\n    event", "format: avro\n    event")
+    )
+    assert "sources.readings.extra_fields: is for format: json" in wrong
+
+
+@pytest.mark.parametrize("kind", ["timestamp-millis", "timestamp-micros"])
+def test_a_timestamp_is_an_event_time_without_a_unit(folder: Path, kind: str) -> None:
+    typed = f'{{"type": "long", "logicalType": "{kind}"}}'
+    (folder / "reading.avsc").write_text(RECORD.replace('"long"', typed, 1))
+    good = JSON.replace("event_time: arrival", "event_time: {field: time}")
+    found = loaded(folder, good).sources["readings"].event_time
+    assert (found.field, found.unit, found.is_timestamp) == ("time", "us", True)
+    (wrong,) = mistakes(folder, good.replace("{field: time}", "{field: time, unit: ms}"))
+    assert f"event_time.unit: time is a {kind}, which has a unit; leave it out" in wrong
+    (wrong,) = mistakes(folder, good.replace("{field: time}", "{field: speed}"))
+    assert "speed is neither an integer nor a timestamp; use one of" in wrong
+
+
+def test_a_field_of_the_reserved_name_is_one_mistake(folder: Path) -> None:
+    (folder / "reading.avsc").write_text(RECORD.replace('"time"', '"event_time"'))
+    for time in ("arrival", "{field: event_time}"):
+        (wrong,) = mistakes(folder, JSON.replace("event_time: arrival", f"event_time: {time}"))
+        assert "field event_time: 'event_time' is a column that anabranch adds" in wrong
