@@ -53,8 +53,14 @@ def take_uses() -> int:
     return uses
 
 
+def _aware(value: Any) -> Any:
+    """A time with its zone. Spark hands those of rows to Python with it, and those of a state that
+    comes from the batch before without; the zone is UTC here.
+    """
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and not value.tzinfo else value
+
+
 def _utc_ms(at: datetime) -> int:
-    """Spark hands timestamps to Python as naive times of the session's zone, which is UTC here."""
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -77,7 +83,7 @@ class BatchSafeProcessor(StatefulProcessor):
     """Derive from this, set ``state_schema``, and write ``row`` and ``timer``.
 
     Both get and return the whole state of the key as a tuple (None: no state), so that nothing else
-    can carry over from batch to batch.
+    can carry over from batch to batch. All times, of rows, state and timers, have the zone UTC.
     """
 
     state_schema: str = "value STRING"
@@ -139,13 +145,13 @@ class BatchSafeProcessor(StatefulProcessor):
         made: list[Row] = []
         while timers.at_ms is not None and timers.at_ms < before_ms:
             at_ms, timers.at_ms = timers.at_ms, None
-            at = datetime.fromtimestamp(at_ms / 1000, UTC).replace(tzinfo=None)
+            at = datetime.fromtimestamp(at_ms / 1000, UTC)
             state, results = self.timer(key, at, state, timers)
             made += results
         return state, made
 
     def _load(self) -> tuple[tuple[Any, ...] | None, Timers]:
-        state = tuple(self._state.get()) if self._state.exists() else None
+        state = tuple(map(_aware, self._state.get())) if self._state.exists() else None
         self._saved_ms = self._timer.get()[0] if self._timer.exists() else None
         return state, Timers(self._saved_ms)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +60,59 @@ def test_the_example_gives_the_columns_that_it_says(monkeypatch: pytest.MonkeyPa
     assert (frame, keys) == ("clicks", ["user"])
     _, made = processor.timer(("ann",), START, (START, START, 1), stateful.Timers(None))
     assert list(made[0].asDict()) == [column.split()[0] for column in schema.split(", ")]
+
+
+class Value:
+    """A value of Spark's state store, which gives times without a zone."""
+
+    def __init__(self, value: tuple[Any, ...] | None = None) -> None:
+        self.value = value
+
+    def exists(self) -> bool:
+        return self.value is not None
+
+    def get(self) -> tuple[Any, ...] | None:
+        return self.value
+
+    def update(self, value: tuple[Any, ...]) -> None:
+        self.value = value
+
+    def clear(self) -> None:
+        self.value = None
+
+
+class Handle:
+    def __init__(self, state: tuple[Any, ...], at_ms: int) -> None:
+        self.values = {"state": Value(state), "timer": Value((at_ms,))}
+
+    def getValueState(self, name: str, _schema: str) -> Value:  # noqa: N802 - Spark's name
+        return self.values[name]
+
+    def registerTimer(self, _: int) -> None:  # noqa: N802 - Spark's name
+        """Spark fires it later."""
+
+    deleteTimer = registerTimer  # noqa: N815 - Spark's name
+
+
+class Times(stateful.BatchSafeProcessor):
+    """Gives how long ago, by whatever times it gets."""
+
+    def row(self, key: Any, row: Row, state: Any, timers: stateful.Timers) -> tuple[Any, list[Row]]:
+        return (row.event_time,), [Row(what="row", since=row.event_time - state[0])]
+
+    def timer(
+        self, key: Any, at: datetime, state: Any, timers: stateful.Timers
+    ) -> tuple[Any, list[Row]]:
+        return state, [Row(what="timer", since=at - state[0])]
+
+
+def test_times_of_rows_state_and_timers_can_be_compared_wherever_batches_are_cut() -> None:
+    utc, minute = START.replace(tzinfo=UTC), timedelta(minutes=1)
+    processor = Times()
+    processor.init(Handle((START,), stateful._utc_ms(START + minute)))
+    rows = [Row(event_time=utc + n * minute) for n in (2, 3)]
+    assert [tuple(each) for each in processor.handleInputRows(("k",), iter(rows), None)] == [
+        ("timer", minute),
+        ("row", 2 * minute),
+        ("row", minute),
+    ]
