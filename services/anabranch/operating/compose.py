@@ -120,6 +120,11 @@ _MANAGER_AFTER: Final = """\
       topics: {condition: service_completed_successfully}
       redis: {condition: service_healthy}
 """
+_MORE: Final = {
+    "consistency_manager": ', ANABRANCH_REDIS: "redis://redis:6379/0"',
+    # A path below /pipeline; without one the broker looks on.
+    "contract_broker": ', ANABRANCH_SIGNING_KEY_FILE: "${ANABRANCH_SIGNING_KEY_FILE:-}"',
+}
 _MEMORY: Final = {
     "ingestion": "512m",
     "processing": "3g",
@@ -152,7 +157,7 @@ def text(
                 CONTAINER=container,
                 SERVICE=service,
                 NAME=process,
-                MORE=', ANABRANCH_REDIS: "redis://redis:6379/0"' if is_manager else "",
+                MORE=_MORE.get(service, ""),
                 FOLDER=folder,
                 VOLUME=volume,
                 MEMORY=_MEMORY[service],
@@ -187,6 +192,7 @@ def _names(service: str, process: str) -> tuple[str, str]:
             f"node-{words}",
             f"nodes-{process.rpartition('.')[0].replace('_', '-') or words}-state",
         )
+    service = service.replace("_", "-")
     return f"{service}-{words}", f"{service}-{words}-state"
 
 

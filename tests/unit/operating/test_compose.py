@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 
 from anabranch.operating.compose import text
 from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Federation
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,3 +51,18 @@ def test_each_process_of_another_pipeline_has_a_container() -> None:
         if volume[0] != "$"
     }
     assert used == set(found["volumes"])
+
+
+def test_a_participant_of_a_federation_has_a_broker_with_its_key() -> None:
+    pipeline = load(ROOT / "examples" / "windowed" / "pipeline.yaml").model_copy(
+        update={"federation": Federation(name="tolls", participant="north")}
+    )
+    found = YAML(typ="safe").load(text(pipeline, folder=".", image="mine:1"))
+    broker = found["services"]["contract-broker-north"]
+    assert broker["command"] == ["python", "-m", "anabranch.contract_broker"]
+    assert broker["environment"]["ANABRANCH_NAME"] == "north"
+    key = "${ANABRANCH_SIGNING_KEY_FILE:-}"
+    assert broker["environment"]["ANABRANCH_SIGNING_KEY_FILE"] == key
+    assert [name for name, each in found["services"].items() if key in str(each)] == [
+        "contract-broker-north"
+    ]
