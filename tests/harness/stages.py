@@ -344,8 +344,11 @@ class Output:
 
     def buckets(self, first: int, last: int) -> dict[int, list[dict[str, Any]]]:
         """Rows of the stable buckets, sorted."""
-        found = self._blocks.read_buckets(self.reader.log_state.stable(first, last))
-        return {bucket: _sorted(table.to_pylist()) for bucket, table in found}
+        return {bucket: _sorted(table.to_pylist()) for bucket, table in self.tables(first, last)}
+
+    def tables(self, first: int, last: int) -> list[tuple[int, pa.Table]]:
+        """The stable buckets as they are in the blocks."""
+        return list(self._blocks.read_buckets(self.reader.log_state.stable(first, last)))
 
     def close(self) -> None:
         """Idempotent."""

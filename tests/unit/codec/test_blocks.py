@@ -121,6 +121,18 @@ class TestDigest:
             ([timedelta(seconds=3), None], pa.duration("us"), 0xD3BB8095E4DB57AB),
             ([Decimal("1.10"), None], pa.decimal128(5, 2), 0x69F27EE139A357D3),
             ([["a", None], [], None], pa.list_(pa.string()), 0xD2334A99C12F629F),
+            (
+                [{"n": Decimal("1.10"), "at": [1, None]}, None],
+                pa.struct(
+                    [("n", pa.decimal128(5, 2)), ("at", pa.list_(pa.timestamp("us", "UTC")))]
+                ),
+                0x757F5AC99263E4AB,
+            ),
+            (
+                [[("b", 0.5), ("a", None)], [], None],
+                pa.map_(pa.string(), pa.float64()),
+                0x6AA1864C969D6DAA,
+            ),
             ([None, None], pa.null(), 0x6E293F6F876DEAA6),
         ],
     )
@@ -404,6 +416,34 @@ class TestCanonicalOrder:
             {"x": 0.0, "k": 0, "t": "", "event_time": 2},
         ]
         assert canonical_sort(table(expected[::-1], schema)).to_pylist() == expected
+
+    def test_nested_columns_come_after_plain_ones_and_their_floats_last(self) -> None:
+        point = pa.struct([("n", pa.int64()), ("x", pa.float64())])
+        schema = pa.schema(
+            [
+                ("p", point),
+                ("m", pa.map_(pa.string(), pa.int64())),
+                ("1", pa.decimal128(5, 2)),
+                ("event_time", pa.int64()),
+            ]
+        )
+        one = {"p": {"n": 1, "x": 0.5}, "m": [("a", 1), ("b", 2)], "1": Decimal("1.00")}
+        expected: list[dict[str, Any]] = [
+            {**one, "p": {"n": 9, "x": 9.0}, "1": Decimal("-1.00")},
+            {**one, "p": None, "m": None},
+            {**one, "p": None},
+            {**one, "m": [("b", 1), ("a", 1)]},
+            {**one, "p": {"n": 1, "x": 0.25}, "m": [("b", 2), ("a", 1)]},
+            one,
+            {**one, "p": {"n": 2, "x": 0.0}},
+        ]
+        expected = [{**row, "event_time": 1} for row in expected]
+        assert canonical_sort(table(expected[::-1], schema)).to_pylist() == expected
+
+    def test_pairs_of_a_map_count_alike_in_any_order(self) -> None:
+        kind = pa.map_(pa.string(), pa.timestamp("us", "UTC"))
+        assert column([[("a", 1), ("b", None)]], kind) == column([[("b", None), ("a", 1)]], kind)
+        assert column([[("a", 1), ("b", None)]], kind) != column([[("b", 1), ("a", None)]], kind)
 
     @given(rows=ROWS, data=st.data())
     def test_is_the_same_for_any_order(

@@ -23,6 +23,15 @@ def times(values: list[object], unit: str, kind: pa.DataType) -> list[int | None
     ]
 
 
+def test_a_timestamp_is_an_event_time_in_microseconds() -> None:
+    kind = pa.timestamp("us", "UTC")
+    assert times([1_999, 999, None, -5, 2**40], "us", kind) == [1, None, None, None, 2**40 // 1_000]
+    table = pa.table({"t": pa.array([-5], kind)})
+    why = event_time.unusable(table["t"][0].as_py(), "field t")
+    assert why.reason is RejectionReason.OUT_OF_RANGE
+    assert str(why).startswith("field t is 1969-12-31T23:59:59.999995+00:00: not between")
+
+
 @pytest.mark.parametrize(
     ("unit", "values", "expected"),
     [
