@@ -12,8 +12,14 @@ from harness.syntax import nodes
 DECLARATIONS = {"errors", "limits"}
 """Names and numbers only; their use is what is tested (limits: below)."""
 
-ENTRY_POINTS = {"anabranch", "anabranch.cli", "anabranch.client", "anabranch.stateful"}
-"""Started or imported by users."""
+ENTRY_POINTS = {
+    "anabranch",
+    "anabranch.cli",
+    "anabranch.client",
+    "anabranch.stateful",
+    "anabranch.adapters.spark.planner_path.pyspark_anabranch",
+}
+"""Started or imported by users, or by PySpark, which finds it by its name."""
 
 SHIPPED = "anabranch.adapters.memory."
 """The ports in memory: for the tests of services, and of whoever writes one."""

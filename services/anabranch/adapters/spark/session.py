@@ -68,6 +68,11 @@ REQUIRED: Final = {
     "spark.log.level": "ERROR",
 }
 
+PLANNER_PATH: Final = Path(__file__).with_name("planner_path")
+"""Holds what workers import that look which data sources there are: all that is called
+``pyspark_...``.
+"""
+
 _JAVA_OPTIONS: Final = (
     "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:MaxMetaspaceSize=384m"
     " -XX:ReservedCodeCacheSize=128m -Xss4m -Darrow.enable_null_check_for_get=false"
@@ -117,7 +122,8 @@ def start_session(
     """
     find_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    paths = [*import_roots, str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
+    roots = [*import_roots, str(Path(__file__).parents[3]), str(PLANNER_PATH)]
+    paths = [*roots, os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
     os.environ["TZ"] = "UTC"
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

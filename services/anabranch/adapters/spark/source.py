@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from anabranch.adapters.spark.plan_socket import PlanClient
+from anabranch.adapters.spark.worker_daemon import quieten_planner
 from anabranch.codec.plan_offsets import INITIAL, position_fields, taken_of
 from anabranch.protocol.log.records import Part
 
@@ -159,3 +160,6 @@ def _tell_of_errors(
     """
     if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):
         sys.__excepthook__(kind, error, trace)
+
+
+quieten_planner()

@@ -5,13 +5,32 @@ comes later is not.
 from __future__ import annotations
 
 import gc
+import os
+import socket
+import subprocess
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
+from pyspark.serializers import (
+    CloudPickleSerializer,
+    SpecialLengths,
+    UTF8Deserializer,
+    read_int,
+    write_int,
+    write_with_length,
+)
+from pyspark.sql.types import StructType
 
+import anabranch
+from anabranch.adapters.spark.session import PLANNER_PATH
+from anabranch.adapters.spark.source import AnabranchSource
 from anabranch.adapters.spark.worker_daemon import FreezesImports, quiet_at_its_end
+from harness.waiting import wait_until
+
+SERVICES = Path(anabranch.__path__[0]).parent
 
 
 @pytest.fixture
@@ -62,3 +81,90 @@ def test_a_worker_whose_connection_java_has_closed_ends_without_a_word() -> None
 
     assert quiet_at_its_end(closed)(None, True) == 1
     assert quiet_at_its_end(lambda sock, authenticated: 0 if authenticated else 2)(None, True) == 0
+
+
+class Planner:
+    """One of PySpark's daemons for planning, with a worker, as Spark starts and asks them."""
+
+    def __init__(self, module: str, folder: Path, python_path: Iterable[Path | str]) -> None:
+        self._daemon = subprocess.Popen(
+            [sys.executable, "-m", "pyspark.daemon", f"pyspark.sql.worker.{module}"],
+            env=os.environ
+            | {
+                "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+                "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
+                "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+                "SPARK_REUSE_WORKER": "1",
+                "PYTHONPATH": os.pathsep.join(map(str, python_path)),
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert self._daemon.stdout is not None
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._connection.settimeout(60)
+        self._connection.connect(UTF8Deserializer().loads(self._daemon.stdout))
+        self._file = self._connection.makefile("rwb")
+        self.worker = read_int(self._file)
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        for text in (version, str(folder)):
+            write_with_length(text.encode(), self._file)
+        write_int(0, self._file)  # no files to include
+        self._file.write(b"\0")  # no broadcasts to decrypt
+        for _ in ("broadcasts", "settings"):
+            write_int(0, self._file)
+
+    def look_up(self) -> None:
+        """Ask which data sources there are: none."""
+        self._end_of_task()
+        assert read_int(self._file) == 0
+        self._end_of_answer()
+
+    def create(self) -> None:
+        """Ask for the data source of this project."""
+        write_with_length(CloudPickleSerializer().dumps(AnabranchSource), self._file)
+        write_with_length(b"anabranch", self._file)
+        self._file.write(b"\1")
+        write_with_length(StructType([]).json().encode(), self._file)
+        write_int(0, self._file)  # no options
+        self._end_of_task()
+        self._file.read(read_int(self._file))
+        assert read_int(self._file) == 0
+        self._file.read(read_int(self._file))
+        self._end_of_answer()
+
+    def _end_of_task(self) -> None:
+        write_int(SpecialLengths.END_OF_STREAM, self._file)
+        self._file.flush()
+
+    def _end_of_answer(self) -> None:
+        """Then the worker waits for the next task."""
+        for _ in range(read_int(self._file)):  # what the task counted
+            self._file.read(read_int(self._file))
+        assert read_int(self._file) == SpecialLengths.END_OF_STREAM
+
+    def last_words(self) -> str:
+        """What is printed when Java closes the connection, and then all."""
+        self._file.close()
+        self._connection.close()
+        wait_until(lambda: not Path(f"/proc/{self.worker}").exists(), 30, "it ends")
+        return self._daemon.communicate(timeout=60)[1].decode()
+
+
+def test_a_worker_that_looks_for_data_sources_ends_without_a_word(tmp_path: Path) -> None:
+    planner = Planner("lookup_data_sources", tmp_path, [SERVICES, PLANNER_PATH])
+    planner.look_up()
+    assert planner.last_words() == ""
+
+
+def test_a_worker_that_makes_the_data_source_ends_without_a_word(tmp_path: Path) -> None:
+    planner = Planner("create_data_source", tmp_path, [SERVICES])
+    planner.create()
+    assert planner.last_words() == ""
+
+
+def test_another_one_tells_of_it_as_pyspark_does(tmp_path: Path) -> None:
+    planner = Planner("lookup_data_sources", tmp_path, [])
+    planner.look_up()
+    assert "BrokenPipeError" in planner.last_words(), "else none of this is needed any more"

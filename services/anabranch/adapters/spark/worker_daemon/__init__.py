@@ -7,6 +7,10 @@ does for a small batch. Spark starts this module where it would start ``pyspark.
 
 Java closes the connection of a worker that was idle for a minute. At a socket of the file system
 the worker's last words then fail, of which PySpark prints a traceback.
+
+The workers that plan are forked from PySpark's own daemon, which no setting replaces. Each quietens
+itself when it imports something of this project: the data source, or the module that is there for
+those that only look which data sources there are (``adapters/spark/planner_path``).
 """
 
 from __future__ import annotations
@@ -46,3 +50,10 @@ def quiet_at_its_end(worker: Callable[..., int]) -> Callable[..., int]:
             return 1
 
     return run
+
+
+def quieten_planner() -> None:
+    """If this process was forked from PySpark's own daemon: from its next task on it ends quietly."""
+    loop: Any = sys.modules["__main__"]
+    if getattr(loop.__spec__, "name", "") == "pyspark.daemon":
+        loop.worker = quiet_at_its_end(loop.worker)
