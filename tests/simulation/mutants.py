@@ -33,6 +33,8 @@ MANY_RECORDS: Final = 30
 FOUND_BY: Final[dict[str, int]] = {
     "fenced_state_kept": 1346,
     "fence_ignored": 129,
+    "second_record": 296,
+    "rec_done_too_early": 55,
     "forged_word_believed": 720085,
     "forged_beat_believed": 720094,
     "rejected_not_read_back": 720304,

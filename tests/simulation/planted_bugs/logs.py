@@ -27,6 +27,7 @@ LOGS: Final = (
         "if False:",
         "rule 4, BL2",
         ("write late",),
+        by=("streams", "ends"),
     ),
     Mutant(
         "off_chain_accepted",
