@@ -26,6 +26,7 @@ from anabranch.protocol.log.records import BoundaryRecord, Part
 from anabranch.protocol.log.timeline import Timeline, newest, obsolete
 from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.replica import BatchRules
 from anabranch.protocol.stage.upstream_selection import choose
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -182,7 +183,7 @@ class _Replica:
             boundary=boundary,
             disk=self._disk,
             availability=Availability(self.reads, waits(pipeline, stage), policy(pipeline, stage)),
-            width_ms=WIDTH_MS,
+            rules=BatchRules(WIDTH_MS),
             clock=clock,
             upstream=upstream,
             may_wait=False,

@@ -33,6 +33,7 @@ from anabranch.protocol.log.records import BoundaryRecord, Part
 from anabranch.protocol.stage.availability import Availability, Policy
 from anabranch.protocol.stage.late_start import LateStart
 from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.replica import BatchRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
@@ -145,14 +146,13 @@ class FileReplica:
             boundary=self.boundary,
             disk=self.disk,
             availability=Availability([INPUT], WAITS, Policy.SUSPEND),
-            width_ms=WIDTH_MS,
+            rules=BatchRules(WIDTH_MS, rows_max=3),
             clock=clock,
             crash_point=point,
             may_wait=False,
             recovery=Recovery(
                 tuple(peers), self._missing, wait, horizon, LateStart(self._last_gone), fenced
             ),
-            rows_max=3,
         )
         self._attempts = 0
         self.checkpoint = folder

@@ -15,7 +15,7 @@ from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
 from anabranch.protocol.stage.planner import Plan, QueryPosition
 from anabranch.protocol.stage.plans import PlanTraits
-from anabranch.protocol.stage.replica import Decision, Replica, Situation
+from anabranch.protocol.stage.replica import BatchRules, Decision, Replica, Situation
 
 WIDTH_MS = 1_000
 """Of a bucket: a successor has caught up when it is one bucket behind."""
@@ -126,11 +126,8 @@ class Bench:
             stable_query,
             self.availability,
             traits,
-            width_ms,
-            rows_max=rows_max,
+            BatchRules(width_ms, rows_max, pace_ms, empty_every_ms),
             warm_up=warm_up,
-            pace_ms=pace_ms,
-            empty_every_ms=empty_every_ms,
             after=after,
             given_up=given_up,
         )

@@ -30,6 +30,7 @@ from anabranch.protocol.log.records import BoundaryRecord, GivenUp, LogEntry, Pa
 from anabranch.protocol.log.timeline import Timeline, newest, obsolete
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
 from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.replica import BatchRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.replica_bench import STATELESS, WAITS, WIDTH_MS, part
@@ -329,14 +330,14 @@ class Process:
             boundary=self.boundary,
             disk=PointedDisk(world.disk, point),
             availability=Availability(world.names, world.waits, world.policy),
-            width_ms=world.width_ms,
+            rules=BatchRules(
+                world.width_ms, world.rows_max, successor_after_ms=world.successor_after_ms
+            ),
             clock=world.clock,
             upstream=upstream,
-            rows_max=world.rows_max,
             stopping=lambda: self.stopping,
             crash_point=point,
             may_wait=False,
-            successor_after_ms=world.successor_after_ms,
         )
         self.queries: list[str] = []
         self.orders: list[Order] = []

@@ -29,6 +29,7 @@ from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.planner import QueryPosition
 from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.replica import BatchRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.gone_blocks import missing_blocks
@@ -222,7 +223,11 @@ class SimulatedReplica:
             boundary=boundary,
             disk=self._disk,
             availability=availability,
-            width_ms=pipeline.bucket_ms,
+            rules=BatchRules(
+                pipeline.bucket_ms,
+                empty_every_ms=EMPTY_EVERY_MS,
+                successor_after_ms=SUCCESSOR_AFTER_MS,
+            ),
             clock=context.clock,
             lock=lock,
             recovery=Recovery(
@@ -238,8 +243,6 @@ class SimulatedReplica:
                 self._control.peer_serves,
             ),
             crash_point=self._crash_point,
-            empty_every_ms=EMPTY_EVERY_MS,
-            successor_after_ms=SUCCESSOR_AFTER_MS,
         )
         vars(runner)["log_lock"] = SimulatedCondition(
             self._scheduler, f"{self._port.process.name} log", is_turn=True

@@ -38,7 +38,6 @@ from anabranch.processing.peers import Recovery, Upstream
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.given_up import named, of_results
 from anabranch.protocol.log.record_pieces import pieces
@@ -66,7 +65,14 @@ from anabranch.protocol.log.timeline import (
 from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.protocol.stage.plans import PlanTraits
-from anabranch.protocol.stage.replica import Decision, JointPlan, RecordChain, Replica, Situation
+from anabranch.protocol.stage.replica import (
+    BatchRules,
+    Decision,
+    JointPlan,
+    RecordChain,
+    Replica,
+    Situation,
+)
 from anabranch.protocol.stage.upstream_selection import awaits_corrections, works_on_tentative
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -127,25 +133,18 @@ class ReplicaRunner:
         boundary: BoundaryWriter,
         disk: Checkpoints,
         availability: Availability,
-        width_ms: int,
+        rules: BatchRules,
         clock: Clock,
         upstream: Upstream | None = None,
         lock: threading.Condition | None = None,
-        rows_max: int = BATCH_ROWS_MAX,
         stopping: Callable[[], bool] = lambda: False,
         crash_point: Callable[[str], None] = lambda _: None,
         may_wait: bool = True,
-        pace_ms: int = 0,
-        empty_every_ms: int = 0,
-        successor_after_ms: int = 0,
         recovery: Recovery | None = None,
         horizon_buckets: int | None = None,
     ) -> None:
         """``lock``: the one that the readers of ``inputs`` hold while their log states change.
-        ``may_wait``: ``advance`` may block a little.
-
-        ``pace_ms``, ``empty_every_ms``, ``successor_after_ms``: as
-        ``protocol.stage.replica.Replica`` has them. ``horizon_buckets``: of the stage; None: not
+        ``may_wait``: ``advance`` may block a little. ``horizon_buckets``: of the stage; None: not
         known.
         """
         self._horizon_buckets = horizon_buckets
@@ -160,20 +159,9 @@ class ReplicaRunner:
             boundary,
             disk,
         )
-        self._availability, self._width_ms, self._clock, self._rows_max = (
-            availability,
-            width_ms,
-            clock,
-            rows_max,
-        )
+        self._availability, self._rules, self._clock = availability, rules, clock
         self._upstream = upstream if upstream is not None else Upstream()
-        self._stopping, self._crash_point, self._may_wait, self._pace_ms = (
-            stopping,
-            crash_point,
-            may_wait,
-            pace_ms,
-        )
-        self._empty_every_ms, self._successor_after_ms = empty_every_ms, successor_after_ms
+        self._stopping, self._crash_point, self._may_wait = stopping, crash_point, may_wait
         self._replica: Replica | None = None
         self.given_up = 0
         """Buckets of the output up to this one are given up
@@ -271,13 +259,9 @@ class ReplicaRunner:
             timeline.name,
             self._availability,
             self._traits,
-            self._width_ms,
-            rows_max=self._rows_max,
-            pace_ms=self._pace_ms,
+            self._rules,
             after=after,
             given_up=self.given_up,
-            empty_every_ms=self._empty_every_ms,
-            successor_after_ms=self._successor_after_ms,
         )
         self._add(timeline)
         return timeline.name
@@ -415,7 +399,7 @@ class ReplicaRunner:
             if entry is None:
                 return BatchStart(BoundaryKind.TENTATIVE, before, before, rows, ())
             after = check_joint({str(i): position_of(offset) for i, offset in enumerate(offsets)})
-            check_watermark(after, watermark_ms, self._width_ms)
+            check_watermark(after, watermark_ms, self._rules.width_ms)
             entry.running = start = BatchStart(
                 kind_of(offsets[0]), before, after, rows, tuple(sorted(missing))
             )

@@ -44,6 +44,7 @@ from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.late_start import LateStart
 from anabranch.protocol.stage.planner import EmptyBatches
+from anabranch.protocol.stage.replica import BatchRules
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, ReplicaControl, records_so_far
@@ -291,14 +292,16 @@ class StageReplica:
                 policy(self._pipeline, name),
                 lags(self._pipeline, name),
             ),
-            width_ms=self._pipeline.bucket_ms,
+            rules=BatchRules(
+                self._pipeline.bucket_ms,
+                self._engine.rows_max,
+                self._engine.pace_ms,
+                EMPTY_EVERY_MS,
+                SUCCESSOR_AFTER_MS,
+            ),
             clock=context.clock,
             upstream=upstream,
             lock=self._changed,
-            rows_max=self._engine.rows_max,
-            pace_ms=self._engine.pace_ms,
-            empty_every_ms=EMPTY_EVERY_MS,
-            successor_after_ms=SUCCESSOR_AFTER_MS,
             stopping=context.stopping.is_set,
             crash_point=crash_point,
             horizon_buckets=(

@@ -21,6 +21,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, Part
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
 from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.replica import BatchRules
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.replica_bench import STATELESS, part
 from harness.replica_world import MemoryDisk
@@ -53,10 +54,9 @@ class Stage:
             boundary=BoundaryWriter(self.log, "out", ["0"], "0", "f", clock, SeededEntropy(9)),
             disk=MemoryDisk(),
             availability=Availability(names, waits, Policy.PROCESS),
-            width_ms=1_000,
+            rules=BatchRules(1_000, rows_max=1),
             clock=clock,
             lock=self.changed,
-            rows_max=1,
         )
         self.offsets: dict[str, Offset] = {name: dict(INITIAL) for name in names}
         for follower in self.followers.values():

@@ -136,6 +136,23 @@ class Decision:
 _NOTHING = Decision()
 
 
+@dataclass(frozen=True, slots=True)
+class BatchRules:
+    """When a query of a replica runs its next batch, and how much that takes."""
+
+    width_ms: int
+    """Of a bucket."""
+    rows_max: int = BATCH_ROWS_MAX
+    pace_ms: int = 0
+    """Least time between the starts of two batches of a query, so that many replicas share few
+    cores: a batch costs much the same whatever it holds, so fewer and larger ones are cheaper.
+    """
+    empty_every_ms: int = 0
+    """See EMPTY_EVERY_MS; 0: empty batches run at once."""
+    successor_after_ms: int = 0
+    """See SUCCESSOR_AFTER_MS."""
+
+
 class Replica:
     """The queries of one process of one replica. Queries are named by the timeline of their
     directories.
@@ -147,47 +164,38 @@ class Replica:
         stable_query: str,
         availability: Availability,
         traits: PlanTraits,
-        width_ms: int,
+        rules: BatchRules,
         *,
-        rows_max: int = BATCH_ROWS_MAX,
         warm_up: bool = True,
-        pace_ms: int = 0,
         after: int = 0,
         given_up: int = 0,
-        empty_every_ms: int = 0,
-        successor_after_ms: int = 0,
     ) -> None:
         """Begin in the timeline ``stable_query``.
 
         ``warm_up``: a query that has nothing to run yet when it first asks runs an empty batch.
-        ``pace_ms``: least time between the starts of two batches of a query, so that many replicas
-        share few cores: a batch costs much the same whatever it holds, so fewer and larger ones are
-        cheaper. ``empty_every_ms``: see EMPTY_EVERY_MS; 0: empty batches run at once.
-        ``successor_after_ms``: see SUCCESSOR_AFTER_MS. ``after``: a query without a checkpoint
-        leaves out the buckets up to here; ``given_up``: up to here the output is given up, and a
-        batch ends there (``protocol.control.state_horizon``).
+        ``after``: a query without a checkpoint leaves out the buckets up to here; ``given_up``: up
+        to here the output is given up, and a batch ends there (``protocol.control.state_horizon``).
         """
         self.epoch, self.stable_query = epoch, stable_query
         self.branch: str | None = None
         self.branches = 0
-        self._availability, self._traits, self._rows_max, self._warm_up = (
+        self._availability, self._traits, self._rules, self._warm_up = (
             availability,
             traits,
-            rows_max,
+            rules,
             warm_up,
         )
-        self._caught_up_buckets = max(1, CAUGHT_UP_MS // width_ms)
-        self._correction_buckets = max(1, availability.waits.first_ms // width_ms)
+        self._caught_up_buckets = max(1, CAUGHT_UP_MS // rules.width_ms)
+        self._correction_buckets = max(1, availability.waits.first_ms // rules.width_ms)
         """A batch beside the branch may take so many, whatever rows they have (RE9)."""
         self._settled_ms = min(HOP_MS, availability.waits.first_ms // 2)
         """The branch is dropped only where the next bucket has so much of its wait left: what
         comes before may lag for a moment.
         """
         self._asked: set[str] = set()
-        self._pace_ms = pace_ms
         self._after, self._given_up = after, given_up
         self._empty_every_ms = (
-            empty_every_ms if traits.is_batch_safe and not traits.is_stateful else 0
+            rules.empty_every_ms if traits.is_batch_safe and not traits.is_stateful else 0
         )
         self._empty_from_ms = 0
         self._paced_until_ms: dict[str, int] = {}
@@ -213,7 +221,6 @@ class Replica:
         """
         self._held = False
         """As the branch was told last."""
-        self._successor_after_ms = successor_after_ms
         self._shown_ms: int | None = None
         """When the branch had its first bucket out."""
         self._rows_ms: int | None = None
@@ -299,7 +306,7 @@ class Replica:
             else Decision(self._tentative(position, situation))
         )
         if decision.plan is not None:
-            self._paced_until_ms[query] = situation.now_ms + self._pace_ms
+            self._paced_until_ms[query] = situation.now_ms + self._rules.pace_ms
             if not is_stable:
                 self._branch_end = decision.plan.after.bucket
         return decision
@@ -340,7 +347,7 @@ class Replica:
         """
         if self._shown_ms is None:
             return False
-        waited_ms, after_ms = now_ms - self._shown_ms, self._successor_after_ms
+        waited_ms, after_ms = now_ms - self._shown_ms, self._rules.successor_after_ms
         if self._rows_ms is not None and now_ms - self._rows_ms >= after_ms:
             return True
         return waited_ms >= after_ms * (
@@ -390,12 +397,14 @@ class Replica:
         """RE9. What the stable query takes next, whether or not it may."""
         last = self._given_up if position.bucket < self._given_up else None
         rows_max = (
-            self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
+            self._rules.rows_max
+            if self.branch is None
+            else min(self._rules.rows_max, CORRECTION_ROWS_MAX)
         )
         plan = next_plan(position, situation.log_states, self._traits, rows_max=rows_max, last=last)
         span = position.bucket + self._correction_buckets
         if (
-            rows_max == self._rows_max
+            rows_max == self._rules.rows_max
             or plan is None
             or plan.after.bucket >= min(span, _complete(situation))
         ):
@@ -404,7 +413,7 @@ class Replica:
             position,
             situation.log_states,
             self._traits,
-            rows_max=self._rows_max,
+            rows_max=self._rules.rows_max,
             last=span if last is None else min(last, span),
         )
 
@@ -471,7 +480,7 @@ class Replica:
             _complete(situation), min(there.values()), held=self._held
         )
         return next_tentative_plan(
-            position, log_states, chosen, due, self._traits, rows_max=self._rows_max
+            position, log_states, chosen, due, self._traits, rows_max=self._rules.rows_max
         )
 
     def _waits_for_correction(self, position: QueryPosition, situation: Situation) -> bool:
