@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 
 from anabranch.codec.avro_columns import Rows, read_fields, write_rows
+from anabranch.codec.edge import Decoder
 from anabranch.codec.field_types import Field
+from anabranch.codec.record_schema import from_avro
 
 
 def test_a_torn_record_is_parked_and_the_others_go_on() -> None:
@@ -48,3 +52,14 @@ def test_rows_are_written_with_their_prefix() -> None:
 def test_a_slice_of_an_array_is_written_from_its_own_bytes() -> None:
     column = pa.array(["zz", "a", None, "b"]).slice(1)
     assert write_rows([(column, "string", True)], b"") == [b"\x02\x02a", b"\0", b"\x02\x02b"]
+
+
+def test_a_decimal_of_fixed_size_takes_so_many_bytes() -> None:
+    kind = {"type": "fixed", "name": "f", "size": 3, "logicalType": "decimal"}
+    fields = [{"name": "d", "type": kind | {"precision": 6, "scale": 2}}]
+    record = from_avro({"type": "record", "name": "r", "fields": fields}, "r")
+    found = Decoder(record, "avro").decode(
+        [b"\0\0\0\0\1" + body for body in (b"\0\0\x96", b"\0\x96", b"\xff\xff\xff")]
+    )
+    assert found.table.column("d").to_pylist() == [Decimal("1.50"), Decimal("-0.01")]
+    assert [place for place, _ in found.rejected] == [1]

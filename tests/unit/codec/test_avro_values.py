@@ -112,3 +112,14 @@ def test_a_null_that_may_not_be_is_not_written() -> None:
 def test_what_a_version_may_become(written: Field, wanted: Field, says: str | None) -> None:
     found = missing((written,), (wanted,))
     assert found is None if says is None else says in (found or "")
+
+
+def test_items_within_records_count() -> None:
+    half = limits.RECORD_ITEMS_MAX // 2 + 1
+    items = {"type": "array", "items": "int"}
+    inner = {"type": "record", "name": "inner", "fields": [{"name": "list", "type": items}]}
+    fields = [{"name": "one", "type": inner}, {"name": "other", "type": "inner"}]
+    record = from_avro({"type": "record", "name": "r", "fields": fields}, "r")
+    value = json.dumps({name: {"list": [1] * half} for name in ("one", "other")}).encode()
+    ((_, error),) = Decoder(record, "json").decode([value]).rejected
+    assert error.reason is RejectionReason.TOO_LARGE

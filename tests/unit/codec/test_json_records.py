@@ -233,3 +233,10 @@ def test_what_is_encoded_decodes_to_the_same() -> None:
     table, _ = JsonDecoder(RECORD).decode([text(), text(n=None, d=1e300)])
     again, rejected = JsonDecoder(RECORD).decode(JsonEncoder(table.schema).encode(table))
     assert (again, rejected) == (table, [])
+
+
+def test_a_map_whose_keys_json_does_not_have_is_no_column_of_an_output() -> None:
+    kind = pa.list_(pa.map_(pa.float64(), pa.int64()))
+    with pytest.raises(ConfigurationError, match="column a has a map whose keys are double"):
+        JsonEncoder(pa.schema([("a", kind)]))
+    JsonEncoder(pa.schema([("a", pa.map_(pa.int32(), pa.map_(pa.string(), pa.int64())))]))

@@ -132,6 +132,10 @@ def test_without_an_id_of_its_own_a_version_is_its_id() -> None:
         (text(of(decimal(4, 2, type="string"))), "not supported"),
         (text(of(decimal(4, 2), default="\u7fff")), "not a value of type decimal(4, 2)"),
         (text(of(decimal(2, 2), default="\u007f")), "not a value of type decimal(2, 2)"),
+        (
+            text(of(decimal(2, 2, type="fixed", name="f", size=2), default="\u0001")),
+            "not a value of type decimal(2, 2)",
+        ),
         (text(of(logical("date", "int"), default=10**7)), "not a value of type date"),
         (text(of(logical("uuid", "string"), default="x")), "not a value of type uuid"),
         (text(of({"type": {"type": "int"}})), "not supported"),

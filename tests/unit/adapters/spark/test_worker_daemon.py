@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import types
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -83,6 +84,13 @@ def test_a_worker_whose_connection_java_has_closed_ends_without_a_word() -> None
     assert quiet_at_its_end(lambda sock, authenticated: 0 if authenticated else 2)(None, True) == 0
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """With a short name: a Unix socket's path has at most 107 letters."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
 class Planner:
     """One of PySpark's daemons for planning, with a worker, as Spark starts and asks them."""
 
@@ -152,19 +160,19 @@ class Planner:
         return self._daemon.communicate(timeout=60)[1].decode()
 
 
-def test_a_worker_that_looks_for_data_sources_ends_without_a_word(tmp_path: Path) -> None:
-    planner = Planner("lookup_data_sources", tmp_path, [SERVICES, PLANNER_PATH])
+def test_a_worker_that_looks_for_data_sources_ends_without_a_word(folder: Path) -> None:
+    planner = Planner("lookup_data_sources", folder, [SERVICES, PLANNER_PATH])
     planner.look_up()
     assert planner.last_words() == ""
 
 
-def test_a_worker_that_makes_the_data_source_ends_without_a_word(tmp_path: Path) -> None:
-    planner = Planner("create_data_source", tmp_path, [SERVICES])
+def test_a_worker_that_makes_the_data_source_ends_without_a_word(folder: Path) -> None:
+    planner = Planner("create_data_source", folder, [SERVICES])
     planner.create()
     assert planner.last_words() == ""
 
 
-def test_another_one_tells_of_it_as_pyspark_does(tmp_path: Path) -> None:
-    planner = Planner("lookup_data_sources", tmp_path, [])
+def test_another_one_tells_of_it_as_pyspark_does(folder: Path) -> None:
+    planner = Planner("lookup_data_sources", folder, [])
     planner.look_up()
     assert "BrokenPipeError" in planner.last_words(), "else none of this is needed any more"

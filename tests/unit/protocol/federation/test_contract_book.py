@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.federation import contract_book
 from anabranch.protocol.federation.contract_book import (
+    PROPOSALS_MAX,
     TRANSITIONS,
     Change,
     ContractBook,
@@ -255,3 +256,12 @@ def test_any_words_replayed_give_the_same_book_and_load_moves_only_when_nobody_o
             said(again, by, change, number)
     assert may_move(first) == (not objects and not notice)
     assert list(first) == list(again)
+
+
+def test_who_proposes_without_end_is_no_longer_heard() -> None:
+    book = ContractBook(verify)
+    for price in range(PROPOSALS_MAX):
+        text = contract(fixed_price=1_000 + price)
+        assert book.sign(text, signature(text, "north"), 0) is Verdict.ACCEPTED
+    text = contract(fixed_price=999_999)
+    assert book.sign(text, signature(text, "north"), 0) is Verdict.TOO_MANY
