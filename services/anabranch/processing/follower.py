@@ -5,12 +5,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from anabranch.runtime.boundary_reader import BoundaryReader
-
 if TYPE_CHECKING:
-    from anabranch.codec.signed_records import Verify
-    from anabranch.ports import EventLog
     from anabranch.processing.replica import ReplicaRunner
+    from anabranch.runtime.boundary_reader import BoundaryReader
 
 _POLL_MS: Final = 100
 
@@ -20,30 +17,11 @@ class InputFollower(threading.Thread):
     record.
     """
 
-    def __init__(
-        self,
-        log: EventLog,
-        stream: str,
-        topic: str,
-        writers: list[str],
-        changed: threading.Condition,
-        bucket_ms: int = 0,
-        *,
-        is_bound: bool = False,
-        verify: Verify | None = None,
-    ) -> None:
-        """``is_bound``: the stream is another pipeline's. ``verify``: its owner's signatures."""
-        super().__init__(name=f"follow {topic}", daemon=True)
+    def __init__(self, stream: str, reader: BoundaryReader, changed: threading.Condition) -> None:
+        """``reader``: of the log, with ``changed`` as its lock; it is closed with the thread."""
+        super().__init__(name=f"follow {stream}", daemon=True)
         self._stream, self._changed, self._closing = stream, changed, threading.Event()
-        self.reader = BoundaryReader(
-            log,
-            topic,
-            writers,
-            lock=changed,
-            bucket_ms=bucket_ms,
-            known_as=stream if is_bound else "",
-            verify=verify,
-        )
+        self.reader = reader
         self.runner: ReplicaRunner | None = None
         """Once there is one, it follows the log."""
         self.error: BaseException | None = None

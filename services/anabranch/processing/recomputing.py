@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.plan_offsets import Offset, offset_of, position_of, rows_of
+from anabranch.processing.inputs import open_log
 from anabranch.protocol.control.recompute_requests import RecomputeReplies
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, ControlRecord
 from anabranch.protocol.errors import Fenced, Unavailable
@@ -277,10 +278,10 @@ class Recomputing:
         """All of a stream's log: what the replica follows has forgotten the buckets that it
         has passed.
         """
-        reader = BoundaryReader(
+        reader = open_log(
             self._context.log,
-            self._names.boundaries(stream),
-            self._pipeline.stream_writers(stream),
+            self._pipeline,
+            stream,
             listener=lambda _offset, entry, outcome: (
                 None if points is None else points.seen(reader.log_state, entry, outcome)
             ),

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.key_files import signer
-from anabranch.adapters.signing import by_one_of
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import lags, policy, waits
 from anabranch.pipeline.speakers import bound_speakers, speakers
 from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
 from anabranch.processing.follower import InputFollower
-from anabranch.processing.inputs import StageInputs, source_schema
+from anabranch.processing.inputs import StageInputs, open_log, source_schema
 from anabranch.processing.peers import Recovery, Upstream
 from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
@@ -55,7 +54,6 @@ from anabranch.runtime.service import ServiceStatus
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from anabranch.codec.signed_records import Verify
     from anabranch.ports import BatchDone, Engine, PreparedStage, RunningQuery
     from anabranch.runtime.service import ServiceContext
 
@@ -155,18 +153,8 @@ class StageReplica:
         if not self._await_bound():
             return
         for stream in self._stage.reads:
-            writers, bucket_ms = self._pipeline.stream_writers(stream), self._pipeline.bucket_ms
-            follower = InputFollower(
-                log,
-                stream,
-                self._names.boundaries(stream),
-                writers,
-                self._changed,
-                bucket_ms,
-                is_bound=stream in self._pipeline.bindings,
-                verify=self._verify(stream),
-            )
-            self._followers[stream] = follower
+            reader = open_log(log, self._pipeline, stream, lock=self._changed)
+            follower = self._followers[stream] = InputFollower(stream, reader, self._changed)
             follower.start()
         self._beats.start()
         schemas: dict[str, pa.Schema] = {}
@@ -204,13 +192,6 @@ class StageReplica:
                 self.status.state = "standby"
                 return
         self._fail_over(prepared)
-
-    def _verify(self, stream: str) -> Verify | None:
-        """What tells whether a record of another pipeline's log is its owner's; None: nothing
-        does.
-        """
-        binding = self._pipeline.bindings.get(stream)
-        return by_one_of(binding.key_bytes()) if binding is not None and binding.keys else None
 
     def _await_bound(self) -> bool:
         """Whether the topics of other pipelines that it reads are there; False: told to stop.

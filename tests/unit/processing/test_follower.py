@@ -22,6 +22,7 @@ from anabranch.protocol.log.records import BoundaryRecord, Part
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica import BatchRules
+from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.replica_bench import STATELESS, part
 from harness.replica_world import MemoryDisk
@@ -45,7 +46,10 @@ class Stage:
         for writer in self.writers.values():
             writer.start()
         self.followers = {
-            name: InputFollower(self.log, name, name, ["0"], self.changed) for name in names
+            name: InputFollower(
+                name, BoundaryReader(self.log, name, ["0"], lock=self.changed), self.changed
+            )
+            for name in names
         }
         self.runner = ReplicaRunner(
             replica="0",

@@ -17,6 +17,7 @@ from anabranch.processing.inputs import StageInputs
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId, TopicNames
 from anabranch.protocol.log.records import BoundaryRecord, Part, Recomputed
+from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.waiting import wait_until
 
@@ -49,7 +50,8 @@ class Inputs:
             self.blocks.send(TopicPartition(NAMES.blocks("a", "0"), 0), b"block")
         self.blocks.flush()
         self.close_upto(9)
-        self.follower = InputFollower(self.log, "a", NAMES.boundaries("a"), ["0"], self.changed)
+        reader = BoundaryReader(self.log, NAMES.boundaries("a"), ["0"], lock=self.changed)
+        self.follower = InputFollower("a", reader, self.changed)
         self.pauses = 0
         self.made = StageInputs(self.log, NAMES, {"a": self.follower}, self.changed, self._pause)
         self.follower.start()

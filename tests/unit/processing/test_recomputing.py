@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -16,9 +16,11 @@ import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.signing import SigningKey
 from anabranch.codec.catalog import topic_settings
 from anabranch.codec.plan_offsets import INITIAL, kind_of, position_of, taken_of
-from anabranch.pipeline.model import Stage
+from anabranch.codec.signed_records import Sign
+from anabranch.pipeline.model import Binding, Stage
 from anabranch.ports import Checkpoints, TopicPartition
 from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
@@ -31,7 +33,7 @@ from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
-from harness import outputs
+from harness import outputs, sources
 from harness.control_topics import said
 from harness.outputs import STAGE
 from harness.trimmed_log import trim_below_snapshot
@@ -54,7 +56,7 @@ def rows(bucket: int) -> pa.Table:
 class Writer:
     """A replica of a stage that has written all its buckets, one a batch."""
 
-    def __init__(self, world: World, stream: str, replica: str) -> None:
+    def __init__(self, world: World, stream: str, replica: str, sign: Sign | None = None) -> None:
         names, of = world.names, world.pipeline
         self.boundary = BoundaryWriter(
             world.log,
@@ -64,6 +66,7 @@ class Writer:
             "plan",
             world.clock,
             world.entropy,
+            sign=sign,
         )
         self.epoch = self.boundary.start()
         blocks = BlockWriter(
@@ -127,7 +130,12 @@ class World:
     from.
     """
 
-    def __init__(self, traits: PlanTraits) -> None:
+    def __init__(
+        self, traits: PlanTraits, keys: Sequence[str] = (), sign: Sign | None = None
+    ) -> None:
+        """``keys``: the input is another owner's, who signs with one of these; ``sign``: how the
+        records that are there are signed.
+        """
         self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
         self.log = LocalEventLog(self.clock)
         of = outputs.pipeline("p", replicas=2)
@@ -135,7 +143,16 @@ class World:
             INPUT: Stage(name=INPUT, participant="north", reads=[], transform=["m:f"], replicas=1),
             STAGE: of.stages[STAGE].model_copy(update={"reads": [INPUT]}),
         }
-        self.pipeline = of.model_copy(update={"stages": stages})
+        bound = Binding(
+            name=INPUT,
+            pipeline="p",
+            stream=INPUT,
+            record=next(iter(sources.pipeline("p").sources.values())).record,
+            keys=list(keys),
+        )
+        self.pipeline = of.model_copy(
+            update={"stages": stages, "bindings": {INPUT: bound} if keys else {}}
+        )
         self.names = self.pipeline.topic_names
         outputs.create_topics(self.log, self.pipeline)
         self.log.admin().create(
@@ -148,7 +165,7 @@ class World:
             self.log, self.pipeline, self.clock, self.entropy, "processing", f"{STAGE}.0"
         )
         self.input, self.first, self.second = (
-            Writer(self, INPUT, "0"),
+            Writer(self, INPUT, "0", sign),
             Writer(self, STAGE, "0"),
             Writer(self, STAGE, "1"),
         )
@@ -325,6 +342,19 @@ def test_a_replica_names_what_it_still_has(world: World) -> None:
     assert world.settle(recomputing)[-1] == (AskOutcome.RECOMPUTED, "")
     assert world.readable(1, LAST) == list(range(1, 10))
     assert world.begun == [-1]
+
+
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_of_another_owner_only_what_is_signed_is_used(is_signed: bool) -> None:
+    key = SigningKey("owner", "1", b"k" * 32)
+    world = World(STATELESS, [key.public.hex()], key.sign_bytes if is_signed else None)
+    world.delete(STAGE, "0", 5)
+    assert world.settle(asked(world))[-1] == (
+        (AskOutcome.RECOMPUTED, "")
+        if is_signed
+        else (AskOutcome.UNABLE, f"{INPUT} is not known up to bucket 4")
+    )
+    assert world.readable(1, LAST) == list(range(1 if is_signed else 5, LAST + 1))
 
 
 def test_other_rows_are_never_used(world: World) -> None:
