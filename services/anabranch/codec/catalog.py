@@ -33,6 +33,7 @@ SERVICES: Final = (
     "consistency_manager",
     "contract_broker",
     "operator",
+    "dashboard",
     "user",
 )
 _TOPIC_KEYS: Final = (

@@ -115,6 +115,24 @@ _SERVICE: Final = """\
     mem_limit: @MEMORY@
 @AFTER@
 """
+_DASHBOARD: Final = """\
+  # The page of `anabranch ui`: http://localhost:9180/ (ANABRANCH_UI_PORT). Its token is ANABRANCH_UI_TOKEN, else a random one, which
+  # `docker compose logs dashboard` shows. Nothing depends on it.
+  dashboard:
+    <<: *service
+    command:
+      - anabranch
+      - ui
+      - --host=0.0.0.0
+      - --port=9180
+      - --file=/pipeline/@FILE@
+      - --kafka=kafka:29092
+@PROCESSES@    environment: {<<: *environment, ANABRANCH_METRICS_PORT: "9180", ANABRANCH_UI_TOKEN: "${ANABRANCH_UI_TOKEN:-}"}
+    volumes: ["${ANABRANCH_PIPELINE_DIR:-@FOLDER@}:/pipeline:ro"]
+    ports: ["127.0.0.1:${ANABRANCH_UI_PORT:-9180}:9180"]
+    mem_limit: 256m
+
+"""
 _MANAGER_AFTER: Final = """\
     depends_on:                     # without Redis it would run, too: it writes the index when it can
       topics: {condition: service_completed_successfully}
@@ -178,6 +196,15 @@ def text(
         + head
         + _filled(_TOPICS, FILE=pipeline.path.name, FOLDER=folder)
         + "".join(services)
+        + _filled(
+            _DASHBOARD,
+            FILE=pipeline.path.name,
+            FOLDER=folder,
+            PROCESSES="".join(
+                f"      - --process={service}/{process}={_names(service, process)[0]}:9100\n"
+                for service, process in pipeline.processes()
+            ),
+        )
         + end
     )
 

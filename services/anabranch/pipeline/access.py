@@ -306,6 +306,12 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
             process=f"delivery.{name}",
         )
     yield _Instance("consistency_manager", f"{before}consistency_manager", everything=True)
+    yield _Instance(
+        "dashboard",
+        f"{before}dashboard",
+        reads=frozenset(pipeline.bindings),
+        everything=True,
+    )
     for source in pipeline.sources:
         yield _Instance("user", f"{before}producer.{source}", source=source)
     for name in pipeline.outputs:

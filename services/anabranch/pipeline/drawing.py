@@ -96,16 +96,24 @@ def text(pipeline: Pipeline) -> Iterator[str]:
             yield from branch(box, "")
 
 
+def columns_of(found: list[Box]) -> dict[str, int]:
+    """By key: how many boxes stand before each on the longest way to it; outputs all in the last
+    column.
+    """
+    columns: dict[str, int] = {}
+    for box in found:
+        columns[box.key] = 1 + max((columns[key] for key in box.reads), default=-1)
+    last = max(columns.values())
+    return columns | {box.key: last for box in found if box.kind == "output"}
+
+
 def svg(pipeline: Pipeline) -> str:
     """Columns of boxes from sources on the left to outputs on the right, with a line for each
     stream that is read.
     """
     found = boxes(pipeline)
-    columns: dict[str, int] = {}
-    for box in found:
-        columns[box.key] = 1 + max((columns[key] for key in box.reads), default=-1)
+    columns = columns_of(found)
     last = max(columns.values())
-    columns |= {box.key: last for box in found if box.kind == "output"}
     rows: dict[int, int] = {}
     places: dict[str, tuple[int, int]] = {}
     for box in found:

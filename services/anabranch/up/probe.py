@@ -26,9 +26,11 @@ def metrics_port(state_dir: Path, service: str, name: str, pid: int) -> int | No
         return None
 
 
-def get(port: int, path: str, timeout_s: float = TIMEOUT_S) -> tuple[int, bytes] | None:
-    """Status code and body of ``http://127.0.0.1:<port><path>``."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+def get(
+    port: int, path: str, timeout_s: float = TIMEOUT_S, *, host: str = "127.0.0.1"
+) -> tuple[int, bytes] | None:
+    """Status code and body of ``http://<host>:<port><path>``."""
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

@@ -293,7 +293,11 @@ def test_a_version_after_a_broken_one_is_not_compared_with_it(folder: Path) -> N
         ("partitions: 1", "partitions: true", "partitions must be"),
         ("partitions: 1", "partitions: some", "partitions must be"),
         ("producers: [consistency_manager", "producers: [nobody", "producers must be a list"),
-        ("consumers: [consistency_manager]", "consumers: []", "consumers must be a list"),
+        (
+            "consumers: [consistency_manager, dashboard]",
+            "consumers: []",
+            "consumers must be a list",
+        ),
         ("alarm: [1]", "alarm: []", "records must be"),
         ("alarm: [1]", "alarm: 1", "records must be"),
         ("records:\n  alarm: [1]", "records: {}", "records must be"),

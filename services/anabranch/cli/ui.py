@@ -1,0 +1,96 @@
+"""``anabranch ui``."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from anabranch.cli.options import DeploymentFile, Kafka, StateDir, deployment_of, pipeline_file
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.up import state_file
+
+PORT: Final = 9180
+_NEEDED: Final = ("starlette", "uvicorn")
+
+
+def ui(
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    host: Annotated[
+        str, typer.Option(help="Where to listen. Beyond loopback a token is needed.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="0: any that is free; it is printed.")
+    ] = PORT,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ANABRANCH_UI_TOKEN",
+            help=(
+                "What a visitor has to say (default: on loopback none, else a random one, which is"
+                " printed). Others see a command line: better set the variable."
+            ),
+        ),
+    ] = None,
+    process: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SERVICE/NAME=HOST:PORT",
+            help=(
+                "The metrics port of a process, where `anabranch up` does not run them; repeat it"
+                " for each."
+            ),
+        ),
+    ] = None,
+) -> None:
+    """Serve a page that shows the pipeline as it runs: the graph and its states, the last minutes
+    of each stream, delays, dead letters, the market. Read-only; until Ctrl-C.
+
+        anabranch ui
+
+        anabranch ui --host 0.0.0.0 --port 8080
+
+        anabranch ui -f pipeline.yaml --kafka broker-1:9092 --process delivery/tolls=10.0.0.7:9100
+    """
+    for name in _NEEDED:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    from anabranch.dashboard.serving import address_of, connection, serve, token_for
+    from anabranch.pipeline.file import load
+
+    known = deployment_of(file, state_dir)
+    named = Path(known.pipeline) if file is None and known is not None else pipeline_file(file)
+    directory = state_file.directory_of(state_dir, named)
+    addresses = dict(_address(each) for each in process or ())
+    needed = token_for(host, token)
+    if needed is not None and not token:
+        typer.echo(f"token: {needed}")
+    serve(
+        load(named),
+        connection(address_of(directory, kafka)),
+        state_dir=directory,
+        processes=addresses,
+        host=host,
+        port=port,
+        token=needed,
+        say=_say,
+    )
+
+
+def _address(text: str) -> tuple[str, tuple[str, int]]:
+    label, equals, address = text.partition("=")
+    host, colon, port = address.rpartition(":")
+    if not (equals and colon and "/" in label and host and port.isdecimal()):
+        raise ConfigurationError(f"--process {text}: it is SERVICE/NAME=HOST:PORT")
+    return label, (host, int(port))
+
+
+def _say(text: str) -> None:
+    """At once, also into a file."""
+    typer.echo(text)
+    sys.stdout.flush()

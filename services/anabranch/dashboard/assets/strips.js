@@ -1,0 +1,268 @@
+// One strip for each stream: what has become of its last buckets. A strip is a slider over its
+// buckets, so the arrow keys and a screen reader go through it as the pointer does.
+
+import { made, setText, whenChanged } from "./dom.js";
+import { clock, count, duration } from "./words.js";
+
+export const PHASES = {
+  stable: "stable: complete, at once",
+  tentative: "tentative: input was missing",
+  undone: "undone: void, its correction comes",
+  corrected: "corrected: tentative first, stable now",
+};
+const RANK = ["stable", "corrected", "undone", "tentative"];
+const HEIGHT = 30;
+const BAND = 20;
+const MARKS = { drill: "▼", failure: "✕", restart: "↻", alarm: "!", state: "" };
+
+export class Strips {
+  constructor(element, readout, legend, spans) {
+    this.element = element;
+    this.readout = readout;
+    this.rows = new Map();
+    this.spanMs = 120_000;
+    this.cursor = null;
+    legend.replaceChildren(
+      ...Object.entries(PHASES).map(([phase, words]) =>
+        made("span", {}, made("i", { class: `swatch ${phase}`, "aria-hidden": "true" }), words)),
+      made("span", {}, made("i", { class: "swatch none", "aria-hidden": "true" }), "nothing yet"),
+    );
+    this.spans = spans;
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      this.colours = null;
+    });
+  }
+
+  show(feed) {
+    this.feed = feed;
+    const { pipeline } = feed.known;
+    if (this.streams !== pipeline.streams) this.build(pipeline);
+    const edge = feed.edge();
+    const shown = Math.max(20, Math.min(pipeline.cells_max, Math.round(this.spanMs / pipeline.bucket_ms)));
+    for (const row of this.rows.values()) this.draw(row, edge, shown);
+    if (this.cursor) this.tell();
+  }
+
+  build(pipeline) {
+    this.streams = pipeline.streams;
+    this.rows.clear();
+    this.cursor = null;
+    const whole = pipeline.cells_max * pipeline.bucket_ms;
+    const choices = [30_000, 120_000, 300_000, 600_000].filter((ms) => ms < whole).concat(whole);
+    this.spanMs = choices.includes(120_000) ? 120_000 : choices.at(-1);
+    const buttons = choices.map((ms) =>
+      made("button", { type: "button", "aria-pressed": ms === this.spanMs, onclick: () => {
+        this.spanMs = ms;
+        for (const each of buttons) each.setAttribute("aria-pressed", each.dataset.ms === String(ms));
+        this.show(this.feed);
+      }, "data-ms": ms }, duration(ms)));
+    this.spans.replaceChildren(...buttons);
+    this.element.replaceChildren(...pipeline.streams.map((stream) => this.row(stream)));
+  }
+
+  row(stream) {
+    const canvas = made("canvas", {
+      tabindex: "0", role: "slider", "aria-label": `stream ${stream}, the last buckets`,
+      "aria-orientation": "horizontal", "data-stream": stream,
+      onpointermove: (event) => this.point(row, event),
+      onpointerleave: () => { if (document.activeElement !== canvas) this.leave(); },
+      onkeydown: (event) => this.step(row, event),
+      onfocus: () => this.moveTo(row, this.cursor?.row === row ? this.cursor.bucket : row.last ?? this.feed.edge()),
+      onblur: () => this.leave(),
+    });
+    const state = made("span", { class: "now" });
+    const row = { stream, canvas, state };
+    this.rows.set(stream, row);
+    return made("div", { class: "strip" },
+      made("div", { class: "of" }, made("b", {}, stream), state), canvas);
+  }
+
+  draw(row, edge, shown) {
+    const { canvas, stream } = row;
+    const cells = this.feed.cells.get(stream) ?? new Map();
+    const scale = devicePixelRatio || 1;
+    const width = canvas.clientWidth;
+    if (!width) return;
+    if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(HEIGHT * scale)) {
+      canvas.width = Math.round(width * scale);
+      canvas.height = Math.round(HEIGHT * scale);
+    }
+    Object.assign(row, { edge, shown, first: edge - shown + 1, perCell: width / shown });
+    const paint = canvas.getContext("2d");
+    paint.setTransform(scale, 0, 0, scale, 0, 0);
+    paint.clearRect(0, 0, width, HEIGHT);
+    const colours = this.palette();
+    const top = HEIGHT - BAND;
+    paint.fillStyle = colours.none;
+    paint.fillRect(0, top, width, BAND);
+    this.paintRuns(paint, row, cells, colours, top);
+    this.paintMarks(paint, row, colours, top);
+    if (this.cursor) {
+      const x = (this.cursor.bucket - row.first + 0.5) * row.perCell;
+      paint.fillStyle = colours.ink;
+      paint.fillRect(Math.round(x) - 0.5, 2, 1, HEIGHT - 2);
+    }
+    row.last = cells.size ? Math.min(edge, Math.max(...[...cells.keys()].slice(-4))) : undefined;
+    setText(row.state, this.stateOf(row, cells));
+    canvas.setAttribute("aria-valuemin", row.first);
+    canvas.setAttribute("aria-valuemax", edge);
+    if (this.cursor?.row !== row) {
+      canvas.setAttribute("aria-valuenow", row.last ?? edge);
+      canvas.setAttribute("aria-valuetext", row.state.textContent);
+    }
+  }
+
+  // Neighbours of one phase are painted at once; where several share a pixel, the one that needs
+  // most attention is seen.
+  paintRuns(paint, row, cells, colours, top) {
+    const columns = new Map();
+    for (let bucket = row.first; bucket <= row.edge; bucket += 1) {
+      const phase = cells.get(bucket)?.phase;
+      if (!phase) continue;
+      const from = Math.floor((bucket - row.first) * row.perCell);
+      const to = Math.max(from + 1, Math.floor((bucket - row.first + 1) * row.perCell));
+      for (let x = from; x < to; x += 1)
+        if (RANK.indexOf(phase) > RANK.indexOf(columns.get(x) ?? "")) columns.set(x, phase);
+    }
+    let begun = null;
+    const width = row.canvas.clientWidth;
+    for (let x = 0; x <= width; x += 1) {
+      const phase = columns.get(x);
+      if (begun && begun.phase !== phase) {
+        this.paintRun(paint, begun.phase, begun.x, x - begun.x, top, colours);
+        begun = null;
+      }
+      if (phase && !begun) begun = { phase, x };
+    }
+  }
+
+  // Each phase differs in shape, too.
+  paintRun(paint, phase, x, width, top, colours) {
+    paint.save();
+    paint.beginPath();
+    paint.rect(x, top, width, BAND);
+    paint.clip();
+    paint.fillStyle = colours[phase];
+    if (phase === "stable") paint.fillRect(x, top, width, BAND);
+    if (phase === "corrected") {
+      paint.fillRect(x, top, width, BAND);
+      paint.fillStyle = colours.paper;
+      paint.fillRect(x, top + BAND / 2 - 1, width, 2);
+    }
+    if (phase === "tentative" || phase === "undone") {
+      paint.globalAlpha = 0.35;
+      paint.fillRect(x, top, width, BAND);
+      paint.globalAlpha = 1;
+      paint.strokeStyle = colours[phase];
+      paint.lineWidth = 2;
+      const lean = phase === "tentative" ? 1 : -1;
+      for (let at = x - BAND - (x % 7); at < x + width + BAND; at += 7) {
+        paint.beginPath();
+        paint.moveTo(at, top + BAND);
+        paint.lineTo(at + lean * BAND, top);
+        paint.stroke();
+      }
+    }
+    paint.restore();
+  }
+
+  paintMarks(paint, row, colours, top) {
+    paint.font = "10px system-ui, sans-serif";
+    paint.textAlign = "center";
+    for (const event of this.feed.events) {
+      const sign = MARKS[event.kind];
+      if (!sign || event.bucket < row.first || (event.stream && event.stream !== row.stream)) continue;
+      const x = (event.bucket - row.first) * row.perCell;
+      paint.fillStyle = colours[event.kind === "restart" ? "quiet" : "bad"];
+      paint.fillRect(Math.round(x), top - 2, 1, BAND + 2);
+      paint.fillText(sign, Math.min(Math.max(x, 5), row.canvas.clientWidth - 5), top - 2);
+    }
+  }
+
+  palette() {
+    if (!this.colours) {
+      const style = getComputedStyle(document.documentElement);
+      const probe = made("span");
+      document.body.append(probe);
+      this.colours = Object.fromEntries(
+        [...RANK, "none", "ink", "paper", "bad", "quiet"].map((name) => {
+          probe.style.color = style.getPropertyValue(`--${name}`);
+          return [name, getComputedStyle(probe).color];
+        }));
+      probe.remove();
+    }
+    return this.colours;
+  }
+
+  stateOf(row, cells) {
+    const last = row.last === undefined ? undefined : cells.get(row.last);
+    if (!last) return "nothing yet";
+    const { is_of_now: isOfNow, pipeline } = this.feed.known;
+    const old = isOfNow ? this.feed.now() - row.last * pipeline.bucket_ms : 0;
+    const words = last.phase === "corrected" ? "stable" : last.phase;
+    return old > 10_000 ? `${words}, stands still` : words;
+  }
+
+  point(row, event) {
+    const box = row.canvas.getBoundingClientRect();
+    this.moveTo(row, row.first + Math.floor((event.clientX - box.left) / row.perCell));
+  }
+
+  step(row, event) {
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1, PageDown: -20, PageUp: 20 };
+    const at = this.cursor?.row === row ? this.cursor.bucket : row.last ?? row.edge;
+    if (event.key in steps) this.moveTo(row, at + steps[event.key]);
+    else if (event.key === "Home") this.moveTo(row, row.first);
+    else if (event.key === "End") this.moveTo(row, row.edge);
+    else return;
+    event.preventDefault();
+  }
+
+  moveTo(row, bucket) {
+    if (row.first === undefined) return;
+    this.cursor = { row, bucket: Math.min(row.edge, Math.max(row.first, bucket)) };
+    this.show(this.feed);
+  }
+
+  leave() {
+    this.cursor = null;
+    this.show(this.feed);
+  }
+
+  tell() {
+    const { row, bucket } = this.cursor;
+    const text = describe(this.feed, row.stream, bucket);
+    setText(this.readout, text);
+    row.canvas.setAttribute("aria-valuenow", bucket);
+    row.canvas.setAttribute("aria-valuetext", text);
+  }
+}
+
+export function describe(feed, stream, bucket) {
+  const { pipeline } = feed.known;
+  const cell = feed.cells.get(stream)?.get(bucket);
+  const words = [`${stream}, bucket ${bucket} (until ${clock(bucket * pipeline.bucket_ms, true)})`];
+  if (!cell) words.push("not closed yet");
+  else {
+    words.push(cell.phase, `${count(cell.rows)} rows${cell.writer ? ` of replica ${cell.writer}` : ""}`);
+    if (cell.missing.length) words.push(`made without ${cell.missing.join(", ")}`);
+    if (cell.tentativeMs !== null) words.push(`tentative after ${duration(cell.tentativeMs)}`);
+    if (cell.stableMs !== null) words.push(`stable after ${duration(cell.stableMs)}`);
+  }
+  const marks = feed.events.filter((event) => Math.abs(event.bucket - bucket) <= 1 &&
+    (!event.stream || event.stream === stream));
+  words.push(...marks.map((event) => `${event.target}: ${event.text}`));
+  return words.join(" · ");
+}
+
+export function showEvents(element, events) {
+  whenChanged(element, events, () => {
+    if (!events.length) return made("li", { class: "quiet" }, "Nothing since this page looks.");
+    return [...events].reverse().slice(0, 60).map((event) =>
+      made("li", { "data-kind": event.kind },
+        made("time", {}, clock(event.at_ms)),
+        made("span", { class: "kind" }, event.kind),
+        made("b", {}, event.target),
+        made("span", {}, event.text)));
+  });
+}

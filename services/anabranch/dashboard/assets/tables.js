@@ -1,0 +1,93 @@
+// Dead letters, processes and the market as tables.
+
+import { made, table, whenChanged } from "./dom.js";
+import { clock, count, duration } from "./words.js";
+
+export function showLetters(panel, rejected) {
+  whenChanged(panel, rejected, () => [
+    made("h2", {}, "Dead letters"),
+    made("p", { class: "quiet" }, "Records that cannot be used. What one holds is not fetched until you ask for it."),
+    ...Object.entries(rejected).flatMap(([source, found]) => letters(source, found)),
+  ]);
+}
+
+function letters(source, found) {
+  const reasons = Object.entries(found.by_reason);
+  return [
+    made("h3", {}, `${source} `, made("span", { class: "quiet" }, `in topic ${found.topic}`)),
+    made("p", {}, reasons.length
+      ? reasons.map(([reason, many]) => made("span", { class: "chip", "data-tone": "warn" }, `${reason}: ${count(many)}`))
+      : made("span", { class: "quiet" }, "none counted since the process began")),
+    table(`The newest dead letters of ${source}`,
+      [["time"], ["reason"], ["why"], ["from"], ["bytes", "number"], ["content"]],
+      found.samples.map((each) => [
+        clock(each.at_ms), each.reason, each.error, each.from, count(each.bytes), content(source, each),
+      ]), "The topic is empty."),
+  ];
+}
+
+function content(source, letter) {
+  const held = made("div", { class: "content", "aria-live": "polite" });
+  const button = made("button", { type: "button", "aria-label": `show the content of the dead letter ${letter.place} of ${source}`,
+    onclick: async () => {
+      button.disabled = true;
+      try {
+        const answer = await fetch(`/api/dead-letter/${encodeURIComponent(source)}/${letter.place}`);
+        if (!answer.ok) throw new Error(await answer.text());
+        const { text, base64 } = await answer.json();
+        held.replaceChildren(made("pre", {}, text ?? `base64: ${base64}`));
+        button.hidden = true;
+      } catch (error) {
+        held.replaceChildren(String(error.message));
+        button.disabled = false;
+      }
+    } }, "show");
+  return made("div", {}, button, held);
+}
+
+const TONES = { running: "good", waiting: "good", standby: "good", starting: "busy", restarting: "busy",
+  stopping: "off", paused: "warn", silent: "bad", failed: "bad" };
+
+export function showProcesses(panel, processes) {
+  whenChanged(panel, processes, () => [
+    made("h2", {}, "Processes"),
+    processes === null
+      ? made("p", { class: "quiet" }, "Nothing is known of the processes: none runs here, and none is named by --process.")
+      : table("Processes, and the replicas on each node",
+        [["service"], ["name"], ["state"], ["lag", "number"], ["restarts", "number"], ["what it says"]],
+        processes.map((each) => [
+          each.service === "replica" ? made("span", { class: "quiet" }, "replica") : each.service,
+          each.name,
+          made("span", { class: "chip", "data-tone": TONES[each.state] ?? "off" }, each.state),
+          duration(each.lag_ms), each.restarts,
+          [each.cut, each.reported, each.waiting_for ? `waits for ${each.waiting_for}` : ""].filter(Boolean).join("; ") || each.address,
+        ]), "There is none."),
+  ]);
+}
+
+export function showMarket(panel, market) {
+  whenChanged(panel, market, () => [made("h2", {}, "Market"), ...tables(market)]);
+}
+
+function tables(market) {
+  if (market === null) return [made("p", { class: "quiet" }, "The contracts are being read.")];
+  if (market.error) return [made("p", { class: "bad" }, market.error)];
+  return [
+    made("p", { class: "quiet" }, "What this participant may see. Prices are in micro-units per unit of load and second."),
+    table("Participants",
+      [["participant"], ["units it runs for others", "number"], ["units that run elsewhere", "number"], ["balance", "number"]],
+      market.participants.map((each) => [each.participant, count(each.runs_for_others), count(each.runs_elsewhere), each.balance]),
+      "No contract names anybody."),
+    table("Contracts",
+      [["contract"], ["version", "number"], ["state"], ["buyer"], ["seller"], ["price from", "number"], ["to", "number"], ["valid to"], ["waits for"]],
+      market.contracts.map((each) => [each.contract, each.version, each.state, each.buyer, each.seller,
+        count(each.price_lowest_micro), count(each.price_highest_micro), each.valid_to, each.waits_for_signature_of.join(", ")]),
+      "There is no contract."),
+    table("Who runs whose stage",
+      [["task"], ["of"], ["run by"], ["contract"], ["units", "number"], ["price", "number"], ["from"], ["to"], ["why it ended"]],
+      market.movements.map((each) => [each.task, each.of, each.run_by, each.contract, count(each.units), count(each.price_micro),
+        each.from, each.to, each.why]),
+      "No load has moved."),
+    made("p", {}, `${count(market.disputes)} disputed measurements, ${count(market.ignored)} records that changed nothing.`),
+  ];
+}

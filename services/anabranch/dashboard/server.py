@@ -1,0 +1,231 @@
+"""The page over HTTP: its files, its state as JSON, and as server-sent events what changes.
+
+Read-only. Every answer forbids the browser to load, run or send anything beyond this page, or to
+show it within another; no answer allows another origin to read it. Whatever a log or a process says
+is sent as JSON, and the page shows it as text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from anabranch.dashboard.access import COOKIE, Access
+from anabranch.dashboard.broadcast import Broadcast, Client
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from anabranch.dashboard.feed import Feed
+    from anabranch.dashboard.letters import Letters
+
+EVERY_S: Final = 0.5
+_ALIVE_S: Final = 10.0
+"""So often a comment goes out where there is nothing to say: dead connections are found."""
+_FORM_BYTES_MAX: Final = 4_096
+_WRONG_TOKEN_S: Final = 1.0
+_LOGINS_MAX: Final = 4
+"""Wrong tokens being answered at once."""
+_TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_OPEN: Final = frozenset({"/login", "/healthz", "/readyz", "/assets/page.css", "/assets/icon.svg"})
+"""What is answered without a token."""
+_HEADERS: Final = (
+    (
+        "content-security-policy",
+        (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src"
+            " 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none';"
+            " require-trusted-types-for 'script'; trusted-types 'none'"
+        ),
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+    ("cache-control", "no-store"),
+)
+
+
+class Guard:
+    """Around everything: who may ask, under which name, and what every answer says to browsers."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [
+                    *message["headers"],
+                    *((name.encode(), value.encode()) for name, value in _HEADERS),
+                ]
+            await send(message)
+
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        answer: ASGIApp = self._app
+        if not self._access.is_host(headers.get("host", "")):
+            answer = PlainTextResponse("this page is not served under that name\n", 421)
+        elif scope["path"] not in _OPEN and not self._access.admits(headers, _cookies(headers)):
+            answer = (
+                _asset("login.html", 401)
+                if scope["path"] == "/"
+                else PlainTextResponse("a token is needed\n", 401)
+            )
+        await answer(scope, receive, guarded)
+
+
+class PageServer:
+    """The application."""
+
+    def __init__(self, feed: Feed, letters: Letters, access: Access) -> None:
+        self._feed, self._letters, self._access = feed, letters, access
+        self._broadcast = Broadcast()
+        self._wrong = 0
+        assets = [
+            Route(f"/assets/{name}", _serving(name))
+            for name in sorted(
+                each.name for each in files(__package__).joinpath("assets").iterdir()
+            )
+            if not name.endswith(".html")
+        ]
+        self.app: ASGIApp = Guard(
+            Starlette(
+                routes=[
+                    Route("/", _serving("index.html")),
+                    *assets,
+                    Route("/healthz", _healthz),
+                    Route("/readyz", _healthz),
+                    Route("/login", self._login, methods=["POST"]),
+                    Route("/api/page", self._whole),
+                    Route("/api/events", self._events),
+                    Route("/api/dead-letter/{source}/{place:path}", self._letter),
+                ],
+                lifespan=self._lifespan,
+            ),
+            access,
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        publishing = asyncio.create_task(self._publish())
+        yield
+        publishing.cancel()
+
+    async def _publish(self) -> None:
+        """While anybody looks: twice a second what has changed."""
+        while True:
+            await self._broadcast.joined.wait()
+            self._broadcast.publish(await asyncio.to_thread(self._feed.message))
+            await asyncio.sleep(EVERY_S)
+
+    def end(self) -> None:
+        """Let those who look on go; called by the event loop's thread."""
+        self._broadcast.end()
+
+    async def _whole(self, _request: Request) -> Response:
+        _, text = await asyncio.to_thread(self._feed.whole)
+        return Response(text, media_type="application/json")
+
+    async def _events(self, _request: Request) -> Response:
+        client = self._broadcast.join()
+        if client is None:
+            return PlainTextResponse(
+                "too many look at this page\n", 503, headers={"retry-after": "10"}
+            )
+        return StreamingResponse(self._stream(client), media_type="text/event-stream")
+
+    async def _stream(self, client: Client) -> AsyncIterator[str]:
+        try:
+            number, text = await asyncio.to_thread(self._feed.whole)
+            yield f"retry: 1000\n\ndata: {text}\n\n"
+            while True:
+                try:
+                    message = await client.next(_ALIVE_S)
+                except TimeoutError:
+                    yield ": alive\n\n"
+                    continue
+                if message is None:
+                    return
+                if message[0] > number:
+                    yield f"data: {message[1]}\n\n"
+        finally:
+            self._broadcast.leave(client)
+
+    async def _letter(self, request: Request) -> Response:
+        held = self._letters.content(request.path_params["source"], request.path_params["place"])
+        if held is None:
+            return PlainTextResponse("none of the newest dead letters\n", 404)
+        return JSONResponse(held)
+
+    async def _login(self, request: Request) -> Response:
+        if not self._access.needs_token:
+            return PlainTextResponse("no token is needed\n", 404)
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _FORM_BYTES_MAX:
+                return PlainTextResponse("too large\n", 413)
+        given = parse_qs(body.decode("utf-8", "replace"), max_num_fields=4).get("token", [""])[0]
+        if self._access.is_token(given):
+            answer = Response(status_code=303, headers={"location": "/"})
+            answer.set_cookie(
+                COOKIE,
+                self._access.cookie(),
+                httponly=True,
+                samesite="strict",
+                secure=request.url.scheme == "https",
+            )
+            return answer
+        if self._wrong >= _LOGINS_MAX:
+            return PlainTextResponse("too many wrong tokens at once\n", 429)
+        self._wrong += 1
+        try:
+            await asyncio.sleep(_WRONG_TOKEN_S)
+        finally:
+            self._wrong -= 1
+        return _asset("wrong.html", 401)
+
+
+def _cookies(headers: dict[str, str]) -> dict[str, str]:
+    pairs = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))
+    return {name: value for name, _, value in pairs}
+
+
+def _asset(name: str, status: int = 200) -> Response:
+    content = files(__package__).joinpath("assets", name).read_bytes()
+    return Response(content, status, media_type=_TYPES[name.rpartition(".")[2]])
+
+
+def _serving(name: str) -> Any:
+    async def serve(_request: Request) -> Response:
+        return _asset(name)
+
+    return serve
+
+
+async def _healthz(_request: Request) -> Response:
+    return PlainTextResponse("ok\n")

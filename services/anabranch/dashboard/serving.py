@@ -1,0 +1,148 @@
+"""Runs the page: those who follow the pipeline, and the server, until a signal.
+
+Keeps nothing on disk. A crash loses what was noted as having happened; all else is read again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.dashboard.access import Access
+from anabranch.dashboard.feed import Feed
+from anabranch.dashboard.letters import Letters
+from anabranch.dashboard.market import MarketFollower
+from anabranch.dashboard.page import Page
+from anabranch.dashboard.processes import Address, ProcessFollower
+from anabranch.dashboard.server import PageServer
+from anabranch.dashboard.topics import Connect, TopicFollower
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.up import state_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch.pipeline.model import Pipeline
+
+_CONNECTIONS_MAX: Final = 64
+_END_S: Final = 2
+_JOIN_S: Final = 12.0
+"""A call to a broker that does not answer takes so long."""
+_BACKLOG: Final = 64
+
+
+def token_for(host: str, token: str | None) -> str | None:
+    """The token that the page needs there: the one given, else a random one; None: on loopback,
+    where none is given.
+    """
+    if token:
+        return token
+    return None if _is_loopback(host) else secrets.token_urlsafe(24)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def address_of(state_dir: Path, kafka: str | None) -> Callable[[], str]:
+    """The broker as it is known now: an embedded one has another port when it comes back."""
+
+    def current() -> str:
+        found = None if kafka is not None else state_file.read(state_dir)
+        return kafka or ("" if found is None else found.kafka)
+
+    return current
+
+
+def connection(address: Callable[[], str]) -> Connect:
+    """What the followers connect by."""
+
+    def connect() -> tuple[str, KafkaEventLog]:
+        found = address()
+        if not found:
+            raise ConfigurationError("nothing runs yet: no broker is known")
+        return found, KafkaEventLog(found, client_id="anabranch-page")
+
+    return connect
+
+
+def serve(
+    pipeline: Pipeline,
+    connect: Connect,
+    *,
+    state_dir: Path | None,
+    processes: Mapping[str, Address],
+    host: str,
+    port: int,
+    token: str | None,
+    say: Callable[[str], None],
+) -> None:
+    """Serve the page until SIGTERM or SIGINT. ``token`` None: whoever is on the machine may look.
+
+    Raises:
+        ConfigurationError: the address cannot be listened at.
+    """
+    feed = Feed(Page(pipeline), SystemClock())
+    letters = Letters(pipeline, connect, feed)
+    server = PageServer(feed, letters, Access(token))
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ConfigurationError(f"--host {host} --port {port}: {error.strerror}") from error
+    with listening:
+        threads = [
+            feed.keep("topics", TopicFollower(pipeline, connect, feed).work, is_contact=True),
+            feed.keep("processes", ProcessFollower(feed, state_dir, processes).work),
+            feed.keep("letters", letters.work),
+        ]
+        if pipeline.federation is not None:
+            threads.append(
+                feed.keep("market", MarketFollower(pipeline.federation, connect, feed).work)
+            )
+        shown = f"[{host}]" if ":" in host else host
+        say(f"the page of {pipeline.name}: http://{shown}:{listening.getsockname()[1]}/")
+        try:
+            http_server(server).run(sockets=[listening])
+        finally:
+            feed.stopping.set()
+            for thread in threads:
+                thread.join(_JOIN_S)
+
+
+def http_server(page: PageServer) -> uvicorn.Server:
+    """What ``run`` serves the page by, until ``should_exit`` is set."""
+    configuration = uvicorn.Config(
+        page.app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_CONNECTIONS_MAX,
+        timeout_graceful_shutdown=_END_S,
+        ws="none",
+    )
+    return _Server(configuration, page)
+
+
+class _Server(uvicorn.Server):
+    """Lets those who look on go before it waits for them."""
+
+    def __init__(self, config: uvicorn.Config, page: PageServer) -> None:
+        super().__init__(config)
+        self._page = page
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """The event loop's thread calls this once."""
+        self._page.end()
+        await super().shutdown(sockets)

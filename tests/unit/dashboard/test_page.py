@@ -1,0 +1,144 @@
+"""What is sent: whole, then what has changed; bounded whatever comes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from anabranch.dashboard.exposition import Figures
+from anabranch.dashboard.page import EVENTS_MAX, TEXT_MAX, Page
+from anabranch.pipeline.file import load
+from anabranch.protocol.control.records import Alarm, Heartbeat
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import LogEntry
+from harness.boundary_logs import part, record, started
+from harness.page_scenes import TOLL_ROAD
+
+NOW_MS = 1_000_000_000_000
+
+
+def page() -> Page:
+    return Page(load(TOLL_ROAD))
+
+
+def row(label: str, **more: Any) -> dict[str, Any]:
+    service, _, name = label.partition("/")
+    return {"service": service, "name": name, "state": "running", "restarts": 0, "cut": None} | more
+
+
+def beat(stage: str, state: str) -> Heartbeat:
+    return Heartbeat("processing", stage, "0", 0, "running", 1, 0, replica_state=state)
+
+
+def test_a_message_names_only_what_has_changed() -> None:
+    shown = page()
+    whole = shown.whole(NOW_MS, 0)
+    assert {"pipeline", "cards", "hops", "rejected", "cells", "events"} <= whole.keys()
+    shown.message(NOW_MS, 0)
+    assert shown.message(NOW_MS, 0).keys() == {"seq", "now_ms"}
+    shown.show_contact("no answer")
+    assert shown.message(NOW_MS, 0)["contact"] == "no answer"
+    shown.happened(NOW_MS, "alarm", "tolls", "text")
+    assert [event["text"] for event in shown.message(NOW_MS, 0)["events"]] == ["text"]
+    assert "events" not in shown.message(NOW_MS, 0)
+
+
+def test_numbers_of_messages_grow_and_the_whole_has_that_of_the_last() -> None:
+    shown = page()
+    assert shown.whole(NOW_MS, 0)["seq"] == 0
+    assert [shown.message(NOW_MS, 0)["seq"] for _ in range(3)] == [1, 2, 3]
+    assert shown.whole(NOW_MS, 0)["seq"] == 3
+
+
+def test_cells_go_out_once_and_are_in_every_whole() -> None:
+    shown, log_state = page(), LogState(("0",))
+    first = NOW_MS // 500
+    entries: list[LogEntry] = [started(), record(0, 0, first, (part(first, rows=3),))]
+    for offset, entry in enumerate(entries):
+        shown.take("tolls", entry, log_state.apply(offset, entry), log_state, None)
+    assert shown.message(NOW_MS, 0)["cells"] == {
+        "tolls": [[first, "stable", None, None, 3, "0", []]]
+    }
+    assert "cells" not in shown.message(NOW_MS, 0)
+    assert len(shown.whole(NOW_MS, 0)["cells"]["tolls"]) == 1
+
+
+def test_a_replica_that_is_not_heard_any_more_is_silent_but_one_that_ended_is_not() -> None:
+    shown = page()
+    shown.hear(beat("tolls", "stable"), NOW_MS, 1_000)
+    assert shown.whole(NOW_MS, 2_000)["cards"]["stream tolls"]["word"] == "STABLE"
+    assert shown.whole(NOW_MS, 9_000)["cards"]["stream tolls"]["word"] == "silent"
+    ended = Heartbeat("processing", "tolls", "0", 0, "ended", 1, 0)
+    shown.hear(ended, NOW_MS, 1_000)
+    assert shown.whole(NOW_MS, 9_000)["cards"]["stream tolls"]["word"] == "ended"
+
+
+def test_what_happens_to_a_process_is_noted_with_its_kind() -> None:
+    shown = page()
+    label = "ingestion/reports_0"
+    for change in (
+        {},
+        {"cut": "cut off from Kafka"},
+        {},
+        {"state": "paused"},
+        {},
+        {"restarts": 1},
+        {"restarts": 1, "state": "failed", "error": "why"},
+    ):
+        shown.show_processes([row(label, **change)], {}, {}, NOW_MS)
+    assert [
+        (each["kind"], each["text"], each["stream"]) for each in shown.whole(0, 0)["events"]
+    ] == [
+        ("drill", "cut off from Kafka", "reports_0"),
+        ("drill", "link to Kafka healed", "reports_0"),
+        ("drill", "paused", "reports_0"),
+        ("drill", "resumed", "reports_0"),
+        ("failure", "started again, number 1", "reports_0"),
+        ("failure", "failed: why", "reports_0"),
+    ]
+
+
+def test_texts_from_outside_and_events_are_bounded() -> None:
+    shown = page()
+    for number in range(3 * EVENTS_MAX):
+        alarm = Alarm("kind", "no such stream", -1, f"{number} " + "x" * 10_000, 0)
+        shown.hear(alarm, NOW_MS, 0)
+    events = shown.whole(NOW_MS, 0)["events"]
+    assert len(events) == EVENTS_MAX
+    assert {len(event["text"]) for event in events} == {TEXT_MAX}
+    assert {event["stream"] for event in events} == {""}
+    shown.show_processes([row("ingestion/reports_0", error="y" * 10_000)], {}, {}, NOW_MS)
+    assert len(shown.whole(NOW_MS, 0)["processes"][0]["reported"]) == TEXT_MAX
+    shown.show_contact("z" * 10_000)
+    assert len(json.dumps(shown.whole(NOW_MS, 0))) < 200_000
+
+
+def test_dead_letters_are_counted_without_what_they_hold() -> None:
+    shown = page()
+    figures = {"ingestion/reports_1": Figures(rejected={"late": 3.0, "json": 0.0})}
+    shown.show_processes([], figures, {}, NOW_MS)
+    assert shown.whole(NOW_MS, 0)["rejected"]["reports_1"]["by_reason"] == {"late": 3}
+
+
+def test_batch_times_and_ages_of_outputs_come_from_the_histograms() -> None:
+    shown = page()
+    bars = {0.5: 1.0, 1.0: 10.0, float("inf"): 10.0}
+    figures = {
+        "processing/north.0": Figures(batches={"tolls.0": bars}),
+        "delivery/tolls": Figures(ages={"tolls": bars}),
+    }
+    shown.show_processes([], figures, {}, NOW_MS)
+    hops = {(hop["kind"], hop["name"]): hop for hop in shown.whole(NOW_MS, 0)["hops"]}
+    assert hops["stage", "tolls"]["batch_ms"] == [1_000, 1_000]
+    assert hops["output", "tolls"]["upto_ms"] == [1_000, 1_000, 1_000]
+
+
+def test_event_times_far_from_the_clock_are_shown_without_ages() -> None:
+    shown, log_state = page(), LogState(("0",))
+    entries: list[LogEntry] = [started(), record(0, 0, 50, (part(50),))]
+    for offset, entry in enumerate(entries):
+        shown.take("tolls", entry, log_state.apply(offset, entry), log_state, None)
+    whole = shown.whole(NOW_MS, 0)
+    assert (whole["is_of_now"], whole["edge"]) == (False, 50)
+    hop = next(hop for hop in whole["hops"] if hop["name"] == "tolls")
+    assert hop["delays"] is None

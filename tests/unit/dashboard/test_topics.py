@@ -1,0 +1,101 @@
+"""The page of a pipeline that is played on a log in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from anabranch.dashboard.feed import Feed
+from anabranch.ports import TopicPartition
+from harness.page_scenes import PageScene, page_of
+from harness.waiting import wait_until
+
+SHOWN_S = 10
+
+
+def shown(feed: Feed) -> dict[str, Any]:
+    with feed.page() as page:
+        return page.whole(feed.clock.now_ms(), feed.clock.monotonic_ms())
+
+
+def phases(feed: Feed, stream: str) -> Counter[str]:
+    return Counter(cell[1] for cell in shown(feed)["cells"][stream])
+
+
+def await_shown(feed: Feed, condition: Callable[[dict[str, Any]], object], what: str) -> None:
+    wait_until(lambda: condition(shown(feed)), SHOWN_S, what)
+
+
+def test_a_failure_is_shown_from_the_first_tentative_result_to_the_last_correction() -> None:
+    scene = PageScene(past_ms=60_000)
+    scene.steps(20)
+    scene.cut.add("reports_1")
+    scene.steps(20)
+    with page_of(scene.pipeline, scene.log) as (feed, _):
+        scene.beats()
+        await_shown(
+            feed,
+            lambda page: page["cards"]["stream segment_statistics"]["word"] == "UP_FAILURE",
+            "the state of the stage",
+        )
+        card = shown(feed)["cards"]["stream segment_statistics"]
+        assert card["missing"] == ["reports_1"]
+        assert card["replicas"][0]["node"] == "north.0"
+        assert shown(feed)["cards"]["stream reports_1"]["missed_by"] == ["segment_statistics"]
+        assert phases(feed, "segment_statistics").keys() == {"stable", "tentative"}
+        scene.cut.clear()
+        scene.steps(3)
+        wait_until(lambda: phases(feed, "tolls")["undone"], SHOWN_S, "the undo")
+        scene.steps(40)
+        wait_until(
+            lambda: phases(feed, "tolls").keys() == {"stable", "corrected"}, SHOWN_S, "stable"
+        )
+        assert shown(feed)["cards"]["stream segment_statistics"]["missing"] == []
+
+
+def test_a_pipeline_that_is_not_there_yet_is_waited_for() -> None:
+    scene = PageScene(past_ms=5_000)
+    log = scene.log
+    topics = dict(log.topics)
+    log.topics.clear()
+    with page_of(scene.pipeline, log) as (feed, _):
+        await_shown(feed, lambda page: "no topics" in page["contact"], "why nothing is shown")
+        log.topics.update(topics)
+        scene.step()
+        await_shown(feed, lambda page: page["cells"]["tolls"], "what it is made of")
+        assert shown(feed)["contact"] == ""
+
+
+def test_a_stream_whose_log_is_gone_keeps_no_other_from_being_shown() -> None:
+    scene = PageScene(past_ms=5_000)
+    missing = scene.pipeline.topic_names.boundaries("reports_0")
+    held = scene.log.topics.pop(missing)
+    with page_of(scene.pipeline, scene.log) as (feed, _):
+        await_shown(feed, lambda page: page["cells"]["tolls"], "the other streams")
+        assert shown(feed)["cells"]["reports_0"] == []
+        scene.log.topics[missing] = held
+        await_shown(feed, lambda page: page["cells"]["reports_0"], "the stream")
+
+
+def test_a_log_that_was_cut_is_read_anew_and_noted() -> None:
+    scene = PageScene(past_ms=5_000)
+    scene.steps(5)
+    with page_of(scene.pipeline, scene.log) as (feed, _):
+        await_shown(feed, lambda page: page["cells"]["tolls"], "the stream")
+        at = TopicPartition(scene.pipeline.topic_names.boundaries("tolls"), 0)
+        scene.log.cut(at, 3)
+        await_shown(feed, lambda page: page["events"], "that its log is not what it was")
+        assert shown(feed)["events"][0]["stream"] == "tolls"
+        await_shown(feed, lambda page: len(page["cells"]["tolls"]) == 2, "what is left")
+
+
+def test_a_replica_that_begins_is_noted_but_not_one_that_began_long_ago() -> None:
+    scene = PageScene(past_ms=5_000)
+    with page_of(scene.pipeline, scene.log) as (feed, _):
+        await_shown(feed, lambda page: page["cells"]["tolls"], "the stream")
+        assert shown(feed)["events"] == []
+        scene.begin("tolls", "0")
+        await_shown(feed, lambda page: page["events"], "the restart")
+        (event,) = shown(feed)["events"]
+        assert (event["kind"], event["text"]) == ("restart", "replica 0 began on north.0")
