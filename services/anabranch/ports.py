@@ -293,6 +293,26 @@ class Index(Protocol):
         """Idempotent."""
 
 
+class SchemaRegistry(Protocol):
+    """Schemas of records by id, kept by somebody else. What it says of an id never changes."""
+
+    def schema(self, schema_id: int) -> str:
+        """The Avro schema under ``schema_id``, as text.
+
+        Raises:
+            ConfigurationError: there is none, or none that stands for itself; the text says which.
+            Unavailable: no answer.
+        """
+
+    def register(self, subject: str, schema: str) -> int:
+        """The id of an Avro schema under ``subject``; the same for the same schema, whoever asks.
+
+        Raises:
+            ConfigurationError: the registry rejects it, as by the subject's compatibility rule.
+            Unavailable: no answer.
+        """
+
+
 class Checkpoints(Protocol):
     """Checkpoint directories and timeline files of one replica (``protocol.log.timeline``). A
     directory is named by its timeline.

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.service import IngestionService, build
 from anabranch.pipeline.model import EventTime, IdleTimeout, Pipeline, Source
 from anabranch.pipeline.speakers import speakers
-from anabranch.ports import Chunk, Clock, Entropy, EventLog, TopicPartition
+from anabranch.ports import Chunk, Clock, Entropy, EventLog, SchemaRegistry, TopicPartition
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.runtime.block_reader import BlockReader
@@ -118,7 +118,13 @@ def create_topics(
     assert not differences
 
 
-def service(log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy) -> IngestionService:
+def service(
+    log: EventLog,
+    of: Pipeline,
+    clock: Clock,
+    entropy: Entropy,
+    open_registry: Callable[[str], SchemaRegistry] | None = None,
+) -> IngestionService:
     """A new process, so to speak: not started yet."""
     settings = ServiceSettings(
         pipeline=of.path, name="reports", kafka="none:0", state_dir=Path("state")
@@ -131,6 +137,7 @@ def service(log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy) -> Inge
         ServiceContext(
             log, None, clock, entropy, registry, metrics, settings, of, logger, threading.Event()
         ),
+        open_registry,
     )
 
 

@@ -11,7 +11,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 
 if TYPE_CHECKING:
-    from anabranch.ports import Clock, Entropy, EventLog, Index
+    from anabranch.ports import Clock, Entropy, EventLog, Index, SchemaRegistry
 
 
 def connect(kafka: str, redis: str | None) -> tuple[EventLog, Index | None, Clock, Entropy]:
@@ -34,3 +34,12 @@ def _index(url: str) -> Index:
     )  # a tenth of a second that only the manager has a use for
 
     return RedisIndex(url)
+
+
+def schema_registry(url: str) -> SchemaRegistry:
+    """The schema registry at ``url``. Nothing is contacted yet."""
+    from anabranch.adapters.schema_registry import (
+        ConfluentRegistry,
+    )  # an HTTP client that only pipelines with a registry have a use for
+
+    return ConfluentRegistry(url)

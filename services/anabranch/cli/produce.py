@@ -85,7 +85,7 @@ def produce(
         echo '{"at":0,"sensor":"roof","celsius":21.5}' | anabranch produce readings - --now
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
-    from anabranch.operating.produce import Lines, Target, source_of
+    from anabranch.operating.produce import Lines, Target, registered_id, source_of
     from anabranch.pipeline.durations import parse_ms
     from anabranch.pipeline.file import load
 
@@ -97,7 +97,12 @@ def produce(
         raise ConfigurationError("--count and --every are for --generate")
     named, address = file_and_broker(file, state_dir, kafka)
     pipeline = load(named)
-    lines = Lines(source_of(pipeline, source), key)
+    wanted, schema_id = source_of(pipeline, source), None
+    if pipeline.schema_registry is not None and wanted.format == "avro":
+        from anabranch.adapters.schema_registry import ConfluentRegistry
+
+        schema_id = registered_id(ConfluentRegistry(pipeline.schema_registry), wanted, topic)
+    lines = Lines(wanted, key, schema_id)
     pause_ms = 0
     if every is not None:
         try:

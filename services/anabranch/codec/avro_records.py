@@ -1,9 +1,11 @@
 """Users' records as Avro: Confluent framing (0, four bytes of schema id, body) or single object (C3
 01, eight of fingerprint, body).
 
-Both framings are read, record by record as they come; ``avro_encoding`` writes the first. Ids are fixed: each version of a record says its own (``record_schema``), so no registry
-is asked. A record written with an older version is read as the newest: fields by name, defaults for
-new ones, numbers widened. NaN and infinity are rejected, as in JSON.
+Both framings are read, record by record as they come; ``avro_encoding`` writes the first. Without a
+registry ids are fixed: each version of a record says its own (``record_schema``). With one the ids
+are its own: ``unknown_ids`` says which ones it must be asked for, and ``learn`` takes what it says,
+which never changes. A record written with another version is read as the newest: fields by name,
+defaults for new ones, numbers widened. NaN and infinity are rejected, as in JSON.
 """
 
 from __future__ import annotations
@@ -20,10 +22,14 @@ from anabranch.codec.avro_columns import Rows, read_fields
 from anabranch.codec.avro_values import missing, record_reader
 from anabranch.codec.columns import column_of
 from anabranch.codec.guards import Rejected
-from anabranch.codec.record_schema import RecordSchema
+from anabranch.codec.record_schema import RecordSchema, from_registry
 from anabranch.protocol.errors import ConfigurationError, RecordRejected, RejectionReason
 from anabranch.protocol.limits import RECORD_ITEMS_MAX
 
+SCHEMA_IDS_MAX: Final = 1_000
+"""Different ids of a registry in the records of one source, those that it does not have included:
+more than the versions of any record. Whoever may write the topic can make up no end of them.
+"""
 _CONFLUENT_BYTES: Final = 5
 _SINGLE_OBJECT_BYTES: Final = 10
 
@@ -33,9 +39,10 @@ class _Version:
     of the newest.
     """
 
-    def __init__(self, written: RecordSchema, wanted: RecordSchema) -> None:
+    def __init__(self, written: RecordSchema, wanted: RecordSchema, *, is_numbered: bool) -> None:
+        """``is_numbered``: the schema's id is the one in Confluent framing."""
         self.schema = written
-        self.confluent = b"\0" + written.schema_id.to_bytes(4, "big")
+        self.confluent = _confluent(written.schema_id) if is_numbered else None
         self.single_object = b"\xc3\x01" + bytes.fromhex(
             fingerprint(to_parsing_canonical_form(written.avro), "CRC-64-AVRO")
         )
@@ -53,13 +60,55 @@ class _Version:
         """For each field of the newest version: its index here; None: the default."""
 
 
+def _confluent(schema_id: int) -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big")
+
+
 class AvroDecoder:
     """Decodes the records of one schema and its older versions."""
 
-    def __init__(self, record: RecordSchema) -> None:
+    def __init__(self, record: RecordSchema, *, has_registry: bool = False) -> None:
+        """``has_registry``: the ids in Confluent framing are those of a registry."""
         self._record = record
         self._schema = record.arrow_schema()
-        self._versions = [_Version(written, record) for written in (record, *record.older)]
+        self._has_registry = has_registry
+        self._versions = [
+            _Version(written, record, is_numbered=not has_registry)
+            for written in (record, *record.older)
+        ]
+        self._unusable: dict[bytes, str] = {}
+        """Confluent framing -> why records with it are rejected."""
+        self._usual: tuple[bytes | None, int] = (self._versions[0].confluent, 0)
+        """The framing that most records have, and the number of its version."""
+
+    def unknown_ids(self, values: Sequence[bytes | None]) -> list[int]:
+        """Which schema ids a registry must be asked for before ``values`` are decoded; at most as
+        many as are left of SCHEMA_IDS_MAX.
+        """
+        if not self._has_registry:
+            return []
+        known = {version.confluent for version in self._versions} | self._unusable.keys()
+        framings = {value[:_CONFLUENT_BYTES] for value in values if value and not value[0]} - known
+        found = sorted(framing for framing in framings if len(framing) == _CONFLUENT_BYTES)
+        left = max(0, SCHEMA_IDS_MAX + len(self._record.older) + 1 - len(known))
+        return [int.from_bytes(framing[1:], "big") for framing in found[:left]]
+
+    def learn(self, schema_id: int, text: str) -> None:
+        """The schema that the registry has under ``schema_id``. That it cannot be read as the
+        record is no error: records that were written with it are rejected.
+        """
+        try:
+            written = from_registry(text, self._record.name, schema_id)
+            version = _Version(written, self._record, is_numbered=True)
+        except ConfigurationError as error:
+            self.learn_unusable(schema_id, "; ".join(str(error).splitlines()))
+            return
+        self._usual = (_confluent(schema_id), len(self._versions))
+        self._versions.append(version)
+
+    def learn_unusable(self, schema_id: int, why: str) -> None:
+        """The registry has no schema of use under ``schema_id``: records are rejected."""
+        self._unusable[_confluent(schema_id)] = why
 
     def decode(self, values: Sequence[bytes]) -> tuple[pa.Table, Rejected]:
         """The records of ``values``, in order, without those that are rejected. Values passed
@@ -69,10 +118,10 @@ class AvroDecoder:
         tables: list[pa.Table] = []
         places: list[Any] = []
         good = np.zeros(len(values), dtype=np.bool_)
-        for number, version in enumerate(self._versions):
-            mine = np.flatnonzero(which == number)
-            if not len(mine):
+        for number in np.unique(which).tolist():
+            if number < 0:
                 continue
+            version, mine = self._versions[number], np.flatnonzero(which == number)
             own = [values[index] for index in mine.tolist()] if len(mine) < len(values) else values
             table, fits = (self._bulk if version.is_flat else self._singly)(
                 version, own, headers[mine]
@@ -137,17 +186,12 @@ class AvroDecoder:
 
     def _header(self, value: bytes) -> tuple[_Version, int]:
         for version in self._versions:
-            if value.startswith(version.confluent):
+            if version.confluent is not None and value.startswith(version.confluent):
                 return version, _CONFLUENT_BYTES
             if value.startswith(version.single_object):
                 return version, _SINGLE_OBJECT_BYTES
         if value[:1] == b"\0" and len(value) >= _CONFLUENT_BYTES:
-            known = ", ".join(str(version.schema.schema_id) for version in self._versions)
-            text = (
-                f"schema id {int.from_bytes(value[1:5], 'big')} is not known; {self._record.name}"
-                f" has {known}"
-            )
-            raise RecordRejected(RejectionReason.UNKNOWN_SCHEMA, text)
+            raise RecordRejected(RejectionReason.UNKNOWN_SCHEMA, self._unknown(value))
         if value[:2] == b"\xc3\x01" and len(value) >= _SINGLE_OBJECT_BYTES:
             raise RecordRejected(
                 RejectionReason.UNKNOWN_SCHEMA,
@@ -157,16 +201,32 @@ class AvroDecoder:
             RejectionReason.NOT_AVRO, "neither Confluent framing (00) nor a single object (C3 01)"
         )
 
+    def _unknown(self, value: bytes) -> str:
+        """Why the schema id of ``value`` is of no use."""
+        schema_id = int.from_bytes(value[1:5], "big")
+        if not self._has_registry:
+            known = ", ".join(str(version.schema.schema_id) for version in self._versions)
+            return f"schema id {schema_id} is not known; {self._record.name} has {known}"
+        why = self._unusable.get(
+            value[:_CONFLUENT_BYTES],
+            f"there were {SCHEMA_IDS_MAX} others, more than this source looks up",
+        )
+        return f"schema id {schema_id}: {why}"
+
     def _framing(self, values: Sequence[bytes]) -> tuple[Any, Any]:
         """(number of the version or -1, bytes of framing) of each value."""
-        newest = self._versions[0].confluent
-        if all([value.startswith(newest) for value in values]):  # noqa: C419  (a list is faster, and nearly always all of it is needed)
-            return np.zeros(len(values), dtype=np.int8), np.full(len(values), _CONFLUENT_BYTES)
-        which = np.full(len(values), -1, dtype=np.int8)
+        usual, number = self._usual
+        if usual is not None and all([value.startswith(usual) for value in values]):  # noqa: C419  (a list is faster, and nearly always all of it is needed)
+            return (
+                np.full(len(values), number, dtype=np.int16),
+                np.full(len(values), _CONFLUENT_BYTES),
+            )
+        which = np.full(len(values), -1, dtype=np.int16)
         headers = np.zeros(len(values), dtype=np.int64)
         marks = {
             version.confluent: (number, _CONFLUENT_BYTES)
             for number, version in reversed(list(enumerate(self._versions)))
+            if version.confluent is not None
         }
         marks |= {
             version.single_object: (number, _SINGLE_OBJECT_BYTES)

@@ -44,6 +44,8 @@ class Decoder:
         record: What each value is.
         format: How it is written.
         extra_fields: What becomes of fields of JSON that the record has not.
+        has_registry: The schema ids of Avro in Confluent framing are those of a registry, which is
+            asked by who calls this, for what ``avro`` does not know.
 
     Raises:
         ConfigurationError: at creation, if an older version of the record cannot be read as the
@@ -55,10 +57,19 @@ class Decoder:
         record: RecordSchema,
         format: Format,  # noqa: A002  (the word of the pipeline file)
         extra_fields: ExtraFields = "ignore",
+        *,
+        has_registry: bool = False,
     ) -> None:
         self._inner: JsonDecoder | AvroDecoder = (
-            JsonDecoder(record, extra_fields) if format == "json" else AvroDecoder(record)
+            JsonDecoder(record, extra_fields)
+            if format == "json"
+            else AvroDecoder(record, has_registry=has_registry)
         )
+
+    @property
+    def avro(self) -> AvroDecoder | None:
+        """What learns schemas from a registry; None for JSON."""
+        return self._inner if isinstance(self._inner, AvroDecoder) else None
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Every value becomes a row or a rejection. Raises nothing, whatever the values are."""

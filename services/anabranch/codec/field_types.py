@@ -40,6 +40,8 @@ FLOAT_MAX: Final = 3.4028235677973362e38
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,126}\Z")
 _FIELD_KEYS = {"name", "type", "doc", "default", "order", "aliases"}
+_TYPES_WITHIN: Final = ("type", "items", "values")
+"""Attributes that hold a type, which may hold a record."""
 _HINT: Final = (
     f"use one of {', '.join(KINDS)}, {', '.join(LOGICAL)}, decimal, a record, array or map of"
     " these, or a union of null and one"
@@ -270,6 +272,25 @@ class FieldParser:
     def count(self) -> int:
         """Fields so far; beyond RECORD_FIELDS_MAX the rest is not looked at."""
         return self._count
+
+
+def without_extras(avro: object) -> object:
+    """The type, or record, without what its fields have beside Avro's own attributes."""
+    if isinstance(avro, list):
+        return [without_extras(each) for each in avro]
+    if not isinstance(avro, dict):
+        return avro
+    plain = {
+        key: without_extras(value) if key in _TYPES_WITHIN else value for key, value in avro.items()
+    }
+    if isinstance(avro.get("fields"), list):
+        plain["fields"] = [
+            without_extras({key: value for key, value in field.items() if key in _FIELD_KEYS})
+            if isinstance(field, dict)
+            else field
+            for field in avro["fields"]
+        ]
+    return plain
 
 
 def full_name(avro: dict[str, Any], space: str) -> str:

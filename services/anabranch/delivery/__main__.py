@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from anabranch.adapters.connect import connect
+from functools import partial
+
+from anabranch.adapters.connect import connect, schema_registry
 from anabranch.delivery.service import build
 from anabranch.runtime.service import main
 
 if __name__ == "__main__":
-    main("delivery", build, connect)
+    main("delivery", partial(build, open_registry=schema_registry), connect)

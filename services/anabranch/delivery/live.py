@@ -21,10 +21,11 @@ from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.delivery import live_read_back, read_back, topics
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
+from anabranch.delivery.rendering import Renderer
 from anabranch.pipeline import shape
 from anabranch.pipeline.model import LiveSink, Output
 from anabranch.pipeline.speakers import speakers
-from anabranch.ports import LogAdmin, TopicPartition, TransactionalWriter
+from anabranch.ports import LogAdmin, SchemaRegistry, TopicPartition, TransactionalWriter
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
@@ -104,9 +105,11 @@ class LiveTopic:
         following: BoundaryReader,
         status: ServiceStatus,
         *,
+        schemas: SchemaRegistry | None = None,
         choose: Choose = upstream_selection.choose,
     ) -> None:
-        """Nothing is contacted yet."""
+        """Nothing is contacted yet. ``schemas``: gives the ids of Avro's schemas."""
+        self._schemas = schemas
         self._context, self._output, self._sink, self._following, self._status = (
             context,
             output,
@@ -324,6 +327,7 @@ class LiveTopic:
             )
         machine, self._passed = LiveDelivery(resumed(progress, self._partitions)), progress.stable
         lacks = self._following.log_state.given_up.names
+        renderer = Renderer(name, self._sink, self._partitions, self._schemas)
         if self._sink.upsert:
             view = UpsertView(name)
             try:
@@ -333,14 +337,10 @@ class LiveTopic:
             except ConfigurationError as error:
                 raise _OutgrownError(str(error)) from error
             self._status.detail.update(live_keys=len(view), live_foreign_records=foreign)
-            self._form = CompactedView(
-                name, self._sink, self._partitions, view, self._fitting_bytes, lacks
-            )
+            self._form = CompactedView(renderer, view, self._fitting_bytes, lacks)
         else:
             width_ms = self._pipeline.bucket_ms
-            self._form = KindSequence(
-                name, self._sink, self._partitions, width_ms, self._fitting_bytes, lacks
-            )
+            self._form = KindSequence(renderer, width_ms, self._fitting_bytes, lacks)
         self._machine = machine
         self._status.detail["live"] = "running"
         self._waiting.set(0)

@@ -11,7 +11,6 @@ import pyarrow as pa
 from anabranch.codec import live_records
 from anabranch.codec.live_records import KIND_HEADER, MISSING_HEADER, tentative_suffix
 from anabranch.delivery.rendering import Lacks, Records, Renderer, Written, nothing
-from anabranch.pipeline.model import LiveSink
 from anabranch.ports import TopicPartition, TransactionalWriter
 from anabranch.protocol.edge.delivery import Slice, partition_of
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress, LiveRun
@@ -55,9 +54,7 @@ class KindSequence:
 
     def __init__(
         self,
-        output: str,
-        sink: LiveSink,
-        partitions: int,
+        renderer: Renderer,
         width_ms: int,
         fitting_bytes: int | None = None,
         lacks: Lacks = nothing,
@@ -65,15 +62,10 @@ class KindSequence:
         """``fitting_bytes``: larger records are left out; None: none is. ``lacks``: what was
         given up of stable buckets.
         """
-        self._topic, self._partitions, self._width_ms, self._fitting_bytes = (
-            sink.topic,
-            partitions,
-            width_ms,
-            fitting_bytes,
-        )
+        self._renderer, self._width_ms, self._fitting_bytes = renderer, width_ms, fitting_bytes
+        self._topic, self._partitions = renderer.topic, renderer.partitions
         self._lacks = lacks
         self.left_out = 0
-        self._renderer = Renderer(output, sink, partitions)
 
     def write(self, writer: TransactionalWriter, run: LiveRun, pieces: Iterator[Piece]) -> None:
         """Undo, insertions, tentative buckets, rec_done, boundary."""
@@ -129,9 +121,7 @@ class CompactedView:
 
     def __init__(
         self,
-        output: str,
-        sink: LiveSink,
-        partitions: int,
+        renderer: Renderer,
         view: UpsertView,
         fitting_bytes: int | None = None,
         lacks: Lacks = nothing,
@@ -141,15 +131,10 @@ class CompactedView:
 
         ``lacks``: what was given up of stable buckets.
         """
-        self._topic, self._partitions, self._view, self._fitting_bytes = (
-            sink.topic,
-            partitions,
-            view,
-            fitting_bytes,
-        )
+        self._renderer, self._view, self._fitting_bytes = renderer, view, fitting_bytes
+        self._topic, self._partitions = renderer.topic, renderer.partitions
         self._lacks = lacks
         self.left_out = 0
-        self._renderer = Renderer(output, sink, partitions)
         self._written: list[Write] = []
 
     def write(self, writer: TransactionalWriter, run: LiveRun, pieces: Iterator[Piece]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +20,9 @@ from anabranch.delivery.partitioning import Partitioner
 from anabranch.pipeline.model import Sink
 from anabranch.protocol.edge.delivery import Slice
 from anabranch.protocol.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from anabranch.ports import SchemaRegistry
 
 ID_HEADER: Final = "anabranch-id"
 EVENT_TIME_HEADER: Final = "anabranch-event-time"
@@ -82,8 +87,12 @@ def nothing(_bucket: int) -> tuple[str, ...]:
 class Renderer:
     """Makes the records of one output."""
 
-    def __init__(self, name: str, sink: Sink, partitions: int) -> None:
-        self._name, self._sink = name, sink
+    def __init__(
+        self, name: str, sink: Sink, partitions: int, registry: SchemaRegistry | None = None
+    ) -> None:
+        """``registry``: gives the ids of Avro's schemas."""
+        self._name, self._sink, self._registry = name, sink, registry
+        self.topic, self.partitions = sink.topic, partitions
         self._partitioner = Partitioner(partitions)
         self._columns: pa.Schema | None = None
         self._encoder: Encoder | None = None
@@ -96,15 +105,14 @@ class Renderer:
             a header.
 
         Raises:
-            ConfigurationError: a key column is missing, or a column cannot be written in the
-                output's format.
+            ConfigurationError: a key column is missing, a column cannot be written in the output's
+                format, or the registry rejects the schema.
+            Unavailable: the registry does not answer. It is asked once for each schema.
         """
         columns = table.drop_columns([EVENT_TIME])
         if self._encoder is None or columns.schema != self._columns:
+            self._encoder = self._made(columns.schema)
             self._columns = columns.schema
-            self._encoder = Encoder(
-                columns.schema, self._sink.format, self._sink.key, name=self._name
-            )
         keys, values = self._encoder.encode(columns)
         ids: list[bytes] = []
         for s in slices:
@@ -120,6 +128,16 @@ class Renderer:
                     header.append((MISSING_HEADER, ",".join(names).encode()))
             at += s.stop - s.start
         return Records(keys, values, headers, self._partitioner.partitions_of(keys, slices))
+
+    def _made(self, columns: pa.Schema) -> Encoder:
+        """The encoder of rows with ``columns``."""
+        made = partial(Encoder, columns, self._sink.format, self._sink.key, name=self._name)
+        encoder = made()
+        if self._registry is None or encoder.avro is None:
+            return encoder
+        schema = {key: value for key, value in encoder.avro.items() if key != "schema_id"}
+        subject = f"{self._sink.topic}-value"  # as the serializers of other tools name it
+        return made(schema_id=self._registry.register(subject, json.dumps(schema)))
 
 
 @dataclass(frozen=True, slots=True)

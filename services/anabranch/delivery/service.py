@@ -9,6 +9,7 @@ which fences all older ones, then reading back. Being fenced ends the process: a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import takewhile
 from typing import Final
 
@@ -21,7 +22,7 @@ from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.live import LiveTopic
 from anabranch.delivery.rendering import Ordered, Records, Renderer, only_rows
 from anabranch.pipeline.model import Output
-from anabranch.ports import LogAdmin, TopicPartition, TransactionalWriter
+from anabranch.ports import LogAdmin, SchemaRegistry, TopicPartition, TransactionalWriter
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge.delivery import (
     REJECTED,
@@ -67,8 +68,13 @@ person must see.
 _LABELS: Final = ("pipeline", "output")
 
 
-def build(settings: ServiceSettings, context: ServiceContext) -> DeliveryService:
-    """The service for the output that ``settings.name`` names.
+def build(
+    settings: ServiceSettings,
+    context: ServiceContext,
+    open_registry: Callable[[str], SchemaRegistry] | None = None,
+) -> DeliveryService:
+    """The service for the output that ``settings.name`` names. ``open_registry``: for pipelines
+    that name a schema registry.
 
     Raises:
         ConfigurationError: the pipeline has no such output.
@@ -80,7 +86,10 @@ def build(settings: ServiceSettings, context: ServiceContext) -> DeliveryService
             f"--name {settings.name}: the pipeline {context.pipeline.name} has no such output; it"
             f" has {known}"
         )
-    return DeliveryService(context, output)
+    url, registry = context.pipeline.schema_registry, None
+    if url is not None and open_registry is not None:
+        registry = open_registry(url)
+    return DeliveryService(context, output, registry)
 
 
 class _StoppingError(Exception):
@@ -92,7 +101,10 @@ class DeliveryService:
     See ``runtime.service.Service``.
     """
 
-    def __init__(self, context: ServiceContext, output: Output) -> None:
+    def __init__(
+        self, context: ServiceContext, output: Output, registry: SchemaRegistry | None = None
+    ) -> None:
+        self._registry = registry
         self.status = ServiceStatus()
         self._context, self._output, self._pipeline = context, output, context.pipeline
         names = self._pipeline.topic_names
@@ -166,9 +178,18 @@ class DeliveryService:
             context.log, context.clock, self._pipeline, self._output, following, context.logger
         )
         if self._output.live is not None:
-            self._live = LiveTopic(context, self._output, self._output.live, following, self.status)
+            self._live = LiveTopic(
+                context,
+                self._output,
+                self._output.live,
+                following,
+                self.status,
+                schemas=self._registry,
+            )
             self._live.start()
-        self._renderer = Renderer(self._output.name, self._output.corrected, self._partitions)
+        self._renderer = Renderer(
+            self._output.name, self._output.corrected, self._partitions, self._registry
+        )
         self._try_to_fail_over()
 
     def step(self) -> None:

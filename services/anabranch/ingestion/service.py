@@ -47,10 +47,11 @@ from anabranch.runtime.heartbeats import HeartbeatSender
 from anabranch.runtime.service import ServiceStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from anabranch.codec.avro_records import AvroDecoder
     from anabranch.pipeline.model import Pipeline, Source
-    from anabranch.ports import LogReader
+    from anabranch.ports import LogReader, SchemaRegistry
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.settings import ServiceSettings
 
@@ -63,8 +64,13 @@ _NAMES_MAX: Final = 3
 _LABELS: Final = ("pipeline", "source")
 
 
-def build(settings: ServiceSettings, context: ServiceContext) -> IngestionService:
-    """The service for the source that ``settings.name`` names.
+def build(
+    settings: ServiceSettings,
+    context: ServiceContext,
+    open_registry: Callable[[str], SchemaRegistry] | None = None,
+) -> IngestionService:
+    """The service for the source that ``settings.name`` names. ``open_registry``: for pipelines
+    that name a schema registry.
 
     Raises:
         ConfigurationError: the pipeline has no such source.
@@ -76,7 +82,10 @@ def build(settings: ServiceSettings, context: ServiceContext) -> IngestionServic
             f"--name {settings.name}: the pipeline {context.pipeline.name} has no such source; it"
             f" has {known}"
         )
-    return IngestionService(context, source)
+    url, registry = context.pipeline.schema_registry, None
+    if url is not None and source.format == "avro" and open_registry is not None:
+        registry = open_registry(url)
+    return IngestionService(context, source, registry)
 
 
 def fingerprint(source: Source, bucket_ms: int) -> str:
@@ -99,11 +108,16 @@ def fingerprint(source: Source, bucket_ms: int) -> str:
 class IngestionService:
     """Writes one source's stream. See ``runtime.service.Service``."""
 
-    def __init__(self, context: ServiceContext, source: Source) -> None:
+    def __init__(
+        self, context: ServiceContext, source: Source, registry: SchemaRegistry | None = None
+    ) -> None:
         self.status = ServiceStatus()
         self._context, self._source = context, source
         self._pipeline: Pipeline = context.pipeline
-        self._decoder = Decoder(source.record, source.format, source.extra_fields)
+        self._registry = registry
+        self._decoder = Decoder(
+            source.record, source.format, source.extra_fields, has_registry=registry is not None
+        )
         self._records_max = self._sparse_max = SOURCE_BATCH_RECORDS
         self._append_next_ms = 0
         self._find_next_ms = self._count_next_ms = 0
@@ -236,7 +250,25 @@ class IngestionService:
         )
         if chunks:
             crash_point("ingestion.fetched")
-            self._take(Batch.of(chunks))
+            batch = Batch.of(chunks)
+            if self._registry is not None and self._decoder.avro is not None:
+                self._learn(batch, self._registry, self._decoder.avro)
+            self._take(batch)
+
+    def _learn(self, batch: Batch, registry: SchemaRegistry, decoder: AvroDecoder) -> None:
+        """Ask for the schemas that records of ``batch`` were written with and nobody asked for.
+
+        Raises:
+            Unavailable: no answer. What was read is read again by the next process.
+        """
+        for schema_id in decoder.unknown_ids(batch.values()):
+            try:
+                text = registry.schema(schema_id)
+            except ConfigurationError as error:
+                decoder.learn_unusable(schema_id, str(error))
+            else:
+                decoder.learn(schema_id, text)
+            self._context.logger.info("schema_learned", schema_id=schema_id)
 
     def stop(self) -> None:
         """Close what was opened. Idempotent."""

@@ -16,7 +16,7 @@ from anabranch.codec.columns import stored
 from anabranch.codec.edge import Decoder
 from anabranch.codec.logical_types import TIMESTAMPS, text_of_timestamp, timestamp_of
 from anabranch.pipeline.model import Pipeline, Source
-from anabranch.ports import EventLog, LogWriter, TopicPartition
+from anabranch.ports import EventLog, LogWriter, SchemaRegistry, TopicPartition
 from anabranch.protocol.edge.delivery import BEGINNING, partition_of
 from anabranch.protocol.errors import ConfigurationError
 
@@ -34,8 +34,11 @@ class Input(Protocol):
 class Lines:
     """Lines of JSON become records of one source: key and value."""
 
-    def __init__(self, source: Source, key: str | None = None) -> None:
-        """``key``: the field whose text is the record's key.
+    def __init__(
+        self, source: Source, key: str | None = None, schema_id: int | None = None
+    ) -> None:
+        """``key``: the field whose text is the record's key. ``schema_id``: of Avro; None: the one
+        in the schema's file.
 
         Raises:
             ConfigurationError: the record has no such field.
@@ -48,7 +51,8 @@ class Lines:
         self._source, self._key = source, key
         self._decode = Decoder(source.record, "json", source.extra_fields).decode
         self._write = record_writer(source.record.fields) if source.format == "avro" else None
-        self._prefix = b"\0" + source.record.schema_id.to_bytes(4, "big")
+        number = source.record.schema_id if schema_id is None else schema_id
+        self._prefix = b"\0" + number.to_bytes(4, "big")
 
     def mistake(self, lines: list[bytes]) -> tuple[int, str] | None:
         """The index of the first line that is no record, and why; None: all are."""
@@ -99,6 +103,18 @@ class Lines:
         body = bytearray(self._prefix)
         self._write(body, [stored(column.chunk(0))[0] for column in table.columns])
         return bytes(body)
+
+
+def registered_id(registry: SchemaRegistry, source: Source, topic: str | None) -> int:
+    """The id that the source's schema has in the registry, for records of a topic of it. It is
+    registered if it is not there.
+
+    Raises:
+        ConfigurationError: the registry rejects it.
+        Unavailable: no answer.
+    """
+    schema = {key: value for key, value in source.record.avro.items() if key != "schema_id"}
+    return registry.register(f"{topic or source.topics[0]}-value", json.dumps(schema))
 
 
 class Target:

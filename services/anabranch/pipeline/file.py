@@ -18,6 +18,7 @@ from anabranch.codec import catalog, record_schema
 from anabranch.codec.logical_types import TIMESTAMPS
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline import transforms
+from anabranch.pipeline.addresses import holds_password
 from anabranch.pipeline.bindings import bindings, published
 from anabranch.pipeline.document import MISSING, Document, Place, key_text, shown, words
 from anabranch.pipeline.environment import fill_in
@@ -44,6 +45,7 @@ from anabranch.protocol.identifiers import TopicNames
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _NODE = re.compile(r"[a-z][a-z0-9_-]{0,62}(\.[0-9]{1,3})?\Z")
 _MEMORY = re.compile(r"[1-9][0-9]{0,6}[mg]\Z")
+_REGISTRY = re.compile(r"https?://[^\s?#,]{1,500}\Z")
 _RECORD = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0,5}))?\Z")
 
 _FILE_KEYS: Final = (
@@ -60,6 +62,7 @@ _FILE_KEYS: Final = (
     "bindings",
     "publish",
     "federation",
+    "schema_registry",
 )
 _NEEDED: Final = "pipeline, sources, stages and outputs"
 _SOURCE_KEYS: Final = (
@@ -183,6 +186,7 @@ class _Walk(Document):
         )
         publish_ms = published(self, top.get("publish", {}), sections["stages"])
         federated = federation(self, top.get("federation", MISSING))
+        registry = self._registry(top.get("schema_registry"))
         streams = [*sections["sources"], *bound, *sections["stages"]]
         sources = {key: self._source(key, value) for key, value in sections["sources"].items()}
         stages = {
@@ -217,12 +221,29 @@ class _Walk(Document):
             named_nodes=nodes,
             resources=resources,
             federation=federated,
+            schema_registry=registry,
         )
         known = list(pipeline.nodes())
         for node in resources:
             if node not in known:
                 self.mistake(("resources", node), f"there is no node {node}; {_guess(node, known)}")
         return pipeline
+
+    def _registry(self, value: object) -> str | None:
+        at: Place = ("schema_registry",)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not _REGISTRY.match(value):
+            self.mistake(at, "write the URL of a schema registry, as http://registry:8081")
+        elif holds_password(value):
+            self.mistake(
+                at,
+                "it holds a password: set ANABRANCH_SCHEMA_REGISTRY_USERNAME and"
+                " ANABRANCH_SCHEMA_REGISTRY_PASSWORD_FILE in the environment instead",
+            )
+        else:
+            return value
+        return None
 
     def _resources(self, node: str, value: object) -> Resources:
         at: Place = ("resources", node)

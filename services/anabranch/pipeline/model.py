@@ -246,6 +246,10 @@ class Pipeline(_Model):
     resources: dict[str, Resources] = {}
     """Of nodes by name; others have what their environment says."""
     federation: Federation | None = None
+    schema_registry: str | None = None
+    """URL of the registry whose ids the records of Avro topics have; None: the ids are those of the
+    schemas' files.
+    """
 
     @property
     def topic_names(self) -> TopicNames:

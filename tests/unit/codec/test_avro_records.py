@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 from typing import Any
 
 import fastavro
@@ -8,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from anabranch.codec.avro_encoding import AvroEncoder
-from anabranch.codec.avro_records import AvroDecoder
+from anabranch.codec.avro_records import SCHEMA_IDS_MAX, AvroDecoder
 from anabranch.codec.record_schema import RecordSchema, from_avro
+from anabranch.protocol import limits
 from anabranch.protocol.errors import (
     ConfigurationError,
     RecordRejected,
@@ -305,3 +308,104 @@ def test_what_is_encoded_decodes_to_the_same() -> None:
         values[1],
     ]
     assert encoder.encode(table.slice(0, 0)) == []
+
+
+class TestRegistry:
+    """Ids that a registry has given."""
+
+    def test_what_is_unknown_is_asked_for_once(self) -> None:
+        decoder = AvroDecoder(record(SMALL), has_registry=True)
+        row = {"a": 1, "b": 2}
+        values = [framed(row, SMALL, 70), framed(row, SMALL, 7), framed(row, SMALL, 70)]
+        assert decoder.unknown_ids([*values, None, b"", b"\0\0", single(row, SMALL)]) == [7, 70]
+        decoder.learn(7, json.dumps(SMALL))
+        assert decoder.unknown_ids(values) == [70]
+        decoder.learn_unusable(70, "not there")
+        assert decoder.unknown_ids(values) == []
+        table, rejected = decoder.decode(values)
+        assert table.to_pylist() == [row]
+        assert [(index, str(error)) for index, error in rejected] == [
+            (0, "schema id 70: not there"),
+            (2, "schema id 70: not there"),
+        ]
+
+    def test_without_a_registry_nothing_is_asked_for(self) -> None:
+        assert AvroDecoder(record(SMALL)).unknown_ids([framed({"a": 1, "b": 1}, SMALL, 9)]) == []
+
+    def test_the_ids_of_files_count_for_nothing(self) -> None:
+        decoder = AvroDecoder(record(SMALL, 1), has_registry=True)
+        value = framed({"a": 1, "b": 2}, SMALL, 1)
+        assert decoder.unknown_ids([value]) == [1]
+        other = {**SMALL, "fields": [*reversed(SMALL["fields"])]}
+        decoder.learn(1, json.dumps(other))
+        swapped = framed({"a": 1, "b": 2}, other, 1)
+        assert decoder.decode([swapped])[0].to_pylist() == [{"a": 1, "b": 2}]
+        assert decoder.decode([single({"a": 3, "b": 4}, SMALL), swapped])[0].to_pylist() == [
+            {"a": 3, "b": 4},
+            {"a": 1, "b": 2},
+        ]
+
+    def test_versions_of_other_tools_are_read_as_the_newest(self) -> None:
+        written = {
+            "type": "record",
+            "name": "R",
+            "namespace": "com.example",
+            "connect.version": 3,
+            "fields": [
+                {"name": "b", "type": ["null", "int"], "default": None, "connect.index": 1},
+                {"name": "more", "type": {"type": "string", "avro.java.string": "String"}},
+                {"name": "a", "type": "int"},
+                {
+                    "name": "deep",
+                    "type": {
+                        "type": "array",
+                        "items": {
+                            "type": "record",
+                            "name": "Deep",
+                            "fields": [{"name": "x", "type": "long", "vendor": {}}],
+                        },
+                    },
+                },
+            ],
+        }
+        decoder = AvroDecoder(record(SMALL), has_registry=True)
+        decoder.learn(3, json.dumps(written))
+        row = {"b": None, "more": "m", "a": 5, "deep": [{"x": 1}]}
+        assert decoder.decode([framed(row, written, 3)])[0].to_pylist() == [{"a": 5, "b": None}]
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("{", "it is not JSON"),
+            ("[" * 100_000, "it is larger|it is not JSON"),
+            ('"int"', "the schema must be"),
+            ('{"type": "record", "name": "r", "fields": ["a"]}', "is not a field"),
+            (
+                json.dumps({**SMALL, "fields": [{"name": "a", "type": "string"}]}),
+                "cannot read",
+            ),
+            (" " * (limits.SCHEMA_BYTES_MAX + 1), "it is larger than"),
+        ],
+    )
+    def test_a_schema_that_is_of_no_use_rejects_its_records(self, text: str, says: str) -> None:
+        decoder = AvroDecoder(record(SMALL), has_registry=True)
+        decoder.learn(5, text)
+        value = framed({"a": 1, "b": 2}, SMALL, 5)
+        assert decoder.unknown_ids([value]) == []
+        ((_, error),) = decoder.decode([value])[1]
+        assert error.reason is RejectionReason.UNKNOWN_SCHEMA
+        assert re.search(says, str(error))
+
+    def test_ids_without_end_are_not_looked_up(self) -> None:
+        decoder = AvroDecoder(record(SMALL), has_registry=True)
+        values = [b"\0" + number.to_bytes(4, "big") for number in range(SCHEMA_IDS_MAX + 50)]
+        found = decoder.unknown_ids(values)
+        assert found == list(range(SCHEMA_IDS_MAX))
+        for schema_id in found:
+            decoder.learn_unusable(schema_id, "not there")
+        assert decoder.unknown_ids(values) == []
+        ((_, error),) = decoder.decode(values[-1:])[1]
+        assert str(error) == (
+            f"schema id {SCHEMA_IDS_MAX + 49}: there were {SCHEMA_IDS_MAX} others, more than this"
+            " source looks up"
+        )

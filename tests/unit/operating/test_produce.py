@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 
 from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.schema_registry import ConfluentRegistry
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.edge import Decoder, Format
 from anabranch.codec.record_schema import from_avro
-from anabranch.operating.produce import Lines, Target, read_lines
+from anabranch.operating.produce import Lines, Target, read_lines, registered_id
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import EventTime, Pipeline, Source
 from anabranch.ports import TopicPartition
 from anabranch.protocol.edge.delivery import BEGINNING, partition_of
 from anabranch.protocol.errors import ConfigurationError
+from harness.registries import RegistryServer
 
 READING = (
     '{"type": "record", "name": "reading", "fields": [{"name": "at", "type": "long"}, {"name":'
@@ -179,3 +181,16 @@ def test_lines_are_numbered_as_an_editor_does_whatever_the_pieces(piece: int) ->
     ]
     assert found == [(1, b"a"), (4, b"b"), (5, b"c"), (7, b"d")]
     assert list(read_lines(io.BytesIO(b""))) == []
+
+
+def test_the_id_of_avro_is_the_one_that_a_registry_gives(tmp_path: Path) -> None:
+    source = pipeline_in(tmp_path, ", format: avro").sources["readings"]
+    with RegistryServer() as server:
+        server.add("another")
+        registry = ConfluentRegistry(server.url)
+        schema_id = registered_id(registry, source, None)
+        assert schema_id == registered_id(registry, source, None) == 2
+        registered_id(registry, source, "more")
+        assert server.subjects == {"readings-value": [2], "more-value": [2]}
+    ((_, value),) = Lines(source, None, schema_id).records([ROW])
+    assert value[:5] == b"\0\0\0\0\2"

@@ -77,3 +77,25 @@ def test_a_field_of_the_reserved_name_is_one_mistake(folder: Path) -> None:
     for time in ("arrival", "{field: event_time}"):
         (wrong,) = mistakes(folder, JSON.replace("event_time: arrival", f"event_time: {time}"))
         assert "field event_time: 'event_time' is a column that anabranch adds" in wrong
+
+
+def test_a_schema_registry_has_a_url(folder: Path) -> None:
+    named = "schema_registry: http://registry:8081\n" + JSON
+    assert loaded(folder, named).schema_registry == "http://registry:8081"
+    assert loaded(folder, JSON).schema_registry is None
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("7", "write the URL of a schema registry"),
+        ("ftp://registry", "write the URL of a schema registry"),
+        ("http://registry?a=b", "write the URL of a schema registry"),
+        ("http://me:secret@registry", "ANABRANCH_SCHEMA_REGISTRY_PASSWORD_FILE"),
+    ],
+)
+def test_what_is_no_url_of_a_registry(folder: Path, value: str, says: str) -> None:
+    (wrong,) = mistakes(folder, f"schema_registry: {value}\n" + JSON)
+    assert ":1: schema_registry: " in wrong
+    assert says in wrong
+    assert "secret" not in wrong
