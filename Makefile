@@ -224,6 +224,14 @@ market: install ## the market for load among 995 participants: tables and plots,
 long-stream: java classes ## does memory grow with the length of the stream: 5 million records (four minutes, and what starts before), compared
 	$(BIN)/python -m benchmarks.long_stream $(ARGS)
 
+.PHONY: screenshots
+screenshots: install ## the pictures of docs/dashboard.md, by a headless Chromium (Debian: chromium, chromium-driver)
+	@PYTHONPATH=tests:services $(BIN)/python -m harness.page_pictures $(ARGS)
+
+.PHONY: grafana
+grafana: install ## deploy/grafana.json anew, from docs/metrics.md
+	$(BIN)/python -m deploy.grafana_board
+
 .PHONY: up
 up: ## the deployment of docker-compose.yml (needs a docker engine)
 	docker compose up --detach --wait --build

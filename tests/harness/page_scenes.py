@@ -4,6 +4,7 @@ buckets or are missing, stages that go on tentatively and correct, the heartbeat
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from anabranch.codec import boundary_records
 from anabranch.dashboard.access import Access
 from anabranch.dashboard.feed import Feed
 from anabranch.dashboard.letters import Letters
+from anabranch.dashboard.market import MarketFollower
 from anabranch.dashboard.page import Page
 from anabranch.dashboard.server import PageServer
 from anabranch.dashboard.serving import http_server
@@ -55,6 +57,8 @@ class PageScene:
         self.cut: set[str] = set()
         self.silent: set[tuple[str, str]] = set()
         """(stage, replica) that write and say nothing."""
+        self.hostile_missing = ""
+        """What stages say instead of the streams that they miss."""
         self._writer = self.log.writer()
         self._upto: dict[tuple[str, str], int] = {}
         self._tentative: dict[tuple[str, str], int] = {}
@@ -189,7 +193,7 @@ class PageScene:
                 base=self._upto[key] if begins else None,
                 kind=BoundaryKind.TENTATIVE,
                 branch=number,
-                missing=missing,
+                missing=(self.hostile_missing,) if self.hostile_missing else missing,
                 written_ms=self.now_bucket * self.width_ms + 120,
             ),
         )
@@ -233,11 +237,9 @@ class PageScene:
 
 @contextmanager
 def page_of(
-    pipeline: Pipeline, log: EventLog, token: str | None = None
+    pipeline: Pipeline, log: EventLog, token: str | None = None, *, port: int = 0
 ) -> Iterator[tuple[Feed, str]]:
     """The page of a pipeline on ``log``, served on loopback: (what it shows, its address)."""
-    import socket
-
     feed = Feed(Page(pipeline), SystemClock())
 
     def connect() -> tuple[str, EventLog]:
@@ -246,11 +248,15 @@ def page_of(
     letters = Letters(pipeline, connect, feed)
     page = PageServer(feed, letters, Access(token))
     server = http_server(page)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.create_server(("127.0.0.1", port)) as listening:
         threads = [
             feed.keep("topics", TopicFollower(pipeline, connect, feed).work, is_contact=True),
             feed.keep("letters", letters.work),
         ]
+        if pipeline.federation is not None:
+            threads.append(
+                feed.keep("market", MarketFollower(pipeline.federation, connect, feed).work)
+            )
         serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         serving.start()
         try:

@@ -106,7 +106,9 @@ def test_tests_wait_for_conditions_and_do_not_sleep(root: Path, files: list[Path
     assert [f"{path}:{line}" for path in tests for line in sleeps((root / path).read_text())] == []
 
 
-def test_only_a_missing_docker_engine_skips_a_test(root: Path, files: list[Path]) -> None:
+def test_only_a_missing_docker_engine_or_browser_skips_a_test(
+    root: Path, files: list[Path]
+) -> None:
     """A missing broker, Redis or Java is a failure: a test that was left out proves nothing."""
     tests = [
         path
@@ -117,7 +119,7 @@ def test_only_a_missing_docker_engine_skips_a_test(root: Path, files: list[Path]
         path
         for path in tests
         if skips((root / path).read_text())
-        and not re.search(r"mark\.docker|docker engine", (root / path).read_text())
+        and not re.search(r"mark\.docker|docker engine|no browser", (root / path).read_text())
     ]
     assert [str(path) for path in allowed] == []
 

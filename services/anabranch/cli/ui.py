@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from anabranch.cli.options import DeploymentFile, Kafka, StateDir, deployment_of, pipeline_file
+from anabranch.cli.signals import stop_events
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.up import state_file
 
@@ -70,16 +71,18 @@ def ui(
     needed = token_for(host, token)
     if needed is not None and not token:
         typer.echo(f"token: {needed}")
-    serve(
-        load(named),
-        connection(address_of(directory, kafka)),
-        state_dir=directory,
-        processes=addresses,
-        host=host,
-        port=port,
-        token=needed,
-        say=_say,
-    )
+    with stop_events() as (stopping, _):
+        serve(
+            load(named),
+            connection(address_of(directory, kafka)),
+            state_dir=directory,
+            processes=addresses,
+            host=host,
+            port=port,
+            token=needed,
+            say=_say,
+            stopping=stopping,
+        )
 
 
 def _address(text: str) -> tuple[str, tuple[str, int]]:

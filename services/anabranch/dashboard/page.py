@@ -67,7 +67,9 @@ Section = Any
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something happened. ``number`` grows; ``bucket`` is where the page's newest bucket was."""
+    """Something happened. ``number`` grows; ``bucket`` is the one that was due, or of simulated time
+    the newest.
+    """
 
     number: int
     at_ms: int
@@ -201,7 +203,7 @@ class Page:
     def happened(self, now_ms: int, kind: str, target: str, text: str, stream: str = "") -> None:
         """Note an event."""
         self._number += 1
-        bucket = self._edge(now_ms)
+        bucket = now_ms // self._width_ms if self._is_of_now(now_ms) else self._newest()
         known = stream if stream in self._strips else ""
         self._events.append(
             Event(self._number, now_ms, bucket, kind, target[:TEXT_MAX], known, text[:TEXT_MAX])

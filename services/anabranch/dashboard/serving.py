@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
@@ -86,8 +88,9 @@ def serve(
     port: int,
     token: str | None,
     say: Callable[[str], None],
+    stopping: threading.Event,
 ) -> None:
-    """Serve the page until SIGTERM or SIGINT. ``token`` None: whoever is on the machine may look.
+    """Serve the page until ``stopping`` is set. ``token`` None: whoever is on the machine may look.
 
     Raises:
         ConfigurationError: the address cannot be listened at.
@@ -112,12 +115,19 @@ def serve(
             )
         shown = f"[{host}]" if ":" in host else host
         say(f"the page of {pipeline.name}: http://{shown}:{listening.getsockname()[1]}/")
+        http = http_server(server)
+        threading.Thread(target=_end_when, args=(stopping, http), daemon=True).start()
         try:
-            http_server(server).run(sockets=[listening])
+            http.run(sockets=[listening])
         finally:
             feed.stopping.set()
             for thread in threads:
                 thread.join(_JOIN_S)
+
+
+def _end_when(stopping: threading.Event, http: uvicorn.Server) -> None:
+    stopping.wait()
+    http.should_exit = True
 
 
 def http_server(page: PageServer) -> uvicorn.Server:
@@ -141,6 +151,11 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, page: PageServer) -> None:
         super().__init__(config)
         self._page = page
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are their receiver's business."""
+        yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """The event loop's thread calls this once."""

@@ -28,7 +28,9 @@ export function whenChanged(element, value, make) {
   const text = JSON.stringify(value);
   if (shown.get(element) === text) return;
   shown.set(element, text);
+  const focused = element.contains(document.activeElement) ? document.activeElement.dataset.key : null;
   element.replaceChildren(...[make()].flat());
+  if (focused) element.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
 }
 
 export function setText(element, text) {
@@ -39,7 +41,7 @@ export function table(caption, titles, rows, empty) {
   if (!rows.length) return made("p", { class: "quiet" }, empty);
   return made(
     "div",
-    { class: "scrolls", tabindex: "0", role: "region", "aria-label": caption },
+    { class: "scrolls", tabindex: "0", role: "region", "aria-label": caption, "data-key": caption },
     made(
       "table",
       {},

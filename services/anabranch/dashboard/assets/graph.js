@@ -88,6 +88,9 @@ export class Graph {
 
   drawLines() {
     if (!this.lines) return;
+    // Else the lines themselves would keep the graph as large as it once was.
+    this.lines.setAttribute("width", 0);
+    this.lines.setAttribute("height", 0);
     const origin = this.element.getBoundingClientRect();
     const paths = [];
     for (const place of this.places) {

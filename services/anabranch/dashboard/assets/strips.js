@@ -5,10 +5,10 @@ import { made, setText, whenChanged } from "./dom.js";
 import { clock, count, duration } from "./words.js";
 
 export const PHASES = {
-  stable: "stable: complete, at once",
+  stable: "stable",
   tentative: "tentative: input was missing",
   undone: "undone: void, its correction comes",
-  corrected: "corrected: tentative first, stable now",
+  corrected: "corrected: was tentative",
 };
 const RANK = ["stable", "corrected", "undone", "tentative"];
 const HEIGHT = 30;
@@ -200,7 +200,7 @@ export class Strips {
     const { is_of_now: isOfNow, pipeline } = this.feed.known;
     const old = isOfNow ? this.feed.now() - row.last * pipeline.bucket_ms : 0;
     const words = last.phase === "corrected" ? "stable" : last.phase;
-    return old > 10_000 ? `${words}, stands still` : words;
+    return old > 10_000 ? "stands still" : words;
   }
 
   point(row, event) {

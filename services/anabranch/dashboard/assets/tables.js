@@ -26,16 +26,27 @@ function letters(source, found) {
   ];
 }
 
+// What was asked for stays shown while newer dead letters come.
+const asked = new Map();
+
 function content(source, letter) {
   const held = made("div", { class: "content", "aria-live": "polite" });
+  const key = `${source}/${letter.place}`;
+  if (asked.has(key)) {
+    held.append(made("pre", {}, asked.get(key)));
+    return held;
+  }
   const button = made("button", { type: "button", "aria-label": `show the content of the dead letter ${letter.place} of ${source}`,
+    "data-key": key,
     onclick: async () => {
       button.disabled = true;
       try {
         const answer = await fetch(`/api/dead-letter/${encodeURIComponent(source)}/${letter.place}`);
         if (!answer.ok) throw new Error(await answer.text());
         const { text, base64 } = await answer.json();
-        held.replaceChildren(made("pre", {}, text ?? `base64: ${base64}`));
+        if (asked.size > 20) asked.clear();
+        asked.set(key, text ?? `base64: ${base64}`);
+        held.replaceChildren(made("pre", {}, asked.get(key)));
         button.hidden = true;
       } catch (error) {
         held.replaceChildren(String(error.message));
@@ -88,6 +99,6 @@ function tables(market) {
       market.movements.map((each) => [each.task, each.of, each.run_by, each.contract, count(each.units), count(each.price_micro),
         each.from, each.to, each.why]),
       "No load has moved."),
-    made("p", {}, `${count(market.disputes)} disputed measurements, ${count(market.ignored)} records that changed nothing.`),
+    made("p", {}, `Disputed measurements: ${count(market.disputes)}. Records that changed nothing: ${count(market.ignored)}.`),
   ];
 }
