@@ -21,6 +21,7 @@ SERVICES = (
     "delivery",
     "consistency_manager",
     "contract_broker",
+    "agent",
 )
 RANKS = {
     "protocol": 0,

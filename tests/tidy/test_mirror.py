@@ -25,8 +25,7 @@ SHIPPED = "anabranch.adapters.memory."
 """The ports in memory: for the tests of services, and of whoever writes one."""
 
 AWAITED = {
-    f"anabranch.protocol.federation.{name}"
-    for name in ("agent", "content_contracts", "plan_switching")
+    f"anabranch.protocol.federation.{name}" for name in ("content_contracts", "plan_switching")
 }
 """Rules of a service that is not there yet: the market's simulation runs them. Once a service
 does, the name goes.

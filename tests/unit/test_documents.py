@@ -26,6 +26,7 @@ SERVICES = (
     "delivery",
     "consistency_manager",
     "contract_broker",
+    "agent",
 )
 
 

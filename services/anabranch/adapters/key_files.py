@@ -97,14 +97,15 @@ def key_for(participant: str, path: Path) -> SigningKey:
     return key
 
 
-def signer(pipeline: Pipeline, stream: str) -> Callable[[bytes], bytes] | None:
+def signer(pipeline: Pipeline, stream: str, writer: str = "") -> Callable[[bytes], bytes] | None:
     """What signs the boundary records of a stage that is published; None: nothing does, since it is
-    not, or the environment names no key.
+    not, or the environment names no key. ``writer``: the participant who runs the stage; empty: its
+    owner does.
 
     Raises:
         ConfigurationError: as of ``key_of_environment``.
     """
     if stream not in pipeline.publish_ms:
         return None
-    key = key_of_environment(pipeline.stages[stream].participant)
+    key = key_of_environment(writer or pipeline.stages[stream].participant)
     return None if key is None else key.sign_bytes

@@ -32,6 +32,7 @@ SERVICES: Final = (
     "delivery",
     "consistency_manager",
     "contract_broker",
+    "agent",
     "operator",
     "dashboard",
     "user",

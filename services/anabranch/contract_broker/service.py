@@ -35,6 +35,8 @@ _LABELS: Final = ("pipeline",)
 _POLL_MS: Final = 200
 _LOOK_EVERY_MS: Final = 5_000
 """Between two looks for new contracts: each asks the broker for the names of all topics."""
+_SETTLE_EVERY_MS: Final = 1_000
+"""Measurements may come without a pause: so long, at most, a settlement waits for one."""
 _AGAIN_MS: Final = 10_000
 """After a settlement that did not count, or whose outcome is not known: until the next."""
 
@@ -65,7 +67,7 @@ class ContractBroker:
         self._topics = FederationTopics(federation.name)
         self._reader: FederationReader | None = None
         self._writer: LogWriter | None = None
-        self._look_next_ms = 0
+        self._look_next_ms = self._settle_next_ms = 0
         self._sent: dict[tuple[str, int], int] = {}
         """(contract, period) -> when its settlement was written last."""
         self._counted: collections.Counter[str] = collections.Counter()
@@ -112,7 +114,9 @@ class ContractBroker:
         )
 
     def step(self) -> None:
-        """Read what there is; once there is nothing more, settle what may be settled."""
+        """Read what there is; once there is nothing more, and now and then where there always is,
+        settle what may be settled. A sum that something unread changes does not count.
+        """
         assert self._reader is not None, "started"  # noqa: S101 - step is called after start
         now_ms = self._context.clock.monotonic_ms()
         if now_ms >= self._look_next_ms:
@@ -122,9 +126,10 @@ class ContractBroker:
                 self.status.waiting_for = None
             except Unavailable as error:
                 self.status.waiting_for = f"the broker: {error}"
-        if self._reader.poll(_POLL_MS):
+        if self._reader.poll(_POLL_MS) and now_ms < self._settle_next_ms:
             self._report(self._reader)
             return
+        self._settle_next_ms = now_ms + _SETTLE_EVERY_MS
         if self._key is not None:
             for contract in self._reader.contracts.values():
                 self._settle(contract, self._key)

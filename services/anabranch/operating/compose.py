@@ -142,6 +142,7 @@ _MORE: Final = {
     "consistency_manager": ', ANABRANCH_REDIS: "redis://redis:6379/0"',
     # A path below /pipeline; without one the broker looks on.
     "contract_broker": ', ANABRANCH_SIGNING_KEY_FILE: "${ANABRANCH_SIGNING_KEY_FILE:-}"',
+    "agent": ', ANABRANCH_SIGNING_KEY_FILE: "${ANABRANCH_SIGNING_KEY_FILE:-}"',
 }
 _MEMORY: Final = {
     "ingestion": "512m",
@@ -149,6 +150,7 @@ _MEMORY: Final = {
     "delivery": "512m",
     "consistency_manager": "384m",
     "contract_broker": "256m",
+    "agent": "256m",
 }
 
 

@@ -14,6 +14,7 @@ from anabranch.runtime.placement import PlacementReader, runs_on
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
+    from anabranch.protocol.control.placement import Places
 
 _POLL_MS: Final = 100
 
@@ -52,7 +53,7 @@ class Moving:
         reader = PlacementReader(self._log, self._at.topic, places)
         try:
             reader.read_to_end()
-            self._check(places.rejected(self._label, self._node))
+            self._check(places.rejected(self._label, self._node) or self._of_market(places))
             self.runs_on = self._runs_on()
             if places.is_under_way(self._label, self.runs_on) and self._node not in (
                 "",
@@ -71,6 +72,15 @@ class Moving:
                 self._check(places.rejected(self._label, self._node))
         finally:
             reader.close()
+
+    def _of_market(self, places: Places) -> str:
+        """A partner runs a stage under a contract, and nobody is paid for what stands in none."""
+        if not places.is_partners(self._node):
+            return ""
+        return (
+            f"node {self._node} is {places.owner_of(self._node)}'s: the agent moves stages there,"
+            " under a contract (anabranch market)"
+        )
 
     def _check(self, rejected: str) -> None:
         if rejected:

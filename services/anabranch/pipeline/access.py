@@ -297,6 +297,7 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
                 frozenset(declared.reads),
                 process=f"processing.{stage}.{process}",
             )
+    yield from _of_partners(pipeline, before, by_participant=by_participant)
     for name, output in pipeline.outputs.items():
         yield _Instance(
             "delivery",
@@ -316,6 +317,23 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
         yield _Instance("user", f"{before}producer.{source}", source=source)
     for name in pipeline.outputs:
         yield _Instance("user", f"{before}consumer.{name}", output=name)
+
+
+def _of_partners(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iterator[_Instance]:
+    """A partner's node may be any replica of the stages that may be moved there, and no more."""
+    for node, stages in pipeline.partner_nodes.items():
+        partner = pipeline.places().owner_of(node)
+        own = f"participant.{partner}" if by_participant else f"processing.{node}"
+        for declared in (pipeline.stages[stage] for stage in stages):
+            for replica in declared.replica_ids():
+                yield _Instance(
+                    "processing",
+                    f"{before}{own}",
+                    frozenset({declared.name}),
+                    replica,
+                    frozenset(declared.reads),
+                    process=f"processing.{declared.name}.{replica}",
+                )
 
 
 def _topics(pipeline: Pipeline) -> Iterator[_Topic]:

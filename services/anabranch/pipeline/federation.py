@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
-from anabranch.pipeline.document import MISSING, Document
-from anabranch.pipeline.model import Federation
+from anabranch.pipeline.document import MISSING, Document, Place
+from anabranch.pipeline.model import AgentPolicy, Federation, Stage
 
-FEDERATION_KEYS: Final = ("name", "participant", "auditor")
+FEDERATION_KEYS: Final = ("name", "participant", "auditor", "partners", "hosts", "agent")
+AGENT_KEYS: Final = ("capacity", "scale", "offer_every", "answer_within", "rest", "backoff")
+_CAPACITY_MAX: Final = 10**9
+_SCALE_MAX: Final = 10**12
 
 
-def federation(file: Document, value: object) -> Federation | None:
-    """The section ``federation``; None: there is none, or it has a mistake."""
+def federation(
+    file: Document, value: object, stages: Mapping[str, Stage], folder: Path
+) -> Federation | None:
+    """The section ``federation``; None: there is none, or it has a mistake.
+
+    Args:
+        file: Takes note of mistakes.
+        value: What stands there.
+        stages: Of the pipeline.
+        folder: That of the pipeline file, from which files are named.
+    """
     if value is MISSING:
         return None
     raw = file.mapping(value, ("federation",), FEDERATION_KEYS)
@@ -26,4 +40,75 @@ def federation(file: Document, value: object) -> Federation | None:
     )
     if name is None or participant is None or auditor is None:
         return None
-    return Federation(name=name, participant=participant, auditor=auditor)
+    return Federation(
+        name=name,
+        participant=participant,
+        auditor=auditor,
+        partners=_partners(file, raw.get("partners", {}), participant, stages),
+        hosts=_hosts(file, raw.get("hosts", {}), folder),
+        agent=_agent(file, raw["agent"]) if "agent" in raw else None,
+    )
+
+
+def _partners(
+    file: Document, value: object, participant: str, stages: Mapping[str, Stage]
+) -> dict[str, list[str]]:
+    """Who may run which stages of this pipeline."""
+    owners = {stage.participant for stage in stages.values()}
+    found = {}
+    for partner, entry in file.mapping(value, ("federation", "partners"), None).items():
+        at: Place = ("federation", "partners", partner)
+        file.name(partner, at, "participant")
+        if partner in owners:
+            file.mistake(at, f"{partner} has stages in this pipeline; a partner is somebody else")
+        named = file.texts(entry, at, "stage")
+        for stage, place in named:
+            if stage not in stages:
+                file.mistake(place, f"there is no stage {stage}; there are {', '.join(stages)}")
+            elif stages[stage].participant != participant:
+                file.mistake(
+                    place,
+                    f"{stage} is a stage of {stages[stage].participant}, and {participant} trades"
+                    " with its own",
+                )
+            elif len(stages[stage].process_ids()) > 1:
+                file.mistake(
+                    place,
+                    f"{stage} has {len(stages[stage].process_ids())} replicas; one that moves"
+                    " between owners has one",
+                )
+        found[partner] = [stage for stage, _ in named]
+    return found
+
+
+def _hosts(file: Document, value: object, folder: Path) -> dict[str, Path]:
+    """Whose stages may run here, by which file of this participant's own."""
+    found = {}
+    for pipeline, entry in file.mapping(value, ("federation", "hosts"), None).items():
+        at: Place = ("federation", "hosts", pipeline)
+        file.name(pipeline, at, "pipeline")
+        named = file.text(entry, at)
+        if named is not None and not (folder / named).is_file():
+            file.mistake(at, f"there is no file {named}, named from the folder of this file")
+        found[pipeline] = folder / (named or "")
+    return found
+
+
+def _agent(file: Document, value: object) -> AgentPolicy:
+    """What load costs, and how often to trade."""
+    at: Place = ("federation", "agent")
+    raw = file.mapping(value, at, AGENT_KEYS)
+
+    def length(key: str, default: str) -> int:
+        return file.duration(raw.get(key, default), (*at, key), 1) or 0
+
+    return AgentPolicy(
+        capacity_units=file.integer(
+            raw.get("capacity", MISSING), (*at, "capacity"), 2, _CAPACITY_MAX
+        ),
+        scale_micro=file.integer(raw.get("scale", MISSING), (*at, "scale"), 1, _SCALE_MAX),
+        offer_every_ms=length("offer_every", "2s"),
+        answer_within_ms=length("answer_within", "1s"),
+        rest_ms=length("rest", "5s"),
+        backoff_ms=length("backoff", "1m"),
+    )

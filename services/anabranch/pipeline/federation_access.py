@@ -1,5 +1,5 @@
-"""Who needs which right on the topics of a federation: this participant's broker of contracts, and
-its operator, who signs by command.
+"""Who needs which right on the topics of a federation: this participant's broker of contracts, its
+agent, and its operator, who signs by command.
 
 Which contracts a participant has is in no file: they are named. Each is its parties' and the
 auditor's alone; whoever has no right on its topic does not see it. Keys are for all to read, and
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from anabranch.pipeline.access import UNUSED_GROUP, Operation, Resource, Right
-from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.model import Pipeline, Stage
 from anabranch.protocol.identifiers import FederationTopics
 
 
@@ -34,6 +34,7 @@ def federation_rights(
         *_of_both(broker, names, contracts),
         *_of_both(operator, names, contracts),
         *_of_operator(operator, names, participant, contracts),
+        *(() if pipeline.federation.agent is None else _of_agent(pipeline, before, contracts)),
     ]
 
 
@@ -63,3 +64,39 @@ def _of_operator(
         )
         for operation in (Operation.CREATE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS):
             yield Right(principal, Resource.TOPIC, names.offers(contract), operation, "offers")
+
+
+def _of_agent(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iterator[Right]:
+    """It talks about contracts, writes their ledgers, moves the stages of its own pipeline, and
+    reads the logs of those. A partner's agent measures what it runs by the same logs:
+    ``agent.PARTNER`` stands for its principal.
+    """
+    assert pipeline.federation is not None, "asked for"  # noqa: S101
+    agent, names = f"{before}agent", FederationTopics(pipeline.federation.name)
+    yield from _of_both(agent, names, contracts)
+    for contract in contracts:
+        for operation in (Operation.READ, Operation.WRITE):
+            yield Right(agent, Resource.TOPIC, names.offers(contract), operation, "offers")
+    own = pipeline.topic_names
+    for operation in (Operation.READ, Operation.WRITE):
+        yield Right(agent, Resource.TOPIC, own.placement(), operation, "placement")
+    stages = [
+        stage
+        for stage in pipeline.stages.values()
+        if stage.participant == pipeline.federation.participant
+    ]
+    yield from _of_logs(agent, pipeline, stages)
+    for stage in stages:
+        topic = own.control("processing", f"{stage.name}.{stage.replica_ids()[0]}")
+        yield Right(agent, Resource.TOPIC, topic, Operation.READ, "control")
+    for partner, traded in pipeline.federation.partners.items():
+        guest = f"{before}agent.{partner}"
+        yield from _of_logs(guest, pipeline, [pipeline.stages[stage] for stage in traded])
+
+
+def _of_logs(principal: str, pipeline: Pipeline, stages: Sequence[Stage]) -> Iterator[Right]:
+    """What load is measured by: the logs of stages and of what they read."""
+    streams = dict.fromkeys(stream for stage in stages for stream in (stage.name, *stage.reads))
+    for stream in streams:
+        topic = pipeline.topic_names.boundaries(stream)
+        yield Right(principal, Resource.TOPIC, topic, Operation.READ, "boundaries")

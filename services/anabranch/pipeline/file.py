@@ -185,7 +185,6 @@ class _Walk(Document):
             self._record,
         )
         publish_ms = published(self, top.get("publish", {}), sections["stages"])
-        federated = federation(self, top.get("federation", MISSING))
         registry = self._registry(top.get("schema_registry"))
         streams = [*sections["sources"], *bound, *sections["stages"]]
         sources = {key: self._source(key, value) for key, value in sections["sources"].items()}
@@ -193,6 +192,9 @@ class _Walk(Document):
             key: self._stage(key, value, streams) for key, value in sections["stages"].items()
         }
         self._cycles(stages)
+        federated = federation(
+            self, top.get("federation", MISSING), stages, self.path.resolve().parent
+        )
         nodes = self._nodes(top.get("nodes", {}), stages)
         outputs = {
             key: self._output(key, value, sections) for key, value in sections["outputs"].items()
@@ -223,7 +225,7 @@ class _Walk(Document):
             federation=federated,
             schema_registry=registry,
         )
-        known = list(pipeline.nodes())
+        known = [*pipeline.nodes(), *pipeline.partner_nodes]
         for node in resources:
             if node not in known:
                 self.mistake(("resources", node), f"there is no node {node}; {_guess(node, known)}")

@@ -210,6 +210,18 @@ class Resources(_Model):
     """Tasks that run at once."""
 
 
+class AgentPolicy(_Model):
+    """What load costs this participant, and how eagerly its agent trades. Nobody else sees it."""
+
+    capacity_units: int
+    scale_micro: int
+    """Micro-units per second for each that waits (``protocol.federation.costs.QueueCost``)."""
+    offer_every_ms: int = 2_000
+    answer_within_ms: int = 1_000
+    rest_ms: int = 5_000
+    backoff_ms: int = 60_000
+
+
 class Federation(_Model):
     """The federation that the pipeline's owner belongs to."""
 
@@ -219,6 +231,12 @@ class Federation(_Model):
     """Who the owner is in it."""
     auditor: str = ""
     """The participant whose findings count; empty: nobody's do."""
+    partners: dict[str, list[str]] = {}
+    """Participants who may run stages of this pipeline, and which."""
+    hosts: dict[str, Path] = {}
+    """Pipelines of others whose stages may run here, and this participant's own file of each."""
+    agent: AgentPolicy | None = None
+    """How this participant trades; None: it does not."""
 
 
 class Pipeline(_Model):
@@ -301,7 +319,19 @@ class Pipeline(_Model):
 
     def places(self) -> Places:
         """The same, to be told of moves."""
-        return Places(self.placed_stages(), self.named_nodes)
+        return Places(self.placed_stages(), self.named_nodes, self.partner_nodes)
+
+    @property
+    def partner_nodes(self) -> dict[str, list[str]]:
+        """The nodes that other participants run under contracts, and the stages that may be moved
+        there.
+        """
+        partners = {} if self.federation is None else self.federation.partners
+        return {f"{partner}.0": stages for partner, stages in partners.items()}
+
+    def partner_processes(self) -> list[tuple[str, str]]:
+        """(service, name) of every process that is a partner's to run."""
+        return [("processing", node) for node in self.partner_nodes]
 
     def processes(self) -> list[tuple[str, str]]:
         """(service, name) of every process, in the order of starting."""
@@ -314,6 +344,11 @@ class Pipeline(_Model):
                 ()
                 if self.federation is None
                 else (("contract_broker", self.federation.participant),)
+            ),
+            *(
+                ()
+                if self.federation is None or self.federation.agent is None
+                else (("agent", self.federation.participant),)
             ),
         ]
 

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
     from anabranch.pipeline.model import Pipeline
 
-_SILENT: Final = frozenset({MANAGER_SERVICE, "contract_broker"})
-"""The manager has a topic of its own; nobody waits for the broker, so nobody listens."""
+_SILENT: Final = frozenset({MANAGER_SERVICE, "contract_broker", "agent"})
+"""The manager has a topic of its own; nobody waits for the broker and the agent, so nobody
+listens.
+"""
 
 
 def speakers(pipeline: Pipeline) -> dict[str, Speaker]:

@@ -72,7 +72,7 @@ class Node:
         Raises:
             ConfigurationError: the pipeline has no such node.
         """
-        nodes = context.pipeline.nodes()
+        nodes = [*context.pipeline.nodes(), *context.pipeline.partner_nodes]
         if settings.name not in nodes:
             raise ConfigurationError(
                 f"--name {settings.name}: pipeline {context.pipeline.name} has the nodes"
@@ -97,11 +97,7 @@ class Node:
         """Start Spark; the replicas then start side by side."""
         pipeline, context = self._context.pipeline, self._context
         places, names = pipeline.places(), pipeline.topic_names
-        may_come = {
-            stage.name
-            for stage in pipeline.stages.values()
-            if stage.participant == places.owner_of(self._node)
-        }
+        may_come = places.may_come(self._node)
         scratch = Path(self._settings.state_dir) / "scratch" / self._node
         spark = SparkSettings().with_resources(pipeline.resources.get(self._node, Resources()))
         self._engine = SparkEngine(

@@ -350,7 +350,9 @@ class StageReplica:
             version=self._stage.version,
             bucket_ms=self._pipeline.bucket_ms,
             node=self._node,
-            sign=signer(self._pipeline, self._stage_name),
+            sign=signer(
+                self._pipeline, self._stage_name, self._pipeline.places().owner_of(self._node)
+            ),
         )
 
     def _fenced(self) -> dict[str, int]:

@@ -81,7 +81,15 @@ class Standby:
         self._is_moved = node is not None
         self._writer = process if self._is_moved else writers[0]
         turns = [process] if self._is_moved else pipeline.stages[stage].process_ids()
-        self._watch = StandbyWatch(stage, self._writer, process, turns, node, width_ms)
+        self._watch = StandbyWatch(
+            stage,
+            self._writer,
+            process,
+            turns,
+            node,
+            width_ms,
+            reads_back=pipeline.stages[stage].ha == "upstream_backup",
+        )
         self._boundary = BoundaryReader(log, names.boundaries(stage), writers, bucket_ms=width_ms)
         self._control = ControlReader(log, speakers(pipeline))
         self._beats = HeartbeatSender(

@@ -63,6 +63,10 @@ POINTS: Final = {
     "manager.index_written": "one entry of the index is written; memory does not know yet",
     "broker.settlement_due": "the sum of a period is known; nothing is written",
     "broker.settlement_written": "a settlement is in the log; memory does not know yet",
+    "agent.move_due": "a stage is to run elsewhere; nothing is written",
+    "agent.move_written": "the move of a stage is in the log; memory does not know yet",
+    "agent.entry_due": "a movement or a measurement is to be recorded; nothing is written",
+    "agent.entry_written": "it is in the contract's log; memory does not know yet",
 }
 
 

@@ -20,7 +20,12 @@ from typing import Final
 from anabranch.codec import federation_records
 from anabranch.ports import Chunk, EventLog, LogReader, TopicPartition
 from anabranch.protocol.errors import DataMissing, RemoteProtocolError
-from anabranch.protocol.federation.contract_log import STATEMENTS, ContractLog, VerifyAt
+from anabranch.protocol.federation.contract_log import (
+    STATEMENTS,
+    ContractLog,
+    ContractStatement,
+    VerifyAt,
+)
 from anabranch.protocol.federation.published_keys import PublishedKeys
 from anabranch.protocol.identifiers import FederationTopics
 from anabranch.runtime.log_end import read_to
@@ -90,15 +95,20 @@ class FederationReader:
         topics: FederationTopics,
         auditor: str,
         verifier: Callable[[PublishedKeys], VerifyAt],
+        listener: Callable[[ContractStatement], None] = lambda _: None,
     ) -> None:
-        """Nothing is read yet. ``auditor``: whose findings count, in all contracts."""
+        """Nothing is read yet. ``auditor``: whose findings count, in all contracts. ``listener``:
+        told of each statement that counts, in the order of its log.
+        """
+        self._listener = listener
         self.keys = PublishedKeys()
         self.contracts: dict[str, ContractLog] = {}
         self.undatable: set[str] = set()
         """Topics of contracts whose times the broker does not set."""
         self._ignored: Counter[str] = Counter()
         self._topics, self._auditor = topics, auditor
-        self._verify = verifier(self.keys)
+        self.verify = verifier(self.keys)
+        """Whether a key that counted at a time made a signature."""
         self._admin = log.admin()
         self._key_logs, self._contract_logs = _Logs(log), _Logs(log)
 
@@ -125,7 +135,7 @@ class FederationReader:
         self._contract_logs.add(datable)
         for topic in datable:
             _, name = self._topics.owner_of(topic)
-            self.contracts[name] = ContractLog(name, self._verify, self._auditor)
+            self.contracts[name] = ContractLog(name, self.verify, self._auditor)
 
     def poll(self, wait_ms: int) -> int:
         """Take what is there; the number of records. Waits up to ``wait_ms`` for the first.
@@ -190,7 +200,8 @@ class FederationReader:
             self._ignored[_UNREADABLE] += 1
             return
         if isinstance(statement, STATEMENTS):
-            contract.add(statement, signature, time_ms)
+            if not contract.add(statement, signature, time_ms):
+                self._listener(statement)
         else:
             self._ignored[_UNREADABLE] += 1
 

@@ -187,7 +187,8 @@ def run(service_name: str, build: Build, connect: Connect, settings: ServiceSett
 
 def _check_name(service_name: str, name: str, pipeline: Pipeline) -> None:
     """Raises ConfigurationError where the pipeline has no process of that name."""
-    there = [known for service, known in pipeline.processes() if service == service_name]
+    known = (*pipeline.processes(), *pipeline.partner_processes())
+    there = [process for service, process in known if service == service_name]
     if name not in there:
         raise ConfigurationError(
             f"--name {name}: pipeline {pipeline.name} has no such {service_name}; there are"

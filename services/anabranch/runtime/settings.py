@@ -58,6 +58,7 @@ _NAMES: Final = {
     "delivery": "which output",
     "consistency_manager": "the pipeline's name",
     "contract_broker": "the participant, as `federation` in the pipeline file names it",
+    "agent": "the participant, as `federation` in the pipeline file names it",
 }
 _EXAMPLES: Final = {
     "ingestion": "reports",
@@ -65,6 +66,7 @@ _EXAMPLES: Final = {
     "delivery": "tolls",
     "consistency_manager": "toll-road",
     "contract_broker": "north",
+    "agent": "north",
 }
 """Names as the toll road has them."""
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.kafka import security as kafka_security
 from anabranch.adapters.kafka.log import KafkaEventLog
@@ -27,6 +27,9 @@ from anabranch.up.processes import MARK, ManagedProcess, ProcessSpec, mark_of, s
 from anabranch.up.supervisor import STOP_ORDER, Server, Supervisor, stop_servers
 from anabranch.up.tcp_ports import LOOPBACK
 from anabranch.up.topics import prepare, topics_of
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
 
 PACE: Final = "ANABRANCH_SPARK_PACE_MS"
 COMPILERS: Final = "ANABRANCH_SPARK_COMPILERS"
@@ -56,6 +59,12 @@ def selected(names: Sequence[tuple[str, str]], only: Sequence[str]) -> list[tupl
     return [
         (service, name) for service, name in names if service in only or f"{service}/{name}" in only
     ]
+
+
+def _offered(pipeline: Pipeline, only: Sequence[str]) -> list[tuple[str, str]]:
+    """What may be started: what is a partner's to run, by its whole name alone."""
+    of_partners = (each for each in pipeline.partner_processes() if "/".join(each) in only)
+    return [*pipeline.processes(), *of_partners]
 
 
 def pace_ms(replicas: int, cores: int) -> int:
@@ -141,7 +150,7 @@ def up(
     if redis is None:
         redis_security.reject_security_for("the embedded Redis has no security")
     pipeline = load(pipeline_file)
-    names = selected(pipeline.processes(), only)
+    names = selected(_offered(pipeline, only), only)
     os.umask(OWN_FILES)
     state_dir.mkdir(parents=True, exist_ok=True)
     state_dir.chmod(0o700)  # it may be older

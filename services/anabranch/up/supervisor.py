@@ -36,6 +36,7 @@ STOP_ORDER: Final = (
     "delivery",
     "consistency_manager",
     "contract_broker",
+    "agent",
 )
 SERVER_STOP_ORDER: Final = ("redis", "proxy", "kafka")
 
@@ -46,6 +47,7 @@ _GROUP_PATIENCE_MS: Final = {
     "delivery": 2_000,
     "consistency_manager": 1_500,
     "contract_broker": 1_500,
+    "agent": 1_500,
 }
 """How long the next group waits for this one; a slow process keeps its time until the
 services' limit.

@@ -137,6 +137,18 @@ def test_a_new_process_settles_nothing_a_second_time(
     assert len(world.settlements()) == 1
 
 
+def test_it_settles_though_there_is_always_something_to_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = world.broker(monkeypatch)
+    world.until(RIPE_MS)
+    for _ in range(20):
+        world.say("north", CONTRACT)
+        broker.step()
+        world.clock.advance(100)
+    assert len(world.settlements()) == 1
+
+
 def test_brokers_of_both_sides_settle_a_period_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

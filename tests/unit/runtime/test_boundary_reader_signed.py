@@ -14,6 +14,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.signed_records import Sign
 from anabranch.pipeline.file import load
 from anabranch.ports import TopicPartition
+from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -94,5 +95,7 @@ def test_published_streams_are_signed_where_the_environment_names_a_key(
     sign = signer(north, "speeds")
     assert sign is not None
     assert by_one_of([KEY.public])(b"message", sign(b"message"))
+    with pytest.raises(ConfigurationError, match="is a key of"):
+        signer(north, "speeds", "south")
     assert signer(north, "drafts") is None
     assert signer(north, "sightings") is None

@@ -7,7 +7,9 @@ twice is there on two nodes. The file may name nodes and what runs on them; what
 keeps its place. Processes of a passive stage are placed like replicas.
 
 An operator moves a replica by a record in a log that every node reads. All log state it to the same
-places, so nobody hands anything out. Who runs a replica stands in its boundary log: the node on
+places, so nobody hands anything out. A *partner's node* is a node of the pipeline that another
+participant runs, under a contract (``protocol.federation``): nothing has its place there by the
+file, and only the stages that the file names may be moved there. Who runs a replica stands in its boundary log: the node on
 which its newest epoch began. The node to which it comes lets it stand by beside that one
 (``protocol.stage.standby``). Once it is up to date it begins an epoch, which ends the other one as
 a restart would have (rule 1). So the state of a move is nothing but these two logs, and either node
@@ -25,7 +27,8 @@ anything              nobody knows                    END_NODE if fenced, else A
 Invariants:
     PC1 Each replica has exactly one node.
     PC2 No node has two replicas of one stage: a node takes along what runs on it when it dies.
-    PC3 The stages of a node have one participant.
+    PC3 The stages of a node have one participant. On a partner's node run those that the file lets
+        go there, and no others.
     PC4 Who has read the same records knows the same places. A move that would break PC1 to PC3
         counts for nobody; nor does one to where the replica is: a move that is said twice is one
         move.
@@ -37,7 +40,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -139,14 +142,22 @@ def _owner_by_name(node: str) -> str:
 class Places:
     """Where replicas are, by the pipeline file and the moves since."""
 
-    def __init__(self, stages: Sequence[PlacedStage], named: Mapping[str, Sequence[str]]) -> None:
-        """As ``place`` has them, before any move."""
+    def __init__(
+        self,
+        stages: Sequence[PlacedStage],
+        named: Mapping[str, Sequence[str]],
+        partners: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
+        """As ``place`` has them, before any move. ``partners``: the stages that may be moved to
+        each partner's node.
+        """
+        self._partners = dict(partners or {})
         self._stages = {label: stage for stage in stages for label in stage.labels()}
         nodes = place(stages, named)
         self._owners = {
             node: self._stages[labels[0]].participant if labels else _owner_by_name(node)
             for node, labels in nodes.items()
-        }
+        } | {node: _owner_by_name(node) for node in self._partners}
         places = {label: node for node, labels in nodes.items() for label in labels}
         self._node = {label: places[label] for label in self._stages}
         self._from: dict[str, str] = {}
@@ -167,7 +178,12 @@ class Places:
         if self._node[label] == node:
             return f"{label} is on node {node}"
         stage = self._stages[label]
-        if self._owners[node] != stage.participant:
+        if node in self._partners and stage.name not in self._partners[node]:
+            return (
+                f"node {node} is {self._owners[node]}'s, and the pipeline file does not let"
+                f" {stage.name} go there: federation.partners"
+            )
+        if not self._may_run(stage, node):
             return (
                 f"{label} is a stage of {stage.participant}, node {node} is of"
                 f" {self._owners[node]}; a node has one participant"
@@ -200,9 +216,22 @@ class Places:
         self._from[label], self._node[label] = self._node[label], move.node
         return True
 
+    def _may_run(self, stage: PlacedStage, node: str) -> bool:
+        if node in self._partners:
+            return stage.name in self._partners[node]
+        return self._owners[node] == stage.participant
+
     def owner_of(self, node: str) -> str:
-        """The participant whose replicas may run on a node (PC3)."""
+        """The participant who runs a node."""
         return self._owners[node]
+
+    def is_partners(self, node: str) -> bool:
+        """Whether another participant runs this node, under a contract."""
+        return node in self._partners
+
+    def may_come(self, node: str) -> set[str]:
+        """The stages whose replicas may run on a node (PC3)."""
+        return {stage.name for stage in self._stages.values() if self._may_run(stage, node)}
 
     def node_of(self, label: str) -> str:
         """The node that has the place of a replica; empty: it is removed."""
@@ -221,7 +250,7 @@ class Places:
         return [
             label
             for label in self._from
-            if self._node[label] != node and self._stages[label].participant == self._owners[node]
+            if self._node[label] != node and self._may_run(self._stages[label], node)
         ]
 
     def came_from(self, label: str) -> str:

@@ -290,15 +290,9 @@ class Ledger:
     def _penalise(self, movement: Movement, entry: Ended) -> None:
         contract = self.movements.contract(movement.version)
         violation = contract.penalty.violation_micro * NANO_PER_MICRO
-        silent_ms = movement.ended_ms - max(
-            movement.started_ms, self._last_metered_ms.get(movement.movement_id, 0)
-        )
+        silent_ms = self.silent_ms(movement, movement.ended_ms)
         by_buyer = entry.by == contract.buyer
-        if (
-            entry.why is Why.SILENT
-            and by_buyer
-            and silent_ms > SILENT_SLOTS * contract.audit.meter_ms
-        ):
+        if entry.why is Why.SILENT and by_buyer and self.is_silent(movement, movement.ended_ms):
             self._post(
                 contract.seller,
                 violation + contract.penalty.silent_micro_per_s * silent_ms,
@@ -310,6 +304,15 @@ class Ledger:
             return
         elif movement.ended_ms - movement.started_ms < contract.min_hold_ms:
             self._post(entry.by, violation, f"ended before its time: {entry.movement_id}")
+
+    def silent_ms(self, movement: Movement, at_ms: int) -> int:
+        """For how long its seller had measured nothing at a time of the log."""
+        return at_ms - max(movement.started_ms, self._last_metered_ms.get(movement.movement_id, 0))
+
+    def is_silent(self, movement: Movement, at_ms: int) -> bool:
+        """Whether its seller has been silent for so long that it owes the penalty."""
+        meter_ms = self.movements.contract(movement.version).audit.meter_ms
+        return self.silent_ms(movement, at_ms) > SILENT_SLOTS * meter_ms
 
     def _ends(self, contract: Contract, at_ms: int) -> bool:
         return at_ms >= contract.valid_to_ms or (

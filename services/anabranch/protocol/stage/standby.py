@@ -48,7 +48,8 @@ Invariants:
     SB8 one that was moved takes over from who is heard only if what it goes on from is at most
         ``MOVED_BEHIND_MS`` behind what the replica has closed: no result is missed for longer than
         a restart takes. Where the newest epoch began on its own node, or on none, it begins at
-        once.
+        once; so does a stage that makes its state anew from its input (``upstream_backup``), which
+        needs nobody's checkpoint: thus a stage comes to a node with which it shares no disk.
 """
 
 from __future__ import annotations
@@ -105,13 +106,16 @@ class StandbyWatch:
         processes: Sequence[str],
         node: str | None = None,
         width_ms: int = 1,
+        *,
+        reads_back: bool = False,
     ) -> None:
         """``writer``: the replica as which the primary is heard; ``processes``: all ids, in the
         order of their turns.
 
         ``node``: to which it was moved (SB8); None: it stands by in a passive stage. ``width_ms``:
-            of a bucket.
+            of a bucket. ``reads_back``: its state is made anew from its input.
         """
+        self._reads_back = reads_back
         self._node, self._behind_max = node, MOVED_BEHIND_MS // width_ms
         self._runs_on = ""
         self._stage, self._process, self._primary = (
@@ -156,7 +160,8 @@ class StandbyWatch:
         silent_ms = self._detector.silent_ms(self._primary, now_ms)
         if not self._log_was_read:
             return False
-        if not self.must_wait or (self._node is not None and bucket + self._behind_max >= closed):
+        is_near = self._reads_back or bucket + self._behind_max >= closed
+        if not self.must_wait or (self._node is not None and is_near):
             return True
         last = self._detector.last(self._primary)
         has_ended = last is not None and last.state == ENDED and last.epoch == self._epoch

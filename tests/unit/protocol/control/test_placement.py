@@ -305,3 +305,19 @@ def test_whatever_is_moved_each_replica_has_one_node_that_may_have_it(
     assert [again.came_from(label) for label in LABELS] == [
         places.came_from(label) for label in LABELS
     ], "PC4"
+
+
+def test_pc3_on_a_partners_node_run_the_stages_that_may_go_there_and_no_others() -> None:
+    places = Places(STAGES, {}, {"east.0": ["clean"]})
+    assert places.of_node("east.0") == []
+    assert places.owner_of("east.0") == "east"
+    assert [places.is_partners(node) for node in ("east.0", "north.0")] == [True, False]
+    assert places.may_come("east.0") == {"clean"}
+    assert places.may_come("north.0") == {"clean", "sums"}
+    assert "does not let sums go there" in places.rejected("sums.0", "east.0")
+    assert not places.moved(move("sums.0", "east.0"))
+    assert places.moved(move("clean.0", "east.0"))
+    assert places.node_of("clean.0") == "east.0"
+    assert "a node that dies" in places.rejected("clean.1", "east.0")
+    assert places.moved(move("clean.0", "north.0"))
+    assert places.moved_away("east.0") == ["clean.0"]

@@ -203,6 +203,17 @@ def test_sb8_where_it_runs_here_or_nowhere_it_begins_at_once() -> None:
     assert not unread.due(0, 0, 0)
 
 
+def test_sb8_what_makes_its_state_anew_from_its_input_needs_nobodys_checkpoint() -> None:
+    watch = StandbyWatch("tolls", "1", "1", ["1"], "here", 100, reads_back=True)
+    assert not watch.due(0, 0, 1_000), "the log was not read yet"
+    watch.epoch_seen(7, 0, "there")
+    heard(watch, 0)
+    assert watch.due(0, 0, 1_000)
+    passive = StandbyWatch("tolls", "0", "1", ["0", "1"], reads_back=True)
+    passive.epoch_seen(7, 0, "there")
+    assert not passive.due(0, 0, 1_000), "it was not moved: it waits for silence"
+
+
 def held(process: str, epoch: int, commit: int) -> Held:
     return Held(process, Timeline.fresh(epoch), commit)
 

@@ -1,0 +1,1 @@
+"""A participant's agent: sells and buys load under contracts, and measures what moved."""

@@ -1,0 +1,10 @@
+"""``python -m anabranch.agent``: one per participant that trades."""
+
+from __future__ import annotations
+
+from anabranch.adapters.connect import connect
+from anabranch.agent.service import build
+from anabranch.runtime.service import main
+
+if __name__ == "__main__":
+    main("agent", build, connect)

@@ -1,0 +1,132 @@
+"""What the parties of contracts say to each other: the topics of offers, and who said it.
+
+Theory of operation. What is said is news: it is read from now on, and what does not get through is
+not said again. Of what is read only that counts which a key of its speaker signed that counts now:
+whoever may write a topic may write anything into it. What the rules make of a repeated offer or
+answer is theirs (``protocol.federation.offers``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from anabranch.adapters.signing import SigningKey
+from anabranch.codec import federation_records
+from anabranch.codec.federation_records import Signed
+from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
+from anabranch.protocol.errors import (
+    DataMissing,
+    OutcomeUnknown,
+    RemoteProtocolError,
+    Unavailable,
+)
+from anabranch.protocol.federation.contract_log import VerifyAt
+from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
+from anabranch.protocol.federation.statements import is_signed
+from anabranch.protocol.identifiers import FederationTopics
+
+_FETCH_RECORDS: Final = 500
+
+
+class Conversations:
+    """Of one participant, under all of its contracts. Not thread-safe. After a crash: from then
+    on.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        topics: FederationTopics,
+        key: SigningKey,
+        verify: VerifyAt,
+        clock: Clock,
+    ) -> None:
+        self._log, self._topics, self._key, self._verify = log, topics, key, verify
+        self._clock = clock
+        self._reader = log.reader(committed=False, headers=False, follows=True)
+        self._next: dict[TopicPartition, int] = {}
+        self._writer: LogWriter | None = None
+        self.ignored: Counter[str] = Counter()
+        """Records that nobody believed, by the reason."""
+
+    def follow(self, contract_id: str) -> None:
+        """From now on. Idempotent.
+
+        Raises:
+            Unavailable: there is no such topic, or no answer.
+        """
+        at = TopicPartition(self._topics.offers(contract_id), 0)
+        if at not in self._next:
+            self._next[at] = self._reader.offsets(at)[1]
+            self._reader.assign(self._next)
+
+    def poll(self, wait_ms: int) -> list[Signed]:
+        """What others have said; waits up to ``wait_ms`` for the first."""
+        if not self._next:
+            self._clock.sleep_ms(wait_ms)
+            return []
+        try:
+            chunks = self._reader.fetch(_FETCH_RECORDS, wait_ms)
+        except DataMissing:
+            # It slept longer than what is said is kept: none of that was worth anything any more.
+            self._next = {at: self._reader.offsets(at)[1] for at in self._next}
+            self._reader.assign(self._next)
+            return []
+        found = []
+        for chunk in chunks:
+            self._next[chunk.at] = chunk.offset_next
+            _, contract_id = self._topics.owner_of(chunk.at.topic)
+            for value in chunk.values:
+                said = self._believed(value, contract_id)
+                if said is not None:
+                    found.append(said)
+        return found
+
+    def _believed(self, value: bytes | None, contract_id: str) -> Signed | None:
+        try:
+            said = federation_records.decode(value)
+        except RemoteProtocolError:
+            self.ignored["unreadable"] += 1
+            return None
+        statement = said.statement
+        if not isinstance(statement, (Offer, Answer, ReturnRequest)):
+            self.ignored["not of this topic"] += 1
+            return None
+        speaker = statement.buyer if isinstance(statement, Offer) else statement.seller
+        if speaker == self._key.participant:
+            return None
+        if statement.contract_id != contract_id:
+            self.ignored["of another contract"] += 1
+            return None
+        now_ms = self._clock.now_ms()
+        if not is_signed(
+            statement,
+            speaker,
+            said.signature,
+            lambda signature, message: self._verify(signature, message, now_ms),
+        ):
+            self.ignored["not signed by who speaks"] += 1
+            return None
+        return said
+
+    def say(self, statement: Offer | Answer | ReturnRequest) -> None:
+        """Once; whether it arrives is not known."""
+        at = TopicPartition(self._topics.offers(statement.contract_id), 0)
+        try:
+            if self._writer is None:
+                self._writer = self._log.writer()
+            self._writer.send(at, federation_records.encode(statement, self._key.sign(statement)))
+            self._writer.flush()
+        except (OutcomeUnknown, Unavailable):
+            self._drop_writer()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._drop_writer()
+        self._reader.close()
+
+    def _drop_writer(self) -> None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()

@@ -1,0 +1,63 @@
+"""Writes entries of a participant into the ledgers of its contracts.
+
+An entry whose outcome is not known is written again: what has counted counts once. So nothing is
+kept here but when an entry was written last, which bounds how often that is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.adapters.signing import SigningKey
+from anabranch.codec import federation_records
+from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
+from anabranch.protocol.errors import OutcomeUnknown, Unavailable
+from anabranch.protocol.federation.ledger import Metered
+from anabranch.protocol.federation.movements import MovementEntry
+from anabranch.protocol.identifiers import FederationTopics
+from anabranch.runtime.crash_points import crash_point
+
+_AGAIN_MS: Final = 3_000
+"""An entry that did not count by then is written again."""
+
+
+class LedgerWriter:
+    """Of one participant. Not thread-safe."""
+
+    def __init__(
+        self, log: EventLog, topics: FederationTopics, key: SigningKey, clock: Clock
+    ) -> None:
+        """Nothing is contacted yet."""
+        self._log, self._topics, self._key, self._clock = log, topics, key, clock
+        self._writer: LogWriter | None = None
+        self._sent: dict[tuple[str, str, int], int] = {}
+
+    def write(self, entry: MovementEntry | Metered) -> bool:
+        """Write ``entry``, unless it was written a moment ago; whether it is in the topic now."""
+        now_ms = self._clock.monotonic_ms()
+        slot = entry.slot if isinstance(entry, Metered) else -1
+        which = type(entry).__name__, entry.movement_id, slot
+        self._sent = {
+            each: sent_ms for each, sent_ms in self._sent.items() if now_ms - sent_ms < _AGAIN_MS
+        }
+        if which in self._sent:
+            return False
+        self._sent[which] = now_ms
+        crash_point("agent.entry_due")
+        at = TopicPartition(self._topics.contract(entry.contract_id), 0)
+        try:
+            if self._writer is None:
+                self._writer = self._log.writer()
+            self._writer.send(at, federation_records.encode(entry, self._key.sign(entry)))
+            self._writer.flush()
+        except (OutcomeUnknown, Unavailable):
+            self.close()
+            return False
+        crash_point("agent.entry_written")
+        return True
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()

@@ -1,0 +1,81 @@
+"""Measures what moved, slot by slot, and writes it into the ledgers: as seller what its node made,
+as buyer what the seller's node made.
+
+A crash loses the slots that were not followed whole: of those the other side's figure counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from anabranch.protocol.federation.contract_log import ContractLog
+from anabranch.protocol.federation.contracts import Side
+from anabranch.protocol.federation.ledger import Ledger, Metered
+from anabranch.protocol.federation.metering import overlap_ms
+from anabranch.protocol.federation.movements import Movement, MovementState
+from anabranch.protocol.federation.stage_moves import node_of
+
+if TYPE_CHECKING:
+    from anabranch.agent.ledger_writer import LedgerWriter
+    from anabranch.agent.stage_logs import StageLogs
+    from anabranch.ports import Clock
+
+_ENDS_SEEN_MS: Final = 2_000
+"""So long after a slot its end has been read, if it ended in it."""
+_SLOTS_AT_ONCE: Final = 20
+
+
+class Meter:
+    """Of one participant. Not thread-safe."""
+
+    def __init__(self, participant: str, ledgers: LedgerWriter, clock: Clock) -> None:
+        self._participant, self._ledgers, self._clock = participant, ledgers, clock
+        self._begun_ms = clock.now_ms()
+        self._next: dict[str, int] = {}
+        """Movement -> the slot that is measured next."""
+        self._done: set[str] = set()
+
+    def measure(
+        self, contracts: Mapping[str, ContractLog], stages: Mapping[str, StageLogs]
+    ) -> None:
+        """What is over and was not measured yet."""
+        for log in contracts.values():
+            booked, ledger = log.booked, log.ledger
+            if booked is None or ledger is None:
+                continue
+            side = booked.contract.party(self._participant)
+            for movement in ledger.movements if side is not None else ():
+                logs = stages.get(movement.task)
+                if (
+                    logs is not None
+                    and movement.state is not MovementState.VOID
+                    and movement.movement_id not in self._done
+                ):
+                    self._movement(log.contract_id, ledger, movement, logs, side is Side.SELLER)
+
+    def _movement(
+        self, contract_id: str, ledger: Ledger, movement: Movement, logs: StageLogs, is_seller: bool
+    ) -> None:
+        contract = ledger.movements.contract(movement.version)
+        meter_ms, name = contract.audit.meter_ms, movement.movement_id
+        is_over = movement.state is MovementState.OVER
+        first = self._next.get(name, max(movement.started_ms, self._begun_ms) // meter_ms)
+        for slot in range(first, first + _SLOTS_AT_ONCE):
+            self._next[name] = slot
+            if is_over and slot * meter_ms >= movement.ended_ms:
+                self._done.add(name)
+                return
+            if (slot + 1) * meter_ms + _ENDS_SEEN_MS > self._clock.now_ms():
+                return
+            if not logs.workload.is_over(slot, meter_ms):
+                return
+            ran_ms = overlap_ms(
+                slot, meter_ms, movement.started_ms, movement.ended_ms if is_over else None
+            )
+            node = node_of(contract.seller)
+            units = logs.workload.units(slot, meter_ms, node, ran_ms)
+            # A seller that made nothing claims nothing, which is silence; its buyer says so.
+            says = logs.workload.has_made(slot, meter_ms, node) or not is_seller
+            if units is not None and says and ran_ms:
+                self._ledgers.write(Metered(contract_id, name, self._participant, slot, units))

@@ -1,0 +1,379 @@
+"""A participant's agent: wiring of ``protocol.federation.agent`` to topics, logs and nodes.
+
+Theory of operation. Nothing here decides about a task. What was measured, said and written goes into
+the machine; what it says goes out, signed. Where a stage runs is set right in each round
+(``protocol.federation.stage_moves``): a place that is not what follows from the agent's table is
+written anew into the log of moves, and the nodes do the rest, as for an operator. So each step of a
+movement may be lost, or interrupted by the end of either side, and the next round goes on from what
+the logs say.
+
+A new process reads the ledgers from their beginnings and comes to the same tasks at the same places.
+What it had offered, and what it had been told, it forgets: offers lapse, and a stage whose movement
+nobody started goes home.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from anabranch.adapters.key_files import key_of_environment
+from anabranch.adapters.signing import SigningKey, verifier
+from anabranch.agent.conversations import Conversations
+from anabranch.agent.figures import Figures
+from anabranch.agent.ledger_writer import LedgerWriter
+from anabranch.agent.metering import Meter
+from anabranch.agent.stage_logs import StageLogs
+from anabranch.agent.stages import OwnStages
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import AgentPolicy, Federation
+from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.federation.agent import Agent
+from anabranch.protocol.federation.contract_log import ContractStatement
+from anabranch.protocol.federation.costs import QueueCost
+from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.movements import (
+    Claim,
+    Command,
+    Ended,
+    MovementEntry,
+    MovementState,
+    Started,
+    Withdrawn,
+)
+from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
+from anabranch.protocol.federation.stage_moves import reason_against, stage_of, task_of
+from anabranch.protocol.federation.standing import AgentRules
+from anabranch.protocol.federation.statements import Signature
+from anabranch.protocol.identifiers import FederationTopics
+from anabranch.runtime.federation_reader import FederationReader
+from anabranch.runtime.service import ServiceContext, ServiceStatus
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
+    from anabranch.runtime.settings import ServiceSettings
+
+_POLL_MS: Final = 100
+_LOOK_EVERY_MS: Final = 5_000
+"""Between two looks for new contracts: each asks the broker for the names of all topics."""
+_MEASURE_EVERY_MS: Final = 1_000
+_ANSWERS_KEPT: Final = 1_000
+"""Signatures of answers: one is wanted until its movement has begun."""
+
+
+def build(settings: ServiceSettings, context: ServiceContext) -> AgentService:
+    """The agent of the participant that the pipeline file names.
+
+    Raises:
+        ConfigurationError: the file names none, the key cannot be used or is missing, or the file
+            of a pipeline that is hosted is wrong.
+    """
+    federation = context.pipeline.federation
+    if federation is None or federation.agent is None:
+        raise ConfigurationError(
+            f"{settings.pipeline}: nobody trades here; add `agent` to the section `federation`"
+        )
+    key = key_of_environment(federation.participant)
+    if key is None:
+        raise ConfigurationError(
+            f"an agent signs what it says: name the key of {federation.participant} in"
+            " ANABRANCH_SIGNING_KEY_FILE (anabranch keys new)"
+        )
+    hosted = {name: _hosted(name, load(path)) for name, path in federation.hosts.items()}
+    return AgentService(context, federation, federation.agent, key, hosted)
+
+
+def _hosted(name: str, pipeline: Pipeline) -> Pipeline:
+    if pipeline.name != name:
+        raise ConfigurationError(
+            f"federation.hosts.{name}: {pipeline.path} is the file of pipeline {pipeline.name}"
+        )
+    return pipeline
+
+
+class AgentService:
+    """One of them. Not thread-safe."""
+
+    def __init__(
+        self,
+        context: ServiceContext,
+        federation: Federation,
+        policy: AgentPolicy,
+        key: SigningKey,
+        hosted: dict[str, Pipeline],
+    ) -> None:
+        """``hosted``: pipelines of others whose stages may run here. Nothing is contacted yet."""
+        self.status = ServiceStatus()
+        self._context, self._federation, self._key = context, federation, key
+        self._participant, self._hosted, self._policy = federation.participant, hosted, policy
+        self._topics = FederationTopics(federation.name)
+        rules = AgentRules(
+            offer_every_ms=policy.offer_every_ms,
+            ttl_ms=policy.answer_within_ms,
+            rest_ms=policy.rest_ms,
+            backoff_ms=policy.backoff_ms,
+        )
+        self.agent = Agent(
+            self._participant, QueueCost(policy.capacity_units, policy.scale_micro), rules
+        )
+        self._news: list[ContractStatement] = []
+        """Statements that count, since they were looked at last."""
+        self._answers: OrderedDict[tuple[str, int], Signature] = OrderedDict()
+        self._left_alone: dict[str, str] = {}
+        """Contracts under which nobody trades here, and why."""
+        self._stages: OwnStages | None = None
+        self._guests: dict[str, StageLogs] = {}
+        self._reader: FederationReader | None = None
+        self._talk: Conversations | None = None
+        self._ledgers: LedgerWriter | None = None
+        self._meter: Meter | None = None
+        self._look_next_ms = self._measure_next_ms = 0
+        self._figures = Figures(context.registry, context.pipeline.name)
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Read the logs to their ends, and take up what they say.
+
+        Raises:
+            Unavailable: no answer, or a topic is missing.
+            DataMissing: a log does not begin at its beginning.
+        """
+        context, log = self._context, self._context.log
+        self._reader = reader = FederationReader(
+            log, self._topics, self._federation.auditor, verifier, self._news.append
+        )
+        reader.read_to_end()
+        self._ledgers = LedgerWriter(log, self._topics, self._key, context.clock)
+        self._stages = OwnStages(context, self._participant)
+        self._meter = Meter(self._participant, self._ledgers, context.clock)
+        for stage in self._stages.names:
+            self.agent.owns(task_of(context.pipeline.name, stage), 0)
+        self._learn_contracts(reader)
+        self._talk = Conversations(log, self._topics, self._key, reader.verify, context.clock)
+        entries = [news for news in self._news if isinstance(news, (Started, Withdrawn, Ended))]
+        self._news.clear()
+        # What was sold on had come before: the ledgers in which it is the seller go first.
+        entries.sort(key=lambda entry: self._is_buyer(entry.contract_id))
+        for entry in entries:
+            self._perform(self.agent.recorded(entry, self._now_ms()))
+        context.logger.info(
+            "ledgers_read",
+            contracts=len(reader.contracts),
+            entries=len(entries),
+            tasks={name: held.place.value for name, held in self.agent.holdings.tasks.items()},
+        )
+
+    def step(self) -> None:
+        """One round: what is new, what is due, where stages are to run, what is to be measured."""
+        reader, talk, stages, meter = self._reader, self._talk, self._stages, self._meter
+        assert reader is not None, "started"  # noqa: S101 - step is called after start
+        assert talk is not None, "started"  # noqa: S101
+        assert stages is not None, "started"  # noqa: S101
+        assert meter is not None, "started"  # noqa: S101
+        try:
+            self._read_ledgers(reader)
+            for said in talk.poll(_POLL_MS):
+                self._hear(said.statement, said.signature)
+            stages.poll()
+            for logs in self._guests.values():
+                logs.poll()
+            self.status.waiting_for = None
+        except Unavailable as error:
+            self.status.waiting_for = str(error)
+        self._measure(stages)
+        self._perform(self.agent.tick(self._now_ms()))
+        for command in stages.settle(self.agent, reader.contracts, self._now_ms()):
+            self._perform([command])
+        meter.measure(reader.contracts, {**stages.workloads(), **self._guests})
+        self._report(reader, talk)
+
+    def stop(self) -> None:
+        """Idempotent."""
+        for closable in (
+            self._talk,
+            self._ledgers,
+            self._stages,
+            self._reader,
+            *self._guests.values(),
+        ):
+            if closable is not None:
+                closable.close()
+        self._talk = self._ledgers = self._stages = self._reader = None
+        self._guests.clear()
+
+    def _now_ms(self) -> int:
+        return self._context.clock.now_ms()
+
+    # ---------------------------------------------------------------- what is new
+
+    def _read_ledgers(self, reader: FederationReader) -> None:
+        now_ms = self._context.clock.monotonic_ms()
+        if now_ms >= self._look_next_ms:
+            self._look_next_ms = now_ms + _LOOK_EVERY_MS
+            reader.look()
+        reader.poll(0)
+        self._learn_contracts(reader)
+        news, self._news[:] = list(self._news), []
+        for entry in news:
+            if isinstance(entry, (Started, Withdrawn, Ended)):
+                self._context.logger.info(
+                    "recorded",
+                    what=type(entry).__name__.lower(),
+                    movement=entry.movement_id,
+                    by=entry.by,
+                )
+                self._perform(self.agent.recorded(entry, self._now_ms()))
+
+    def _learn_contracts(self, reader: FederationReader) -> None:
+        """Those under which to trade, as they are by now."""
+        assert self._stages is not None, "started"  # noqa: S101
+        for name, log in reader.contracts.items():
+            booked = log.booked
+            if booked is None or log.ledger is None:
+                continue
+            contract = booked.contract
+            if contract.party(self._participant) is None:
+                continue
+            reason = reason_against(
+                contract, self._participant, self._stages.for_partners(), self._hosted_tasks()
+            )
+            if reason:
+                if self._left_alone.get(name) != reason:
+                    self._left_alone[name] = reason
+                    self._context.logger.warning("contract_left_alone", contract=name, why=reason)
+                continue
+            self._left_alone.pop(name, None)
+            self.agent.knows(booked)
+            if self._talk is not None:
+                self._talk.follow(name)
+            if contract.seller == self._participant:
+                self._follow_guests(contract.tasks)
+
+    def _hosted_tasks(self) -> set[str]:
+        """Stages of others that may run here, by both files."""
+        return {
+            task_of(pipeline.name, stage)
+            for pipeline in self._hosted.values()
+            if pipeline.federation is not None
+            for stage in pipeline.federation.partners.get(self._participant, ())
+        }
+
+    def _follow_guests(self, tasks: tuple[str, ...]) -> None:
+        for task in tasks:
+            if task not in self._guests:
+                pipeline, stage = stage_of(task)
+                self._guests[task] = StageLogs(
+                    self._context.log,
+                    self._context.clock,
+                    self._hosted[pipeline],
+                    stage,
+                    hears=False,
+                )
+
+    def _is_buyer(self, contract_id: str) -> bool:
+        assert self._reader is not None, "started"  # noqa: S101
+        booked = self._reader.contracts[contract_id].booked
+        return booked is not None and booked.contract.buyer == self._participant
+
+    def _hear(self, statement: Offer | Answer | ReturnRequest, signature: Signature) -> None:
+        now_ms = self._now_ms()
+        if isinstance(statement, Offer):
+            self._perform(self.agent.offered(statement, now_ms))
+        elif isinstance(statement, Answer):
+            # Of an answer that is taken up the ledger wants the signature.
+            self._answers[statement.contract_id, statement.number] = signature
+            while len(self._answers) > _ANSWERS_KEPT:
+                self._answers.popitem(last=False)
+            self._perform(self.agent.answered(statement, now_ms))
+        else:
+            self._perform(self.agent.asked_back(statement, now_ms))
+
+    def _measure(self, stages: OwnStages) -> None:
+        now_ms = self._context.clock.monotonic_ms()
+        if now_ms < self._measure_next_ms:
+            return
+        self._measure_next_ms = now_ms + _MEASURE_EVERY_MS
+        for task, logs in {**stages.workloads(), **self._guests}.items():
+            units = logs.workload.load()
+            if units is not None:
+                self.agent.measured(task, units)
+
+    # ---------------------------------------------------------------- what is said
+
+    def _perform(self, commands: list[Command]) -> None:
+        """Say it, or write it. ``Prepare`` and ``BringHome`` need no hand: where a stage is to run
+        follows from its place.
+        """
+        assert self._ledgers is not None, "started"  # noqa: S101
+        for command in commands:
+            if isinstance(command, (Offer, Answer, ReturnRequest)):
+                self._context.logger.info(
+                    "said",
+                    what=type(command).__name__.lower(),
+                    contract=command.contract_id,
+                    detail=_in_words(command),
+                )
+                if self._talk is not None:
+                    self._talk.say(command)
+            elif isinstance(command, Claim):
+                self._claim(command)
+            elif isinstance(command, (Withdrawn, Ended)) and self._is_news(command):
+                self._ledgers.write(command)
+
+    def _claim(self, claim: Claim) -> None:
+        assert self._ledgers is not None, "started"  # noqa: S101
+        answer = claim.answer
+        signature = self._answers.get((answer.contract_id, answer.number))
+        if signature is None:
+            return  # it was too long ago: the movement is withdrawn when its deadline is over
+        entry = Started(
+            answer.contract_id,
+            claim.movement_id,
+            self._participant,
+            self._now_ms(),
+            claim.task,
+            answer,
+            signature,
+        )
+        self._ledgers.write(entry)
+
+    def _is_news(self, entry: MovementEntry) -> bool:
+        """Whether it would count by what the ledger says now."""
+        assert self._reader is not None, "started"  # noqa: S101
+        ledger = self._reader.contracts[entry.contract_id].ledger
+        movement = None if ledger is None else ledger.movements.find(entry.movement_id)
+        if isinstance(entry, Withdrawn):
+            return movement is None
+        return movement is not None and movement.state is MovementState.RUNNING
+
+    # ---------------------------------------------------------------- what it shows
+
+    def _report(self, reader: FederationReader, talk: Conversations) -> None:
+        holdings = self.agent.holdings
+        ignored: Counter[str] = reader.ignored + talk.ignored
+        self.status.detail = {
+            "federation": self._federation.name,
+            "phase": self.agent.phase.value,
+            "load_units": holdings.level(),
+            "capacity_units": self._policy.capacity_units,
+            "tasks": {
+                name: {"place": held.place.value, "units": held.load.units}
+                for name, held in holdings.tasks.items()
+            },
+            "left_alone": dict(self._left_alone),
+            "ignored": dict(ignored),
+        }
+        self._figures.show(self.agent, {place: len(holdings.at(place)) for place in Place}, ignored)
+
+
+def _in_words(said: Offer | Answer | ReturnRequest) -> str:
+    """For people who read the log."""
+    if isinstance(said, Offer):
+        tasks = (f"{t.name}: {t.units} units, up to {t.reserve_price}" for t in said.tasks)
+        return "; ".join(tasks)
+    if isinstance(said, Answer):
+        return (
+            "; ".join(f"{t.name}: {t.units} units at {t.price}" for t in said.tasks) or said.reason
+        )
+    return said.movement_id

@@ -1,0 +1,145 @@
+"""Follows the logs of one stage that may move: what its input had, who made which bucket, and
+whether whoever runs it is heard.
+
+A crash loses nothing that counts: a new follower begins at the logs' state of then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch.adapters.signing import by_one_of
+from anabranch.pipeline.speakers import speakers
+from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, FailureDetector, Peer
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.federation.workload import Workload
+from anabranch.protocol.limits import PRIMARY_SILENT_MS
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.heartbeats import ControlReader
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
+    from anabranch.ports import Clock, EventLog
+    from anabranch.protocol.log.boundary_log import Outcome
+    from anabranch.protocol.log.records import LogEntry
+
+
+class StageLogs:
+    """Of one stage. Not thread-safe."""
+
+    def __init__(
+        self, log: EventLog, clock: Clock, pipeline: Pipeline, stage: str, *, hears: bool
+    ) -> None:
+        """Nothing is contacted yet. ``hears``: also follow the heartbeats of its replica."""
+        self._log, self._clock, self._pipeline, self._stage = log, clock, pipeline, stage
+        self._declared, self._hears = pipeline.stages[stage], hears
+        self._replica = self._declared.replica_ids()[0]
+        self.workload = Workload(self._declared.reads, pipeline.bucket_ms)
+        self._inputs: dict[str, BoundaryReader] = {}
+        self._upto: dict[str, int] = {}
+        self._own: BoundaryReader | None = None
+        self._control: ControlReader | None = None
+        self._peer = Peer(REPLICA_SERVICE, stage, self._replica)
+        self._detector = FailureDetector([self._peer])
+
+    @property
+    def runs_on(self) -> str:
+        """The node on which the stage's newest epoch began; empty: on none, or not read yet."""
+        return "" if self._own is None else self._own.log_state.node(self._replica)
+
+    def is_silent(self) -> bool:
+        """Whether nothing was heard of who runs it for as long as a standby would wait."""
+        if self._control is None:
+            return False
+        silent_ms = self._detector.silent_ms(self._peer, self._clock.monotonic_ms())
+        return silent_ms >= PRIMARY_SILENT_MS
+
+    def poll(self) -> None:
+        """Take what is there, without waiting.
+
+        Raises:
+            Unavailable: a topic is not there yet, or there is no answer.
+            DataMissing: a log was cut under it: a new process begins anew.
+        """
+        self._open()
+        assert self._own is not None, "opened"  # noqa: S101
+        for stream, reader in self._inputs.items():
+            reader.poll(0)
+            self._take(stream, reader)
+        self._own.poll(0)
+        self._own.log_state.forget(self._own.log_state.upto)
+        now_ms = self._clock.monotonic_ms()
+        epoch = self._own.log_state.epoch(self._replica)
+        if epoch is not None:
+            self._detector.began(self._peer, epoch, now_ms)
+        if self._control is not None:
+            for entry in self._control.poll():
+                if isinstance(entry, Heartbeat):
+                    self._detector.heard(entry, now_ms)
+        self._detector.look(now_ms)
+
+    def _open(self) -> None:
+        """All of it, or what is left of it: a topic may come later."""
+        if self._own is not None:
+            return
+        names, pipeline = self._pipeline.topic_names, self._pipeline
+        for stream in self._declared.reads:
+            if stream in self._inputs:
+                continue
+            bound = pipeline.bindings.get(stream)
+            reader = BoundaryReader(
+                self._log,
+                names.boundaries(stream),
+                pipeline.stream_writers(stream),
+                bucket_ms=pipeline.bucket_ms,
+                verify=by_one_of(bound.key_bytes()) if bound is not None and bound.keys else None,
+            )
+            reader.read_to_end()
+            self._inputs[stream] = reader
+        topic = names.control(REPLICA_SERVICE, f"{self._stage}.{self._replica}")
+        if self._hears and self._control is None:
+            self._control = ControlReader(self._log, {topic: speakers(pipeline)[topic]})
+        own = BoundaryReader(
+            self._log,
+            names.boundaries(self._stage),
+            pipeline.stream_writers(self._stage),
+            bucket_ms=pipeline.bucket_ms,
+            listener=self._seen,
+        )
+        try:
+            own.read_to_end()
+        except Unavailable:
+            own.close()
+            raise
+        self._own = own
+        self._tell(own)
+
+    def _seen(self, _offset: int, _entry: LogEntry, outcome: Outcome) -> None:
+        if outcome.accepted and self._own is not None:
+            self._tell(self._own)
+
+    def _tell(self, own: BoundaryReader) -> None:
+        log_state = own.log_state
+        self.workload.made(log_state.node(self._replica), log_state.closed(self._replica))
+
+    def _take(self, stream: str, reader: BoundaryReader) -> None:
+        log_state = reader.log_state
+        before, upto = self._upto.get(stream), log_state.upto
+        rows = (
+            {}
+            if before is None or upto <= before
+            else {
+                bucket: sum(part.rows for part in parts)
+                for bucket, _, parts in log_state.stable(before + 1, upto)
+            }
+        )
+        log_state.forget(upto)
+        self._upto[stream] = upto
+        self.workload.arrived(stream, upto, rows)
+
+    def close(self) -> None:
+        """Idempotent."""
+        for closable in (*self._inputs.values(), self._own, self._control):
+            if closable is not None:
+                closable.close()

@@ -1,0 +1,180 @@
+"""The stages of one's own: where each runs, where it is to run, and what the ledger is to be told.
+
+A crash loses nothing: where a stage is to run follows from the agent's table, which follows from
+the ledgers, and is compared with the log of moves again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+from anabranch.agent.stage_logs import StageLogs
+from anabranch.codec import control_records
+from anabranch.ports import TopicPartition
+from anabranch.protocol.control.records import Move
+from anabranch.protocol.errors import OutcomeUnknown, Unavailable
+from anabranch.protocol.federation.holdings import Holding, Place
+from anabranch.protocol.federation.movements import Command
+from anabranch.protocol.federation.stage_moves import is_ready, node_of, task_of, wanted_node
+from anabranch.runtime.crash_points import crash_point
+from anabranch.runtime.placement import PlacementReader
+
+if TYPE_CHECKING:
+    from anabranch.protocol.federation.agent import Agent
+    from anabranch.protocol.federation.contract_log import ContractLog
+    from anabranch.runtime.service import ServiceContext
+
+_AGAIN_MS: Final = 2_000
+"""A move that is not in the log by then is written again."""
+
+
+class OwnStages:
+    """Of one participant's pipeline. Not thread-safe."""
+
+    def __init__(self, context: ServiceContext, participant: str) -> None:
+        """Open the log of moves.
+
+        Raises:
+            Unavailable: there is none, or no answer.
+        """
+        pipeline = context.pipeline
+        self._context, self._pipeline, self._participant = context, pipeline, participant
+        self.names = [s.name for s in pipeline.stages.values() if s.participant == participant]
+        self._logs = {
+            task_of(pipeline.name, stage): StageLogs(
+                context.log, context.clock, pipeline, stage, hears=True
+            )
+            for stage in self.names
+        }
+        self._at = TopicPartition(pipeline.topic_names.placement(), 0)
+        self._placement = PlacementReader(context.log, self._at.topic, pipeline.places())
+        self._placement.read_to_end()
+        self._homes = {stage: pipeline.places().node_of(f"{stage}.0") for stage in self.names}
+        self._moved_ms: dict[str, int] = {}
+        self._fled: set[str] = set()
+        """Movements whose stage was taken home because its seller was silent."""
+
+    def workloads(self) -> dict[str, StageLogs]:
+        """By task."""
+        return self._logs
+
+    def for_partners(self) -> dict[str, list[str]]:
+        """The tasks that each partner may run."""
+        federation = self._pipeline.federation
+        partners = {} if federation is None else federation.partners
+        return {
+            partner: [task_of(self._pipeline.name, stage) for stage in stages]
+            for partner, stages in partners.items()
+        }
+
+    def poll(self) -> None:
+        """Take what is there, without waiting.
+
+        Raises:
+            Unavailable: a topic is not there yet, or there is no answer.
+        """
+        self._placement.poll()
+        places = self._placement.places
+        for stage in self.names:
+            node = places.node_of(f"{stage}.0")
+            if node and not places.is_partners(node):
+                self._homes[stage] = node  # an operator may move it between nodes of one's own
+        for logs in self._logs.values():
+            logs.poll()
+
+    def settle(
+        self, agent: Agent, contracts: Mapping[str, ContractLog], now_ms: int
+    ) -> list[Command]:
+        """Set right where each stage is to run; what the ledgers are to be told."""
+        commands: list[Command] = []
+        running = set()
+        for stage in self.names:
+            task = task_of(self._pipeline.name, stage)
+            held, logs = agent.holdings.tasks[task], self._logs[task]
+            home, partner, is_silent = self._homes[stage], "", False
+            if held.went is not None:
+                term = held.went
+                contract = contracts[term.contract_id]
+                assert contract.booked is not None, "it moved under it"  # noqa: S101
+                partner = node_of(contract.booked.contract.seller)
+                running.add(term.movement_id)
+                is_silent = self._is_silent(held, logs, contract, partner, now_ms)
+                if is_silent and self._may_end(held, contract, now_ms):
+                    commands += agent.silent(term.movement_id, now_ms)
+                elif is_ready(held.place, logs.runs_on, home, partner):
+                    commands += agent.ready(term.movement_id, now_ms)
+            wanted = wanted_node(held.place, home, partner, is_silent=is_silent)
+            self._place(stage, wanted)
+        self._fled &= running
+        return commands
+
+    def _is_silent(
+        self, held: Holding, logs: StageLogs, contract: ContractLog, partner: str, now_ms: int
+    ) -> bool:
+        """Whether it was taken home, or is to be. Who has taken it home does not bring it back:
+        whoever is heard then is a node of its own.
+        """
+        assert held.went is not None, "asked for"  # noqa: S101
+        name, ledger = held.went.movement_id, contract.ledger
+        if held.place is not Place.AWAY or ledger is None:
+            self._fled.discard(name)
+            return False
+        movement = ledger.movements.find(name)
+        gone = (
+            logs.is_silent()
+            if logs.runs_on == partner
+            else (movement is not None and ledger.is_silent(movement, now_ms))
+        )
+        if gone and name not in self._fled:
+            self._fled.add(name)
+            self._context.logger.warning("seller_silent", movement=name, node=partner)
+        return name in self._fled
+
+    def _may_end(self, held: Holding, contract: ContractLog, now_ms: int) -> bool:
+        """Whether the ledger has proof of the silence, or asks for none any more."""
+        assert held.went is not None, "asked for"  # noqa: S101
+        ledger = contract.ledger
+        movement = None if ledger is None else ledger.movements.find(held.went.movement_id)
+        return (
+            ledger is not None
+            and movement is not None
+            and (
+                ledger.is_silent(movement, contract.now_ms)
+                or ledger.is_silent(movement, now_ms)
+                or now_ms >= held.held_until_ms
+            )
+        )
+
+    def _place(self, stage: str, node: str) -> None:
+        """Write a move, unless the place is that, or one was written a moment ago."""
+        label, places = f"{stage}.0", self._placement.places
+        now_ms = self._context.clock.monotonic_ms()
+        if not places.node_of(label) or places.node_of(label) == node:
+            return  # what an operator has removed is the operator's
+        if places.rejected(label, node):
+            self._context.logger.warning(
+                "not_moved", stage=label, node=node, why=places.rejected(label, node)
+            )
+            return
+        if now_ms - self._moved_ms.get(label, -_AGAIN_MS) < _AGAIN_MS:
+            return
+        self._moved_ms[label] = now_ms
+        crash_point("agent.move_due")
+        move = Move(stage, "0", node, self._context.clock.now_ms())
+        try:
+            with closing(self._context.log.writer()) as writer:
+                writer.send(self._at, control_records.encode(move), control_records.key_of(move))
+                writer.flush()
+        except (OutcomeUnknown, Unavailable) as error:
+            self._context.logger.warning("move_delayed", stage=label, node=node, error=str(error))
+            return
+        crash_point("agent.move_written")
+        self._context.logger.info("moves", stage=label, to=node)
+
+    def close(self) -> None:
+        """Idempotent."""
+        for logs in self._logs.values():
+            logs.close()
+        self._placement.close()

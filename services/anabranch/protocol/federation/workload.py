@@ -1,0 +1,131 @@
+"""What a stage had to do, and what of it was done on which node: its load, and what is metered of a
+movement.
+
+Theory of operation. The unit is one row of input in a second of event time. How many rows each
+bucket of the input has stands in the input's boundary log, which bucket was made on which node in
+that of the stage. Both sides of a contract read both logs, so they measure the same without a word
+to one another, and a clock counts for nothing: a slot of the contract is the buckets that end in
+it. What a seller claims beyond that is a dispute; what it has not made is not paid.
+
+Rows are counted from the moment on at which the logs are followed. Of a slot that was not followed
+whole nothing is said, as after a restart; the other side's figure counts then (``metering``).
+
+Invariants:
+    FV1  who follows the same logs measures the same, in whatever order they are read.
+    FV2  a bucket counts for one node, the one that closed it first.
+    FV3  a slot is measured when all of its buckets are closed, here and in all inputs.
+    FV4  of a slot a node is paid for the rows that it made, never for more time than it ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from anabranch.protocol.federation.contracts import PARTS_PER_MILLION, LoadUnit
+
+ROW_PER_SECOND: Final = LoadUnit("row/s", PARTS_PER_MILLION)
+"""The unit of contracts under which agents trade."""
+
+KEPT_BUCKETS: Final = 20_000
+"""So many are remembered: bounds what a follower holds, and how late a slot may be measured."""
+
+_MS_PER_S: Final = 1_000
+
+
+class Workload:
+    """Of one stage. Not thread-safe. After a crash: follow the logs from then on."""
+
+    def __init__(self, inputs: Collection[str], bucket_ms: int) -> None:
+        self._bucket_ms = bucket_ms
+        self._arrived: dict[str, int | None] = dict.fromkeys(inputs)
+        """Of each input: stable up to; None: not followed yet."""
+        self._rows: dict[int, int] = {}
+        self._made_by: dict[int, str] = {}
+        self._made: int | None = None
+        self._since = 0
+        """Buckets up to it are not known."""
+        self._asked: int | None = None
+
+    def arrived(self, stream: str, upto: int, rows: Mapping[int, int]) -> None:
+        """An input is stable up to ``upto``. ``rows``: of its buckets since it was told last."""
+        before = self._arrived[stream]
+        self._arrived[stream] = upto
+        if before is None:
+            self._since = max(self._since, upto)
+            return
+        for bucket, count in rows.items():
+            self._rows[bucket] = self._rows.get(bucket, 0) + count
+        self._forget(self._rows)
+
+    def made(self, node: str, upto: int) -> None:
+        """The stage is closed up to ``upto``, the last of it on ``node`` (FV2)."""
+        before, self._made = self._made, max(upto, self._made or 0)
+        if before is None:
+            self._since = max(self._since, upto)
+            return
+        for bucket in range(max(before, upto - KEPT_BUCKETS) + 1, upto + 1):
+            self._made_by[bucket] = node
+        self._forget(self._made_by)
+
+    def _forget(self, known: Mapping[int, object]) -> None:
+        """What is kept longest goes first."""
+        if len(known) <= KEPT_BUCKETS:
+            return
+        self._since = max(self._since, max(known) - KEPT_BUCKETS // 2)
+        self._rows = {bucket: each for bucket, each in self._rows.items() if bucket > self._since}
+        self._made_by = {
+            bucket: each for bucket, each in self._made_by.items() if bucket > self._since
+        }
+
+    @property
+    def _upto(self) -> int | None:
+        """All inputs are stable up to here; None: one is not followed yet."""
+        ends = [end for end in self._arrived.values() if end is not None]
+        return min(ends) if ends and len(ends) == len(self._arrived) else None
+
+    def load(self) -> int | None:
+        """Mean load of what has arrived since this was asked last; None: nothing has."""
+        upto = self._upto
+        if upto is None:
+            return None
+        before, self._asked = self._asked, upto
+        if before is None or upto <= before:
+            return None
+        rows = sum(self._rows.get(bucket, 0) for bucket in range(before + 1, upto + 1))
+        return _rate(rows, (upto - before) * self._bucket_ms)
+
+    def is_over(self, slot: int, meter_ms: int) -> bool:
+        """Whether a slot may be measured (FV3)."""
+        upto, last = self._upto, self._buckets(slot, meter_ms).stop - 1
+        return upto is not None and self._made is not None and min(upto, self._made) >= last
+
+    def units(self, slot: int, meter_ms: int, node: str, ran_ms: int) -> int | None:
+        """Mean load of what ``node`` made in a slot of which the movement ran for ``ran_ms`` (FV4);
+        None: the slot was not followed whole.
+        """
+        buckets = self._buckets(slot, meter_ms)
+        if buckets.start <= self._since or not self.is_over(slot, meter_ms):
+            return None
+        own = self._own(buckets, node)
+        rows = sum(self._rows.get(bucket, 0) for bucket in own)
+        return _rate(rows, max(len(own) * self._bucket_ms, ran_ms))
+
+    def has_made(self, slot: int, meter_ms: int, node: str) -> bool:
+        """Whether ``node`` made anything of a slot, be it of no rows."""
+        return bool(self._own(self._buckets(slot, meter_ms), node))
+
+    def _own(self, buckets: range, node: str) -> list[int]:
+        return [bucket for bucket in buckets if self._made_by.get(bucket) == node]
+
+    def _buckets(self, slot: int, meter_ms: int) -> range:
+        """Those that end in a slot: bucket n ends at n widths, and this is within it."""
+        first, end = (
+            -(-moment // self._bucket_ms) for moment in (slot * meter_ms, (slot + 1) * meter_ms)
+        )
+        return range(first, end)
+
+
+def _rate(rows: int, over_ms: int) -> int:
+    """Rows in a second, rounded; 0 over no time."""
+    return over_ms and (rows * _MS_PER_S + over_ms // 2) // over_ms

@@ -1,0 +1,367 @@
+"""Two participants that trade a stage: agents and brokers of contracts as they are, and stand-ins
+for ingestion and nodes, which follow the log of moves and write boundary logs as these would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from anabranch.adapters.key_files import VARIABLE, write_key
+from anabranch.adapters.memory.clock import SeededEntropy
+from anabranch.agent import service as agent_service
+from anabranch.agent.service import AgentService
+from anabranch.contract_broker import service as broker_service
+from anabranch.pipeline.file import load
+from anabranch.pipeline.internal_topics import internal_topics
+from anabranch.pipeline.model import Pipeline
+from anabranch.ports import Clock, EventLog
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.errors import Fenced
+from anabranch.protocol.federation.contracts import AuditClauses, Contract, MoveClauses
+from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.ledger import Ledger
+from anabranch.protocol.federation.movements import Movement
+from anabranch.protocol.federation.workload import ROW_PER_SECOND
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.log.records import BoundaryRecord, Part
+from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.heartbeats import HeartbeatSender
+from anabranch.runtime.placement import PlacementReader
+from anabranch.runtime.service import ServiceContext
+from harness import outputs
+from harness.federations import FederationWorld
+from harness.markets import DAY_MS, contract
+from harness.sources import REPORT
+
+BUCKET_MS: Final = 250
+METER_MS, SETTLE_MS = 1_000, 5_000
+MIN_HOLD_MS: Final = 4_000
+CALM, RUSH = 20, 200
+"""Rows per second."""
+CAPACITY: Final = {"north": 220, "south": 600}
+"""Of the same: in a rush the stage is nearly all that north can do."""
+FILE = """
+pipeline: {pipeline}
+bucket: 250ms
+partitions: 1
+sources:
+  sightings:
+    topics: [{pipeline}.sightings]
+    record: report.avsc
+    event_time: {{field: time, unit: ms}}
+stages:
+  speeds:
+    participant: {name}
+    reads: [sightings]
+    transform: "functions:same"
+    ha: upstream_backup
+    state_horizon: 1s
+outputs:
+  out: {{stage: speeds, corrected: {{topic: {pipeline}.out}}}}
+federation:
+  name: {federation}
+  participant: {name}
+  auditor: auditor
+  {more}
+  agent: {{capacity: {capacity}, scale: 1000, offer_every: 1s, answer_within: 1500ms, rest: 2s}}
+"""
+
+
+def terms(now_ms: int, task: str, **changes: Any) -> Contract:
+    """Between 15 and 40 micro-units per row and second: a stage that costs less is not sold."""
+    found: dict[str, Any] = {
+        "unit": ROW_PER_SECOND,
+        "tasks": (task,),
+        "fixed_price": 40,
+        "delta": 25,
+        "min_hold_ms": MIN_HOLD_MS,
+        "valid_to_ms": now_ms + DAY_MS,
+        "moving": MoveClauses(contract().moving.transfer, contract().moving.payer, 10_000),
+        "audit": AuditClauses(METER_MS, 100_000, 10_000, SETTLE_MS),
+        **changes,
+    }
+    return contract(**found)
+
+
+class Source:
+    """Stands in for ingestion: closes the buckets up to the clock, each with its rows."""
+
+    def __init__(self, log: EventLog, clock: Clock, of: Pipeline) -> None:
+        self._clock = clock
+        self._writer = BoundaryWriter(
+            log,
+            of.topic_names.boundaries("sightings"),
+            ["0"],
+            "0",
+            "f",
+            clock,
+            SeededEntropy(3),
+            bucket_ms=BUCKET_MS,
+        )
+        self._epoch = self._writer.start()
+        self.upto = clock.now_ms() // BUCKET_MS
+        self.batch = 0
+        self.rows: dict[int, int] = {}
+
+    def write(self, rows_per_s: int) -> None:
+        before, self.upto = self.upto, self._clock.now_ms() // BUCKET_MS
+        if self.upto == before:
+            return
+        count = rows_per_s * BUCKET_MS // 1_000
+        made = dict.fromkeys(range(before + 1, self.upto + 1), count)
+        self.rows |= made
+        parts = tuple(Part(b, 0, "a", 1, 0, 1, rows, 7) for b, rows in made.items())
+        self.batch += 1
+        self._writer.append(
+            BoundaryRecord(
+                "0",
+                self._epoch,
+                BatchId("s", self.batch),
+                self._writer.tip(),
+                self.upto,
+                parts,
+                written_ms=self._clock.now_ms(),
+            )
+        )
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Node:
+    """Stands in for a node that can run the stage: it begins where the log of moves places it,
+    and closes what the source has closed.
+    """
+
+    def __init__(self, log: EventLog, clock: Clock, of: Pipeline, name: str, seed: int) -> None:
+        self.name, self._log, self._clock, self._of = name, log, clock, of
+        self._entropy = SeededEntropy(seed)
+        self._placement = PlacementReader(log, of.topic_names.placement(), of.places())
+        self._beats = HeartbeatSender(
+            log, of.topic_names.control("processing", "speeds.0"), clock, every_ms=200
+        )
+        self._writer: BoundaryWriter | None = None
+        self._batch = 0
+        self.is_alive = True
+        self.is_stuck = False
+        """It is heard, and closes nothing."""
+
+    def run(self, upto: int) -> None:
+        if not self.is_alive:
+            self.end()
+            return
+        self._placement.poll()
+        if self._writer is None:
+            if self._placement.places.node_of("speeds.0") != self.name:
+                return
+            self._writer = self._begin()
+        try:
+            self._writer.poll()
+            self._writer.check_epoch()
+            self._close(self._writer, upto)
+        except Fenced:
+            self.end()
+
+    def _begin(self) -> BoundaryWriter:
+        names = self._of.topic_names
+        made = BoundaryWriter(
+            self._log,
+            names.boundaries("speeds"),
+            ["0"],
+            "0",
+            "f",
+            self._clock,
+            self._entropy,
+            bucket_ms=BUCKET_MS,
+            node=self.name,
+        )
+        made.start()
+        return made
+
+    def _close(self, writer: BoundaryWriter, upto: int) -> None:
+        beat = Heartbeat("processing", "speeds", "0", writer.epoch, "running", upto, 0)
+        self._beats.send(beat)
+        if upto > writer.log_state.closed("0") and not self.is_stuck:
+            self._batch += 1
+            ident = BatchId(self._entropy.token(), self._batch)
+            writer.append(BoundaryRecord("0", writer.epoch, ident, writer.tip(), upto))
+
+    @property
+    def runs(self) -> bool:
+        return self._writer is not None
+
+    def end(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def close(self) -> None:
+        self.end()
+        self._beats.close()
+        self._placement.close()
+
+
+@dataclass
+class TradingWorld:
+    """North sells to south under contract ``north-south``; both have an agent and a broker."""
+
+    log: EventLog
+    clock: Clock
+    folder: Path
+    passes: Callable[[], None]
+    """Lets a little time pass."""
+    federation: str = "tolls"
+    prefix: str = ""
+    """Before the names of both pipelines."""
+    rate: int = CALM
+    agents: dict[str, AgentService] = field(default_factory=dict)
+    brokers: dict[str, broker_service.ContractBroker] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        (self.folder / "functions.py").write_text("def same(sightings):\n    return sightings\n")
+        (self.folder / "report.avsc").write_text(json.dumps(REPORT.avro))
+        more = {
+            "north": "partners: {south: [speeds]}",
+            "south": f"hosts: {{{self.prefix}north: north.yaml}}",
+        }
+        self.pipelines: dict[str, Pipeline] = {}
+        for name, lines in more.items():
+            path = self.folder / f"{name}.yaml"
+            path.write_text(
+                FILE.format(
+                    name=name,
+                    pipeline=f"{self.prefix}{name}",
+                    federation=self.federation,
+                    more=lines,
+                    capacity=CAPACITY[name],
+                )
+            )
+            self.pipelines[name] = load(path)
+        self.book = FederationWorld(self.log, self.federation)
+        self.book.make("offers", self.book.topics.offers("north-south"))
+        admin = self.log.admin()
+        for pipeline in self.pipelines.values():
+            admin.create([settings for _, settings in internal_topics(pipeline, 1)])
+        admin.close()
+        for name in ("north", "south"):
+            write_key(self.book.keys[name], self.folder / f"{name}.key")
+        north = self.pipelines["north"]
+        self.sources = {
+            name: Source(self.log, self.clock, pipeline)
+            for name, pipeline in self.pipelines.items()
+        }
+        self.nodes = {
+            name: Node(self.log, self.clock, north, name, seed)
+            for seed, name in enumerate(("north.0", "south.0"), 10)
+        }
+
+    @property
+    def task(self) -> str:
+        """What is traded."""
+        return f"{self.prefix}north.speeds"
+
+    def agree(self, **changes: Any) -> Contract:
+        text = terms(self.clock.now_ms(), self.task, **changes)
+        for party in ("north", "south"):
+            self.book.say(party, text)
+        return text
+
+    def start(self, *participants: str) -> None:
+        """New processes: an agent and a broker of each."""
+        for name in participants:
+            with self._key_of(name):
+                context = self._context("agent", name)
+                self.agents[name] = agent_service.build(context.settings, context)
+                self.agents[name].start()
+            self.start_broker(name)
+
+    def start_broker(self, name: str) -> None:
+        """A new process."""
+        with self._key_of(name):
+            context = self._context("contract_broker", name)
+            self.brokers[name] = broker_service.build(context.settings, context)
+            self.brokers[name].start()
+
+    def _context(self, service: str, name: str) -> ServiceContext:
+        of = self.pipelines[name]
+        return outputs.context(self.log, of, self.clock, SeededEntropy(1), service, name)
+
+    @contextmanager
+    def _key_of(self, name: str) -> Iterator[None]:
+        before = os.environ.get(f"{VARIABLE}_FILE")
+        os.environ[f"{VARIABLE}_FILE"] = str(self.folder / f"{name}.key")
+        try:
+            yield
+        finally:
+            os.environ.pop(f"{VARIABLE}_FILE")
+            if before is not None:
+                os.environ[f"{VARIABLE}_FILE"] = before
+
+    def kill(self, *participants: str) -> None:
+        for name in participants:
+            self.agents.pop(name).stop()
+            self.brokers.pop(name).stop()
+
+    def round(self) -> None:
+        """Everybody does a little."""
+        for name, source in self.sources.items():
+            source.write(self.rate if name == "north" else CALM)
+        for node in self.nodes.values():
+            node.run(self.sources["north"].upto)
+        for agent in self.agents.values():
+            agent.step()
+        for broker in self.brokers.values():
+            broker.step()
+        self.passes()
+
+    def until(self, holds: Callable[[], bool], what: str, rounds: int = 400) -> None:
+        for _ in range(rounds):
+            if holds():
+                return
+            self.round()
+        raise AssertionError(f"not seen in {rounds} rounds: {what}; {self.seen()}")
+
+    def seen(self) -> str:
+        """For whoever looks at a failure."""
+        places = {name: dict(each.status.detail) for name, each in self.agents.items()}
+        return f"runs on {self.runs_on()}, {places}, {self.ledger().postings}"
+
+    def place(self, of: str = "north") -> Place | None:
+        held = self.agents[of].agent.holdings.tasks.get(self.task)
+        return None if held is None else held.place
+
+    def runs_on(self) -> str:
+        """By the boundary log."""
+        names = self.pipelines["north"].topic_names
+        with closing(BoundaryReader(self.log, names.boundaries("speeds"), ["0"])) as reader:
+            reader.read_to_end()
+            return reader.log_state.node("0")
+
+    def ledger(self) -> Ledger:
+        with closing(self.book.reader()) as reader:
+            reader.read_to_end()
+            found = reader.contracts["north-south"].ledger
+            assert found is not None, "agreed"
+            return found
+
+    def movements(self) -> list[Movement]:
+        return list(self.ledger().movements)
+
+    def balances(self) -> Mapping[str, int]:
+        return self.ledger().balances()
+
+    def close(self) -> None:
+        self.kill(*list(self.agents))
+        for broker in self.brokers.values():
+            broker.stop()
+        for node in self.nodes.values():
+            node.close()
+        for source in self.sources.values():
+            source.close()

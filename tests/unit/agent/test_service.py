@@ -1,0 +1,247 @@
+"""Agents of two participants on a log in memory, with stand-ins for ingestion and nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.adapters.key_files import VARIABLE
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.agent.service import build
+from anabranch.codec import control_records, federation_records
+from anabranch.pipeline.model import Federation
+from anabranch.protocol.control.records import Move
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.federation.contracts import LoadUnit
+from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.movements import MovementState, Why, Withdrawn
+from anabranch.protocol.federation.offers import Answer, Offer, OfferedTask, ReturnRequest
+from harness import outputs
+from harness.trading_world import CALM, RUSH, TradingWorld
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[TradingWorld]:
+    clock = VirtualClock(1_200_000_000)
+    made = TradingWorld(LocalEventLog(clock), clock, tmp_path, lambda: clock.advance(50))
+    yield made
+    made.close()
+
+
+def sold(world: TradingWorld) -> None:
+    world.agree()
+    world.start("north", "south")
+    for _ in range(40):
+        world.round()
+    assert world.runs_on() == "north.0"
+    world.rate = RUSH
+    world.until(lambda: world.place() is Place.AWAY, "the stage is sold")
+
+
+def test_a_rush_sells_the_stage_and_calm_brings_it_home(world: TradingWorld) -> None:
+    sold(world)
+    assert world.runs_on() == "south.0"
+    assert not world.nodes["north.0"].runs
+    for _ in range(200):
+        world.round()
+    world.rate = CALM
+    world.until(lambda: world.place() is Place.HERE, "it is home again")
+    assert world.runs_on() == "north.0"
+    (movement,) = world.movements()
+    assert (movement.state, movement.why) == (MovementState.OVER, Why.RECALLED)
+    assert 15 <= movement.price <= 40
+    world.until(lambda: world.ledger().unsettled() == 0, "all is settled", 2_000)
+    balances = world.balances()
+    assert sum(balances.values()) == 0
+    assert balances["south"] > 0
+    assert world.ledger().disputes == []
+
+
+@pytest.mark.parametrize("at", ["before it is sold", "while it moves", "while it is away"])
+@pytest.mark.parametrize("who", ["north", "south"])
+def test_an_agent_that_is_killed_goes_on_from_the_ledgers(
+    world: TradingWorld, at: str, who: str
+) -> None:
+    world.agree()
+    world.start("north", "south")
+    for _ in range(40):
+        world.round()
+    if at != "before it is sold":
+        world.nodes["south.0"].is_alive = at != "while it moves"
+        world.rate = RUSH
+        wanted = Place.LEAVING if at == "while it moves" else Place.AWAY
+        world.until(lambda: world.place() is wanted, at)
+    world.kill(who)
+    for _ in range(20):
+        world.round()
+    world.start(who)
+    world.nodes["south.0"].is_alive = True
+    world.rate = RUSH
+    world.until(lambda: world.runs_on() == "south.0" and world.place() is Place.AWAY, "it is sold")
+    world.rate = CALM
+    world.until(lambda: world.place() is Place.HERE, "it is home again")
+    assert world.runs_on() == "north.0"
+    assert sum(world.balances().values()) == 0
+    states = {movement.state for movement in world.movements()}
+    assert MovementState.RUNNING not in states
+
+
+def test_a_stage_whose_seller_dies_is_taken_home_and_the_seller_pays(world: TradingWorld) -> None:
+    sold(world)
+    for _ in range(60):
+        world.round()
+    before = world.sources["north"].upto
+    world.nodes["south.0"].is_alive = False
+    world.kill("south")
+    world.until(lambda: world.runs_on() == "north.0", "it runs at home", 300)
+    assert (world.sources["north"].upto - before) * 250 < 10_000
+    world.until(lambda: world.place() is Place.HERE, "the ledger has it")
+    (movement,) = world.movements()
+    assert movement.why is Why.SILENT
+    assert world.balances()["south"] < 0
+    assert any("silent" in posting.reason for posting in world.ledger().postings)
+
+
+def test_a_buyers_agent_that_restarts_after_its_seller_died_ends_the_movement(
+    world: TradingWorld,
+) -> None:
+    sold(world)
+    for _ in range(60):
+        world.round()
+    world.nodes["south.0"].is_alive = False
+    world.kill("south")
+    world.until(lambda: world.runs_on() == "north.0", "it runs at home", 300)
+    world.kill("north")
+    world.start("north")
+    world.until(lambda: world.place() is Place.HERE, "the ledger has it")
+    assert world.runs_on() == "north.0"
+
+
+def test_a_seller_that_never_gets_ready_is_not_waited_for(world: TradingWorld) -> None:
+    world.nodes["south.0"].is_alive = False
+    world.agree()
+    world.start("north", "south")
+    world.rate = RUSH
+    world.until(lambda: world.place() is Place.LEAVING, "an answer")
+    world.until(lambda: world.place() is Place.HERE, "it stays")
+    assert world.runs_on() == "north.0"
+    assert {movement.state for movement in world.movements()} == {MovementState.VOID}
+    assert set(world.balances().values()) == {0}
+
+
+def test_a_seller_that_stops_making_results_is_paid_for_what_it_made(world: TradingWorld) -> None:
+    sold(world)
+    for _ in range(60):
+        world.round()
+    (movement,) = world.movements()
+    node = world.nodes["south.0"]
+    node.is_stuck = True
+    for _ in range(100):
+        world.round()
+    node.is_stuck = False
+    for _ in range(200):
+        world.round()
+    assert world.ledger().disputes == []
+    seen = world.ledger()
+    assert seen.movements[movement.movement_id].state is MovementState.RUNNING
+
+
+def test_forged_replayed_and_unreadable_offers_move_nothing(world: TradingWorld) -> None:
+    text = world.agree()
+    world.start("north", "south")
+    offer = Offer(text.contract_id, 1, "north", 1, 5_000, (OfferedTask("north.speeds", 50, 40),))
+    topic = world.book.topics.offers("north-south")
+    keys = world.book.keys
+
+    def says(by: str, statement: Offer | Answer | ReturnRequest, at: str = topic) -> None:
+        world.book.write(at, federation_records.encode(statement, keys[by].sign(statement)))
+
+    world.round()
+    says("south", offer)
+    says("north", replace(offer, contract_id="other"))
+    world.book.write(topic, b"nothing", None)
+    world.book.write(
+        topic,
+        federation_records.encode(
+            entry := Withdrawn("north-south", "m", "north", 1), keys["north"].sign(entry)
+        ),
+    )
+    for _ in range(20):
+        world.round()
+    talk = world.agents["south"].status.detail["ignored"]
+    assert isinstance(talk, dict)
+    assert talk["not signed by who speaks"] == 1
+    assert talk["of another contract"] == 1
+    assert talk["unreadable"] == 2
+    assert talk["not of this topic"] == 1
+    assert world.place("south") is None
+    says("north", offer)
+    for _ in range(20):
+        world.round()
+    assert world.place("south") is Place.PROMISED  # nobody begins it: it lapses
+    says("north", offer)
+    world.until(lambda: world.place("south") is None, "the promise lapses")
+    for _ in range(20):
+        world.round()
+    assert world.place("south") is None
+    assert world.runs_on() == "north.0"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"unit": LoadUnit("core", 10_000)}, "its unit is"),
+        ({"tasks": ("north.other", "north.speeds")}, "may not run north.other"),
+    ],
+)
+def test_nobody_trades_under_a_contract_that_cannot_be_carried_out(
+    world: TradingWorld, changes: dict[str, Any], why: str
+) -> None:
+    world.agree(**changes)
+    world.start("north", "south")
+    world.rate = RUSH
+    for _ in range(100):
+        world.round()
+    left = world.agents["north"].status.detail["left_alone"]
+    assert isinstance(left, dict)
+    assert why in left["north-south"]
+    assert world.agents["south"].status.detail["left_alone"]
+    assert world.movements() == []
+
+
+def test_what_an_operator_has_removed_stays_removed(world: TradingWorld) -> None:
+    sold(world)
+    move = Move("speeds", "0", "", world.clock.now_ms())
+    topic = world.pipelines["north"].topic_names.placement()
+    world.book.write(topic, control_records.encode(move))
+    for _ in range(20):
+        world.round()
+    assert world.runs_on() == "south.0"
+
+
+def test_an_agent_wants_a_policy_a_key_and_the_right_files(
+    world: TradingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.agree()
+    north = world.pipelines["north"]
+    assert north.federation is not None
+
+    def build_of(federation: Federation | None) -> None:
+        of = north.model_copy(update={"federation": federation})
+        made = outputs.context(world.log, of, world.clock, SeededEntropy(1), "agent", "north")
+        build(made.settings, made)
+
+    for none in (None, north.federation.model_copy(update={"agent": None})):
+        with pytest.raises(ConfigurationError, match="nobody trades here"):
+            build_of(none)
+    with pytest.raises(ConfigurationError, match="ANABRANCH_SIGNING_KEY_FILE"):
+        build_of(north.federation)
+    monkeypatch.setenv(f"{VARIABLE}_FILE", str(world.folder / "north.key"))
+    wrong = north.federation.model_copy(update={"hosts": {"east": world.folder / "south.yaml"}})
+    with pytest.raises(ConfigurationError, match="is the file of pipeline south"):
+        build_of(wrong)

@@ -1,0 +1,141 @@
+"""The section ``federation`` of a pipeline file, and what follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.pipeline.access import Operation, Right, rights
+from anabranch.pipeline.federation_access import federation_rights
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import AgentPolicy, Pipeline
+from anabranch.pipeline.speakers import speakers
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.up.deployment import _offered
+
+RECORD = '{"type": "record", "name": "speed", "fields": [{"name": "segment", "type": "long"}]}'
+FILE = """\
+pipeline: north
+sources:
+  sightings: {topics: [sightings], record: speed.avsc, event_time: arrival}
+stages:
+  speeds: {participant: north, reads: [sightings], transform: "stages:speeds"}
+  sums: {participant: north, reads: [speeds], transform: "stages:speeds", replicas: 2}
+  bills: {participant: billing, reads: [speeds], transform: "stages:speeds"}
+outputs:
+  out: {stage: sums, corrected: {topic: out}}
+"""
+SECTION = """\
+federation:
+  name: tolls
+  participant: north
+  partners: {south: [speeds]}
+  hosts: {west: west.yaml}
+  agent: {capacity: 400, scale: 1000, rest: 7s}
+"""
+
+
+def loaded(folder: Path, section: str) -> Pipeline:
+    (folder / "speed.avsc").write_text(RECORD)
+    (folder / "stages.py").write_text("def speeds(**inputs): ...\n")
+    (folder / "west.yaml").write_text(FILE.replace("pipeline: north", "pipeline: west"))
+    (folder / "north.yaml").write_text(FILE + section)
+    return load(folder / "north.yaml")
+
+
+def test_what_it_says(tmp_path: Path) -> None:
+    found = loaded(tmp_path, SECTION)
+    assert found.federation is not None
+    assert found.federation.agent == AgentPolicy(
+        capacity_units=400, scale_micro=1_000, rest_ms=7_000
+    )
+    assert found.federation.hosts == {"west": tmp_path / "west.yaml"}
+    assert found.partner_nodes == {"south.0": ["speeds"]}
+    assert ("agent", "north") in found.processes()
+    assert found.partner_processes() == [("processing", "south.0")]
+    assert ("processing", "south.0") not in found.processes()
+    assert not any("agent" in topic for topic in speakers(found))
+
+
+def test_without_a_policy_nobody_trades(tmp_path: Path) -> None:
+    found = loaded(tmp_path, "federation: {name: tolls, participant: north}\n")
+    assert [service for service, _ in found.processes()].count("agent") == 0
+    assert found.partner_nodes == {}
+
+
+def test_a_partners_node_is_started_by_its_whole_name_alone(tmp_path: Path) -> None:
+    found = loaded(tmp_path, SECTION)
+    guest = ("processing", "south.0")
+    assert guest in _offered(found, ["processing/south.0"])
+    for only in ([], ["processing"], ["processing/north.0"]):
+        assert guest not in _offered(found, only)
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ("partners: {billing: [speeds]}", "billing has stages in this pipeline"),
+        ("partners: {South: [speeds]}", "South"),
+        ("partners: {south: [nothing]}", "there is no stage nothing; there are speeds, sums"),
+        ("partners: {south: [bills]}", "bills is a stage of billing"),
+        ("partners: {south: [sums]}", "sums has 2 replicas"),
+        ("partners: [south]", "a mapping is wanted"),
+        ("hosts: {west: east.yaml}", "there is no file east.yaml"),
+        ("hosts: {west: [a]}", "hosts.west"),
+        ("agent: {scale: 3}", "agent.capacity"),
+        ("agent: {capacity: 1, scale: 3}", "an integer from 2"),
+        ("agent: {capacity: 9, scale: 3, rest: soon}", "agent.rest"),
+        ("agent: {capacity: 9, scale: 3, greed: 1}", "greed"),
+    ],
+)
+def test_mistakes_are_said(tmp_path: Path, section: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"north\.yaml:") as error:
+        loaded(tmp_path, f"federation:\n  name: tolls\n  participant: north\n  {section}\n")
+    assert says in str(error.value)
+
+
+def may(found: list[Right], principal: str, operation: Operation) -> set[str]:
+    return {
+        right.name
+        for right in found
+        if (right.principal, right.operation) == (principal, operation)
+        and right.resource.value == "topic"
+    }
+
+
+@pytest.mark.parametrize(
+    ("by_participant", "guest"),
+    [(False, "north.processing.south.0"), (True, "north.participant.south")],
+)
+def test_a_partners_node_may_write_what_it_may_run_and_nothing_else(
+    tmp_path: Path, by_participant: bool, guest: str
+) -> None:
+    found = rights(loaded(tmp_path, SECTION), by_participant=by_participant)
+    assert may(found, guest, Operation.WRITE) == {
+        "north.speeds.boundaries",
+        "north.speeds.blocks.0",
+        "north.control.processing.speeds.0",
+    }
+    read = may(found, guest, Operation.READ)
+    assert {"north.sightings.boundaries", "north.sightings.blocks.0", "north.placement"} <= read
+    assert "north.sums.boundaries" not in read
+
+
+def test_an_agent_moves_its_own_stages_and_reads_what_load_is_measured_by(tmp_path: Path) -> None:
+    found = federation_rights(loaded(tmp_path, SECTION), ["c"])
+    assert may(found, "north.agent", Operation.WRITE) == {
+        "north.placement",
+        "tolls.contract.c",
+        "tolls.offers.c",
+    }
+    read = may(found, "north.agent", Operation.READ)
+    logs = {f"north.{stream}.boundaries" for stream in ("sightings", "speeds", "sums")}
+    assert logs <= read
+    assert "north.control.processing.speeds.0" in read
+    assert "tolls.offers.c" in read
+    assert may(found, "north.agent.south", Operation.READ) == {
+        "north.speeds.boundaries",
+        "north.sightings.boundaries",
+    }
+    assert may(found, "north.agent.south", Operation.WRITE) == set()
