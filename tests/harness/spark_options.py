@@ -29,6 +29,7 @@ def options(**changes: Any) -> SourceOptions:
         "columns": ("n", "text"),
         "width_ms": 100,
         "splits_max": 2,
+        "is_own": True,
         "ordered": False,
     }
     return SourceOptions(**(fields | changes))

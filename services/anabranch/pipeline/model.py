@@ -287,6 +287,13 @@ class Pipeline(_Model):
             return self.bindings[stream].replica_ids()
         return self.stages[stream].replica_ids()
 
+    def is_of(self, participant: str, stream: str) -> bool:
+        """Whether processes that ``participant`` trusts as its own write a stream: those of its
+        stages, and of the sources of its pipeline.
+        """
+        stage = self.stages.get(stream)
+        return stream in self.sources or (stage is not None and stage.participant == participant)
+
     def streams(self) -> list[str]:
         """All streams of its own: sources as written, then stages in dependency order."""
         return [*self.sources, *self.order()]

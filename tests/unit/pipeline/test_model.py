@@ -7,6 +7,8 @@ from pydantic import ValidationError
 
 from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
 
+NAMES = ("north", "south")
+
 
 def stage(name: str, *reads: str, replicas: int = 1) -> Stage:
     return Stage(
@@ -55,6 +57,14 @@ def test_writers_of_a_stage_are_its_replicas() -> None:
     assert pipeline(stage("a", "s", replicas=3)).stream_writers("a") == ["0", "1", "2"]
     with pytest.raises(KeyError):
         pipeline(stage("a")).stream_writers("zzz")
+
+
+def test_sources_and_the_stages_of_a_participant_are_its_own() -> None:
+    south = stage("c", "b").model_copy(update={"participant": "south"})
+    found = pipeline(stage("a", "s"), stage("b", "a"), south)
+    found = found.model_copy(update={"sources": {"s": object()}, "bindings": {"other": object()}})
+    own = {who: [n for n in ("s", "a", "b", "c", "other") if found.is_of(who, n)] for who in NAMES}
+    assert own == {"north": ["s", "a", "b"], "south": ["s", "c"]}
 
 
 def test_processes_that_stand_by_for_one_another_are_one_writer() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, LocalLogReader
+from anabranch.codec import blocks
 from anabranch.codec.blocks import BlockHeaders, encode_block
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
@@ -210,6 +211,43 @@ class TestMissing:
         world.put(first, encode_block(pa.table({"other": ["x"], "event_time": [7]})), number=1)
         with pytest.raises(DataMissing, match="columns"):
             world.reader.read("0", [replace(first, blocks=2, rows=2, offset_next=2)])
+
+
+class TestOwn:
+    """Blocks that processes of the same participant wrote: counted, not hashed."""
+
+    @pytest.fixture
+    def own(self, world: World) -> Iterator[BlockReader]:
+        reader = BlockReader(world.log, topic, world.log.clock, is_own=True)
+        yield reader
+        reader.close()
+
+    def test_they_are_not_looked_through(
+        self, world: World, own: BlockReader, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        part = world.write(4, rows(0, 3))
+        for name in ("check_stream", "check_table"):
+            monkeypatch.setattr(blocks, name, pytest.fail)
+        assert numbers(own.read("0", [replace(part, digest=7)])) == [0, 1, 2]
+
+    @pytest.mark.parametrize(
+        "changes", [{"blocks": 2}, {"rows": 4}, {"attempt": "f" * 16}, {"bucket": 5}]
+    )
+    def test_what_is_missing_is_missing(
+        self, world: World, own: BlockReader, changes: dict[str, Any]
+    ) -> None:
+        part = world.write(4, rows(0, 3))
+        with pytest.raises(DataMissing):
+            own.read("0", [replace(part, **changes)])
+
+    @pytest.mark.parametrize("value", [None, b"", b"no block"])
+    def test_what_is_no_block_is_missing(
+        self, world: World, own: BlockReader, value: bytes | None
+    ) -> None:
+        first = world.write(4, rows(0, 1))
+        world.put(first, value, number=1)
+        with pytest.raises(DataMissing, match="found 1 blocks"):
+            own.read("0", [replace(first, blocks=2, offset_next=2)])
 
 
 def test_parts_of_several_schemas_are_still_parts(world: World) -> None:

@@ -101,6 +101,7 @@ def build_query(
                 columns=tuple(columns[name]),
                 width_ms=pipeline.bucket_ms,
                 splits_max=splits_max,
+                is_own=pipeline.is_of(stage.participant, name),
                 ordered=ordered,
             )
             inputs[name] = input_frame(session, name, options, is_looked_at=is_looked_at)

@@ -52,7 +52,7 @@ def rows(
     schema = arrow_schema(options)
     tables = []
     for replica, parts in taken:
-        tables += _reader(options.kafka, options.blocks, options.query).read_parts(replica, parts)
+        tables += _reader(options).read_parts(replica, parts)
     if tables:
         alike = by_columns(tables)
         found = [
@@ -96,17 +96,23 @@ _readers: dict[tuple[str, str], dict[str, BlockReader]] = {}
 """By stream, and by query in the order of use."""
 
 
-def _reader(kafka: str, blocks: str, query: str) -> BlockReader:
+def _reader(options: SourceOptions) -> BlockReader:
     """One per query: a branch and its successor stand at different places, and what one has read
     too far is of no use to the other.
 
     A query that two others were asked for after is gone: its reader is closed, with the threads,
     sockets and buffers of its consumers.
     """
+    kafka, blocks, query = options.kafka, options.blocks, options.query
     of_stream = _readers.setdefault((kafka, blocks), {})
     reader = of_stream.pop(query, None)
     if reader is None:
-        reader = BlockReader(_log(kafka), lambda replica: f"{blocks}.{replica}", SystemClock())
+        reader = BlockReader(
+            _log(kafka),
+            lambda replica: f"{blocks}.{replica}",
+            SystemClock(),
+            is_own=options.is_own,
+        )
     of_stream[query] = reader
     while len(of_stream) > QUERIES_MAX:
         of_stream.pop(next(iter(of_stream))).close()

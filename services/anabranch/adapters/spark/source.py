@@ -49,6 +49,8 @@ class SourceOptions:
     """The columns that the query uses: the others are null, which costs nothing to hand over."""
     width_ms: int
     splits_max: int
+    is_own: bool
+    """The participant of the stage writes the stream, too (``runtime.block_reader``)."""
     ordered: bool
     """Give the rows of a batch in canonical order, in one split: for plans that are not
     batch-safe.

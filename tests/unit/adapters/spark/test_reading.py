@@ -153,15 +153,15 @@ class TestReaders:
         monkeypatch.setattr(BlockReader, "close", close)
 
     def test_those_of_the_two_queries_that_were_used_last_are_kept(self) -> None:
-        first, second = (module._reader("k", "p.a.blocks", query) for query in ("1", "2"))
+        first, second = (module._reader(options(query=query)) for query in ("1", "2"))
         assert first is not second
-        assert [module._reader("k", "p.a.blocks", query) for query in ("1", "2", "1")] == [
+        assert [module._reader(options(query=query)) for query in ("1", "2", "1")] == [
             first,
             second,
             first,
         ]
-        module._reader("k", "p.b.blocks", "1")
+        module._reader(options(blocks="p.b.blocks", query="1"))
         assert self.closed == []
-        module._reader("k", "p.a.blocks", "3")
+        module._reader(options(query="3"))
         assert self.closed == [second]
-        assert module._reader("k", "p.a.blocks", "1") is first
+        assert module._reader(options(query="1")) is first
