@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
 from typing import Final
 
@@ -315,7 +315,7 @@ class KafkaLogReader:
         good = messages
         # Not ``count(None)``: a KafkaError that is compared with None leaves a Python error behind,
         # which the next call trips over.
-        if self._ended or any(error is not None for error in map(Message.error, messages)):
+        if self._ended or any(map(Message.error, messages)):
             good = self._before_errors(messages)
         # librdkafka hands over what one answer held of one partition in one run, so there are few
         # groups.
@@ -335,7 +335,7 @@ class KafkaLogReader:
         if chunk is None:
             chunk = chunks[at] = Chunk(at, [], [], [], [], [])
         count = len(messages)
-        chunk.offsets.extend(map(Message.offset, messages))
+        chunk.offsets.extend(_offsets(messages))
         chunk.values.extend(map(Message.value, messages))
         chunk.keys.extend(map(Message.key, messages))
         chunk.timestamps_ms.extend(
@@ -424,3 +424,13 @@ class KafkaLogReader:
         never_found = names_nobody(error) and not self._reached
         if self._failure is None and (never_found or ends_reading(error)):
             self._failure = translated(error, Doing.FETCHING, "reach the broker")
+
+
+def _offsets(messages: list[Message]) -> Iterable[int]:
+    """Those of messages of one partition, which ascend: mostly without a hole, and then nobody
+    need be asked but the first and the last.
+    """
+    first, last = messages[0].offset(), messages[-1].offset()
+    if first is not None and last is not None and last - first == len(messages) - 1:
+        return range(first, last + 1)
+    return map(Message.offset, messages)
