@@ -46,6 +46,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	  echo "making $(VENV) with $$("$$found" --version)"; \
 	  "$$found" -m venv $(VENV); \
 	fi
+	@echo "installing what requirements-dev.txt names: a minute or two"
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable '.[run]'
 	@touch $@

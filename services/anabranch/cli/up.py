@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from anabranch.cli.options import KAFKA_VARIABLE, File, Replication, StateDir, pipeline_file
 from anabranch.cli.signals import stop_events
+from anabranch.cli.start_display import StartDisplay
 from anabranch.pipeline.addresses import holds_password
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.up import state_file
@@ -111,26 +111,26 @@ def up(
             "--redis holds a password, which others see on a command line: set ANABRANCH_REDIS, or"
             " ANABRANCH_REDIS_PASSWORD_FILE"
         )
-    directory, say = state_file.directory_of(state_dir, named), _say_on(console)
-    with stop_events() as (stopping, stop_now):
+    directory = state_file.directory_of(state_dir, named)
+    with stop_events() as (stopping, stop_now), StartDisplay(console) as display:
         if detach:
             again = _again(named, directory, kafka, redis, only, kafka_port, replication, drills)
-            code = detached.start(again, directory, say, stopping)
+            code = detached.start(again, directory, display.say, stopping)
             if code:
                 raise typer.Exit(max(code, 1))
-            typer.echo(
+            display.say(
                 "it runs in the background: `anabranch status`, `anabranch logs -f`, `anabranch"
                 " down`"
             )
             return
         if kafka is not None:
-            typer.echo(
+            display.say(
                 f"Kafka: the cluster at {kafka}{f', as {KAFKA_VARIABLE} says' if given else ''}"
             )
         run_up(
             named,
             state_dir=directory,
-            say=say,
+            say=display.say,
             stopping=stopping,
             stop_now=stop_now,
             kafka=kafka,
@@ -140,11 +140,6 @@ def up(
             replication=replication,
             drills=drills,
         )
-
-
-def _say_on(console: Console) -> Callable[[str], None]:
-    """Prints a line as it is."""
-    return lambda text: console.print(text, highlight=False, markup=False)
 
 
 def _again(

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from anabranch.cli.start_display import StartDisplay
+
+
+def console(*, terminal: bool) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, soft_wrap=True, width=80)
+
+
+def shown(of: Console) -> str:
+    assert isinstance(of.file, io.StringIO)
+    return of.file.getvalue()
+
+
+def test_a_file_gets_the_lines_and_nothing_else() -> None:
+    on = console(terminal=False)
+    with StartDisplay(on) as display:
+        for line in ("starting Kafka", "[bold]x[/] is running (pid 7)", "ready  kafka :9092"):
+            display.say(line)
+    assert shown(on) == "starting Kafka\n[bold]x[/] is running (pid 7)\nready  kafka :9092\n"
+
+
+def test_a_terminal_shows_what_goes_on_until_all_is_ready() -> None:
+    on = console(terminal=True)
+    with StartDisplay(on) as display:
+        display.say("starting Kafka")
+        display._progress.refresh()
+        assert shown(on).count("starting Kafka") == 2
+        assert "0:00:00" in shown(on)
+        display.say("ready  kafka :9092")
+        before = shown(on)
+        display.say("stopping")
+    assert shown(on)[len(before) :].strip().endswith("stopping")
+    assert "0:00:00" not in shown(on)[len(before) :]
