@@ -196,6 +196,8 @@ class _LowMark:
         """Up to the lowest mark of the partitions that cannot have been taken for idle, or
         with the time while all are silent.
         """
+        if not partitions:
+            return  # nothing was ever read: only what an operator gave up may be closed
         now_ms = record.appended_ms if record.decided_ms is None else record.decided_ms + _MARGIN_MS
         newest_ms = max(partition.spoke_upto_ms for partition in partitions.values())
         counted: list[int] = []

@@ -144,3 +144,9 @@ def test_a_dead_letter_comes_before_the_record_that_counts_it_as_read() -> None:
     assert check_order("a", found, {(0, 2): 4, (1, 2): 9}, [1, 5, 7, 10]) == []
     assert len(check_order("a", found, {(0, 2): 6, (1, 2): 9}, [1, 5, 7, 10])) == 1
     assert len(check_order("a", found, {(1, 2): 9}, [1, 5, 7, 10])) == 1
+
+
+def test_a_source_that_was_given_up_before_it_said_anything_closes_no_more_than_that() -> None:
+    given_up = Taken(10, 11, {}, 3, [], given_up=(3,))
+    assert judged([given_up]).wrong == []
+    assert judged([replace(given_up, closed=4)]).wrong
