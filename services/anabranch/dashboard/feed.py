@@ -28,6 +28,8 @@ class Feed:
         self._page, self.clock = page, clock
         self._lock = threading.Lock()
         self.stopping = threading.Event()
+        self.failure: Exception | None = None
+        """What nobody thought of: the page ends by it."""
 
     @contextmanager
     def page(self) -> Iterator[Page]:
@@ -52,6 +54,7 @@ class Feed:
     ) -> threading.Thread:
         """Do ``work`` in a thread, over and over until ``stopping`` is set: after what it raises of
         the outside, too. ``is_contact``: that is shown as what keeps the page from its broker.
+        Anything else is a mistake of the page, which ends with it: better than to show what is old.
         """
 
         def again() -> None:
@@ -63,6 +66,9 @@ class Feed:
                         with self.page() as page:
                             page.show_contact(str(error))
                     self.stopping.wait(AGAIN_S)
+                except Exception as error:  # noqa: BLE001 - told by whoever waits for the end
+                    self.failure = error
+                    self.stopping.set()
 
         thread = threading.Thread(target=again, name=name, daemon=True)
         thread.start()

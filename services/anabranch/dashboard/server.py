@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 EVERY_S: Final = 0.5
 _ALIVE_S: Final = 10.0
 """So often a comment goes out where there is nothing to say: dead connections are found."""
+_SEND_S: Final = 20.0
 _FORM_BYTES_MAX: Final = 4_096
+_FORM_S: Final = 5.0
 _WRONG_TOKEN_S: Final = 1.0
 _LOGINS_MAX: Final = 4
 """Wrong tokens being answered at once."""
@@ -80,7 +82,9 @@ class Guard:
                     *message["headers"],
                     *((name.encode(), value.encode()) for name, value in _HEADERS),
                 ]
-            await send(message)
+            # Who does not read holds a connection, and is let go.
+            async with asyncio.timeout(_SEND_S):
+                await send(message)
 
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
@@ -184,11 +188,13 @@ class PageServer:
     async def _login(self, request: Request) -> Response:
         if not self._access.needs_token:
             return PlainTextResponse("no token is needed\n", 404)
-        body = b""
-        async for piece in request.stream():
-            body += piece
-            if len(body) > _FORM_BYTES_MAX:
-                return PlainTextResponse("too large\n", 413)
+        try:
+            async with asyncio.timeout(_FORM_S):
+                body = await _body(request)
+        except TimeoutError:
+            return PlainTextResponse("too slow\n", 408)
+        if body is None:
+            return PlainTextResponse("too large\n", 413)
         given = parse_qs(body.decode("utf-8", "replace"), max_num_fields=4).get("token", [""])[0]
         if self._access.is_token(given):
             answer = Response(status_code=303, headers={"location": "/"})
@@ -208,6 +214,16 @@ class PageServer:
         finally:
             self._wrong -= 1
         return _asset("wrong.html", 401)
+
+
+async def _body(request: Request) -> bytes | None:
+    """None: it is larger than a form of ours."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _FORM_BYTES_MAX:
+            return None
+    return body
 
 
 def _cookies(headers: dict[str, str]) -> dict[str, str]:

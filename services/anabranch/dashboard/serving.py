@@ -5,6 +5,7 @@ Keeps nothing on disk. A crash loses what was noted as having happened; all else
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
 import threading
@@ -14,6 +15,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
 
 _CONNECTIONS_MAX: Final = 64
 _END_S: Final = 2
+_LOOK_S: Final = 0.2
+_REQUEST_S: Final = 10
+"""A connection on which nothing is asked for so long is closed: who only holds on keeps nobody out.
+"""
 _JOIN_S: Final = 12.0
 """A call to a broker that does not answer takes so long."""
 _BACKLOG: Final = 64
@@ -116,17 +122,20 @@ def serve(
         shown = f"[{host}]" if ":" in host else host
         say(f"the page of {pipeline.name}: http://{shown}:{listening.getsockname()[1]}/")
         http = http_server(server)
-        threading.Thread(target=_end_when, args=(stopping, http), daemon=True).start()
+        threading.Thread(target=_end_when, args=(stopping, feed, http), daemon=True).start()
         try:
             http.run(sockets=[listening])
         finally:
             feed.stopping.set()
             for thread in threads:
                 thread.join(_JOIN_S)
+        if feed.failure is not None:
+            raise feed.failure
 
 
-def _end_when(stopping: threading.Event, http: uvicorn.Server) -> None:
-    stopping.wait()
+def _end_when(stopping: threading.Event, feed: Feed, http: uvicorn.Server) -> None:
+    while not feed.stopping.is_set() and not stopping.wait(_LOOK_S):
+        pass
     http.should_exit = True
 
 
@@ -134,6 +143,7 @@ def http_server(page: PageServer) -> uvicorn.Server:
     """What ``run`` serves the page by, until ``should_exit`` is set."""
     configuration = uvicorn.Config(
         page.app,
+        http=_Impatient,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -143,6 +153,24 @@ def http_server(page: PageServer) -> uvicorn.Server:
         ws="none",
     )
     return _Server(configuration, page)
+
+
+class _Impatient(H11Protocol):
+    """Closes connections on which no request is being answered."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Called by the event loop."""
+        super().connection_made(transport)
+        self.loop.call_later(_REQUEST_S, self._look)
+
+    def _look(self) -> None:
+        if self.transport.is_closing():
+            return
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete:
+            self.transport.close()
+        else:
+            self.loop.call_later(_REQUEST_S, self._look)
 
 
 class _Server(uvicorn.Server):

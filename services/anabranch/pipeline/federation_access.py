@@ -29,12 +29,14 @@ def federation_rights(
         return []
     before = f"{pipeline.name}." if prefix is None else prefix
     names, participant = FederationTopics(pipeline.federation.name), pipeline.federation.participant
+    dashboard = f"{before}dashboard"
     broker, operator = f"{before}contract_broker", f"{before}operator"
     return [
         *_of_both(broker, names, contracts),
         *_of_both(operator, names, contracts),
         *_of_operator(operator, names, participant, contracts),
         *(() if pipeline.federation.agent is None else _of_agent(pipeline, before, contracts)),
+        *_of_dashboard(dashboard, names, contracts),
     ]
 
 
@@ -50,6 +52,18 @@ def _of_both(principal: str, names: FederationTopics, contracts: Sequence[str]) 
         Operation.DESCRIBE,
         "named by every reader, joined by none",
     )
+
+
+def _of_dashboard(
+    principal: str, names: FederationTopics, contracts: Sequence[str]
+) -> Iterator[Right]:
+    """``anabranch ui`` shows what is there."""
+    yield Right(principal, Resource.TOPIC, names.keys(""), Operation.READ, "keys", prefixed=True)
+    for contract in contracts:
+        for operation in (Operation.READ, Operation.DESCRIBE_CONFIGS):
+            yield Right(principal, Resource.TOPIC, names.contract(contract), operation, "contract")
+    for contract in contracts:
+        yield Right(principal, Resource.TOPIC, names.offers(contract), Operation.READ, "offers")
 
 
 def _of_operator(

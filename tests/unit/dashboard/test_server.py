@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from importlib.resources import files
@@ -14,6 +15,7 @@ import pytest
 
 from anabranch.dashboard.broadcast import CLIENTS_MAX
 from harness.page_scenes import PageScene, page_of
+from harness.waiting import wait_until
 
 Answer = tuple[int, Mapping[str, str], bytes]
 
@@ -206,3 +208,29 @@ def test_so_many_may_look_on_and_no_more_until_one_goes() -> None:
         assert ask(url, "/api/page")[0] == 200
         first[0].close()
         first[1].close()
+
+
+def test_who_only_holds_a_connection_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anabranch.dashboard.serving._REQUEST_S", 0.2)
+    scene = PageScene(past_ms=5_000)
+    with page_of(scene.pipeline, scene.log) as (_, url):
+        for begun in (b"", b"GET / HTT", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET"):
+            with socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), 10) as held:
+                held.sendall(begun)
+                while held.recv(4_096):
+                    pass
+        connection, answer = events_of(url)
+        next_event(answer)
+        wait_until(lambda: next_event(answer), 5, "one whose request is answered stays")
+        connection.close()
+
+
+def test_a_form_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anabranch.dashboard.server._FORM_S", 0.2)
+    scene = PageScene(past_ms=5_000)
+    with (
+        page_of(scene.pipeline, scene.log, token="secret") as (_, url),
+        socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), 10) as held,
+    ):
+        held.sendall(b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\ntok")
+        assert held.recv(64).split()[1] == b"408"

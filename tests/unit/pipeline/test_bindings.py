@@ -91,8 +91,14 @@ def test_only_its_replicas_are_heard_and_under_the_name_that_it_has_here(
 def test_rights_on_topics_of_others_are_to_read_and_of_who_reads_them(billing: Pipeline) -> None:
     found = [right for right in rights(billing) if right.name.startswith(("north.", "south."))]
     assert {(right.principal, right.operation) for right in found} == {
-        ("billing.processing.local.0", Operation.READ)
+        ("billing.processing.local.0", Operation.READ),
+        ("billing.dashboard", Operation.READ),
     }
+    assert not [
+        right.name
+        for right in found
+        if right.principal == "billing.dashboard" and ".blocks." in right.name
+    ], "it shows what is there, not what it holds"
     assert {right.name for right in found} >= {
         "north.speeds.boundaries",
         "north.speeds.blocks.1",

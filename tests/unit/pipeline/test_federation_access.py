@@ -35,13 +35,17 @@ def test_a_participant_writes_its_contracts_and_its_own_keys_and_nothing_else() 
         "tolls.offers.c1",
         "tolls.offers.c2",
     }
-    assert {right.principal for right in found} == {"p.contract_broker", "p.operator"}
+    assert of(found, "p.dashboard", Operation.READ) == {*logs, "tolls.keys.*"}
+    assert of(found, "p.dashboard", Operation.WRITE) == set()
+    principals = {right.principal for right in found}
+    assert principals == {"p.contract_broker", "p.operator", "p.dashboard"}
     assert len(set(found)) == len(found)
 
 
 def test_a_prefix_of_ones_own_and_no_contracts() -> None:
     found = federation_rights(PIPELINE, [], prefix="x-")
-    assert {right.principal for right in found} == {"x-contract_broker", "x-operator"}
+    principals = {right.principal for right in found}
+    assert principals == {"x-contract_broker", "x-operator", "x-dashboard"}
     assert of(found, "x-contract_broker", Operation.WRITE) == set()
 
 

@@ -9,6 +9,16 @@ export class Feed {
     this.seq = -1;
     this.isConnected = false;
     this.ahead = 0;
+    this.open();
+    // A browser gives a site six connections: a page that nobody sees leaves its one to others.
+    document.addEventListener("visibilitychange", () => {
+      if (!document.hidden) this.open();
+      else setTimeout(() => document.hidden && this.source.close(), 30_000);
+    });
+  }
+
+  open() {
+    if (this.source && this.source.readyState !== EventSource.CLOSED) return;
     this.source = new EventSource("/api/events");
     this.source.onmessage = (event) => this.take(JSON.parse(event.data));
     this.source.onopen = () => this.tell(true);

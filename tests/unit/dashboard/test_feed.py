@@ -1,0 +1,51 @@
+"""The page between who follows and who looks."""
+
+from __future__ import annotations
+
+import json
+
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.dashboard import feed as feed_module
+from anabranch.dashboard.feed import Feed
+from anabranch.dashboard.page import Page
+from anabranch.pipeline.file import load
+from anabranch.protocol.errors import Unavailable
+from harness.page_scenes import TOLL_ROAD
+from harness.waiting import wait_until
+
+
+def test_what_the_outside_does_is_shown_and_tried_again() -> None:
+    feed = Feed(Page(load(TOLL_ROAD)), SystemClock())
+    tries: list[int] = []
+
+    def work() -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise Unavailable("nobody answers")
+        feed.stopping.wait()
+
+    thread = feed.keep("topics", work, is_contact=True)
+    wait_until(lambda: tries, 5, "a try")
+    wait_until(lambda: "nobody answers" in feed.whole()[1], 5, "why nothing is shown")
+    wait_until(lambda: len(tries) == 2, 2 * feed_module.AGAIN_S + 5, "another try")
+    feed.stopping.set()
+    thread.join(5)
+    assert feed.failure is None
+
+
+def test_a_mistake_of_the_page_ends_it() -> None:
+    feed = Feed(Page(load(TOLL_ROAD)), SystemClock())
+
+    def work() -> None:
+        raise KeyError("a bug")
+
+    feed.keep("topics", work).join(5)
+    assert feed.stopping.is_set()
+    assert isinstance(feed.failure, KeyError)
+
+
+def test_messages_are_numbered_json() -> None:
+    feed = Feed(Page(load(TOLL_ROAD)), SystemClock())
+    number, text = feed.message()
+    assert json.loads(text)["seq"] == number == 1
+    assert feed.whole()[0] == 1
