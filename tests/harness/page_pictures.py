@@ -15,15 +15,16 @@ from selenium import webdriver
 from selenium.webdriver import ActionChains
 
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.codec import federation_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.dashboard.feed import Feed
 from anabranch.pipeline.file import load
-from anabranch.pipeline.model import Federation
+from anabranch.pipeline.model import AgentPolicy, Federation
 from anabranch.ports import TopicPartition
-from anabranch.protocol.federation.ledger import Metered
+from anabranch.protocol.federation.offers import Offer, OfferedTask
 from harness.browser import at, await_text, browser
 from harness.federations import FederationWorld
-from harness.markets import DAY_MS, answer, contract, started
+from harness.markets import DAY_MS, answer, contract, offer, started
 from harness.page_scenes import TOLL_ROAD, PageScene, page_of
 
 FOLDER = Path(__file__).parents[2] / "docs/pictures"
@@ -89,7 +90,7 @@ def tentative(to: Path) -> None:
     scene.steps(200)
     scene.cut.add("reports_1")
     scene.to_now()
-    with looked_at(scene, height=830) as (driver, feed):
+    with looked_at(scene, height=1000) as (driver, feed):
         with feed.page() as page:
             page.happened(now_ms - 29_000, "drill", "ingestion/reports_1", "cut off from Kafka")
         await_text(driver, "#verdict", "without reports_1")
@@ -139,7 +140,8 @@ def letters(to: Path) -> None:
 
 def market(to: Path) -> None:
     """A stage of north runs at south."""
-    federation = Federation(name="tolls", participant="north", auditor="auditor")
+    policy = AgentPolicy(capacity_units=100, scale_micro=1_000)
+    federation = Federation(name="tolls", participant="north", auditor="auditor", agent=policy)
     scene = PageScene(load(TOLL_ROAD).model_copy(update={"federation": federation}))
     world, now_ms = FederationWorld(scene.log), SystemClock().now_ms()
     text = contract(valid_from_ms=now_ms - DAY_MS, valid_to_ms=now_ms + 29 * DAY_MS)
@@ -147,12 +149,25 @@ def market(to: Path) -> None:
     world.say("south", text)
     begun = started(answer(), at_ms=now_ms)
     world.say("north", replace(begun, signature=world.keys["south"].sign(answer())))
-    slot = now_ms // 1_000
-    world.say("south", Metered("north-south", begun.movement_id, "south", slot, 10))
+    topic = world.topics.offers("north-south")
+    world.make("offers", topic)
+    for said in (offer(), answer(), offer(2, OfferedTask("north.b", 25, 940))):
+        by = "north" if isinstance(said, Offer) else "south"
+        world.write(topic, federation_records.encode(said, world.keys[by].sign(said)))
     scene.to_now()
-    with looked_at(scene, height=620) as (driver, _):
+    with looked_at(scene, height=1000) as (driver, feed):
+        tasks = {
+            "north.a": {"place": "away", "units": 10},
+            "north.b": {"place": "offered", "units": 25},
+            "north.c": {"place": "here", "units": 48},
+        }
+        detail = {"phase": "waiting", "load_units": 73, "tasks": tasks}
+        row = {"service": "agent", "name": "north", "state": "running", "detail": detail}
+        with feed.page() as page:
+            page.show_processes([row], {}, {}, now_ms)
         at(driver, "#tab-market").click()
-        await_text(driver, "#panel-market", "north.a")
+        await_text(driver, "#panel-market", "up to 940")
+        await_text(driver, "#panel-market", "one more would cost")
         driver.save_screenshot(str(to))
 
 

@@ -37,6 +37,7 @@ from anabranch.dashboard.strips import Strip
 from anabranch.pipeline.shape import normal_ms
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat
+from anabranch.protocol.federation.costs import QueueCost, marginal
 from anabranch.protocol.limits import HEARTBEAT_LIFETIME_MS
 from anabranch.protocol.log.records import EpochStarted, LogSnapshot
 
@@ -54,6 +55,7 @@ STRIP_MS_MAX: Final = 600_000
 STRIP_CELLS_MIN: Final = 120
 EVENTS_MAX: Final = 200
 TEXT_MAX: Final = 300
+_TASKS_MAX: Final = 200
 _NOT_OF_NOW_MS: Final = 3_600_000
 """Event times further from the clock are simulated, or a backlog."""
 _RATE_MS: Final = 10_000
@@ -275,6 +277,7 @@ class Page:
             "processes": self._processes(),
             "rejected": self._rejected(),
             "market": self._market,
+            "agent": self._agent(),
         }
 
     def _newest(self) -> int:
@@ -449,6 +452,35 @@ class Page:
                 "samples": self._samples.get(source.name, []),
             }
         return found
+
+    def _agent(self) -> Section:
+        """What this participant's own agent says, and what one more unit of load would cost it;
+        None: it has none, or that does not answer. Nobody knows the costs of the others.
+        """
+        federation = self._pipeline.federation
+        policy = None if federation is None else federation.agent
+        row = next((each for each in self._rows or () if each["service"] == "agent"), None)
+        detail = None if row is None else row.get("detail")
+        if policy is None or not isinstance(detail, dict):
+            return None
+        level = detail.get("load_units")
+        if not isinstance(level, int):
+            return None
+        cost = QueueCost(policy.capacity_units, policy.scale_micro)
+        tasks = detail.get("tasks")
+        return {
+            "phase": _cut(detail.get("phase")),
+            "load_units": level,
+            "capacity_units": policy.capacity_units,
+            "next_unit_micro": marginal(cost, max(0, level), 1),
+            "tasks": [
+                [_cut(name), _cut(held.get("place")), held.get("units")]
+                for name, held in list(tasks.items())[:_TASKS_MAX]
+                if isinstance(held, dict)
+            ]
+            if isinstance(tasks, dict)
+            else [],
+        }
 
     def _stream_of(self, row: Mapping[str, Any]) -> str:
         """The stream that a process writes, if it is one."""

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.dashboard.market import market_of
+from anabranch.codec import federation_records
+from anabranch.dashboard.market import Offers, market_of
 from harness.federations import FederationWorld
-from harness.markets import CONTRACT, DAY_MS, answer, started
+from harness.markets import CONTRACT, DAY_MS, answer, offer, started
 
 BEGIN_MS = 5 * DAY_MS
 
@@ -41,4 +42,34 @@ def test_who_runs_whose_stage_under_which_bound() -> None:
         {"participant": "south", "runs_for_others": 10, "runs_elsewhere": 0, "balance": "0"},
     ]
     json.dumps(found, allow_nan=False)
+    reader.close()
+
+
+def test_offers_are_shown_as_they_pass_if_their_speaker_signed_them() -> None:
+    world = FederationWorld(LocalEventLog(VirtualClock(BEGIN_MS)))
+    topic = world.topics.offers("north-south")
+    world.make("offers", topic)
+    reader = world.reader()
+    reader.read_to_end()
+    offers = Offers(world.log, world.topics, reader.verify)
+    offers.read(["north-south", "not there yet"])
+    assert offers.shown() == []
+
+    def say(by: str, statement: object) -> None:
+        signature = world.keys[by].sign(statement)  # type: ignore[arg-type]
+        world.write(topic, federation_records.encode(statement, signature))  # type: ignore[arg-type]
+
+    say("north", offer())
+    say("south", answer())
+    say("south", answer(2))
+    say("south", offer(3))
+    say("north", offer(contract_id="another"))
+    world.write(topic, b"rubbish", None)
+    offers.read(["north-south"])
+    assert [(row["what"], row["by"], row["text"]) for row in reversed(offers.shown())] == [
+        ("offer", "north", "north.a: 10 units, up to 950"),
+        ("answer", "south", "north.a: 10 units at 900"),
+        ("answer", "south", "north.a: 10 units at 900"),
+    ]
+    offers.close()
     reader.close()

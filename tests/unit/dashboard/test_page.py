@@ -8,6 +8,7 @@ from typing import Any
 from anabranch.dashboard.exposition import Figures
 from anabranch.dashboard.page import EVENTS_MAX, TEXT_MAX, Page
 from anabranch.pipeline.file import load
+from anabranch.pipeline.model import AgentPolicy, Federation
 from anabranch.protocol.control.records import Alarm, Heartbeat
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import LogEntry
@@ -142,3 +143,27 @@ def test_event_times_far_from_the_clock_are_shown_without_ages() -> None:
     assert (whole["is_of_now"], whole["edge"]) == (False, 50)
     hop = next(hop for hop in whole["hops"] if hop["name"] == "tolls")
     assert hop["delays"] is None
+
+
+def test_what_one_more_unit_of_load_would_cost_is_the_agents_own_cost() -> None:
+    policy = AgentPolicy(capacity_units=100, scale_micro=1_000)
+    federation = Federation(name="f", participant="north", agent=policy)
+    shown = Page(load(TOLL_ROAD).model_copy(update={"federation": federation}))
+    assert shown.whole(NOW_MS, 0)["agent"] is None
+    detail = {
+        "load_units": 50,
+        "phase": "idle",
+        "tasks": {"north.a": {"place": "here", "units": 50}, "bad": 1},
+    }
+    shown.show_processes([row("agent/north", detail=detail)], {}, {}, NOW_MS)
+    assert shown.whole(NOW_MS, 0)["agent"] == {
+        "phase": "idle",
+        "load_units": 50,
+        "capacity_units": 100,
+        "next_unit_micro": 1_000 * 51 // 49 - 1_000,
+        "tasks": [["north.a", "here", 50]],
+    }
+    wrong: list[object] = [{}, {"load_units": "x"}, [], None]
+    for hostile in wrong:
+        shown.show_processes([row("agent/north", detail=hostile)], {}, {}, NOW_MS)
+        assert shown.whole(NOW_MS, 0)["agent"] is None

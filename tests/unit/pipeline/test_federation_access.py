@@ -35,7 +35,8 @@ def test_a_participant_writes_its_contracts_and_its_own_keys_and_nothing_else() 
         "tolls.offers.c1",
         "tolls.offers.c2",
     }
-    assert of(found, "p.dashboard", Operation.READ) == {*logs, "tolls.keys.*"}
+    offers = {"tolls.offers.c1", "tolls.offers.c2"}
+    assert of(found, "p.dashboard", Operation.READ) == {*logs, *offers, "tolls.keys.*"}
     assert of(found, "p.dashboard", Operation.WRITE) == set()
     principals = {right.principal for right in found}
     assert principals == {"p.contract_broker", "p.operator", "p.dashboard"}

@@ -40,7 +40,7 @@ function show() {
   } else if (open === "delay") showDelays(at("panel-delay"), feed);
   else if (open === "letters") showLetters(at("panel-letters"), known.rejected);
   else if (open === "processes") showProcesses(at("panel-processes"), known.processes);
-  else showMarket(at("panel-market"), known.market);
+  else showMarket(at("panel-market"), known.market, known.agent);
 }
 
 function lettersTitle(rejected) {

@@ -76,8 +76,19 @@ export function showProcesses(panel, processes) {
   ]);
 }
 
-export function showMarket(panel, market) {
-  whenChanged(panel, market, () => [made("h2", {}, "Market"), ...tables(market)]);
+export function showMarket(panel, market, agent) {
+  whenChanged(panel, [market, agent], () => [made("h2", {}, "Market"), ...own(agent), ...tables(market)]);
+}
+
+function own(agent) {
+  if (!agent) return [];
+  return [
+    made("p", {}, "This participant's agent: ",
+      made("b", {}, `load ${count(agent.load_units)} of ${count(agent.capacity_units)} units`),
+      `, one more would cost ${count(agent.next_unit_micro)} micro-units a second. As a seller of load it is ${agent.phase}.`),
+    table("Tasks that the agent knows", [["task"], ["where"], ["units", "number"]],
+      agent.tasks.map(([name, place, units]) => [name, place, count(units)]), "It knows none."),
+  ];
 }
 
 function tables(market) {
@@ -99,6 +110,10 @@ function tables(market) {
       market.movements.map((each) => [each.task, each.of, each.run_by, each.contract, count(each.units), count(each.price_micro),
         each.from, each.to, each.why]),
       "No load has moved."),
+    table("Offers as they pass",
+      [["time"], ["contract"], ["by"], ["what"], ["tasks"]],
+      market.offers.map((each) => [clock(each.at_ms), each.contract, each.by, each.what, each.text]),
+      "Nobody has offered anything in the last hour."),
     made("p", {}, `Disputed measurements: ${count(market.disputes)}. Records that changed nothing: ${count(market.ignored)}.`),
   ];
 }
