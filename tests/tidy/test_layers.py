@@ -63,9 +63,9 @@ ADAPTED = (
 run on the user's side and are free.
 """
 
-APPLICATIONS = {("processing", "pyspark")}
+APPLICATIONS = {("processing", "pyspark"), ("codec", "cryptography")}
 """A stage is a Spark application: its query is made of data frames. What Spark calls back is
-in the adapter.
+in the adapter. To check a signature is arithmetic on bytes; what makes and keeps keys is an adapter.
 """
 
 IMPURE_STANDARD = {

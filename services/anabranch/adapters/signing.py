@@ -6,12 +6,11 @@ when to when, is the business of ``protocol.federation.published_keys``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from typing import Self
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from anabranch.codec.signed_records import by_one_of
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.contract_log import VerifyAt
 from anabranch.protocol.federation.published_keys import KEY_BYTES, PublishedKeys
@@ -63,38 +62,11 @@ class SigningKey:
         return Signature(self.participant, self.key_id, self.sign_bytes(signed_bytes(statement)))
 
 
-def by_one_of(keys: Collection[bytes]) -> Callable[[bytes, bytes], bool]:
-    """(message, signature) -> whether one of these public keys made it.
-
-    Raises:
-        ConfigurationError: one of them is no key.
-    """
-    try:
-        known = [Ed25519PublicKey.from_public_bytes(key) for key in keys]
-    except ValueError as error:
-        raise ConfigurationError(f"a key of a binding is none: {error}") from None
-
-    def verify(message: bytes, signature: bytes) -> bool:
-        return any(_made_by(key, message, signature) for key in known)
-
-    return verify
-
-
-def _made_by(key: Ed25519PublicKey, message: bytes, signature: bytes) -> bool:
-    try:
-        key.verify(signature, message)
-    except InvalidSignature:
-        return False
-    return True
-
-
 def verifier(keys: PublishedKeys) -> VerifyAt:
     """What the rules ask: whether a key that counted at a time made a signature."""
 
     def verify(signature: Signature, message: bytes, at_ms: int) -> bool:
         public = keys.find(signature.participant, signature.key_id, at_ms)
-        return public is not None and _made_by(
-            Ed25519PublicKey.from_public_bytes(public), message, signature.value
-        )
+        return public is not None and by_one_of([public])(message, signature.value)
 
     return verify

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch.adapters.signing import by_one_of
 from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, FailureDetector, Peer
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.federation.workload import Workload
 from anabranch.protocol.limits import PRIMARY_SILENT_MS
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.boundary_reader import BoundaryReader, Listener
 from anabranch.runtime.heartbeats import ControlReader
+from anabranch.runtime.stream_logs import open_stream
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
@@ -87,33 +87,22 @@ class StageLogs:
         for stream in self._declared.reads:
             if stream in self._inputs:
                 continue
-            bound = pipeline.bindings.get(stream)
-            reader = BoundaryReader(
-                self._log,
-                names.boundaries(stream),
-                pipeline.stream_writers(stream),
-                bucket_ms=pipeline.bucket_ms,
-                verify=by_one_of(bound.key_bytes()) if bound is not None and bound.keys else None,
-            )
-            reader.read_to_end()
-            self._inputs[stream] = reader
+            self._inputs[stream] = self._opened(stream)
         topic = names.control(REPLICA_SERVICE, f"{self._stage}.{self._replica}")
         if self._hears and self._control is None:
             self._control = ControlReader(self._log, {topic: speakers(pipeline)[topic]})
-        own = BoundaryReader(
-            self._log,
-            names.boundaries(self._stage),
-            pipeline.stream_writers(self._stage),
-            bucket_ms=pipeline.bucket_ms,
-            listener=self._seen,
-        )
+        self._own = self._opened(self._stage, self._seen)
+        self._tell(self._own)
+
+    def _opened(self, stream: str, listener: Listener | None = None) -> BoundaryReader:
+        """The log of a stream, read to its end."""
+        reader = open_stream(self._log, self._pipeline, stream, listener=listener)
         try:
-            own.read_to_end()
+            reader.read_to_end()
         except Unavailable:
-            own.close()
+            reader.close()
             raise
-        self._own = own
-        self._tell(own)
+        return reader
 
     def _seen(self, _offset: int, _entry: LogEntry, outcome: Outcome) -> None:
         if outcome.accepted and self._own is not None:

@@ -8,10 +8,10 @@ written a second time changes nothing by the rules of the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from anabranch.codec.boundary_records import Headers
-from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 
 SIGNATURE_HEADER = "anabranch-signature"
 SIGNATURE_BYTES = 64
@@ -39,6 +39,33 @@ def check_signature(topic: str, value: bytes | None, headers: Headers, verify: V
         raise RemoteProtocolError("it is not signed")
     if not verify(_message(topic, value or b""), found[0]):
         raise RemoteProtocolError("its signature is none of the keys that the binding names")
+
+
+def by_one_of(keys: Collection[bytes]) -> Verify:
+    """Whether one of these public keys of Ed25519 made a signature.
+
+    Raises:
+        ConfigurationError: one of them is no key.
+    """
+    # Here, not above: of the many who read boundary logs few have to do with another owner's.
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        known = [Ed25519PublicKey.from_public_bytes(key) for key in keys]
+    except ValueError as error:
+        raise ConfigurationError(f"a key of a binding is none: {error}") from None
+
+    def verify(message: bytes, signature: bytes) -> bool:
+        for key in known:
+            try:
+                key.verify(signature, message)
+            except InvalidSignature:
+                continue
+            return True
+        return False
+
+    return verify
 
 
 def _message(topic: str, value: bytes) -> bytes:

@@ -34,6 +34,7 @@ from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from anabranch.runtime.settings import ServiceSettings
+from anabranch.runtime.stream_logs import open_stream
 
 _IDLE_MS: Final = 50
 _CHECK_EVERY_MS: Final = 500
@@ -124,19 +125,15 @@ class ConsistencyManager:
         Raises:
             Unavailable: a topic is missing, or the broker does not answer.
         """
-        log, names = self._context.log, self._pipeline.topic_names
+        log = self._context.log
         self._look_at_topics()
         for alarm in self._old_alarms():
             self._book.known(alarm)
         for stream in self._pipeline.streams():
             writers = self._pipeline.stream_writers(stream)
             self._audits[stream] = StreamAudit(stream, writers)
-            self._streams[stream] = BoundaryReader(
-                log,
-                names.boundaries(stream),
-                writers,
-                listener=partial(self._seen, stream),
-                bucket_ms=self._pipeline.bucket_ms,
+            self._streams[stream] = open_stream(
+                log, self._pipeline, stream, listener=partial(self._seen, stream)
             )
         self._control.start()
         for reader in self._streams.values():

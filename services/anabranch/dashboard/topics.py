@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final
 
-from anabranch.adapters.signing import by_one_of
 from anabranch.codec import control_records
 from anabranch.pipeline.speakers import bound_speakers, speakers
 from anabranch.ports import Chunk, EventLog, TopicPartition
@@ -19,6 +18,7 @@ from anabranch.protocol.control.speaking import Speaker
 from anabranch.protocol.errors import AnabranchError, RemoteProtocolError, Unavailable
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.heartbeats import ControlReader
+from anabranch.runtime.stream_logs import open_stream
 
 if TYPE_CHECKING:
     from anabranch.dashboard.feed import Feed
@@ -116,19 +116,9 @@ class TopicFollower:
         for stream in self._streams():
             if stream in self._readers or names.boundaries(stream) not in found:
                 continue
-            binding = self._pipeline.bindings.get(stream)
             with self._feed.page() as page:
                 page.begin_stream(stream)
-            reader = BoundaryReader(
-                log,
-                names.boundaries(stream),
-                self._pipeline.stream_writers(stream),
-                listener=self._listener(stream),
-                known_as="" if binding is None else stream,
-                verify=by_one_of(binding.key_bytes())
-                if binding is not None and binding.keys
-                else None,
-            )
+            reader = open_stream(log, self._pipeline, stream, listener=self._listener(stream))
             self._readers[stream], self._ends[stream] = reader, reader.end()
 
     def _listener(self, stream: str) -> Callable[[int, LogEntry, Outcome], None]:

@@ -53,6 +53,7 @@ from anabranch.runtime.heartbeats import HeartbeatSender
 from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from anabranch.runtime.settings import ServiceSettings
+from anabranch.runtime.stream_logs import open_stream
 
 _POLL_MS: Final = 100
 _RETRY_MS: Final = 200
@@ -163,16 +164,13 @@ class DeliveryService:
         Raises:
             ConfigurationError: a topic is not as it must be.
         """
-        context, names, stage = self._context, self._pipeline.topic_names, self._output.stage
+        context, stage = self._context, self._output.stage
         admin = context.log.admin()
         try:
             self._partitions = self._check_topics(admin)
         finally:
             admin.close()
-        writers, bucket_ms = self._pipeline.stream_writers(stage), self._pipeline.bucket_ms
-        following = BoundaryReader(
-            context.log, names.boundaries(stage), writers, bucket_ms=bucket_ms
-        )
+        following = open_stream(context.log, self._pipeline, stage)
         self._boundaries = following
         self._buckets = BucketReader(
             context.log, context.clock, self._pipeline, self._output, following, context.logger

@@ -5,17 +5,15 @@ as far as the logs go.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from anabranch.adapters.signing import by_one_of
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
-from anabranch.runtime.boundary_reader import BoundaryReader, Listener
 from anabranch.runtime.gone_blocks import gone_range, last_gone
 
 if TYPE_CHECKING:
@@ -31,33 +29,6 @@ def source_schema(pipeline: Pipeline, stream: str) -> pa.Schema:
     """Columns of the rows of a source, or of a stream of another pipeline."""
     of = pipeline.bindings if stream in pipeline.bindings else pipeline.sources
     return of[stream].record.arrow_schema().append(pa.field(EVENT_TIME, pa.int64()))
-
-
-def open_log(
-    log: EventLog,
-    pipeline: Pipeline,
-    stream: str,
-    *,
-    listener: Listener | None = None,
-    lock: AbstractContextManager[object] | None = None,
-) -> BoundaryReader:
-    """A reader of the boundary log of ``stream``, an input or an own one. Of another pipeline's
-    only what its owner has signed counts, under the name that the stream has here.
-
-    Raises:
-        Unavailable: there is no such log, or no answer.
-    """
-    binding = pipeline.bindings.get(stream)
-    return BoundaryReader(
-        log,
-        pipeline.topic_names.boundaries(stream),
-        pipeline.stream_writers(stream),
-        listener=listener,
-        lock=lock,
-        bucket_ms=pipeline.bucket_ms,
-        known_as="" if binding is None else stream,
-        verify=by_one_of(binding.key_bytes()) if binding is not None and binding.keys else None,
-    )
 
 
 class StageInputs:

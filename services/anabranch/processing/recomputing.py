@@ -19,7 +19,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.plan_offsets import Offset, offset_of, position_of, rows_of
-from anabranch.processing.inputs import open_log
 from anabranch.protocol.control.recompute_requests import RecomputeReplies
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, ControlRecord
 from anabranch.protocol.errors import Fenced, Unavailable
@@ -40,6 +39,7 @@ from anabranch.protocol.stage.replica import JointPlan
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.gone_blocks import GoneBlocks
 from anabranch.runtime.heartbeats import ControlWriter
+from anabranch.runtime.stream_logs import open_stream
 
 if TYPE_CHECKING:
     from anabranch.ports import Checkpoints
@@ -278,7 +278,7 @@ class Recomputing:
         """All of a stream's log: what the replica follows has forgotten the buckets that it
         has passed.
         """
-        reader = open_log(
+        reader = open_stream(
             self._context.log,
             self._pipeline,
             stream,

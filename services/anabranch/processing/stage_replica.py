@@ -21,7 +21,7 @@ from anabranch.pipeline.speakers import bound_speakers, speakers
 from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
 from anabranch.processing.follower import InputFollower
-from anabranch.processing.inputs import StageInputs, open_log, source_schema
+from anabranch.processing.inputs import StageInputs, source_schema
 from anabranch.processing.peers import Recovery, Upstream
 from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
@@ -50,6 +50,7 @@ from anabranch.runtime.heartbeats import ControlReader, ReplicaControl, records_
 from anabranch.runtime.logs import short
 from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceStatus
+from anabranch.runtime.stream_logs import open_stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -153,7 +154,7 @@ class StageReplica:
         if not self._await_bound():
             return
         for stream in self._stage.reads:
-            reader = open_log(log, self._pipeline, stream, lock=self._changed)
+            reader = open_stream(log, self._pipeline, stream, lock=self._changed)
             follower = self._followers[stream] = InputFollower(stream, reader, self._changed)
             follower.start()
         self._beats.start()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.adapters.signing import SigningKey, by_one_of
+from anabranch.adapters.signing import SigningKey
 from anabranch.codec.boundary_records import Headers
-from anabranch.codec.signed_records import SIGNATURE_HEADER, check_signature, signed
+from anabranch.codec.signed_records import SIGNATURE_HEADER, by_one_of, check_signature, signed
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 
 OLD, NEW, OTHER = (SigningKey.generate("north", name) for name in ("old", "new", "other"))

@@ -9,9 +9,9 @@ import pytest
 from anabranch.adapters.key_files import VARIABLE, signer, write_key
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.adapters.signing import SigningKey, by_one_of
+from anabranch.adapters.signing import SigningKey
 from anabranch.codec.catalog import TopicSettings
-from anabranch.codec.signed_records import Sign
+from anabranch.codec.signed_records import Sign, by_one_of
 from anabranch.pipeline.file import load
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import ConfigurationError

@@ -1,0 +1,60 @@
+"""What is different about the streams of other owners, for whoever reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.signing import SigningKey
+from anabranch.codec.catalog import topic_settings
+from anabranch.pipeline.model import Binding, Pipeline
+from anabranch.protocol.identifiers import BatchId, TopicNames
+from anabranch.protocol.log.records import BoundaryRecord
+from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.stream_logs import open_stream
+from harness import sources
+
+OWNER = SigningKey("owner", "1", b"k" * 32)
+
+
+def readers_of(keys: list[str]) -> Pipeline:
+    of = sources.pipeline("mine")
+    binding = Binding(
+        name="speeds", pipeline="theirs", stream="means", record=sources.REPORT, keys=keys
+    )
+    return of.model_copy(update={"bindings": {"speeds": binding}})
+
+
+def closed_by(key: SigningKey | None) -> LocalEventLog:
+    """A log in which the owner has closed three buckets."""
+    clock = VirtualClock()
+    log, topic = LocalEventLog(clock), TopicNames("theirs").boundaries("means")
+    log.admin().create([topic_settings("boundaries", topic)])
+    sign = None if key is None else key.sign_bytes
+    writer = BoundaryWriter(
+        log, topic, ["0"], "0", "f", clock, SeededEntropy(1), bucket_ms=100, sign=sign
+    )
+    epoch = writer.start()
+    writer.append(BoundaryRecord("0", epoch, BatchId("l", 1), writer.tip(), 3))
+    writer.close()
+    return log
+
+
+@pytest.mark.parametrize(
+    ("keys", "signer", "upto"),
+    [
+        ([], None, 3),
+        ([], OWNER, 3),
+        ([OWNER.public.hex()], OWNER, 3),
+        ([OWNER.public.hex()], None, 0),
+        ([OWNER.public.hex()], SigningKey("other", "1", b"o" * 32), 0),
+    ],
+)
+def test_where_keys_are_named_only_what_they_signed_counts(
+    keys: list[str], signer: SigningKey | None, upto: int
+) -> None:
+    reader = open_stream(closed_by(signer), readers_of(keys), "speeds")
+    reader.read_to_end()
+    assert reader.log_state.upto == upto
+    reader.close()
