@@ -43,6 +43,8 @@ from harness.sources import REPORT
 BUCKET_MS: Final = 250
 METER_MS, SETTLE_MS = 1_000, 5_000
 MIN_HOLD_MS: Final = 4_000
+WARM_UP_MS: Final = 800
+"""So long a node stands by before it begins."""
 CALM, RUSH = 20, 200
 """Rows per second."""
 CAPACITY: Final = {"north": 220, "south": 600}
@@ -149,9 +151,13 @@ class Node:
         )
         self._writer: BoundaryWriter | None = None
         self._batch = 0
+        self._placed_ms: int | None = None
+        self.epoch = -1
         self.is_alive = True
         self.is_stuck = False
         """It is heard, and closes nothing."""
+        self.closed: set[int] = set()
+        """Buckets that it has made."""
 
     def run(self, upto: int) -> None:
         if not self.is_alive:
@@ -160,6 +166,12 @@ class Node:
         self._placement.poll()
         if self._writer is None:
             if self._placement.places.node_of("speeds.0") != self.name:
+                self._placed_ms = None
+                return
+            now_ms = self._clock.monotonic_ms()
+            if self._placed_ms is None:
+                self._placed_ms = now_ms
+            if now_ms - self._placed_ms < WARM_UP_MS:
                 return
             self._writer = self._begin()
         try:
@@ -182,13 +194,16 @@ class Node:
             bucket_ms=BUCKET_MS,
             node=self.name,
         )
-        made.start()
+        self.epoch = made.start()
         return made
 
     def _close(self, writer: BoundaryWriter, upto: int) -> None:
         beat = Heartbeat("processing", "speeds", "0", writer.epoch, "running", upto, 0)
         self._beats.send(beat)
         if upto > writer.log_state.closed("0") and not self.is_stuck:
+            before = writer.log_state.closed("0")
+            if before:
+                self.closed |= set(range(before + 1, upto + 1))
             self._batch += 1
             ident = BatchId(self._entropy.token(), self._batch)
             writer.append(BoundaryRecord("0", writer.epoch, ident, writer.tip(), upto))
@@ -336,6 +351,10 @@ class TradingWorld:
     def place(self, of: str = "north") -> Place | None:
         held = self.agents[of].agent.holdings.tasks.get(self.task)
         return None if held is None else held.place
+
+    def newest(self) -> str:
+        """The node that began last."""
+        return max(self.nodes.values(), key=lambda node: node.epoch).name
 
     def runs_on(self) -> str:
         """By the boundary log."""

@@ -7,7 +7,8 @@ that of the stage. Both sides of a contract read both logs, so they measure the 
 to one another, and a clock counts for nothing: a slot of the contract is the buckets that end in
 it. What a seller claims beyond that is a dispute; what it has not made is not paid.
 
-Rows are counted from the moment on at which the logs are followed. Of a slot that was not followed
+Rows are counted from the moment on at which the logs are followed and something is closed: the
+first bucket of a stream has a large number. Of a slot that was not followed
 whole nothing is said, as after a restart; the other side's figure counts then (``metering``).
 
 Invariants:
@@ -51,7 +52,7 @@ class Workload:
         """An input is stable up to ``upto``. ``rows``: of its buckets since it was told last."""
         before = self._arrived[stream]
         self._arrived[stream] = upto
-        if before is None:
+        if not before:
             self._since = max(self._since, upto)
             return
         for bucket, count in rows.items():
@@ -61,7 +62,7 @@ class Workload:
     def made(self, node: str, upto: int) -> None:
         """The stage is closed up to ``upto``, the last of it on ``node`` (FV2)."""
         before, self._made = self._made, max(upto, self._made or 0)
-        if before is None:
+        if not before:
             self._since = max(self._since, upto)
             return
         for bucket in range(max(before, upto - KEPT_BUCKETS) + 1, upto + 1):
@@ -90,9 +91,9 @@ class Workload:
         if upto is None:
             return None
         before, self._asked = self._asked, upto
-        if before is None or upto <= before:
+        if not before or upto <= before:
             return None
-        rows = sum(self._rows.get(bucket, 0) for bucket in range(before + 1, upto + 1))
+        rows = sum(count for bucket, count in self._rows.items() if before < bucket <= upto)
         return _rate(rows, (upto - before) * self._bucket_ms)
 
     def is_over(self, slot: int, meter_ms: int) -> bool:

@@ -88,6 +88,22 @@ def test_load_is_the_mean_of_what_arrived_since_it_was_asked() -> None:
     assert load.load() == 0
 
 
+def test_a_stream_that_begins_later_begins_at_a_large_number() -> None:
+    load, now = Workload(("a",), WIDTH_MS), 7_000_000_000
+    load.arrived("a", 0, {})
+    load.made("", 0)
+    assert load.load() is None
+    load.arrived("a", now, {now: 5})
+    load.made("north.0", now)
+    assert load.load() is None
+    load.arrived("a", now + 4, {now + 1: 12})
+    load.made("north.0", now + 4)
+    assert load.load() == 12
+    slot = now * WIDTH_MS // METER_MS
+    assert load.units(slot, METER_MS, "north.0", 1_000) is None
+    assert not load.has_made(slot - 1, METER_MS, "north.0")
+
+
 def test_what_a_node_closes_a_second_time_stays_whose_it_was() -> None:
     load = followed()
     load.arrived("a", LAST, {FIRST: 8})
