@@ -164,7 +164,7 @@ spark: java classes ## stages on real Spark and a real broker
 	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(ARGS)
 
 .PHONY: cluster-test
-cluster-test: java install ## a pipeline on three brokers, one after the other killed (two minutes; not part of `test`)
+cluster-test: java install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker and its node (four minutes; not part of `test`)
 	$(PYTEST) tests/cluster --quiet $(ARGS)
 
 .PHONY: security

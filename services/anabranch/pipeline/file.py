@@ -24,6 +24,8 @@ from anabranch.pipeline.document import MISSING, Document, Place, key_text, show
 from anabranch.pipeline.environment import fill_in
 from anabranch.pipeline.federation import federation
 from anabranch.pipeline.model import (
+    MASTER,
+    MASTER_FORMS,
     EventTime,
     HaMode,
     IdleTimeout,
@@ -249,15 +251,24 @@ class _Walk(Document):
 
     def _resources(self, node: str, value: object) -> Resources:
         at: Place = ("resources", node)
-        raw = self.mapping(value, at, ("memory", "cores"))
-        memory, cores = raw.get("memory"), raw.get("cores")
+        raw = self.mapping(value, at, ("memory", "cores", "master"))
+        memory, cores, master = raw.get("memory"), raw.get("cores"), raw.get("master")
         if memory is not None and (not isinstance(memory, str) or not _MEMORY.match(memory)):
             self.mistake(
                 (*at, "memory"), f"{shown(memory)} is no size; write for example 512m or 2g"
             )
             memory = None
+        if master is not None and (not isinstance(master, str) or not re.match(MASTER, master)):
+            self.mistake(
+                (*at, "master"),
+                f"{shown(master)} is no master that a node can have; {MASTER_FORMS}",
+            )
+            master = None
+        elif isinstance(master, str) and cores is not None and master.startswith("local"):
+            self.mistake((*at, "cores"), f"{master} says it already; leave one of them out")
         return Resources(
             memory=memory,
+            master=master,
             cores=(
                 None if cores is None else self.integer(cores, (*at, "cores"), 1, limits.CORES_MAX)
             ),

@@ -9,7 +9,7 @@ or unlimited, as said at the field.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -201,6 +201,13 @@ class Output(_Model):
         return f"{self.corrected.topic}.rejected"
 
 
+MASTER: Final = (
+    r"^(local(\[[1-9][0-9]{0,3}(,[1-9][0-9]*)?\])?|spark://[^\s,/:]+:[0-9]+(,[^\s,/:]+:[0-9]+)*)$"
+)
+"""A master of Spark that a node can have: in its process, or a standalone cluster."""
+MASTER_FORMS: Final = "write local[2], or spark://HOST:PORT of a standalone cluster"
+
+
 class Resources(_Model):
     """What a node's Spark may take; None: as its environment says."""
 
@@ -208,6 +215,8 @@ class Resources(_Model):
     """Heap of its Java, such as ``2g``."""
     cores: int | None = None
     """Tasks that run at once."""
+    master: str | None = None
+    """Of Spark (``MASTER``)."""
 
 
 class AgentPolicy(_Model):

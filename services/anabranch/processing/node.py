@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from anabranch.adapters.secret_files import from_environment
 from anabranch.adapters.spark.engine import SparkEngine
 from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.pipeline.model import Resources
@@ -99,7 +100,9 @@ class Node:
         places, names = pipeline.places(), pipeline.topic_names
         may_come = places.may_come(self._node)
         scratch = Path(self._settings.state_dir) / "scratch" / self._node
-        spark = SparkSettings().with_resources(pipeline.resources.get(self._node, Resources()))
+        spark = from_environment(SparkSettings).with_resources(
+            pipeline.resources.get(self._node, Resources())
+        )
         self._engine = SparkEngine(
             f"{pipeline.name}.{self._node}", context, may_come, spark, scratch
         )

@@ -230,12 +230,26 @@ def test_a_stage_may_be_a_query(folder: Path) -> None:
 def test_a_node_may_have_resources_of_its_own(folder: Path) -> None:
     found = loaded(folder, GOOD + "resources: {north.1: {memory: 2g, cores: 3}}\n")
     assert (found.resources["north.1"].memory, found.resources["north.1"].cores) == ("2g", 3)
+    found = loaded(folder, GOOD + "resources: {north.1: {master: 'spark://a:7077', cores: 3}}\n")
+    assert (found.resources["north.1"].master, found.resources["north.1"].cores) == (
+        "spark://a:7077",
+        3,
+    )
     for wrong, says in (
         (
             "{north.1: {memory: 2}}",
             "29: resources.north.1.memory: 2 is no size; write for example 512m or 2g",
         ),
         ("{north.1: {cores: 0}}", "29: resources.north.1.cores: an integer from 1 to "),
+        (
+            "{north.1: {master: yarn}}",
+            "29: resources.north.1.master: 'yarn' is no master that a node can have; write local[2], or",
+        ),
+        ("{north.1: {master: 7}}", "29: resources.north.1.master: 7 is no master"),
+        (
+            "{north.1: {master: 'local[3]', cores: 2}}",
+            "29: resources.north.1.cores: local[3] says it already",
+        ),
         ("{north.1: {disk: 2}}", "29: resources.north.1.disk: unknown key"),
         ("{nort.1: {}}", "29: resources.nort.1: there is no node nort.1; did you mean 'north.1'?"),
     ):

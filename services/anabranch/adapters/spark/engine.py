@@ -82,7 +82,9 @@ class SparkEngine:
             scratch_root: Below it this process keeps its temporary files.
 
         Raises:
-            ConfigurationError: there is no Java that Spark runs on.
+            ConfigurationError: there is no Java that Spark runs on, or no secret for a cluster on
+                other machines.
+            Unavailable: the cluster's master does not answer.
         """
         pipeline = context.pipeline
         self.rows_max, self.pace_ms = settings.batch_rows_max, settings.pace_ms
@@ -101,6 +103,8 @@ class SparkEngine:
             import_roots=import_roots((pipeline.stages[stage] for stage in stages), pipeline.path),
             scratch=self._scratch,
             compilers=settings.compilers,
+            cores=settings.cores,
+            secret=settings.cluster_secret(),
         )
 
     def prepare(self, label: str, stage: str, schemas: Mapping[str, pa.Schema]) -> SparkStage:

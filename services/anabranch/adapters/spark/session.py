@@ -1,4 +1,4 @@
-"""The Spark session of a stage: local, one query, settings that are not optional."""
+"""The Spark session of a node: settings that are not optional, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from anabranch.adapters.spark import bare_files, callbacks, class_archive
+from anabranch.adapters.spark import bare_files, callbacks, class_archive, cluster
 from anabranch.adapters.spark.settings import Compilers
 from anabranch.adapters.spark.source import AnabranchSource
 from anabranch.adapters.system.java import find_java
@@ -98,6 +98,8 @@ def start_session(
     import_roots: list[str],
     scratch: Scratch,
     compilers: Compilers = "quick",
+    cores: int | None = None,
+    secret: str | None = None,
     recorded: tuple[Path, Path] | None = None,
     changed: Mapping[str, str] | None = None,
 ) -> SparkSession:
@@ -105,20 +107,23 @@ def start_session(
 
     Args:
         name: Of the application.
-        master: ``local[2]``: with so many cores, in this process.
-        memory: Heap of the driver, such as ``1g``.
+        master: ``local[2]``: with so many cores, in this process; or a cluster's.
+        memory: Heap of the driver, such as ``1g``, and of each executor.
         state_partitions: Shuffle partitions, fixed for the life of the stage's state.
         import_roots: Folders that the workers must find the user's modules in.
         scratch: For the temporary files of Spark, of Java and of whatever they start. Java keeps
             them there until this process ends.
         compilers: See ``SparkSettings.compilers``.
+        cores: Of a cluster, that are taken; None: all.
+        secret: Of a cluster; None: it has none.
         recorded: (home, archive): run from this folder, and let Java write this archive of its
             classes at its end (``class_archive``).
         changed: Settings of Spark that are to be other ones, to measure what each does.
 
     Raises:
         ConfigurationError: there is no Java, or an old one; Spark itself would only say after half
-            a minute that Java did not answer.
+            a minute that Java did not answer. A cluster on other machines has no secret.
+        Unavailable: a cluster's master does not answer.
     """
     find_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -139,8 +144,9 @@ def start_session(
         f"{classes}{_COMPILERS[compilers]} {_JAVA_OPTIONS}"
         f' "-Dlog4j2.configurationFile={_LOG_SETTINGS}" "-Djava.io.tmpdir={folder}"'
     )
-    files = bare_files.settings()
-    if not files:
+    spread = cluster.is_cluster(master)
+    files = {} if spread else bare_files.settings()  # executors do not have the jar
+    if not files and not spread:
         _logger.warning(
             "Spark forks a command for each file of a checkpoint: `anabranch classes` gets the jar"
             " that does without"
@@ -154,6 +160,19 @@ def start_session(
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **files,
+        **(
+            cluster.settings(
+                master,
+                memory=memory,
+                cores=cores,
+                secret=secret,
+                paths=[path for path in paths if path],
+                java_options=f"{_COMPILERS[compilers]} {_JAVA_OPTIONS}",
+                folder=folder,
+            )
+            if spread
+            else {}
+        ),
         **(changed or {}),
         "spark.python.unix.domain.socket.dir": str(Path(scratch.socket_path(_SOCKET_NAME)).parent),
     }

@@ -1,0 +1,76 @@
+"""What a node's Spark is told where its tasks run elsewhere."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.adapters.spark import cluster
+from anabranch.protocol.errors import ConfigurationError, Unavailable
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"ANABRANCH_KAFKA_SSL_CA_LOCATION": "/ca", "OTHER": "x"})
+
+
+@pytest.fixture
+def master() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"spark://127.0.0.1:{server.getsockname()[1]}"
+
+
+def settings(master: str, folder: Path = Path("/none"), **changes: Any) -> dict[str, str]:
+    fields: dict[str, Any] = {"memory": "2g", "cores": None, "secret": None, "paths": ["/a", "/b"]}
+    return cluster.settings(master, java_options="-Xss4m", folder=folder, **(fields | changes))
+
+
+def test_only_a_standalone_master_is_a_cluster() -> None:
+    assert cluster.is_cluster("spark://a:1,b:2")
+    assert not cluster.is_cluster("local[2]")
+
+
+def test_executors_have_what_the_node_has(master: str) -> None:
+    found = settings(master, cores=3)
+    assert found["spark.driver.host"] == found["spark.driver.bindAddress"] == "127.0.0.1"
+    assert (found["spark.executor.memory"], found["spark.cores.max"]) == ("2g", "3")
+    assert found["spark.executorEnv.PYTHONPATH"] == "/a:/b"
+    assert found["spark.executorEnv.ANABRANCH_KAFKA_SSL_CA_LOCATION"] == "/ca"
+    assert "spark.executorEnv.OTHER" not in found
+    assert "spark.cores.max" not in settings(master)
+
+
+def test_the_secret_is_no_argument_of_java(master: str, tmp_path: Path) -> None:
+    found = settings(master, tmp_path, secret="a\\b")
+    assert found["spark.authenticate"] == found["spark.network.crypto.enabled"] == "true"
+    assert not any("a\\b" in value for value in found.values())
+    file = tmp_path / "spark-defaults.conf"
+    assert file.read_text() == "spark.authenticate.secret=a\\\\b\n"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert os.environ["SPARK_CONF_DIR"] == str(tmp_path)
+
+
+def test_without_a_secret_a_cluster_is_on_this_machine(
+    master: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert settings(master)["spark.authenticate"] == "false"
+    monkeypatch.setattr(cluster, "reached", lambda _: "10.0.0.7")
+    with pytest.raises(ConfigurationError, match="ANABRANCH_SPARK_SECRET_FILE"):
+        settings(master)
+    assert settings(master, tmp_path, secret="abc")["spark.driver.host"] == "10.0.0.7"
+
+
+def test_a_standby_master_will_do(master: str) -> None:
+    several = master.replace("spark://", "spark://127.0.0.1:1,")
+    assert cluster.reached(several) == "127.0.0.1"
+
+
+def test_no_master_is_told_in_one_line() -> None:
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1: .*resources\.NODE\.master") as found:
+        cluster.reached("spark://127.0.0.1:1")
+    assert "\n" not in str(found.value)
