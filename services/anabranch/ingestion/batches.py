@@ -9,19 +9,20 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.codec.blocks import EVENT_TIME
+from anabranch.codec.edge import Decoded
 from anabranch.ingestion import event_time
 from anabranch.protocol.edge.ingestion import ChunkFacts, EventTimeLimits
 from anabranch.protocol.errors import RecordRejected, RejectionReason
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 
 if TYPE_CHECKING:
-    from anabranch.codec.edge import Decoded
     from anabranch.pipeline.model import Source
     from anabranch.ports import Chunk
 
@@ -32,13 +33,6 @@ digits. The record's own value is ignored.
 
 EVENT_TIME_FIELD: Final = pa.field(EVENT_TIME, pa.int64(), nullable=False)
 """The last column of a stream."""
-
-
-class RecordDecoder(Protocol):
-    """``codec.edge.Decoder``."""
-
-    def decode(self, values: list[bytes | None]) -> Decoded:
-        """The rows of the records that are as they must be, and why the others are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +48,7 @@ class Batch:
 
     @classmethod
     def of(cls, chunks: Sequence[Chunk]) -> Batch:
-        """The batch of ``chunks``, none of them empty, at most one per partition."""
+        """The batch of ``chunks``, none of them empty; those of a partition in its order."""
         first, heartbeats = [0], []
         for chunk in chunks:
             if any(chunk.headers):
@@ -98,19 +92,16 @@ class Batch:
         )
 
     def halves(self) -> tuple[Batch, Batch]:
-        """The records of each partition in two: to be taken one after the other. Needs at
-        least two records.
+        """The batch in two, to be taken one after the other: so what stands behind in a partition
+        is never taken first. Needs at least two records.
         """
-        fronts, backs = [], []
-        for chunk in self.chunks:
-            middle = (len(chunk.offsets) + 1) // 2
-            fronts.append(_part(chunk, slice(0, middle)))
-            if middle < len(chunk.offsets):
-                backs.append(_part(chunk, slice(middle, None)))
-        if not backs:  # one record each: by partition then
-            middle = len(fronts) // 2
-            fronts, backs = fronts[:middle], fronts[middle:]
-        return Batch.of(fronts), Batch.of(backs)
+        index, row = self.locate(self.records // 2)
+        chunk = self.chunks[index]
+        front, back = _part(chunk, slice(0, row)), _part(chunk, slice(row, None))
+        return (
+            Batch.of([*self.chunks[:index], *([front] if row else [])]),
+            Batch.of([back, *self.chunks[index + 1 :]]),
+        )
 
 
 def _part(chunk: Chunk, rows: slice) -> Chunk:
@@ -144,11 +135,39 @@ class Judged:
     """Different buckets in ``table``."""
 
 
+def joined(pieces: Sequence[tuple[Batch, Decoded]]) -> tuple[Batch, Decoded]:
+    """``pieces``, which were read one after the other, as one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    batches, found = zip(*pieces, strict=True)
+    batch = Batch.of(list(chain.from_iterable(each.chunks for each in batches)))
+    values = [each.records - len(each.heartbeats) for each in batches]
+    starts = list(accumulate(values, initial=0))[:-1]
+    rows: list[int] | None = None
+    if any(decoded.rows is not None for decoded in found):
+        rows = [
+            start + row
+            for start, decoded in zip(starts, found, strict=True)
+            for row in (range(decoded.table.num_rows) if decoded.rows is None else decoded.rows)
+        ]
+    return batch, Decoded(
+        pa.concat_tables([decoded.table for decoded in found]),
+        rows,
+        [
+            (start + index, why)
+            for start, decoded in zip(starts, found, strict=True)
+            for index, why in decoded.rejected
+        ],
+        sum(decoded.size_bytes for decoded in found),
+    )
+
+
 def judge(
-    batch: Batch, decoder: RecordDecoder, source: Source, limits: EventTimeLimits, bucket_ms: int
+    batch: Batch, decoded: Decoded, source: Source, limits: EventTimeLimits, bucket_ms: int
 ) -> Judged:
-    """Decide about every record of ``batch``: row, heartbeat or dead letter."""
-    decoded = decoder.decode(batch.values())
+    """Decide about every record of ``batch``: row, heartbeat or dead letter. ``decoded``: of its
+    values.
+    """
     numbers = batch.numbers(decoded)
     rejected = _undecodable(batch, decoded)
     timed = _event_time(batch, decoded.table, numbers, source)

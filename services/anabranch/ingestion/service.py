@@ -19,15 +19,21 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 
 from anabranch.codec.blocks import schema_text
-from anabranch.codec.edge import Decoder
+from anabranch.codec.edge import Decoded, Decoder
 from anabranch.ingestion import topics
-from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, judge
+from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, joined, judge
 from anabranch.ingestion.dead_letters import DeadLetters
 from anabranch.ingestion.partitioning import slices
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge.ingestion import SourceMachine, SourceRules
-from anabranch.protocol.errors import ConfigurationError, RejectionReason, TooManyParts, Unavailable
+from anabranch.protocol.errors import (
+    AnabranchError,
+    ConfigurationError,
+    RejectionReason,
+    TooManyParts,
+    Unavailable,
+)
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import (
     COUNT_KEPT_EVERY_MS,
@@ -58,6 +64,8 @@ if TYPE_CHECKING:
 REPLICA: Final = "0"
 """A source has one writer; a standby takes over by a newer epoch."""
 _FETCH_WAIT_MS: Final = 50
+_DECODED_AT_ONCE: Final = 16_384
+"""Records that are decoded before more are fetched: so they are still in the processor's cache."""
 _BACKLOG_RECORDS: Final = 5_000
 """A fetch of so many says that there is a backlog: the next one is not delayed."""
 _NAMES_MAX: Final = 3
@@ -240,20 +248,29 @@ class IngestionService:
         self._report()
 
     def _read(self) -> None:
-        chunks = [
-            chunk
-            for chunk in self._reader.fetch(self._records_max, _FETCH_WAIT_MS)
-            if chunk.offsets
-        ]
-        self._backlog = sum(len(chunk.offsets) for chunk in chunks) >= min(
-            _BACKLOG_RECORDS, self._records_max
-        )
-        if chunks:
+        pieces: list[tuple[Batch, Decoded]] = []
+        taken = wanted = 0
+        while taken == wanted < self._records_max:
+            at_most = min(_DECODED_AT_ONCE, self._records_max - taken)
+            try:
+                chunks = self._reader.fetch(at_most, 0 if pieces else _FETCH_WAIT_MS)
+            except AnabranchError:
+                if pieces:
+                    break  # what stands before it is taken first; the next round says it again
+                raise
+            piece = Batch.of([chunk for chunk in chunks if chunk.offsets])
+            if piece.records:
+                pieces.append((piece, self._decoded(piece)))
+            taken, wanted = taken + piece.records, wanted + at_most
+        self._backlog = taken >= min(_BACKLOG_RECORDS, self._records_max)
+        if pieces:
             crash_point("ingestion.fetched")
-            batch = Batch.of(chunks)
-            if self._registry is not None and self._decoder.avro is not None:
-                self._learn(batch, self._registry, self._decoder.avro)
-            self._take(batch)
+            self._take(*joined(pieces))
+
+    def _decoded(self, batch: Batch) -> Decoded:
+        if self._registry is not None and self._decoder.avro is not None:
+            self._learn(batch, self._registry, self._decoder.avro)
+        return self._decoder.decode(batch.values())
 
     def _learn(self, batch: Batch, registry: SchemaRegistry, decoder: AvroDecoder) -> None:
         """Ask for the schemas that records of ``batch`` were written with and nobody asked for.
@@ -275,12 +292,12 @@ class IngestionService:
         while self._closers:
             self._closers.pop().close()
 
-    def _take(self, batch: Batch) -> None:
-        """Make ``batch`` part of the stream."""
+    def _take(self, batch: Batch, decoded: Decoded) -> None:
+        """Make ``batch``, whose values are ``decoded``, part of the stream."""
         context, bucket_ms = self._context, self._pipeline.bucket_ms
         judged = judge(
             batch,
-            self._decoder,
+            decoded,
             self._source,
             self._machine.limits(context.clock.now_ms()),
             bucket_ms,
@@ -293,7 +310,7 @@ class IngestionService:
         ):
             self._sparse_max = max(1_000, batch.records // 2)
             for half in batch.halves():
-                self._take(half)
+                self._take(half, self._decoder.decode(half.values()))
             return
         crash_point("ingestion.decoded")
         for number, why in judged.rejected:

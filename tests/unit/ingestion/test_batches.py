@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import pytest
 
 from anabranch.codec.edge import Decoder
-from anabranch.ingestion.batches import HEARTBEAT, Batch, Judged, judge
+from anabranch.ingestion.batches import HEARTBEAT, Batch, Judged, joined, judge
 from anabranch.pipeline.model import EventTime
 from anabranch.ports import Chunk, Headers, TopicPartition
 from anabranch.protocol.edge.ingestion import ChunkFacts, EventTimeLimits
@@ -45,7 +47,9 @@ def chunk(
 
 def judged(*chunks: Chunk, limits: EventTimeLimits = LIMITS, **source: Any) -> Judged:
     one = pipeline("p", **source).sources["reports"]
-    return judge(Batch.of(chunks), Decoder(one.record, one.format), one, limits, 100)
+    batch = Batch.of(chunks)
+    decoded = Decoder(one.record, one.format).decode(batch.values())
+    return judge(batch, decoded, one, limits, 100)
 
 
 def reasons(result: Judged) -> list[tuple[int, str]]:
@@ -228,9 +232,17 @@ class TestHeartbeats:
 class TestHalves:
     def test_keep_the_order_of_each_partition(self) -> None:
         front, back = Batch.of([chunk(0, b"a", b"b", b"c"), chunk(1, b"d")]).halves()
-        assert [c.values for c in front.chunks] == [[b"a", b"b"], [b"d"]]
-        assert [c.values for c in back.chunks] == [[b"c"]]
-        assert [c.offset_next for c in back.chunks] == [5]
+        assert [c.values for c in front.chunks] == [[b"a", b"b"]]
+        assert [c.values for c in back.chunks] == [[b"c"], [b"d"]]
+        assert [c.offset_next for c in back.chunks] == [5, 1]
+
+    def test_what_was_read_later_is_taken_later(self) -> None:
+        chunks = [chunk(0, b"a"), chunk(1, b"b", b"c"), chunk(0, b"d", first=9), chunk(1, b"e")]
+        front, back = Batch.of(chunks).halves()
+        assert [[c.values for c in half.chunks] for half in (front, back)] == [
+            [[b"a"], [b"b"]],
+            [[b"c"], [b"d"], [b"e"]],
+        ]
 
     def test_of_single_records_are_by_partition(self) -> None:
         front, back = Batch.of([chunk(0, b"a"), chunk(1, b"b"), chunk(2, b"c")]).halves()
@@ -243,3 +255,28 @@ class TestHalves:
         batch = Batch.of([chunk(0, b"a", b"b"), chunk(1, b"c")])
         assert [batch.locate(number) for number in range(3)] == [(0, 0), (0, 1), (1, 0)]
         assert batch.records == 3
+
+
+class TestJoined:
+    """Records that were decoded piece by piece are what they are as one batch."""
+
+    PIECES = (
+        [chunk(0, report(2_000, 1), b"no", report(1_500, 2)), chunk(1, (BEAT, b"700"), b"")],
+        [chunk(0, report(3_000, 3), first=40)],
+        [chunk(1, b"{", (BEAT, b"800"), report(2_500, 4), first=50)],
+    )
+
+    @pytest.mark.parametrize("pieces", [PIECES, PIECES[1:2], PIECES[:2], PIECES[1:], PIECES[::2]])
+    def test_they_are_judged_alike(self, pieces: Sequence[list[Chunk]]) -> None:
+        one = pipeline("p").sources["reports"]
+        decoder = Decoder(one.record, one.format)
+        batches = [Batch.of(chunks) for chunks in pieces]
+        batch, decoded = joined([(each, decoder.decode(each.values())) for each in batches])
+        found = judge(batch, decoded, one, LIMITS, 100)
+        expected = judged(*chain.from_iterable(pieces))
+        assert found.table.equals(expected.table)
+        assert reasons(found) == reasons(expected)
+        assert (found.facts, found.size_bytes) == (expected.facts, expected.size_bytes)
+        numbers = [number for number, _ in found.rejected]
+        values = [v for c in batch.chunks for v in c.values]
+        assert {values[number] for number in numbers} <= {b"no", b"", b"{"}
