@@ -24,20 +24,18 @@ from anabranch.pipeline.document import MISSING, Document, Place, key_text, show
 from anabranch.pipeline.environment import fill_in
 from anabranch.pipeline.federation import federation
 from anabranch.pipeline.model import (
-    MASTER,
-    MASTER_FORMS,
     EventTime,
     HaMode,
     IdleTimeout,
     LiveSink,
     Output,
     Pipeline,
-    Resources,
     Sink,
     Source,
     Stage,
 )
 from anabranch.pipeline.parameters import read_parameters
+from anabranch.pipeline.resources import resources_of
 from anabranch.pipeline.yaml_text import read_yaml
 from anabranch.protocol import limits
 from anabranch.protocol.control.placement import misplaced
@@ -46,7 +44,6 @@ from anabranch.protocol.identifiers import TopicNames
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _NODE = re.compile(r"[a-z][a-z0-9_-]{0,62}(\.[0-9]{1,3})?\Z")
-_MEMORY = re.compile(r"[1-9][0-9]{0,6}[mg]\Z")
 _REGISTRY = re.compile(r"https?://[^\s?#,]{1,500}\Z")
 _RECORD = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0,5}))?\Z")
 
@@ -204,10 +201,7 @@ class _Walk(Document):
         if name is None:
             return None
         self._internal_topics(name, stages, sources, outputs)
-        resources = {
-            node: self._resources(node, value)
-            for node, value in self.mapping(top.get("resources", {}), ("resources",), None).items()
-        }
+        resources = resources_of(self, top.get("resources", {}))
         if self.mistakes:
             return None
         pipeline = Pipeline(
@@ -248,31 +242,6 @@ class _Walk(Document):
         else:
             return value
         return None
-
-    def _resources(self, node: str, value: object) -> Resources:
-        at: Place = ("resources", node)
-        raw = self.mapping(value, at, ("memory", "cores", "master"))
-        memory, cores, master = raw.get("memory"), raw.get("cores"), raw.get("master")
-        if memory is not None and (not isinstance(memory, str) or not _MEMORY.match(memory)):
-            self.mistake(
-                (*at, "memory"), f"{shown(memory)} is no size; write for example 512m or 2g"
-            )
-            memory = None
-        if master is not None and (not isinstance(master, str) or not re.match(MASTER, master)):
-            self.mistake(
-                (*at, "master"),
-                f"{shown(master)} is no master that a node can have; {MASTER_FORMS}",
-            )
-            master = None
-        elif isinstance(master, str) and cores is not None and master.startswith("local"):
-            self.mistake((*at, "cores"), f"{master} says it already; leave one of them out")
-        return Resources(
-            memory=memory,
-            master=master,
-            cores=(
-                None if cores is None else self.integer(cores, (*at, "cores"), 1, limits.CORES_MAX)
-            ),
-        )
 
     def _section(self, top: dict[str, Any], key: str, *, needed: bool) -> dict[str, Any]:
         if key not in top:
