@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import (
@@ -42,6 +43,7 @@ from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
 from harness import outputs, sources
+from harness.page_scenes import page_of
 from harness.secure_kafka import Secured
 from harness.waiting import wait_until
 
@@ -263,6 +265,37 @@ def test_ingestion_delivery_processing_and_the_manager_do_their_jobs(secured: Se
         replica.close()
     sender.close()
     control.close()
+
+
+def test_the_page_shows_streams_and_dead_letters_with_its_own_rights(secured: Secured) -> None:
+    of, log = secured.pipeline, secured.broker.log
+    producer = log("secure.producer.reports").writer()
+    producer.send(TopicPartition("secure-in.reports", 0), b"no record either")
+    producer.flush()
+    producer.close()
+    ingestion = sources.service(log("secure.ingestion.reports"), of, CLOCK, ENTROPY)
+    ingestion.start()
+    with page_of(of, log("secure.dashboard")) as (feed, _):
+
+        def shown() -> dict[str, Any]:
+            with feed.page() as page:
+                return page.whole(CLOCK.now_ms(), CLOCK.monotonic_ms())
+
+        def letters() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = shown()["rejected"]["reports"]["samples"]
+            return found
+
+        samples = wait_until(
+            outputs.after_step(ingestion, letters), DEADLINE_S, "no dead letter", every_s=0
+        )
+        assert samples[0]["from"].startswith("secure-in.reports[0]")
+        wait_until(lambda: not shown()["contact"], DEADLINE_S, "it may not read everything")
+        heard = outputs.after_step(
+            ingestion, lambda: shown()["cards"]["stream reports"]["word"] != "not heard"
+        )
+        wait_until(heard, DEADLINE_S, "the heartbeats of ingestion", every_s=0)
+        assert [event for event in shown()["events"] if event["kind"] == "alarm"] == []
+    ingestion.stop()
 
 
 def test_an_upsert_view_outlives_a_failover(secured: Secured) -> None:

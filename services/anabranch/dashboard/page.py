@@ -59,9 +59,12 @@ _TASKS_MAX: Final = 200
 _NOT_OF_NOW_MS: Final = 3_600_000
 """Event times further from the clock are simulated, or a backlog."""
 _RATE_MS: Final = 10_000
+_HOPS_EVERY_MS: Final = 2_000
 _SHARES: Final = (0.5, 0.95, 0.99)
-_NEWS: Final = ("cells", "events")
-"""Sections of which a message names what is new."""
+_NEWS: Final = ("cleared", "cells", "events")
+"""Sections of which a message names what is new. ``cleared``: streams of which all earlier cells are
+void.
+"""
 
 Section = Any
 """Of JSON."""
@@ -111,6 +114,9 @@ class Page:
         self._contact = "not connected yet"
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._number = 0
+        self._cleared: set[str] = set()
+        self._hops: list[Section] = []
+        self._hops_ms = 0
         self._told: dict[str, Section] = {}
         self._told_event = 0
         self._seq = 0
@@ -120,6 +126,8 @@ class Page:
 
     def begin_stream(self, stream: str) -> None:
         """Its log is read anew."""
+        if self._strips[stream].cells:
+            self._cleared.add(stream)
         self._strips[stream] = self._strip()
 
     def take(
@@ -244,7 +252,12 @@ class Page:
             name: section for name, section in sections.items() if self._told.get(name) != section
         }
         self._told = sections
-        news: dict[str, Section] = {"cells": cells, "events": events}
+        news: dict[str, Section] = {
+            "cleared": sorted(self._cleared),
+            "cells": cells,
+            "events": events,
+        }
+        self._cleared.clear()
         return {
             "seq": self._seq,
             "now_ms": now_ms,
@@ -272,8 +285,7 @@ class Page:
             "edge": self._edge(now_ms),
             "is_of_now": self._is_of_now(now_ms),
             "cards": {place.key: self._card(place, monotonic_ms) for place in self._places},
-            "hops": [self._hop(stream) for stream in self.streams]
-            + [self._output_hop(name) for name in self._pipeline.outputs],
+            "hops": self._all_hops(monotonic_ms),
             "processes": self._processes(),
             "rejected": self._rejected(),
             "market": self._market,
@@ -363,6 +375,18 @@ class Page:
             if (cell := strip.cells.get(bucket)) is not None
         ]
         return round(sum(found) * 1_000 / (len(found) * self._width_ms), 1) if found else None
+
+    def _all_hops(self, monotonic_ms: int) -> list[Section]:
+        """They take the most to compute and to send, and nobody reads figures that change twice a
+        second.
+        """
+        if not self._hops or monotonic_ms - self._hops_ms >= _HOPS_EVERY_MS:
+            self._hops_ms = monotonic_ms
+            self._hops = [
+                *(self._hop(stream) for stream in self.streams),
+                *(self._output_hop(name) for name in self._pipeline.outputs),
+            ]
+        return self._hops
 
     def _hop(self, stream: str) -> Section:
         """How late the results of a stream come, from its boundary log."""

@@ -125,7 +125,7 @@ class Strip:
         if not self.upto and isinstance(entry, BoundaryRecord):
             # Everything since the beginning of time is closed by the first record; the stream begins
             # with its first rows.
-            first = min(filled, default=upto)
+            first = min([*filled, *self.cells], default=upto)
         corrected = False
         for bucket in range(first, upto + 1):
             rows, source = filled.get(bucket, (0, writer))
@@ -164,6 +164,10 @@ class Strip:
             entry.closed - self._cells_max + 1,
         )
         self._branches[entry.replica] = branch, entry.closed
+        if not self.upto and not self.cells:
+            # As for the first stable record.
+            filled = log_state.tentative_filled(entry.replica, first, entry.closed, 1)
+            first = min(filled, default=entry.closed)
         for covered in log_state.tentative_ranges(entry.replica, first, entry.closed):
             for bucket in range(max(first, covered.first), min(covered.last, entry.closed) + 1):
                 if bucket not in self.cells:

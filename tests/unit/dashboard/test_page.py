@@ -64,6 +64,20 @@ def test_cells_go_out_once_and_are_in_every_whole() -> None:
     assert len(shown.whole(NOW_MS, 0)["cells"]["tolls"]) == 1
 
 
+def test_what_was_shown_of_a_log_that_is_read_anew_is_void() -> None:
+    shown, log_state = page(), LogState(("0",))
+    shown.begin_stream("tolls")
+    assert "cleared" not in shown.message(NOW_MS, 0)
+    entries: list[LogEntry] = [started(), record(0, 0, 5, (part(5),))]
+    for offset, entry in enumerate(entries):
+        shown.take("tolls", entry, log_state.apply(offset, entry), log_state, None)
+    shown.message(NOW_MS, 0)
+    shown.begin_stream("tolls")
+    assert shown.message(NOW_MS, 0)["cleared"] == ["tolls"]
+    assert "cleared" not in shown.message(NOW_MS, 0)
+    assert shown.whole(NOW_MS, 0)["cells"]["tolls"] == []
+
+
 def test_a_replica_that_is_not_heard_any_more_is_silent_but_one_that_ended_is_not() -> None:
     shown = page()
     shown.hear(beat("tolls", "stable"), NOW_MS, 1_000)

@@ -56,6 +56,23 @@ def test_the_first_record_closes_all_of_the_past_and_shows_none_of_it() -> None:
     assert list(log.strip.cells) == [10**9]
 
 
+def test_a_stream_that_begins_tentatively_begins_with_its_first_rows_and_is_corrected() -> None:
+    """A stage whose input was missing when it began."""
+    log = Log()
+    log.take(
+        started(),
+        record(0, 0, 50, (part(48),), timeline="b", prev=None, base=0, branch=(0, 1)),
+    )
+    assert log.phases(range(45, 52)) == "---ttt-"
+    log.take(record(0, 0, 49))
+    assert log.phases(range(45, 52)) == "---ccu-"
+    log.take(record(0, 1, 60, (part(55),)))
+    assert log.phases(range(45, 62)) == "---ccc" + "s" * 10 + "-"
+    empty = Log()
+    empty.take(started(), record(0, 0, 9, timeline="b", prev=None, base=0, branch=(0, 1)))
+    assert empty.phases(range(6, 11)) == "---t-"
+
+
 def test_delay_process_correct_in_one_strip() -> None:
     log = Log()
     log.take(started(), record(0, 0, 2, (part(2),)))

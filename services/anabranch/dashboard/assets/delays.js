@@ -7,8 +7,8 @@ const BAR = 9;
 const HEIGHT = 34;
 
 export function showDelays(panel, feed) {
-  const { hops, pipeline, is_of_now: isOfNow, processes } = feed.known;
-  whenChanged(panel, [hops, processes?.map((each) => each.restarts), isOfNow], () => [
+  const { hops, pipeline, is_of_now: isOfNow } = feed.known;
+  whenChanged(panel, [hops, isOfNow], () => [
     made("h2", {}, "Delay"),
     made("p", { class: "quiet" },
       isOfNow

@@ -43,9 +43,10 @@ export class Feed {
       return;
     }
     this.seq = message.seq;
-    const { cells, events, whole, now_ms: nowMs, ...sections } = message;
+    const { cells, cleared, events, whole, now_ms: nowMs, ...sections } = message;
     Object.assign(this.known, sections);
     this.ahead = nowMs - Date.now();
+    for (const stream of cleared ?? []) this.cells.delete(stream);
     for (const [stream, rows] of Object.entries(cells ?? {})) this.merge(stream, rows);
     if (events) this.events = [...this.events, ...events].slice(-200);
     this.changed();
