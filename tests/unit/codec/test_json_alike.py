@@ -57,6 +57,7 @@ def alike(*values: bytes, ignores_others: bool = True) -> list[dict[str, Any]] |
     table = pa.Table.from_arrays(columns, schema=RECORD.arrow_schema())
     table.validate(full=True)
     one_by_one = JsonDecoder(RECORD, "ignore" if ignores_others else "reject")
+    one_by_one._alike._can = False
     expected = [one_by_one.decode([value]) for value in values]
     assert not any(rejected for _, rejected in expected)
     rows = [row for found, _ in expected for row in found.to_pylist()]
@@ -194,3 +195,19 @@ def test_records_that_are_never_alike_are_tried_less_and_less() -> None:
         assert decoder.decode([written()]) is None
     assert decoder.decode([written()]) is not None
     assert decoder.decode([written()]) is not None
+
+
+def test_the_decoder_of_json_takes_the_short_way_where_it_leads_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = [written(i=str(number)) for number in range(20_000)]
+    decoder = JsonDecoder(RECORD)
+    with monkeypatch.context() as patch:
+        patch.setattr(JsonDecoder, "_piece", pytest.fail)
+        table, rejected = decoder.decode(many)
+    assert (table.column("i").to_pylist(), rejected) == (list(range(20_000)), [])
+    many[17_000] = written(i="x")
+    table, rejected = decoder.decode(many)
+    assert table.num_rows == 19_999
+    assert [index for index, _ in rejected] == [17_000]
+    table.validate(full=True)

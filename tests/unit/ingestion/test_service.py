@@ -402,6 +402,47 @@ def test_sparse_records_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
     assert world.view.cars() == list(range(100))
 
 
+def test_a_backlog_is_decoded_in_pieces_and_named_by_one_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(under_test, "_DECODED_AT_ONCE", 3)
+    world = World(partitions=2, bounded=True)
+    for partition in range(2):
+        values = [report(1_000 + i, 100 * partition + i) for i in range(10)]
+        world.produce(partition, *values, b"no json", report(1_010, 100 * partition + 10))
+    process = world.process()
+    process.step()
+    assert process.status.detail["records"] == 24
+    assert world.boundary_records() == 1
+    world.run(process, lambda: world.view.closed() == 11)
+    assert sorted(world.view.cars()) == [*range(11), *range(100, 111)]
+    assert world.dead() == [(b"no json", "not_json")] * 2
+
+
+def test_what_stands_before_an_error_is_taken_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "_DECODED_AT_ONCE", 3)
+    world = World(partitions=1)
+    world.produce(0, *(report(1_000 + i, i) for i in range(10)))
+    process = world.process()
+    fetch, fetched = process._reader.fetch, list[int]()
+
+    def broken(records_max: int, wait_ms: int) -> Any:
+        if sum(fetched) >= 6:
+            raise Unavailable("a record does not match its checksum")
+        found = fetch(records_max, wait_ms)
+        fetched.append(sum(len(chunk.offsets) for chunk in found))
+        return found
+
+    monkeypatch.setattr(process._reader, "fetch", broken)
+    process._read()
+    with pytest.raises(Unavailable):
+        process._read()
+    process.stop()
+    last = world.process()._boundaries.log_state.last("0")
+    assert last is not None
+    assert [at.offset_next for at in last.positions] == [6]
+
+
 class TestTooMuchOpen:
     """A source may have 100 open parts, and holds back from 50 on; it reads ten records at a
     time, each of a bucket of its own.
