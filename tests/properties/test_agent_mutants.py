@@ -119,9 +119,16 @@ def dead_in_long_slots(judged: Judged) -> Iterator[str]:
     world = judged.world
     judged.begin(audit=AuditClauses(10_000, 100_000, 10_000, 10_000), min_hold_ms=60_000)
     judged.rounds(300, lambda: world.place() is Place.AWAY)
+    judged.rounds(15)
     world.nodes["south.0"].is_alive = False
     world.kill("south")
+    dead_ms = world.clock.now_ms()
+    judged.rounds(300, lambda: world.newest() == "north.0")
+    if world.clock.now_ms() - dead_ms > SILENCE_MS:
+        yield "without a runner for too long"
     judged.rounds(300, lambda: world.place() is Place.HERE)
+    judged.rounds(60)
+    yield from judged.payments()
     if world.balances()["south"] >= 0:
         yield f"{world.movements()}, {world.balances()}"
     topic = world.pipelines["north"].topic_names.placement()
@@ -200,7 +207,7 @@ MUTANTS = [
         ),
     ),
     (
-        "dead",
+        "dead in long slots",
         Mutant(
             "silence_ignored",
             f"{_F}.stage_moves:wanted_node",
@@ -220,7 +227,7 @@ MUTANTS = [
         ),
     ),
     (
-        "dead",
+        "dead in long slots",
         Mutant(
             "paid_for_more_time_than_it_ran",
             f"{_F}.workload:Workload.units",
