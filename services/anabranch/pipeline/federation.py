@@ -108,7 +108,7 @@ def _agent(file: Document, value: object) -> AgentPolicy:
         ),
         scale_micro=file.integer(raw.get("scale", MISSING), (*at, "scale"), 1, _SCALE_MAX),
         offer_every_ms=length("offer_every", "2s"),
-        answer_within_ms=length("answer_within", "1s"),
+        answer_within_ms=length("answer_within", "3s"),
         rest_ms=length("rest", "5s"),
         backoff_ms=length("backoff", "1m"),
     )

@@ -226,7 +226,7 @@ class AgentPolicy(_Model):
     scale_micro: int
     """Micro-units per second for each that waits (``protocol.federation.costs.QueueCost``)."""
     offer_every_ms: int = 2_000
-    answer_within_ms: int = 1_000
+    answer_within_ms: int = 3_000
     rest_ms: int = 5_000
     backoff_ms: int = 60_000
 

@@ -11,7 +11,7 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.operating.move import Moving
-from anabranch.pipeline.model import HaMode, Pipeline, Stage
+from anabranch.pipeline.model import Federation, HaMode, Pipeline, Stage
 from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
@@ -148,6 +148,13 @@ def test_what_cannot_be_is_said_and_nothing_is_written(
     with pytest.raises(ConfigurationError, match=says):
         world.command(label, node).do()
     assert world.log.reader().offsets(TopicPartition("p.placement", 0)) == (0, 0)
+
+
+def test_a_partner_gets_a_stage_under_a_contract_and_not_by_command(world: World) -> None:
+    partners = Federation(name="tolls", participant="north", partners={"south": ["s"]})
+    of = world.pipeline.model_copy(update={"federation": partners})
+    with pytest.raises(ConfigurationError, match=r"node south.0 is south's: the agent moves"):
+        Moving(world.log, of, "s.0", "south.0", world.clock).do()
 
 
 def test_who_comes_second_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,8 @@ class Taking:
             standing.holdings.tasks[task.name] = promised
         standing.counters.answers += 1
         standing.counters.taken += len(taken)
-        reason = "" if taken else "no task pays more than it would cost"
+        why_not = "no task pays more than it would cost" if new else "promised, or here, already"
+        reason = "" if taken else why_not
         return [
             Answer(
                 contract.contract_id,

@@ -107,7 +107,7 @@ def test_a_task_that_is_known_is_not_taken_again(host: Agent) -> None:
     host.offered(offer(2, OfferedTask("north.a", 10, 950), OfferedTask("north.b", 10, 950)), 0)
     assert [task.name for task in answers(host, 200)[0].tasks] == ["north.b"]
     host.offered(offer(3, OfferedTask("north.a", 10, 950)), 300)
-    assert answers(host, 500)[0].reason == "no task pays more than it would cost"
+    assert answers(host, 500)[0].reason == "promised, or here, already"
 
 
 def test_what_does_not_pay_is_asked_back_when_the_hold_is_over_and_everybody_was_asked(
