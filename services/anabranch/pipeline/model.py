@@ -298,8 +298,11 @@ class Pipeline(_Model):
 
     def is_of(self, participant: str, stream: str) -> bool:
         """Whether processes that ``participant`` trusts as its own write a stream: those of its
-        stages, and of the sources of its pipeline.
+        stages, and of the sources of its pipeline. Where partners may run stages no stream is: a
+        partner's node reads what others wrote, and writes what others read.
         """
+        if self.federation is not None and self.federation.partners:
+            return False
         stage = self.stages.get(stream)
         return stream in self.sources or (stage is not None and stage.participant == participant)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
+from anabranch.pipeline.model import Federation, Output, Pipeline, Sink, Stage
 
 NAMES = ("north", "south")
 
@@ -65,6 +65,17 @@ def test_sources_and_the_stages_of_a_participant_are_its_own() -> None:
     found = found.model_copy(update={"sources": {"s": object()}, "bindings": {"other": object()}})
     own = {who: [n for n in ("s", "a", "b", "c", "other") if found.is_of(who, n)] for who in NAMES}
     assert own == {"north": ["s", "a", "b"], "south": ["s", "c"]}
+
+
+def test_where_partners_may_run_stages_no_stream_is_its_own() -> None:
+    traded = Federation(name="tolls", participant="north", partners={"south": ["a"]})
+    found = pipeline(stage("a", "s"), stage("b", "a"))
+    found = found.model_copy(update={"sources": {"s": object()}})
+    assert all(found.is_of("north", stream) for stream in ("s", "a", "b"))
+    found = found.model_copy(update={"federation": traded})
+    assert not any(found.is_of("north", stream) for stream in ("s", "a", "b"))
+    alone = traded.model_copy(update={"partners": {}})
+    assert found.model_copy(update={"federation": alone}).is_of("north", "a")
 
 
 def test_processes_that_stand_by_for_one_another_are_one_writer() -> None:

@@ -1,0 +1,23 @@
+"""A stage that adds two inputs up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that every PySpark user knows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def load(hall_a: DataFrame, hall_b: DataFrame, *, window: str) -> DataFrame:
+    """What all machines together took in each window. event_time: the window's end."""
+    added = (
+        hall_a.unionByName(hall_b)
+        .groupBy(F.window("event_time", window).alias("window"))
+        .agg(
+            F.size(F.collect_set("machine")).alias("machines"),
+            F.round(F.sum("kilowatts"), 3).alias("kilowatts"),
+        )
+    )
+    return added.select("machines", "kilowatts", F.col("window.end").alias("event_time"))
