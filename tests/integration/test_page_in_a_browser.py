@@ -78,6 +78,27 @@ def test_a_failure_is_seen_in_words_from_the_beginning_to_the_end(driver: webdri
         assert complaints(driver) == []
 
 
+def lines_end_at_their_cards(driver: webdriver.Chrome) -> bool:
+    """Whether each line of the graph begins and ends in the middle of a card's side."""
+    return bool(
+        driver.execute_script(
+            """
+            const graph = document.getElementById("graph");
+            const origin = graph.getBoundingClientRect();
+            const middles = [...graph.querySelectorAll(".card")].map((card) => {
+              const box = card.getBoundingClientRect();
+              return box.top + box.height / 2 - origin.top + graph.scrollTop;
+            });
+            const ends = [...graph.querySelectorAll("path")].flatMap((path) => {
+              const found = path.getAttribute("d").match(/[\\d.]+/g).map(Number);
+              return [found[1], found.at(-1)];
+            });
+            return ends.length > 0 && ends.every((y) => middles.some((each) => Math.abs(each - y) < 1));
+            """
+        )
+    )
+
+
 def test_a_strip_is_read_by_keyboard_as_by_pointer(driver: webdriver.Chrome) -> None:
     scene = PageScene(past_ms=40_000)
     scene.steps(20)
@@ -263,6 +284,12 @@ def test_ten_participants_with_sixty_stages_are_all_there(
         assert len(whole) < 2_000_000
         wide = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
         assert driver.execute_script(f"return {wide}"), "the graph scrolls, not the page"
+        assert lines_end_at_their_cards(driver)
+        scene.cut.add("s3")
+        scene.steps(20)
+        await_text(driver, "[data-key='stream t18'] .missing", "made without s3")
+        await_text(driver, "[data-key='stream t23'] .missing", "made without t22")
+        assert lines_end_at_their_cards(driver), "also after cards have grown"
         assert complaints(driver) == []
 
 

@@ -9,7 +9,8 @@ export class Graph {
   constructor(element) {
     this.element = element;
     this.cards = new Map();
-    new ResizeObserver(() => this.drawLines()).observe(element);
+    this.sizes = new ResizeObserver(() => this.drawLines());
+    this.sizes.observe(element);
   }
 
   show(feed) {
@@ -37,6 +38,8 @@ export class Graph {
       return band;
     });
     const cards = places.map((place) => this.card(place));
+    // A card grows when something is missing, which the graph as a whole need not.
+    for (const card of cards) this.sizes.observe(card);
     this.element.style.gridTemplateColumns = `26px repeat(${columns}, minmax(190px, 280px))`;
     this.element.replaceChildren(this.lines, ...bands, ...cards);
     this.drawLines();
