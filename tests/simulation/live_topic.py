@@ -128,7 +128,7 @@ def check_delays(run: Run, found: Sequence[LiveRecord]) -> list[str]:
             workload.bucket_of(
                 min(
                     rows[str(event.facts[0]), int(event.facts[3])][0],
-                    workload.BASE_MS + event.at_ms,
+                    workload.BASE_MS + event.at_ms - behind_ms,  # SP2, also where it is ahead
                 ),
                 width_ms,
             ),
