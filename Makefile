@@ -190,7 +190,11 @@ demo: java classes ## the toll-road example end to end, compared with an oracle
 	$(BIN)/python -m examples.toll_road.demo $(ARGS)
 
 .PHONY: demo-federation
-demo-federation: java classes ## three participants, of whom one goes away and comes back, compared with an oracle
+demo-federation: java classes ## a rush in one region, whose stage a partner runs under a contract until it is over; compared with an oracle
+	$(BIN)/python -m examples.market.demo $(ARGS)
+
+.PHONY: demo-outage
+demo-outage: java classes ## three participants, of whom one goes away and comes back, compared with an oracle
 	$(BIN)/python -m examples.federation.demo $(ARGS)
 
 .PHONY: bench

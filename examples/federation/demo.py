@@ -81,12 +81,16 @@ class Traffic(threading.Thread):
         self._producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
         self._stopping = threading.Event()
         self.sent: list[Sighting] = []
+        self.times = dict.fromkeys(_REGIONS, 1)
+        """How many sightings each region has at a time."""
 
     def run(self) -> None:
         """The thread's body."""
         choice = random.Random(7)
         while not self._stopping.wait(_PACE_S):
-            for region, first in _REGIONS.items():
+            regions = [region for region in _REGIONS for _ in range(self.times[region])]
+            for region in regions:
+                first = _REGIONS[region]
                 segment = first + choice.randrange(_SEGMENTS)
                 # the segments of odd numbers are jammed
                 speed = choice.randrange(10, 45) if segment % 2 else choice.randrange(50, 90)
@@ -202,16 +206,16 @@ class Demo:
         return done.stdout
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
+def until(holds: Callable[[], bool], what: str, wait_s: int = _WAIT_S) -> None:
     """Wait for a condition.
 
     Raises:
         TimeoutError: it does not come about.
     """
-    deadline_s = time.monotonic() + _WAIT_S
+    deadline_s = time.monotonic() + wait_s
     while not holds():
         if time.monotonic() > deadline_s:
-            raise TimeoutError(f"not seen within {_WAIT_S} s: {what}")
+            raise TimeoutError(f"not seen within {wait_s} s: {what}")
         time.sleep(0.1)
 
 

@@ -118,8 +118,15 @@ def steps(given: argparse.Namespace) -> list[Step]:
         Step(
             "federation",
             "Three participants, of whom one goes away and comes back",
-            "make demo-federation",
+            "make demo-outage",
             ("examples.federation.demo",),
+            needs_path=True,
+        ),
+        Step(
+            "market",
+            "A stage that a partner runs during a rush, and that comes home",
+            "make demo-federation",
+            ("examples.market.demo",),
             needs_path=True,
         ),
         Step(

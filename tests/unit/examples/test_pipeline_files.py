@@ -22,6 +22,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
         "toll_road/with_notices.yaml",
         "stateless/pipeline.yaml",
         "windowed/pipeline.yaml",
+        "market/billing.yaml",
     ],
 )
 def test_the_file_is_taken(name: str) -> None:

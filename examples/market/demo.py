@@ -1,0 +1,312 @@
+"""A rush in one region, and a partner with room: ``python -m examples.market.demo``.
+
+Everything is real: a broker, Redis and Spark for each of three pipelines, and a node of south's for
+north's stage, started by ``anabranch up`` as a person would. North and south sign a contract; then
+north has a rush. Exit code 0: north's agent sold its stage and took it back, the corrected tolls
+are those of the oracle, each once, what was paid is within the contract's bound, and all balances
+together are zero.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.client import corrected
+from anabranch.operating.contract_book import ledgers_of, movements_of, read_book
+from anabranch.pipeline.model import Federation
+from examples.federation.demo import Sighting, Story, Traffic, oracle, until
+
+_FOLDER: Final = Path(__file__).parent
+_ANABRANCH: Final = Path(sys.executable).with_name("anabranch")
+_WINDOW_MS: Final = 5_000
+_CALM, _RUSH = 1, 8
+"""Sightings of north at a time: about 50 and 400 per second."""
+_READY_S: Final = 300
+_MOVES_S: Final = 240
+"""A cold Spark on a busy machine takes its time; elsewhere it is some seconds."""
+_PRICES: Final = (6, 20)
+_CAPACITY: Final = {"north": 450, "south": 1_500}
+_SOUTHS_OWN: Final = 50
+"""Rows per second of south's own stage."""
+_GUEST: Final = "south-for-north"
+TERMS: Final = """\
+contract: north-south
+buyer: north
+seller: south
+valid: {{from: {begins}, to: {ends}}}
+price: {{fixed: 20, delta: 14}}  # micro-units per row and second: from 6 to 20
+unit: {{reference: row/s, share_ppm: 1000000}}
+tasks: [north.speeds]
+min_hold: 15s
+moving: {{transfer: rebuild, payer: buyer, deadline: 2m}}
+quality: {{delay: 3s, availability_ppm: 999000, precision_ppm: 1000000}}
+ending: {{notice: 1h, drain: 1m}}
+penalty: {{violation: 100000, silent_per_s: 2000}}
+audit: {{meter: 2s, tolerance_ppm: 100000, sample_ppm: 10000, settle: 8s}}
+"""
+
+
+class Market:
+    """Starts and stops the participants, and asks for the book."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._begun_s = folder, time.monotonic()
+        self._up: dict[str, str] = {}
+        """State directory to the pipeline file's name, of what runs."""
+        self._kafka = ""
+        self._federation = Federation(name="tolls", participant="north")
+
+    def say(self, text: str) -> None:
+        """A line, with the time since the start."""
+        sys.stdout.write(f"{time.monotonic() - self._begun_s:6.1f} s  {text}\n")
+        sys.stdout.flush()
+
+    def billing(self) -> str:
+        """Start billing, which has the broker; its address."""
+        self._start("billing", "billing")
+        rows = json.loads(self.run("status", "billing", "--json", *self._state("billing")))
+        self._kafka = next(str(row["address"]) for row in rows if row["service"] == "kafka")
+        return self._kafka
+
+    def sign(self) -> None:
+        """Keys, and a contract that both sign."""
+        now = datetime.now(UTC)
+        terms = self._folder / "terms.yaml"
+        begins, ends = now - timedelta(hours=1), now + timedelta(days=1)
+        terms.write_text(
+            TERMS.format(
+                begins=begins.isoformat("T", "seconds"), ends=ends.isoformat("T", "seconds")
+            )
+        )
+        for name in _CAPACITY:
+            self.run("keys", name, "new", str(self._key(name)))
+            self.run("keys", name, "publish", "--kafka", self._kafka)
+        self.run("contracts", "north", "propose", str(terms), "--kafka", self._kafka)
+        self.run("contracts", "south", "sign", "north-south", "--kafka", self._kafka)
+
+    def regions(self) -> None:
+        """Start both, and south's node for north's stage, side by side."""
+        for name in _CAPACITY:
+            self.run("topics", name, "--create", "--kafka", self._kafka)
+        only = ("--only", "processing/south.0")
+        threads = [
+            threading.Thread(target=self._start, args=(name, name)) for name in _CAPACITY
+        ] + [threading.Thread(target=self._start, args=("north", _GUEST, *only))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if len(self._up) != len(_CAPACITY) + 2:
+            raise RuntimeError("not all of them are up")
+
+    def _start(self, name: str, directory: str, *more: str) -> None:
+        where = ("--kafka", self._kafka) if self._kafka else ()
+        signs_as = "south" if directory == _GUEST else name
+        self.run("up", name, "-d", *self._state(directory), *where, *more, signs_as=signs_as)
+        self._up[directory] = name
+
+    def close(self) -> None:
+        """Stop whoever runs; billing, which has the broker, last."""
+        for directory in sorted(self._up, key=lambda each: each == "billing"):
+            self.run("down", self._up[directory], *self._state(directory))
+        self._up.clear()
+
+    def movements(self) -> list[dict[str, Any]]:
+        """As ``anabranch market --all --json`` shows them."""
+        with closing(read_book(KafkaEventLog(self._kafka), self._federation)) as reader:
+            return movements_of(reader)
+
+    def ledger(self) -> dict[str, Any]:
+        """As ``anabranch ledger --json`` shows it."""
+        with closing(read_book(KafkaEventLog(self._kafka), self._federation)) as reader:
+            return ledgers_of(reader)
+
+    def log_lines(self, region: str) -> list[dict[str, Any]]:
+        """What its agent has logged."""
+        path = self._folder / region / "logs" / f"agent-{region}.log"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def _state(self, directory: str) -> tuple[str, str]:
+        return "--state-dir", str(self._folder / directory)
+
+    def _key(self, name: str) -> Path:
+        return self._folder / f"{name}.key"
+
+    def run(self, what: str, name: str, *arguments: str, signs_as: str = "") -> str:
+        """A command of a participant's; what it printed."""
+        verbs = arguments[:1] if what in ("keys", "contracts") else ()
+        rest = arguments[len(verbs) :]
+        command = [str(_ANABRANCH), what, *verbs, "-f", str(_FOLDER / f"{name}.yaml"), *rest]
+        environment = dict(os.environ)
+        key = self._key(signs_as or name)
+        if key.exists():
+            environment["ANABRANCH_SIGNING_KEY_FILE"] = str(key)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_READY_S, check=False, env=environment
+        )
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {done.stdout[-2_000:]}{done.stderr[-2_000:]}")
+        return done.stdout
+
+
+class Teller:
+    """Tells what agents say, in a thread of its own, until ``end``."""
+
+    def __init__(self, market: Market) -> None:
+        self._market, self._told = market, {"north": 0, "south": 0}
+        self._ending = threading.Event()
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        while not self._ending.wait(0.5):
+            for region, told in self._told.items():
+                lines = self._market.log_lines(region)
+                self._told[region] = len(lines)
+                for line in lines[told:]:
+                    text = in_words(region, line)
+                    if text:
+                        self._market.say(text)
+
+    def end(self) -> None:
+        """No more is told."""
+        self._ending.set()
+
+
+def in_words(region: str, line: dict[str, Any]) -> str:
+    """A line of an agent's log for people; empty: it is not for them."""
+    match line.get("event"):
+        case "said":
+            return f"{region}: {line['what']}: {line['detail']}"
+        case "moves":
+            return f"{region}: its stage goes to node {line['to']}"
+        case "recorded" if region == "north":
+            return f"ledger: {line['movement']} has {line['what']}, says {line['by']}"
+        case _:
+            return ""
+
+
+def waiting_micro(region: str, rows_per_s: int) -> int:
+    """What a load costs a region by its own cost function, in micro-units per second."""
+    return 1_000 * rows_per_s // (_CAPACITY[region] - rows_per_s)
+
+
+def run(market: Market) -> bool:
+    """The story; whether all was as it should be."""
+    say = market.say
+    kafka = market.billing()
+    say("billing is up, alone: its stage waits for the regions")
+    market.sign()
+    say("north and south have signed a contract: 6 to 20 micro-units per row and second")
+    market.regions()
+    say("north and south are up, and a node of south's for north's stage, which has nothing to do")
+    story, traffic, teller = Story(kafka, say), Traffic(kafka), Teller(market)
+    story.begin()
+    traffic.start()
+    begun_ms = time.time() * 1_000
+    until(lambda: story.stable_ms > begun_ms + 2 * _WINDOW_MS, "tolls of the first windows")
+    traffic.times["north"] = _RUSH
+    say("rush in north: eight times the cars")
+    until(lambda: bool(running(market)), "north sells its stage", _MOVES_S)
+    sold = running(market)[0]
+    say(f"south runs {sold['task']}: {sold['units']} rows/s at {sold['price_micro']} micro-units")
+    until(lambda: market.ledger()["balances_nano"].get("south", 0) > 0, "a period is settled")
+    say(f"a first period is settled: {market.ledger()['balances_nano']} thousandths")
+    traffic.times["north"] = _CALM
+    say("the rush is over")
+    until(lambda: not running(market), "the stage comes home", _MOVES_S)
+    say("north runs its stage again")
+    until(lambda: not market.ledger()["contracts"][0]["unsettled_nano"], "all is settled")
+    last_ms = round(time.time() * 1_000) // _WINDOW_MS * _WINDOW_MS
+    until(lambda: story.stable_ms >= last_ms, "the windows until now")
+    story.end()
+    teller.end()
+    sent = [each for each in traffic.stop() if each.time_ms < last_ms]
+    return all([judge_tolls(say, kafka, sent, last_ms), judge_market(market)])
+
+
+def running(market: Market) -> list[dict[str, Any]]:
+    """Movements that run."""
+    return [row for row in market.movements() if row["to"] is None]
+
+
+def judge_tolls(
+    say: Callable[[str], None], kafka: str, sent: Sequence[Sighting], last_ms: int
+) -> bool:
+    """Compare the windows until ``last_ms`` in the corrected topic with the oracle."""
+    with corrected(kafka, "tolls", start="earliest", follow=False) as rows:
+        found = Counter(
+            (
+                round(row.event_time.timestamp() * 1_000),
+                row.value["segment"],
+                row.value["cars"],
+                row.value["toll"],
+            )
+            for row in rows
+            if row.event_time.timestamp() * 1_000 <= last_ms
+        )
+    wanted = oracle(sent)
+    lost, more = (wanted - found).total(), (found - wanted).total()
+    say(
+        f"sightings {len(sent):,}; tolls {found.total():,} (expected {wanted.total():,});"
+        f" missing {lost}, wrong or double {more}"
+    )
+    return not lost and not more
+
+
+def judge_market(market: Market) -> bool:
+    """Say who ran what and who owes whom how much; whether it is as it should be."""
+    movements, ledger = market.movements(), market.ledger()
+    for row in movements:
+        units, price = row["units"], row["price_micro"]
+        kept = waiting_micro("north", units)
+        taken = waiting_micro("south", _SOUTHS_OWN + units) - waiting_micro("south", _SOUTHS_OWN)
+        market.say(
+            f"{row['task']} ran at {row['moved_to']} from {row['from']} to {row['to']} at {price}"
+            f" per row: waiting cost {taken} micro-units per second there, {kept} at home"
+        )
+    book = ledger["contracts"][0]
+    market.say(
+        f"balances {ledger['balances_nano']}, sum {ledger['sum_nano']}; disputes {book['disputes']}"
+    )
+    least, most = _PRICES
+    return (
+        bool(movements)
+        and all(least <= row["price_micro"] <= most for row in movements)
+        and all(row["why"] == "recalled" for row in movements)
+        and ledger["sum_nano"] == 0
+        and ledger["balances_nano"]["south"] > 0
+        and book["disputes"] == 0
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="anabranch-market-") as folder:
+        market = Market(Path(folder))
+        try:
+            is_right = run(market)
+        finally:
+            market.close()
+    market.say("as it should be" if is_right else "NOT as it should be")
+    return 0 if is_right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

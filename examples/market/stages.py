@@ -1,0 +1,36 @@
+"""The regions' stage and billing's. The toll is that of Linear Road: it rises with the square of
+the cars above a number that passes free, where they are slow.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that every PySpark user knows
+
+WINDOW_S = 5
+
+
+def speeds(sightings: DataFrame) -> DataFrame:
+    """Per segment and window: how many cars, and how fast."""
+    window = F.window("event_time", f"{WINDOW_S} seconds").alias("window")
+    found = sightings.groupBy(window, "segment").agg(
+        F.size(F.collect_set("car")).cast("bigint").alias("cars"),
+        F.count("*").alias("sightings"),
+        F.sum("speed").alias("speeds"),
+    )
+    return found.select(
+        "segment", "cars", "sightings", "speeds", F.col("window.end").alias("event_time")
+    )
+
+
+def tolls(north_speeds: DataFrame, south_speeds: DataFrame, free_cars: int, slow: int) -> DataFrame:
+    """Per segment and window: what a car pays."""
+    both = north_speeds.unionByName(south_speeds)
+    over = F.greatest(F.col("cars") - free_cars, F.lit(0))
+    is_slow = F.col("speeds") < slow * F.col("sightings")
+    return both.select(
+        "segment",
+        "cars",
+        F.when(is_slow, 2 * over * over).otherwise(0).cast("bigint").alias("toll"),
+        "event_time",
+    )

@@ -1,0 +1,41 @@
+"""The market's demo: its files, its contract, and its words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from anabranch.pipeline.contract_file import load_contract
+from anabranch.pipeline.file import load
+from anabranch.protocol.federation.costs import QueueCost
+from anabranch.protocol.federation.stage_moves import reason_against
+from examples.market.demo import TERMS, in_words, waiting_micro
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "market"
+
+
+def test_both_may_trade_under_the_contract(tmp_path: Path) -> None:
+    terms = tmp_path / "terms.yaml"
+    terms.write_text(TERMS.format(begins="2026-12-01T00:00:00Z", ends="2026-12-02T00:00:00Z"))
+    contract = load_contract(terms)
+    north, south = (load(EXAMPLES / f"{name}.yaml") for name in ("north", "south"))
+    assert north.federation is not None
+    assert south.federation is not None
+    assert list(south.federation.hosts) == [north.name]
+    assert reason_against(contract, "north", {"south": ["north.speeds"]}, ()) == ""
+    assert reason_against(contract, "south", {}, ["north.speeds"]) == ""
+    for region, policy in (("north", north.federation.agent), ("south", south.federation.agent)):
+        assert policy is not None
+        cost = QueueCost(policy.capacity_units, policy.scale_micro)
+        assert [waiting_micro(region, units) for units in (0, 50, 400)] == [
+            cost(units) for units in (0, 50, 400)
+        ]
+
+
+def test_what_agents_say_is_told() -> None:
+    said = {"event": "said", "what": "offer", "detail": "north.speeds: 9 units, up to 20"}
+    assert in_words("north", said) == "north: offer: north.speeds: 9 units, up to 20"
+    moves = {"event": "moves", "stage": "speeds.0", "to": "south.0"}
+    assert in_words("north", moves) == "north: its stage goes to node south.0"
+    entry = {"event": "recorded", "what": "started", "movement": "m", "by": "north"}
+    assert in_words("north", entry) == "ledger: m has started, says north"
+    assert in_words("south", entry) == ""
