@@ -69,6 +69,12 @@ def test_an_example_gives_what_stands_beside_it(
 
 
 def test_most_examples_have_a_case_and_a_text() -> None:
-    assert {file.parent.name for file in WITH_CASES} >= {"sql", "join", "sessions", "custom_state"}
+    assert {file.parent.name for file in WITH_CASES} >= {
+        "sql",
+        "join",
+        "sessions",
+        "custom_state",
+        "live_dashboard",
+    }
     for file in WITH_CASES:
         assert "anabranch test" in (file.parent / "README.md").read_text()
