@@ -26,7 +26,7 @@ def table(rows: Sequence[Row[dict[str, Any]]]) -> Table:
         found.add_row(
             f"{row.event_time:%H:%M:%S}",
             str(row.value["machines"]),
-            f"{row.value['kilowatts']:.1f}",
+            f"{row.value['watts'] / 1_000:.1f}",
             state,
             style="" if row.stable else "yellow",
         )

@@ -17,7 +17,7 @@ def load(hall_a: DataFrame, hall_b: DataFrame, *, window: str) -> DataFrame:
         .groupBy(F.window("event_time", window).alias("window"))
         .agg(
             F.size(F.collect_set("machine")).alias("machines"),
-            F.round(F.sum("kilowatts"), 3).alias("kilowatts"),
+            F.sum("watts").alias("watts"),
         )
     )
-    return added.select("machines", "kilowatts", F.col("window.end").alias("event_time"))
+    return added.select("machines", "watts", F.col("window.end").alias("event_time"))

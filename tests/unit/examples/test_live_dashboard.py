@@ -17,7 +17,7 @@ NOON = datetime(2026, 9, 1, 12, tzinfo=UTC)
 
 def row(window: int, *, missing: tuple[str, ...] = ()) -> Row[dict[str, Any]]:
     time = NOON + timedelta(seconds=2 * window)
-    value = {"machines": 3, "kilowatts": 10.25 + window}
+    value = {"machines": 3, "watts": 10_250 + 1_000 * window}
     return Row(f"{window}.0", time, None, value, not missing, missing)
 
 
