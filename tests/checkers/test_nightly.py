@@ -145,6 +145,7 @@ def test_the_steps_are_commands_of_this_project() -> None:
         "spark",
         "cluster",
         "federation",
+        "market",
         "mutants",
         "chaos",
     ]
