@@ -149,7 +149,7 @@ def test_the_steps_are_commands_of_this_project() -> None:
         "mutants",
         "chaos",
     ]
-    assert [step.alone for step in found] == [False] * 7 + [True]
+    assert [step.alone for step in found] == [False] * 8 + [True]
     assert [step.name for step in nightly.steps(nightly.parse(["--only", "chaos,seeds"]))] == [
         "seeds",
         "chaos",
