@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -80,10 +83,13 @@ class Deployment:
     """The compose project, brought up beside whatever else runs on this machine."""
 
     def __init__(self) -> None:
-        self.port = free_port()
+        self.port, self.page_port = free_port(), free_port()
+        self.token = secrets.token_hex()
         self._environment = os.environ | {
             "COMPOSE_PROJECT_NAME": PROJECT,
             "ANABRANCH_KAFKA_PORT": str(self.port),
+            "ANABRANCH_UI_PORT": str(self.page_port),
+            "ANABRANCH_UI_TOKEN": self.token,
         }
 
     def compose(self, *arguments: str, timeout_s: float = 60) -> str:
@@ -236,6 +242,31 @@ def check_restart(deployment: Deployment, service: str) -> str:
     raise AssertionError(message)
 
 
+def _asked(port: int, headers: dict[str, str]) -> tuple[int, dict[str, Any]]:
+    """(status, what the page shows; nothing if it is not shown)."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", "/api/page", headers=headers)
+        answer = connection.getresponse()
+        return answer.status, json.load(answer) if answer.status == HTTPStatus.OK else {}
+    finally:
+        connection.close()
+
+
+def check_page(deployment: Deployment) -> str:
+    """The page is there for who has the token, and shows every process as running and every stage
+    with a bucket.
+    """
+    status, _ = _asked(deployment.page_port, {})
+    assert status == HTTPStatus.UNAUTHORIZED, f"without the token: {status}"
+    status, page = _asked(deployment.page_port, {"Authorization": f"Bearer {deployment.token}"})
+    assert status == HTTPStatus.OK, f"with the token: {status}"
+    empty = [name for name, card in page["cards"].items() if card["newest_ms"] is None]
+    assert not empty, f"nothing of {', '.join(empty)}"
+    assert not page["contact"], page["contact"]
+    return f"{len(page['cards'])} cards"
+
+
 def check_stop(deployment: Deployment) -> str:
     """All of our services end on SIGTERM, in time and by themselves."""
     begun = time.monotonic()
@@ -248,7 +279,7 @@ def check_stop(deployment: Deployment) -> str:
     return f"{len(services)} services, exit code 0 each"
 
 
-CHECKS: Final = 11
+CHECKS: Final = 12
 
 
 def run_checks(deployment: Deployment, checks: Checks) -> None:
@@ -272,6 +303,7 @@ def run_checks(deployment: Deployment, checks: Checks) -> None:
     checks.run(
         "records in, results out, equal to the oracle", lambda: check_results(results, reports)
     )
+    checks.run("the page shows it", lambda: check_page(deployment))
     second = write_traffic(kafka, start_ms + 4 * JOB.window_ms, 3 * JOB.window_ms, seed=2)
     for service in KILLED:
         checks.run(
