@@ -269,7 +269,8 @@ class RunningStage:
                 SparkSettings(),
                 self.state_dir / "scratch",
             )
-            self._replica = StageReplica(self._context, engine)
+            node = self.pipeline.places().node_of(self.name)
+            self._replica = StageReplica(self._context, engine, node)
             self._replica.start()
             while not self._stopping.is_set():
                 self._replica.step()

@@ -79,7 +79,7 @@ class StageReplica:
         self,
         context: ServiceContext,
         engine: Engine,
-        node: str = "",
+        node: str,
         *,
         may_run_elsewhere: bool = False,
         has_place: bool = True,
