@@ -33,7 +33,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import LogReader, TopicPartition
 from anabranch.protocol.identifiers import BatchId, TopicNames
 from anabranch.protocol.limits import SOURCE_BATCH_RECORDS
-from anabranch.protocol.log.records import BoundaryRecord, Part, Recomputed
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part, Recomputed
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -96,7 +96,11 @@ class Sender:
         log, names, clock = KafkaEventLog(kafka), TopicNames(name), SystemClock()
         self._discipline, self.sent, self.repeated = discipline, 0, 0
         self._boundary = BoundaryWriter(
-            log, names.boundaries(STREAM), ["0"], "0", "sender", clock, SystemEntropy()
+            log,
+            names.boundaries(STREAM),
+            ["0"],
+            EpochStarted("0", "sender", SystemEntropy().token()),
+            clock,
         )
         self._epoch = self._boundary.start()
         self._blocks = BlockWriter(

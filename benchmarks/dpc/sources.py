@@ -20,7 +20,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.records import BoundaryRecord
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
@@ -64,7 +64,11 @@ class Source:
         log, names = KafkaEventLog(kafka), pipeline.topic_names
         self.name, self._width, self._partitions = name, pipeline.bucket_ms, pipeline.partitions
         self._boundary = BoundaryWriter(
-            log, names.boundaries(name), ["0"], "0", "benchmark", SystemClock(), SystemEntropy()
+            log,
+            names.boundaries(name),
+            ["0"],
+            EpochStarted("0", "benchmark", SystemEntropy().token()),
+            SystemClock(),
         )
         self._epoch = self._boundary.start()
         self._blocks = BlockWriter(log, names.blocks(name, "0"), "0", self._epoch, SystemEntropy())

@@ -22,7 +22,7 @@ from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BATCH_ROWS_MAX
-from anabranch.protocol.log.records import BoundaryRecord, Part
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.log.timeline import Timeline, newest, obsolete
 from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.plans import PlanTraits
@@ -170,10 +170,8 @@ class _Replica:
             log,
             names.boundaries(stage),
             pipeline.stream_writers(stage),
-            replica,
-            "f",
+            EpochStarted(replica, "f", SeededEntropy(seed).token()),
             clock,
-            SeededEntropy(seed),
         )
         upstream = Upstream(choose=self._choose, states=self._states)
         self.runner = ReplicaRunner(
@@ -303,10 +301,8 @@ class _Source:
             log,
             pipeline.topic_names.boundaries(name),
             ["0"],
-            "0",
-            "f",
+            EpochStarted("0", "f", SeededEntropy(len(name)).token()),
             clock,
-            SeededEntropy(len(name)),
         )
         self._writer.start()
         self._rows, self._withhold, self._batch, self._number = (

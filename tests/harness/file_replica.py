@@ -29,7 +29,7 @@ from anabranch.processing.replica import ReplicaRunner
 from anabranch.protocol.control.state_horizon import StateHorizon
 from anabranch.protocol.identifiers import BatchId, TopicNames
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.records import BoundaryRecord, Part
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability, Policy
 from anabranch.protocol.stage.late_start import LateStart
 from anabranch.protocol.stage.plans import PlanTraits
@@ -65,7 +65,7 @@ class Source:
     def __init__(self, log: EventLog, names: TopicNames, clock: Clock, entropy: Entropy) -> None:
         self._log, self._at = log, TopicPartition(names.blocks(INPUT, "0"), 0)
         self._boundary = BoundaryWriter(
-            log, names.boundaries(INPUT), ["0"], "0", "f", clock, entropy
+            log, names.boundaries(INPUT), ["0"], EpochStarted("0", "f", entropy.token()), clock
         )
         self._boundary.start()
         self._batch = 0
@@ -135,7 +135,11 @@ class FileReplica:
         self._input = BoundaryReader(log, names.boundaries(INPUT), ["0"])
         self._log, self._names = log, names
         self.boundary = BoundaryWriter(
-            log, names.boundaries(STAGE), list(REPLICAS), replica, "f", clock, entropy
+            log,
+            names.boundaries(STAGE),
+            list(REPLICAS),
+            EpochStarted(replica, "f", entropy.token()),
+            clock,
         )
         peers = {r: folder / f"{STAGE}.{r}" for r in REPLICAS if r != replica}
         self.disk = ReplicaDisk(folder / f"{STAGE}.{replica}", peers, crash_point=point)

@@ -21,7 +21,14 @@ from anabranch.protocol.control.records import DeliveryProgress
 from anabranch.protocol.edge.live_delivery import Kind
 from anabranch.protocol.edge.live_view import LiveRecord, LiveView
 from anabranch.protocol.identifiers import BatchId, RecordId
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, GivenUp, Part, Recomputed
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    EpochStarted,
+    GivenUp,
+    Part,
+    Recomputed,
+)
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.metrics import ServiceMetrics
@@ -176,11 +183,8 @@ class Replica:
             log,
             names.boundaries(STAGE),
             writers,
-            replica,
-            fingerprint,
+            EpochStarted(replica, fingerprint, entropy.token(), schema=schema),
             clock,
-            entropy,
-            schema=schema,
         )
         self.epoch = self._boundaries.start()
         self._blocks = BlockWriter(log, names.blocks(STAGE, replica), replica, self.epoch, entropy)

@@ -26,7 +26,7 @@ from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.records import BoundaryRecord, GivenUp, LogEntry, Part
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, GivenUp, LogEntry, Part
 from anabranch.protocol.log.timeline import Timeline, newest, obsolete
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
 from anabranch.protocol.stage.plans import PlanTraits
@@ -228,7 +228,9 @@ class World:
         self.rows: dict[int, int] = {}
         """What the output must be made of: rows of all inputs by bucket."""
         self._writers = {
-            n: BoundaryWriter(self.log, n, ["0"], "0", "f", self.clock, SeededEntropy(i))
+            n: BoundaryWriter(
+                self.log, n, ["0"], EpochStarted("0", "f", SeededEntropy(i).token()), self.clock
+            )
             for i, n in enumerate(names)
         }
         self._batches = dict.fromkeys(names, 0)
@@ -320,7 +322,7 @@ class Process:
         self.world, self.point = world, point
         self.inputs = {name: BoundaryReader(world.log, name, ["0"]) for name in world.names}
         self.boundary = BoundaryWriter(
-            world.log, OUT, ["0"], "0", "f", world.clock, SeededEntropy(seed)
+            world.log, OUT, ["0"], EpochStarted("0", "f", SeededEntropy(seed).token()), world.clock
         )
         self.stopping = False
         self.runner = ReplicaRunner(

@@ -29,7 +29,7 @@ from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.model import Pipeline
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.records import BoundaryRecord
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -167,7 +167,11 @@ class Feed:
         log, names, self._width = KafkaEventLog(kafka), pipeline.topic_names, pipeline.bucket_ms
         self._partitions = pipeline.partitions
         self.boundary = BoundaryWriter(
-            log, names.boundaries(source), ["0"], "0", "feed", SystemClock(), SystemEntropy()
+            log,
+            names.boundaries(source),
+            ["0"],
+            EpochStarted("0", "feed", SystemEntropy().token()),
+            SystemClock(),
         )
         self.epoch = self.boundary.start()
         self.blocks = BlockWriter(log, names.blocks(source, "0"), "0", self.epoch, SystemEntropy())

@@ -29,7 +29,7 @@ from anabranch.protocol.federation.ledger import Ledger
 from anabranch.protocol.federation.movements import Movement
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.records import BoundaryRecord, Part
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.heartbeats import HeartbeatSender
@@ -101,11 +101,8 @@ class Source:
             log,
             of.topic_names.boundaries("sightings"),
             ["0"],
-            "0",
-            "f",
+            EpochStarted("0", "f", SeededEntropy(3).token(), bucket_ms=BUCKET_MS),
             clock,
-            SeededEntropy(3),
-            bucket_ms=BUCKET_MS,
         )
         self._epoch = self._writer.start()
         self.upto = clock.now_ms() // BUCKET_MS
@@ -187,12 +184,8 @@ class Node:
             self._log,
             names.boundaries("speeds"),
             ["0"],
-            "0",
-            "f",
+            EpochStarted("0", "f", self._entropy.token(), bucket_ms=BUCKET_MS, node=self.name),
             self._clock,
-            self._entropy,
-            bucket_ms=BUCKET_MS,
-            node=self.name,
         )
         self.epoch = made.start()
         return made

@@ -38,6 +38,7 @@ from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.log.records import EpochStarted
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -328,7 +329,13 @@ def test_a_replica_cannot_write_for_another_stream(secured: Secured) -> None:
     with (
         pytest.raises(Unavailable),
         closing(
-            BoundaryWriter(log, names.boundaries("audits"), ["0"], "0", "f", CLOCK, ENTROPY)
+            BoundaryWriter(
+                log,
+                names.boundaries("audits"),
+                ["0"],
+                EpochStarted("0", "f", ENTROPY.token()),
+                CLOCK,
+            )
         ) as boundaries,
     ):
         boundaries.start()

@@ -24,7 +24,7 @@ from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.limits import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
-from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.log.records import BoundaryKind, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.planner import QueryPosition
@@ -190,12 +190,14 @@ class SimulatedReplica:
             context.log,
             names.boundaries(stage.name),
             own,
-            self._replica,
-            self._prepared.fingerprint,
+            EpochStarted(
+                self._replica,
+                self._prepared.fingerprint,
+                context.entropy.token(),
+                schema=schema_text(self._prepared.schema),
+                node=self._node,
+            ),
             context.clock,
-            context.entropy,
-            schema=schema_text(self._prepared.schema),
-            node=self._node,
         )
         detector = FailureDetector.of_replicas(
             {stream: pipeline.stream_writers(stream) for stream in (stage.name, *stage.reads)}

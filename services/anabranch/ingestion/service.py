@@ -44,7 +44,7 @@ from anabranch.protocol.limits import (
     SOURCE_BATCH_RECORDS,
 )
 from anabranch.protocol.log.buckets import bound_ms
-from anabranch.protocol.log.records import BoundaryRecord, Part
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.collection import without_collection
@@ -188,12 +188,14 @@ class IngestionService:
             context.log,
             names.boundaries(source.name),
             [REPLICA],
-            REPLICA,
-            fingerprint(source, self._pipeline.bucket_ms),
+            EpochStarted(
+                REPLICA,
+                fingerprint(source, self._pipeline.bucket_ms),
+                context.entropy.token(),
+                schema=schema_text(source.record.arrow_schema().append(EVENT_TIME_FIELD)),
+                bucket_ms=self._pipeline.bucket_ms,
+            ),
             context.clock,
-            context.entropy,
-            schema=schema_text(source.record.arrow_schema().append(EVENT_TIME_FIELD)),
-            bucket_ms=self._pipeline.bucket_ms,
         )
         self._closers += [self._reader, self._looker, self._dead_letters, self._boundaries]
         self._epoch = self._boundaries.start()

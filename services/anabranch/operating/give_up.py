@@ -16,8 +16,8 @@ from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.given_up import Times, to_give_up
-from anabranch.protocol.log.records import BoundaryRecord, GivenUp
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, GivenUp
+from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
 _WRITER: Final = "0"
@@ -98,7 +98,10 @@ class GiveUp:
             Unavailable: the broker does not answer, or the source's boundary log does not exist.
         """
         reader = BoundaryReader(
-            self._log, self._topic, [_WRITER], bucket_ms=self._pipeline.bucket_ms
+            self._log,
+            self._topic,
+            [_WRITER],
+            expected=ExpectedStream(bucket_ms=self._pipeline.bucket_ms),
         )
         try:
             reader.read_to_end()
@@ -120,7 +123,10 @@ class GiveUp:
             Unavailable: the broker does not answer.
         """
         reader = BoundaryReader(
-            self._log, self._topic, [_WRITER], bucket_ms=self._pipeline.bucket_ms
+            self._log,
+            self._topic,
+            [_WRITER],
+            expected=ExpectedStream(bucket_ms=self._pipeline.bucket_ms),
         )
         try:
             reader.read_to_end()
@@ -134,12 +140,14 @@ class GiveUp:
             self._log,
             self._topic,
             [_WRITER],
-            _WRITER,
-            log_state.fingerprint(_WRITER),
+            EpochStarted(
+                _WRITER,
+                log_state.fingerprint(_WRITER),
+                self._entropy.token(),
+                schema=log_state.schema(),
+                bucket_ms=self._pipeline.bucket_ms,
+            ),
             self._clock,
-            self._entropy,
-            schema=log_state.schema(),
-            bucket_ms=self._pipeline.bucket_ms,
         )
         try:
             epoch = writer.start()

@@ -39,6 +39,7 @@ from anabranch.protocol.limits import (
     SUCCESSOR_AFTER_MS,
     WARM_UP_BATCHES,
 )
+from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.late_start import LateStart
@@ -343,14 +344,16 @@ class StageReplica:
             context.log,
             self._names.boundaries(self._stage_name),
             self._pipeline.stream_writers(self._stage_name),
-            self._replica,
-            prepared.fingerprint,
+            EpochStarted(
+                self._replica,
+                prepared.fingerprint,
+                context.entropy.token(),
+                schema=schema_text(prepared.schema),
+                version=self._stage.version,
+                bucket_ms=self._pipeline.bucket_ms,
+                node=self._node,
+            ),
             context.clock,
-            context.entropy,
-            schema=schema_text(prepared.schema),
-            version=self._stage.version,
-            bucket_ms=self._pipeline.bucket_ms,
-            node=self._node,
             sign=signer(
                 self._pipeline, self._stage_name, self._pipeline.places().owner_of(self._node)
             ),

@@ -21,7 +21,7 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import STANDBY_COPY_EVERY_MS
 from anabranch.protocol.log.timeline import Answer, DiskStep, FindPeerCommit, Step, carry_out
 from anabranch.protocol.stage.standby import STANDBY_SERVICE, StandbyWatch, copy_steps
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ class Standby:
             width_ms,
             reads_back=pipeline.stages[stage].ha == "upstream_backup",
         )
-        self._boundary = BoundaryReader(log, names.boundaries(stage), writers, bucket_ms=width_ms)
+        self._boundary = BoundaryReader(
+            log, names.boundaries(stage), writers, expected=ExpectedStream(bucket_ms=width_ms)
+        )
         self._control = ControlReader(log, speakers(pipeline))
         self._beats = HeartbeatSender(
             log, names.control(REPLICA_SERVICE, f"{stage}.{process}"), clock

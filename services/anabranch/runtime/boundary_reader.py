@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Final
 
 from anabranch.codec import boundary_records
@@ -38,6 +39,21 @@ no writer that works does that.
 Listener = Callable[[int, LogEntry, Outcome], None]
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedStream:
+    """What the pipeline file says of a stream, besides its topic and its writers."""
+
+    bucket_ms: int = 0
+    """The width of its buckets; 0: any will do."""
+    known_as: str = ""
+    """What it is called here, if it is another pipeline's (``protocol.log.foreign``)."""
+    verify: Verify | None = None
+    """Only what its owner signed counts; None: whoever may write the topic is believed."""
+
+
+_ANY: Final = ExpectedStream()
+
+
 class BoundaryReader:
     """One reader of one stream's boundary log. Not thread-safe.
 
@@ -53,9 +69,7 @@ class BoundaryReader:
         *,
         listener: Listener | None = None,
         lock: AbstractContextManager[object] | None = None,
-        bucket_ms: int = 0,
-        known_as: str = "",
-        verify: Verify | None = None,
+        expected: ExpectedStream = _ANY,
     ) -> None:
         """Open the log.
 
@@ -67,18 +81,13 @@ class BoundaryReader:
                 outcome). Where the log is read from a log snapshot on, that comes first, accepted:
                 all that was applied until there.
             lock: Held while the log state changes, for callers that look at it from another thread.
-            bucket_ms: The width that the pipeline file says; 0: any will do.
-            known_as: What the stream is called here, if it is another pipeline's
-                (``protocol.log.foreign``).
-            verify: Only what its owner signed counts; None: whoever may write the topic is
-                believed.
+            expected: What the log must match.
         """
         self._at = TopicPartition(topic, 0)
         self._reader = log.reader(committed=False, headers=True, follows=True)
         self._listener = listener
         self._lock = lock if lock is not None else nullcontext()
-        self._writers, self._bucket_ms, self._known_as = tuple(writers), bucket_ms, known_as
-        self._verify = verify
+        self._writers, self._expected = tuple(writers), expected
         self.log_state = LogState(self._writers)
         self.counts: Counter[str] = Counter()
         self._rejected: Counter[tuple[str, str]] = Counter()
@@ -103,15 +112,15 @@ class BoundaryReader:
             ):
                 read += 1
                 try:
-                    if self._verify is not None:
-                        check_signature(self._at.topic, value, headers, self._verify)
+                    if self._expected.verify is not None:
+                        check_signature(self._at.topic, value, headers, self._expected.verify)
                     entry = boundary_records.decode(value, headers)
                 except RemoteProtocolError as error:
                     self.counts["undecodable"] += 1
                     self._tell("undecodable", "", offset, str(error))
                     continue
-                if self._known_as:
-                    entry = as_known_here(entry, self._known_as)
+                if self._expected.known_as:
+                    entry = as_known_here(entry, self._expected.known_as)
                 if self._start.is_over:
                     with self._lock:
                         outcome = self.log_state.apply(offset, entry)
@@ -132,10 +141,10 @@ class BoundaryReader:
 
     def _check_width(self) -> None:
         width_ms = self.log_state.bucket_ms
-        if self._bucket_ms and width_ms and width_ms != self._bucket_ms:
+        if self._expected.bucket_ms and width_ms and width_ms != self._expected.bucket_ms:
             message = (
                 f"{self._at.topic}: this stream has buckets of {width_ms} ms, and the pipeline file"
-                f" says {self._bucket_ms} ms: a stream keeps its width. Put `bucket: {width_ms}ms`"
+                f" says {self._expected.bucket_ms} ms: a stream keeps its width. Put `bucket: {width_ms}ms`"
                 " back, or begin anew under another name of the pipeline"
             )
             raise ConfigurationError(message)

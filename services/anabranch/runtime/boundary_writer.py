@@ -8,12 +8,11 @@ log state ignores a second one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from anabranch.codec import boundary_records
 from anabranch.codec.signed_records import Sign, signed
-from anabranch.ports import Clock, Entropy, EventLog, LogWriter, TopicPartition
+from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.errors import (
     ConfigurationError,
     Fenced,
@@ -26,7 +25,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PENDING_PARTS_MAX
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry, Recomputed
-from anabranch.runtime.boundary_reader import BoundaryReader, Listener
+from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream, Listener
 
 _SEND_TRIES: Final = 10
 _SEEN_WAIT_MS: Final = 10_000
@@ -45,24 +44,24 @@ class BoundaryWriter:
         log: EventLog,
         topic: str,
         writers: list[str],
-        replica: str,
-        fingerprint: str,
+        started: EpochStarted,
         clock: Clock,
-        entropy: Entropy,
         *,
-        schema: str = "",
-        version: int = 1,
-        bucket_ms: int = 0,
-        node: str = "",
         sign: Sign | None = None,
     ) -> None:
-        """``sign``: with the owner's key, for readers of other owners."""
+        """``started``: with which it begins an epoch; no other process has its token. ``sign``:
+        with the owner's key, for readers of other owners.
+        """
         self._sign = sign
-        self._log, self._clock, self._entropy = log, clock, entropy
+        self._log, self._clock, self._started = log, clock, started
         self._at = TopicPartition(topic, 0)
-        self._replica = replica
-        self._started = EpochStarted(replica, fingerprint, "", schema, version, bucket_ms, node)
-        self._reader = BoundaryReader(log, topic, writers, listener=self._seen, bucket_ms=bucket_ms)
+        self._reader = BoundaryReader(
+            log,
+            topic,
+            writers,
+            listener=self._seen,
+            expected=ExpectedStream(bucket_ms=started.bucket_ms),
+        )
         self._writer: LogWriter | None = None
         self._token_offset = -1
         self._superseded = False
@@ -71,6 +70,11 @@ class BoundaryWriter:
         self._recomputed: Recomputed | None = None
         self._seen_wait_ms = _SEEN_WAIT_MS
         self.epoch = -1
+
+    @property
+    def replica(self) -> str:
+        """As which it writes."""
+        return self._started.replica
 
     @property
     def log_state(self) -> LogState:
@@ -85,7 +89,7 @@ class BoundaryWriter:
 
     def tip(self) -> BatchId | None:
         """Id of the last accepted record of this replica."""
-        return self.log_state.tip(self._replica)
+        return self.log_state.tip(self._started.replica)
 
     def start(self) -> int:
         """Begin an epoch (rule 1): append ``EpochStarted``, read the log through it. Returns the
@@ -96,7 +100,7 @@ class BoundaryWriter:
             ConfigurationError: a higher version of the stage makes the stream by now (BL15), or it
                 has buckets of another width (BL16).
         """
-        self._started, self._token_offset = replace(self._started, token=self._entropy.token()), -1
+        self._token_offset = -1
         self._send(self._started)
         # however long that takes: a long log is no reason to begin again
         self._reader.read_to_end()
@@ -117,10 +121,10 @@ class BoundaryWriter:
 
     def check_epoch(self) -> None:
         """Raises Fenced when the log, as far as it was read, has a newer epoch of this replica."""
-        current = self.log_state.epoch(self._replica)
+        current = self.log_state.epoch(self._started.replica)
         if current != self.epoch:
             message = (
-                f"{self._at.topic}: epoch {self.epoch} of replica {self._replica} was ended by"
+                f"{self._at.topic}: epoch {self.epoch} of replica {self._started.replica} was ended by"
                 f" epoch {current}"
             )
             raise Fenced(message)
@@ -153,7 +157,7 @@ class BoundaryWriter:
                     f" {self._rejected[record.id]}"
                 )
                 raise Fenced(message)
-            return self.log_state.accepted(self._replica, record.id)
+            return self.log_state.accepted(self._started.replica, record.id)
 
         self._wait(settled, f"record {record.id}", resend=record)
 
@@ -205,7 +209,7 @@ class BoundaryWriter:
             self._recomputed = None
         if (
             isinstance(entry, BoundaryRecord)
-            and entry.replica == self._replica
+            and entry.replica == self._started.replica
             and not outcome.accepted
             and outcome.reason != "known"
         ):
@@ -226,7 +230,9 @@ class BoundaryWriter:
             if self._writer is None:
                 self._writer = self._log.writer()
             try:
-                self._writer.send(self._at, value, key=self._replica.encode(), headers=headers)
+                self._writer.send(
+                    self._at, value, key=self._started.replica.encode(), headers=headers
+                )
                 self._writer.flush()
             except OutcomeUnknown:
                 self._writer.close()

@@ -12,7 +12,7 @@ from anabranch.codec import control_records
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import RemoteProtocolError
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.log_end import read_to
 
 if TYPE_CHECKING:
@@ -86,7 +86,10 @@ def runs_on(log: EventLog, pipeline: Pipeline, stage: str, process: str) -> str:
     """
     writers = pipeline.stream_writers(stage)
     reader = BoundaryReader(
-        log, pipeline.topic_names.boundaries(stage), writers, bucket_ms=pipeline.bucket_ms
+        log,
+        pipeline.topic_names.boundaries(stage),
+        writers,
+        expected=ExpectedStream(bucket_ms=pipeline.bucket_ms),
     )
     try:
         reader.read_to_end()

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from anabranch.codec.signed_records import by_one_of
-from anabranch.runtime.boundary_reader import BoundaryReader, Listener
+from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream, Listener
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
@@ -37,7 +37,9 @@ def open_stream(
         pipeline.stream_writers(stream),
         listener=listener,
         lock=lock,
-        bucket_ms=pipeline.bucket_ms,
-        known_as="" if binding is None else stream,
-        verify=by_one_of(binding.key_bytes()) if binding is not None and binding.keys else None,
+        expected=ExpectedStream(
+            bucket_ms=pipeline.bucket_ms,
+            known_as="" if binding is None else stream,
+            verify=by_one_of(binding.key_bytes()) if binding is not None and binding.keys else None,
+        ),
     )

@@ -16,7 +16,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Alarm, Fence, Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.records import BoundaryRecord
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness import outputs
 from harness.control_topics import said, say
@@ -165,7 +165,11 @@ def test_a_gap_is_an_alarm_once_over_restarts() -> None:
     manager.step()
     assert world.alarms() == []
     writer = BoundaryWriter(
-        world.log, "p.totals.boundaries", ["0"], "0", "f1", world.clock, world.entropy
+        world.log,
+        "p.totals.boundaries",
+        ["0"],
+        EpochStarted("0", "f1", world.entropy.token()),
+        world.clock,
     )
     writer.append(BoundaryRecord("0", writer.start(), BatchId("l", 0), None, 7, missing=("a",)))
     manager.step()

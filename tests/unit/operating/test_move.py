@@ -15,6 +15,7 @@ from anabranch.pipeline.model import Federation, HaMode, Pipeline, Stage
 from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
+from anabranch.protocol.log.records import EpochStarted
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.placement import PlacementReader
 
@@ -50,11 +51,8 @@ class World:
             self.log,
             "p.s.boundaries",
             ["0", "1"],
-            replica,
-            "f",
+            EpochStarted(replica, "f", SeededEntropy(1).token(), node=node),
             self.clock,
-            SeededEntropy(1),
-            node=node,
         )
         return writer.start()
 

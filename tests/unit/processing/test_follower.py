@@ -18,7 +18,7 @@ from anabranch.processing.replica import ReplicaRunner
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.records import BoundaryRecord, Part
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica import BatchRules
@@ -39,7 +39,9 @@ class Stage:
         self.log, self.changed = LocalEventLog(clock), threading.Condition()
         self.log.admin().create([TopicSettings(name, 1) for name in (*names, "out")])
         self.writers = {
-            n: BoundaryWriter(self.log, n, ["0"], "0", "f", clock, SeededEntropy(i))
+            n: BoundaryWriter(
+                self.log, n, ["0"], EpochStarted("0", "f", SeededEntropy(i).token()), clock
+            )
             for i, n in enumerate(names)
         }
         self.batches = dict.fromkeys(names, 0)
@@ -55,7 +57,9 @@ class Stage:
             replica="0",
             inputs={name: follower.reader for name, follower in self.followers.items()},
             traits=traits,
-            boundary=BoundaryWriter(self.log, "out", ["0"], "0", "f", clock, SeededEntropy(9)),
+            boundary=BoundaryWriter(
+                self.log, "out", ["0"], EpochStarted("0", "f", SeededEntropy(9).token()), clock
+            ),
             disk=MemoryDisk(),
             availability=Availability(names, waits, Policy.PROCESS),
             rules=BatchRules(1_000, rows_max=1),

@@ -16,7 +16,7 @@ from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId, TopicNames
-from anabranch.protocol.log.records import BoundaryRecord, Part, Recomputed
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part, Recomputed
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.waiting import wait_until
@@ -42,7 +42,11 @@ class Inputs:
             [TopicSettings(NAMES.boundaries("a"), 1), TopicSettings(NAMES.blocks("a", "0"), 1)]
         )
         self.writer = BoundaryWriter(
-            self.log, NAMES.boundaries("a"), ["0"], "0", "f", clock, SeededEntropy(1)
+            self.log,
+            NAMES.boundaries("a"),
+            ["0"],
+            EpochStarted("0", "f", SeededEntropy(1).token()),
+            clock,
         )
         self.writer.start()
         self.blocks = self.log.writer()

@@ -24,6 +24,7 @@ from anabranch.processing.node import Node, state_of
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, StageFunctionError
 from anabranch.protocol.limits import PLACEMENT_LOOK_MS
+from anabranch.protocol.log.records import EpochStarted
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.metrics import Registry, ServiceMetrics
 from anabranch.runtime.placement import runs_on
@@ -74,11 +75,8 @@ class Waiting:
             context.log,
             "p.s.boundaries",
             ["0", "1"],
-            replica,
-            "f",
+            EpochStarted(replica, "f", SeededEntropy(1).token(), node=self._node),
             context.clock,
-            SeededEntropy(1),
-            node=self._node,
         ).start()
         self.status.state = "running"
 

@@ -26,7 +26,7 @@ from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted
 from anabranch.protocol.log.timeline import Timeline, timeline_name
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.runtime.block_reader import BlockReader
@@ -62,10 +62,8 @@ class Writer:
             world.log,
             names.boundaries(stream),
             of.stream_writers(stream),
-            replica,
-            "plan",
+            EpochStarted(replica, "plan", world.entropy.token()),
             world.clock,
-            world.entropy,
             sign=sign,
         )
         self.epoch = self.boundary.start()

@@ -21,7 +21,7 @@ from anabranch.processing.standby import Standby
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PRIMARY_SILENT_MS, STANDBY_COPY_EVERY_MS
-from anabranch.protocol.log.records import BoundaryRecord
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.protocol.log.timeline import Answer, Step, Timeline, timeline_name
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.heartbeats import HeartbeatSender
@@ -69,7 +69,11 @@ class World:
 
     def writer(self) -> BoundaryWriter:
         return BoundaryWriter(
-            self.log, "p.s.boundaries", ["0"], "0", "f", self.clock, SeededEntropy(1)
+            self.log,
+            "p.s.boundaries",
+            ["0"],
+            EpochStarted("0", "f", SeededEntropy(1).token()),
+            self.clock,
         )
 
     def run(self, timeline: Timeline, batches: int) -> None:
@@ -286,11 +290,8 @@ class Moved(World):
             self.log,
             "p.s.boundaries",
             ["0", "1"],
-            "0",
-            "f",
+            EpochStarted("0", "f", SeededEntropy(1).token(), node=node),
             self.clock,
-            SeededEntropy(1),
-            node=node,
         )
 
     def closed(self, writer: BoundaryWriter, bucket: int) -> None:

@@ -24,7 +24,7 @@ from anabranch.protocol.log.records import (
     LogEntry,
     LogSnapshot,
 )
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 
 AT = TopicPartition("p.s.boundaries", 0)
 STARTED = EpochStarted("0", "f", "t")
@@ -64,9 +64,9 @@ def append(log: LocalEventLog, *entries: LogEntry | bytes | None) -> None:
 
 def test_a_stream_with_buckets_of_another_width_is_rejected(log: LocalEventLog) -> None:
     append(log, replace(STARTED, bucket_ms=250), record(0, 3))
-    BoundaryReader(log, AT.topic, ["0"], bucket_ms=250).read_to_end()
+    BoundaryReader(log, AT.topic, ["0"], expected=ExpectedStream(bucket_ms=250)).read_to_end()
     with pytest.raises(ConfigurationError, match="`bucket: 250ms`"):
-        BoundaryReader(log, AT.topic, ["0"], bucket_ms=500).read_to_end()
+        BoundaryReader(log, AT.topic, ["0"], expected=ExpectedStream(bucket_ms=500)).read_to_end()
 
 
 def test_what_is_read_is_applied_and_counted(log: LocalEventLog, reader: BoundaryReader) -> None:

@@ -16,8 +16,8 @@ from anabranch.pipeline.file import load
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.records import BoundaryRecord
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
+from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
 AT = TopicPartition("north.speeds.boundaries", 0)
@@ -44,7 +44,12 @@ def log() -> LocalEventLog:
 
 def writer(log: LocalEventLog, sign: Sign | None, seed: int = 0) -> BoundaryWriter:
     return BoundaryWriter(
-        log, AT.topic, ["0"], "0", "plan", log.clock, SeededEntropy(seed), sign=sign
+        log,
+        AT.topic,
+        ["0"],
+        EpochStarted("0", "plan", SeededEntropy(seed).token()),
+        log.clock,
+        sign=sign,
     )
 
 
@@ -55,7 +60,9 @@ def closes(of: BoundaryWriter, bucket: int) -> None:
 
 def reader(log: LocalEventLog) -> BoundaryReader:
     verify = by_one_of([KEY.public])
-    return BoundaryReader(log, AT.topic, ["0"], known_as="theirs", verify=verify)
+    return BoundaryReader(
+        log, AT.topic, ["0"], expected=ExpectedStream(known_as="theirs", verify=verify)
+    )
 
 
 def test_who_cannot_sign_neither_fences_nor_closes_anything(log: LocalEventLog) -> None:

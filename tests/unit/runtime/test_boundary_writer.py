@@ -46,12 +46,8 @@ def make(log: LocalEventLog) -> Iterator[Make]:
                 log,
                 AT.topic,
                 ["0", "1"],
-                replica,
-                "plan",
+                EpochStarted(replica, "plan", entropy.token(), schema="columns", version=version),
                 log.clock,
-                entropy,
-                schema="columns",
-                version=version,
             )
         )
         return made[-1]
@@ -66,7 +62,7 @@ def record(
     writer: BoundaryWriter, batch: int, closed: int, *, prev: BatchId | None = None
 ) -> BoundaryRecord:
     return BoundaryRecord(
-        writer._replica,
+        writer.replica,
         writer.epoch,
         BatchId(f"l{writer.epoch}", batch),
         prev or writer.tip(),

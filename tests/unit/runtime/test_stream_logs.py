@@ -10,7 +10,7 @@ from anabranch.adapters.signing import SigningKey
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import Binding, Pipeline
 from anabranch.protocol.identifiers import BatchId, TopicNames
-from anabranch.protocol.log.records import BoundaryRecord
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.stream_logs import open_stream
 from harness import sources
@@ -33,7 +33,12 @@ def closed_by(key: SigningKey | None) -> LocalEventLog:
     log.admin().create([topic_settings("boundaries", topic)])
     sign = None if key is None else key.sign_bytes
     writer = BoundaryWriter(
-        log, topic, ["0"], "0", "f", clock, SeededEntropy(1), bucket_ms=100, sign=sign
+        log,
+        topic,
+        ["0"],
+        EpochStarted("0", "f", SeededEntropy(1).token(), bucket_ms=100),
+        clock,
+        sign=sign,
     )
     epoch = writer.start()
     writer.append(BoundaryRecord("0", epoch, BatchId("l", 1), writer.tip(), 3))
