@@ -16,7 +16,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, rows_of, taken_of
 from anabranch.pipeline.shape import policy, waits
-from anabranch.processing.peers import Upstream
+from anabranch.processing.peers import HostProcess, Upstream
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import AnabranchError
@@ -26,7 +26,7 @@ from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.log.timeline import Timeline, newest, obsolete
 from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.plans import PlanTraits
-from anabranch.protocol.stage.replica import BatchRules
+from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.protocol.stage.upstream_selection import choose
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -175,16 +175,16 @@ class _Replica:
         )
         upstream = Upstream(choose=self._choose, states=self._states)
         self.runner = ReplicaRunner(
-            replica=replica,
-            inputs=self._inputs,
-            traits=PlanTraits(is_stateful=self.is_stateful, is_batch_safe=True),
-            boundary=boundary,
-            disk=self._disk,
-            availability=Availability(self.reads, waits(pipeline, stage), policy(pipeline, stage)),
-            rules=BatchRules(WIDTH_MS),
-            clock=clock,
-            upstream=upstream,
-            may_wait=False,
+            self._inputs,
+            boundary,
+            self._disk,
+            StageRules(
+                PlanTraits(is_stateful=self.is_stateful, is_batch_safe=True),
+                Availability(self.reads, waits(pipeline, stage), policy(pipeline, stage)),
+                BatchRules(WIDTH_MS),
+            ),
+            HostProcess(clock, may_wait=False),
+            upstream,
         )
         self._chosen: dict[str, str | None] = {}
         self._attempts = 0

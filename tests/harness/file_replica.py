@@ -24,7 +24,7 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
 from anabranch.ports import Clock, Entropy, EventLog, TopicPartition
-from anabranch.processing.peers import Recovery
+from anabranch.processing.peers import HostProcess, Recovery
 from anabranch.processing.replica import ReplicaRunner
 from anabranch.protocol.control.state_horizon import StateHorizon
 from anabranch.protocol.identifiers import BatchId, TopicNames
@@ -33,7 +33,7 @@ from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability, Policy
 from anabranch.protocol.stage.late_start import LateStart
 from anabranch.protocol.stage.plans import PlanTraits
-from anabranch.protocol.stage.replica import BatchRules
+from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
@@ -144,19 +144,18 @@ class FileReplica:
         peers = {r: folder / f"{STAGE}.{r}" for r in REPLICAS if r != replica}
         self.disk = ReplicaDisk(folder / f"{STAGE}.{replica}", peers, crash_point=point)
         self.runner = ReplicaRunner(
-            replica=replica,
-            inputs={INPUT: self._input},
-            traits=TRAITS,
-            boundary=self.boundary,
-            disk=self.disk,
-            availability=Availability([INPUT], WAITS, Policy.SUSPEND),
-            rules=BatchRules(WIDTH_MS, rows_max=3),
-            clock=clock,
-            crash_point=point,
-            may_wait=False,
-            recovery=Recovery(
-                tuple(peers), self._missing, wait, horizon, LateStart(self._last_gone), fenced
+            {INPUT: self._input},
+            self.boundary,
+            self.disk,
+            StageRules(
+                TRAITS,
+                Availability([INPUT], WAITS, Policy.SUSPEND),
+                BatchRules(WIDTH_MS, rows_max=3),
             ),
+            HostProcess(clock, crash_point=point, may_wait=False),
+        )
+        self._recovery = Recovery(
+            tuple(peers), self._missing, wait, horizon, LateStart(self._last_gone), fenced
         )
         self._attempts = 0
         self.checkpoint = folder
@@ -164,7 +163,7 @@ class FileReplica:
 
     def start(self) -> str:
         """Take over."""
-        name = self.runner.fail_over()
+        name = self.runner.fail_over(self._recovery)
         self.checkpoint = self.disk.directory(name)
         self.batch = self.disk.last_commit(name)
         return name

@@ -15,7 +15,7 @@ from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
 from anabranch.protocol.stage.planner import Plan, QueryPosition
 from anabranch.protocol.stage.plans import PlanTraits
-from anabranch.protocol.stage.replica import BatchRules, Decision, Replica, Situation
+from anabranch.protocol.stage.replica import BatchRules, Decision, Replica, Situation, StageRules
 
 WIDTH_MS = 1_000
 """Of a bucket: a successor has caught up when it is one bucket behind."""
@@ -124,10 +124,11 @@ class Bench:
         self.replica = Replica(
             epoch,
             stable_query,
-            self.availability,
-            traits,
-            BatchRules(width_ms, rows_max, pace_ms, empty_every_ms),
-            warm_up=warm_up,
+            StageRules(
+                traits,
+                self.availability,
+                BatchRules(width_ms, rows_max, pace_ms, empty_every_ms, warm_up=warm_up),
+            ),
             after=after,
             given_up=given_up,
         )

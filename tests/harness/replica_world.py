@@ -20,7 +20,7 @@ from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
 from anabranch.ports import TopicPartition
-from anabranch.processing.peers import Upstream
+from anabranch.processing.peers import HostProcess, Upstream
 from anabranch.processing.replica import Order, ReplicaRunner, StartQuery, StopQuery
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced, Unavailable
@@ -30,7 +30,7 @@ from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, GivenUp
 from anabranch.protocol.log.timeline import Timeline, newest, obsolete
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
 from anabranch.protocol.stage.plans import PlanTraits
-from anabranch.protocol.stage.replica import BatchRules
+from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.replica_bench import STATELESS, WAITS, WIDTH_MS, part
@@ -326,20 +326,20 @@ class Process:
         )
         self.stopping = False
         self.runner = ReplicaRunner(
-            replica="0",
-            inputs=self.inputs,
-            traits=world.traits,
-            boundary=self.boundary,
-            disk=PointedDisk(world.disk, point),
-            availability=Availability(world.names, world.waits, world.policy),
-            rules=BatchRules(
-                world.width_ms, world.rows_max, successor_after_ms=world.successor_after_ms
+            self.inputs,
+            self.boundary,
+            PointedDisk(world.disk, point),
+            StageRules(
+                world.traits,
+                Availability(world.names, world.waits, world.policy),
+                BatchRules(
+                    world.width_ms, world.rows_max, successor_after_ms=world.successor_after_ms
+                ),
             ),
-            clock=world.clock,
-            upstream=upstream,
-            stopping=lambda: self.stopping,
-            crash_point=point,
-            may_wait=False,
+            HostProcess(
+                world.clock, stopping=lambda: self.stopping, crash_point=point, may_wait=False
+            ),
+            upstream,
         )
         self.queries: list[str] = []
         self.orders: list[Order] = []

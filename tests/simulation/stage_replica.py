@@ -15,7 +15,7 @@ from anabranch.codec.plan_offsets import Offset
 from anabranch.pipeline.shape import lags, policy, waits
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import BatchDone, QueryOutput, RunningQuery, TopicPartition
-from anabranch.processing.peers import Recovery, Upstream
+from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.standby import Standby
 from anabranch.protocol.control.failure_detector import FailureDetector
@@ -29,7 +29,7 @@ from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.planner import QueryPosition
 from anabranch.protocol.stage.plans import PlanTraits
-from anabranch.protocol.stage.replica import BatchRules
+from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.gone_blocks import missing_blocks
@@ -219,37 +219,37 @@ class SimulatedReplica:
             stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name), self._lags
         )
         runner = ReplicaRunner(
-            replica=self._replica,
-            inputs=self._inputs,
-            traits=self._prepared.traits,
-            boundary=boundary,
-            disk=self._disk,
-            availability=availability,
-            rules=BatchRules(
-                pipeline.bucket_ms,
-                empty_every_ms=EMPTY_EVERY_MS,
-                successor_after_ms=SUCCESSOR_AFTER_MS,
+            self._inputs,
+            boundary,
+            self._disk,
+            StageRules(
+                self._prepared.traits,
+                availability,
+                BatchRules(
+                    pipeline.bucket_ms,
+                    empty_every_ms=EMPTY_EVERY_MS,
+                    successor_after_ms=SUCCESSOR_AFTER_MS,
+                ),
             ),
-            clock=context.clock,
-            lock=lock,
-            recovery=Recovery(
-                tuple(other for other in own if other != self._replica),
-                self._missing_input,
-                self._await_peer,
-                fenced=self._fenced,
-            ),
-            upstream=Upstream(
+            HostProcess(context.clock, lock=lock, crash_point=self._crash_point),
+            Upstream(
                 self._control.choose,
                 self._control.states,
                 self._may_correct,
                 self._control.peer_serves,
             ),
-            crash_point=self._crash_point,
         )
         vars(runner)["log_lock"] = SimulatedCondition(
             self._scheduler, f"{self._port.process.name} log", is_turn=True
         )
-        stable_query = runner.fail_over()
+        stable_query = runner.fail_over(
+            Recovery(
+                tuple(other for other in own if other != self._replica),
+                self._missing_input,
+                self._await_peer,
+                fenced=self._fenced,
+            )
+        )
         self._gate.epoch = boundary.epoch
         self._runner, self._driver = (
             runner,

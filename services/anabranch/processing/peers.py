@@ -1,14 +1,33 @@
-"""What a replica knows of its peers and its inputs, and what a start needs besides the own disk."""
+"""What a replica knows of its peers, its inputs and its process, and what a start needs besides the
+own disk.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from anabranch.ports import Clock
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.control.state_horizon import StateHorizon
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.stage.late_start import LateStart
+
+
+@dataclass(frozen=True, slots=True)
+class HostProcess:
+    """The process in which a replica runs."""
+
+    clock: Clock
+    lock: threading.Condition = field(default_factory=threading.Condition)
+    """The readers of the inputs hold it while their log states change."""
+    stopping: Callable[[], bool] = lambda: False
+    """Whether it was told to stop."""
+    crash_point: Callable[[str], None] = lambda _: None
+    """Where a test may end it (``runtime.crash_points``)."""
+    may_wait: bool = True
+    """Whether a question for a plan may block a little."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,9 +32,9 @@ from anabranch.codec.plan_offsets import (
     position_of,
     rows_of,
 )
-from anabranch.ports import Checkpoints, Clock
+from anabranch.ports import Checkpoints
 from anabranch.processing.disk_steps import on_disk
-from anabranch.processing.peers import Recovery, Upstream
+from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
@@ -62,16 +62,14 @@ from anabranch.protocol.log.timeline import (
     failover_steps,
     fork_steps,
 )
-from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
-from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica import (
-    BatchRules,
     Decision,
     JointPlan,
     RecordChain,
     Replica,
     Situation,
+    StageRules,
 )
 from anabranch.protocol.stage.upstream_selection import awaits_corrections, works_on_tentative
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -126,42 +124,31 @@ class ReplicaRunner:
 
     def __init__(
         self,
-        *,
-        replica: str,
         inputs: Mapping[str, BoundaryReader],
-        traits: PlanTraits,
         boundary: BoundaryWriter,
         disk: Checkpoints,
-        availability: Availability,
-        rules: BatchRules,
-        clock: Clock,
+        rules: StageRules,
+        process: HostProcess,
         upstream: Upstream | None = None,
-        lock: threading.Condition | None = None,
-        stopping: Callable[[], bool] = lambda: False,
-        crash_point: Callable[[str], None] = lambda _: None,
-        may_wait: bool = True,
-        recovery: Recovery | None = None,
-        horizon_buckets: int | None = None,
     ) -> None:
-        """``lock``: the one that the readers of ``inputs`` hold while their log states change.
-        ``may_wait``: ``advance`` may block a little. ``horizon_buckets``: of the stage; None: not
-        known.
-        """
-        self._horizon_buckets = horizon_buckets
-        self._recovery = recovery if recovery is not None else Recovery()
-        self.lock = lock if lock is not None else threading.Condition()
-        self.log_lock = threading.Lock()
-        """Held while the own boundary log is used: see the module's text."""
-        self._name, self._inputs, self._traits, self._boundary, self._disk = (
-            replica,
+        self._name, self._inputs, self._boundary, self._disk = (
+            boundary.replica,
             inputs,
-            traits,
             boundary,
             disk,
         )
-        self._availability, self._rules, self._clock = availability, rules, clock
+        self._rules, self._availability, self._traits = rules, rules.availability, rules.traits
+        self._clock, self._stopping, self._crash_point, self._may_wait = (
+            process.clock,
+            process.stopping,
+            process.crash_point,
+            process.may_wait,
+        )
         self._upstream = upstream if upstream is not None else Upstream()
-        self._stopping, self._crash_point, self._may_wait = stopping, crash_point, may_wait
+        self._recovery = Recovery()
+        self.lock = process.lock
+        self.log_lock = threading.Lock()
+        """Held while the own boundary log is used: see the module's text."""
         self._replica: Replica | None = None
         self.given_up = 0
         """Buckets of the output up to this one are given up
@@ -220,18 +207,16 @@ class ReplicaRunner:
         replica = self._started()
         return None if replica.branch is None else replica.branches
 
-    def fail_over(self) -> str:
+    def fail_over(self, recovery: Recovery | None = None) -> str:
         """Rules 1, 6, 8: epoch, copy of the newest timeline's directory, or of a peer's, own
-        timeline file. Returns the first query's name.
+        timeline file. Returns the first query's name. ``recovery``: what there is besides the own
+        disk.
 
         Raises:
             Fenced: another process of this replica began after this one.
         """
-        points, log_state, recovery = (
-            CleanPoints(self._recovery.peers, self._name),
-            self._boundary.log_state,
-            self._recovery,
-        )
+        self._recovery = recovery = recovery if recovery is not None else self._recovery
+        points, log_state = CleanPoints(recovery.peers, self._name), self._boundary.log_state
         self._boundary.listen(
             lambda _offset, entry, outcome: points.seen(log_state, entry, outcome)
         )
@@ -255,13 +240,7 @@ class ReplicaRunner:
             log_state, self._name, is_fresh=timeline.start_batch < 0
         )
         self._replica = Replica(
-            epoch,
-            timeline.name,
-            self._availability,
-            self._traits,
-            self._rules,
-            after=after,
-            given_up=self.given_up,
+            epoch, timeline.name, self._rules, after=after, given_up=self.given_up
         )
         self._add(timeline)
         return timeline.name
@@ -399,7 +378,7 @@ class ReplicaRunner:
             if entry is None:
                 return BatchStart(BoundaryKind.TENTATIVE, before, before, rows, ())
             after = check_joint({str(i): position_of(offset) for i, offset in enumerate(offsets)})
-            check_watermark(after, watermark_ms, self._rules.width_ms)
+            check_watermark(after, watermark_ms, self._rules.batches.width_ms)
             entry.running = start = BatchStart(
                 kind_of(offsets[0]), before, after, rows, tuple(sorted(missing))
             )
@@ -456,7 +435,7 @@ class ReplicaRunner:
         """Which of the results in buckets ``first..last`` lack what was given up of the inputs."""
         inputs = [reader.log_state.given_up for reader in self._inputs.values()]
         return of_results(
-            inputs, first, last, self._horizon_buckets, is_stateful=self._traits.is_stateful
+            inputs, first, last, self._rules.horizon_buckets, is_stateful=self._traits.is_stateful
         )
 
     def failed(self, query: str, cause: Exception) -> bool:

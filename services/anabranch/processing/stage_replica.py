@@ -22,7 +22,7 @@ from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs, source_schema
-from anabranch.processing.peers import Recovery, Upstream
+from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.standby import Standby
@@ -44,7 +44,7 @@ from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.late_start import LateStart
 from anabranch.protocol.stage.planner import EmptyBatches
-from anabranch.protocol.stage.replica import BatchRules
+from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, ReplicaControl, records_so_far
@@ -264,49 +264,20 @@ class StageReplica:
             neighbours.choose, neighbours.states, neighbours.may_correct, neighbours.peer_serves
         )
         runner = ReplicaRunner(
-            replica=self._replica,
-            inputs={stream: follower.reader for stream, follower in self._followers.items()},
-            traits=prepared.traits,
-            boundary=self._boundary,
-            disk=self._disk,
-            availability=Availability(
-                stage.reads,
-                waits(self._pipeline, name),
-                policy(self._pipeline, name),
-                lags(self._pipeline, name),
+            {stream: follower.reader for stream, follower in self._followers.items()},
+            self._boundary,
+            self._disk,
+            self._rules(prepared),
+            HostProcess(
+                context.clock,
+                lock=self._changed,
+                stopping=context.stopping.is_set,
+                crash_point=crash_point,
             ),
-            rules=BatchRules(
-                self._pipeline.bucket_ms,
-                self._engine.rows_max,
-                self._engine.pace_ms,
-                EMPTY_EVERY_MS,
-                SUCCESSOR_AFTER_MS,
-            ),
-            clock=context.clock,
-            upstream=upstream,
-            lock=self._changed,
-            stopping=context.stopping.is_set,
-            crash_point=crash_point,
-            horizon_buckets=(
-                None
-                if stage.state_horizon_ms is None
-                else buckets_of(stage.state_horizon_ms, self._pipeline.bucket_ms)
-            ),
-            recovery=Recovery(
-                tuple(self._peers),
-                self._inputs.missing,
-                self._wait_for_blocks,
-                horizon=self._horizon,
-                fenced=self._fenced,
-                recomputed=self._inputs.recomputed,
-                late=LateStart(
-                    self._inputs.last_gone,
-                    buckets_of(stage.state_horizon_ms or 0, self._pipeline.bucket_ms),
-                ),
-            ),
+            upstream,
         )
         try:
-            stable_query = runner.fail_over()
+            stable_query = runner.fail_over(self._recovery())
         except _StoppingError:
             return
         self.status.state, self.status.waiting_for = "starting", None
@@ -336,6 +307,40 @@ class StageReplica:
         )
         self._recomputing = Recomputing(context, made)
         self._start_query(stable_query)
+
+    def _rules(self, prepared: PreparedStage) -> StageRules:
+        """What its decisions follow."""
+        pipeline, stage, name = self._pipeline, self._stage, self._stage_name
+        horizon_ms = stage.state_horizon_ms
+        return StageRules(
+            prepared.traits,
+            Availability(
+                stage.reads, waits(pipeline, name), policy(pipeline, name), lags(pipeline, name)
+            ),
+            BatchRules(
+                pipeline.bucket_ms,
+                self._engine.rows_max,
+                self._engine.pace_ms,
+                EMPTY_EVERY_MS,
+                SUCCESSOR_AFTER_MS,
+            ),
+            None if horizon_ms is None else buckets_of(horizon_ms, pipeline.bucket_ms),
+        )
+
+    def _recovery(self) -> Recovery:
+        """What it begins from where its own disk is not enough."""
+        state_horizon_ms = self._stage.state_horizon_ms or 0
+        return Recovery(
+            tuple(self._peers),
+            self._inputs.missing,
+            self._wait_for_blocks,
+            horizon=self._horizon,
+            fenced=self._fenced,
+            recomputed=self._inputs.recomputed,
+            late=LateStart(
+                self._inputs.last_gone, buckets_of(state_horizon_ms, self._pipeline.bucket_ms)
+            ),
+        )
 
     def _boundary_writer(self, prepared: PreparedStage) -> BoundaryWriter:
         """Of its stream; signs what other pipelines read, if there is a key."""

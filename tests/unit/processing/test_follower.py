@@ -14,6 +14,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
 from anabranch.processing.follower import InputFollower
+from anabranch.processing.peers import HostProcess
 from anabranch.processing.replica import ReplicaRunner
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Unavailable
@@ -21,7 +22,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
 from anabranch.protocol.stage.plans import PlanTraits
-from anabranch.protocol.stage.replica import BatchRules
+from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.replica_bench import STATELESS, part
@@ -54,17 +55,15 @@ class Stage:
             for name in names
         }
         self.runner = ReplicaRunner(
-            replica="0",
-            inputs={name: follower.reader for name, follower in self.followers.items()},
-            traits=traits,
-            boundary=BoundaryWriter(
+            {name: follower.reader for name, follower in self.followers.items()},
+            BoundaryWriter(
                 self.log, "out", ["0"], EpochStarted("0", "f", SeededEntropy(9).token()), clock
             ),
-            disk=MemoryDisk(),
-            availability=Availability(names, waits, Policy.PROCESS),
-            rules=BatchRules(1_000, rows_max=1),
-            clock=clock,
-            lock=self.changed,
+            MemoryDisk(),
+            StageRules(
+                traits, Availability(names, waits, Policy.PROCESS), BatchRules(1_000, rows_max=1)
+            ),
+            HostProcess(clock, lock=self.changed),
         )
         self.offsets: dict[str, Offset] = {name: dict(INITIAL) for name in names}
         for follower in self.followers.values():

@@ -4,6 +4,7 @@ every step, overtaken processes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,7 +44,8 @@ class TestGivenUp:
     )
     def test_what_is_made_of_it_names_it(self, horizon: int | None, lacking: range) -> None:
         world, process = running(STATEFUL)
-        process.runner._horizon_buckets = horizon
+        runner = process.runner
+        runner._rules = replace(runner._rules, horizon_buckets=horizon)
         world.close("b", 14, 7, 9)
         process.settle()
         world.close("a", 8, 7, given_up=(GivenUp("a", 6, 8),))

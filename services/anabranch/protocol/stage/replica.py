@@ -151,6 +151,20 @@ class BatchRules:
     """See EMPTY_EVERY_MS; 0: empty batches run at once."""
     successor_after_ms: int = 0
     """See SUCCESSOR_AFTER_MS."""
+    warm_up: bool = True
+    """A query that has nothing to run yet when it first asks runs an empty batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageRules:
+    """What the decisions about one stage follow."""
+
+    traits: PlanTraits
+    availability: Availability
+    """How long the stage goes without input, as this process observes it."""
+    batches: BatchRules
+    horizon_buckets: int | None = None
+    """So far back its state reaches; None: not known."""
 
 
 class Replica:
@@ -162,31 +176,23 @@ class Replica:
         self,
         epoch: int,
         stable_query: str,
-        availability: Availability,
-        traits: PlanTraits,
-        rules: BatchRules,
+        rules: StageRules,
         *,
-        warm_up: bool = True,
         after: int = 0,
         given_up: int = 0,
     ) -> None:
         """Begin in the timeline ``stable_query``.
 
-        ``warm_up``: a query that has nothing to run yet when it first asks runs an empty batch.
         ``after``: a query without a checkpoint leaves out the buckets up to here; ``given_up``: up
         to here the output is given up, and a batch ends there (``protocol.control.state_horizon``).
         """
         self.epoch, self.stable_query = epoch, stable_query
         self.branch: str | None = None
         self.branches = 0
-        self._availability, self._traits, self._rules, self._warm_up = (
-            availability,
-            traits,
-            rules,
-            warm_up,
-        )
-        self._caught_up_buckets = max(1, CAUGHT_UP_MS // rules.width_ms)
-        self._correction_buckets = max(1, availability.waits.first_ms // rules.width_ms)
+        traits, availability, batches = rules.traits, rules.availability, rules.batches
+        self._availability, self._traits, self._rules = availability, traits, batches
+        self._caught_up_buckets = max(1, CAUGHT_UP_MS // batches.width_ms)
+        self._correction_buckets = max(1, availability.waits.first_ms // batches.width_ms)
         """A batch beside the branch may take so many, whatever rows they have (RE9)."""
         self._settled_ms = min(HOP_MS, availability.waits.first_ms // 2)
         """The branch is dropped only where the next bucket has so much of its wait left: what
@@ -195,7 +201,7 @@ class Replica:
         self._asked: set[str] = set()
         self._after, self._given_up = after, given_up
         self._empty_every_ms = (
-            rules.empty_every_ms if traits.is_batch_safe and not traits.is_stateful else 0
+            batches.empty_every_ms if traits.is_batch_safe and not traits.is_stateful else 0
         )
         self._empty_from_ms = 0
         self._paced_until_ms: dict[str, int] = {}
@@ -372,7 +378,7 @@ class Replica:
         return self._end_branch()
 
     def _decide_stable(self, position: QueryPosition, situation: Situation) -> Decision:
-        cold = self._warm_up and self.stable_query not in self._asked
+        cold = self._rules.warm_up and self.stable_query not in self._asked
         self._asked.add(self.stable_query)
         if self._after > 0 and position.sequence == 0:
             return Decision(begun_after(self._after, situation.log_states))

@@ -17,7 +17,14 @@ from anabranch.protocol.log.timeline import Timeline, timeline_name
 from anabranch.protocol.stage.availability import Policy
 from anabranch.protocol.stage.planner import Plan, QueryPosition
 from anabranch.protocol.stage.plans import PlanTraits
-from anabranch.protocol.stage.replica import BatchRules, Decision, JointPlan, RecordChain, Replica
+from anabranch.protocol.stage.replica import (
+    BatchRules,
+    Decision,
+    JointPlan,
+    RecordChain,
+    Replica,
+    StageRules,
+)
 from harness.replica_bench import (
     STATEFUL,
     STATELESS,
@@ -317,9 +324,11 @@ def test_what_every_query_has_read_may_be_forgotten() -> None:
     new = Replica(
         7,
         ZERO,
-        bench.availability,
-        PlanTraits(is_stateful=False, is_batch_safe=True),
-        BatchRules(1_000),
+        StageRules(
+            PlanTraits(is_stateful=False, is_batch_safe=True),
+            bench.availability,
+            BatchRules(1_000),
+        ),
     )
     assert (new.passed(), new.look_wanted("a", 10**9)) == (0, False)
 
