@@ -15,7 +15,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.up import state_file
 from anabranch.up.processes import MARK, ProcessSpec, marked
-from anabranch.up.state_file import Lock, ProcessRow
+from anabranch.up.state_file import Deployment, Lock, ProcessRow
 from anabranch.up.status import rows_of
 from anabranch.up.supervisor import Supervisor
 from harness.waiting import wait_until
@@ -40,7 +40,11 @@ class _Running:
         self._lock.acquire()
         self._stopping = threading.Event()
         self._supervisor = Supervisor(
-            state_dir, specs, SystemClock(), self.lines.append, pipeline="p.yaml", kafka="b:1"
+            state_dir,
+            Deployment(os.getpid(), "p.yaml", "b:1", None),
+            specs,
+            SystemClock(),
+            self.lines.append,
         )
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -190,14 +194,16 @@ def test_children_die_with_a_killed_supervisor_and_the_next_one_sweeps_the_rest(
     tmp_path: Path,
 ) -> None:
     program = f"""
-import sys, threading
+import os, sys, threading
 from pathlib import Path
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.up.processes import ProcessSpec
+from anabranch.up.state_file import Deployment
 from anabranch.up.supervisor import Supervisor
 state_dir = Path(sys.argv[1])
 spec = ProcessSpec("processing", "s.0", [sys.executable, {str(_FAKE)!r}, str(state_dir), "processing", "s.0", "children"])
-Supervisor(state_dir, [spec], SystemClock(), lambda text: print(text, flush=True), pipeline="p", kafka="b:1").run(threading.Event())
+deployment = Deployment(os.getpid(), "p", "b:1", None)
+Supervisor(state_dir, deployment, [spec], SystemClock(), lambda text: print(text, flush=True)).run(threading.Event())
 """
     supervisor = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.DEVNULL

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.edge import ingestion
-from anabranch.protocol.edge.ingestion import ChunkFacts, SourceMachine, SourceRules
+from anabranch.protocol.edge.ingestion import ChunkFacts, SourceMachine, SourceProgress, SourceRules
 from anabranch.protocol.limits import END_SILENCE_MS, LOOK_EVERY_MS, LOOK_FRESH_MS, LOOK_GAP_MS
 from anabranch.protocol.log.buckets import bucket_of, closed_by
 from anabranch.protocol.log.records import InputPosition
@@ -63,7 +63,7 @@ class Shell:
     def restart(self) -> None:
         at = {("t", i): 0 for i in range(len(self.data))}
         self.machine = SourceMachine(
-            self.rules, at, self.log.positions, self.log.closed, self.now_ms
+            self.rules, at, SourceProgress(self.log.positions, self.log.closed), self.now_ms
         )
 
     def round(self, counts: list[int], *, crash: str = "") -> None:
@@ -293,7 +293,7 @@ def test_a_partition_is_left_out_only_after_observed_silence_while_others_speak(
     had the right to.
     """
     rules = SourceRules(bucket_ms=WIDTH, out_of_orderness_ms=0, partition_idle_ms=idle_ms)
-    machine = SourceMachine(rules, {("t", i): 0 for i in range(3)}, (), 0, 0)
+    machine = SourceMachine(rules, {("t", i): 0 for i in range(3)}, SourceProgress(), 0)
     now, marks = 0, [0, 0, 0]
     spoke: list[list[int]] = [[0], [0], [0]]
     looks: list[list[int]] = [[], [], []]

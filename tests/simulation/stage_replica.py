@@ -30,6 +30,7 @@ from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.planner import QueryPosition
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica import BatchRules, StageRules
+from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.gone_blocks import missing_blocks
@@ -146,11 +147,9 @@ class SimulatedReplica:
             context.log,
             context.clock,
             self._pipeline,
-            self._stage.name,
-            self._replica,
+            StandbyProcess(self._stage.name, self._replica, self._node),
             disk,
             context.entropy.token(),
-            self._node,
         )
         try:
             if standby.must_wait and not has_place:

@@ -9,7 +9,7 @@ stops the corrected half, except that a newer process fences both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 from typing import Final
@@ -23,12 +23,11 @@ from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
 from anabranch.delivery.rendering import Renderer
 from anabranch.pipeline import shape
-from anabranch.pipeline.model import LiveSink, Output
+from anabranch.pipeline.model import Output
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import LogAdmin, SchemaRegistry, TopicPartition, TransactionalWriter
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.edge.delivery import end_of
 from anabranch.protocol.edge.live_delivery import (
     Available,
@@ -80,11 +79,6 @@ _READ_BACK_MS: Final = 5_000
 """Reading back gives up after so long without progress, for the corrected half's sake."""
 _LABELS: Final = ("pipeline", "output")
 
-Choose = Callable[[str | None, Mapping[str, ReplicaState], Mapping[str, int], int], str | None]
-"""(current, states, offers, bucket) -> the replica from which to take tentative buckets
-(``protocol.stage.upstream_selection.choose``).
-"""
-
 
 class _UnreadableError(Exception):
     """A tentative bucket cannot be read: it is left out from now on."""
@@ -101,23 +95,22 @@ class LiveTopic:
         self,
         context: ServiceContext,
         output: Output,
-        sink: LiveSink,
         following: BoundaryReader,
         status: ServiceStatus,
         *,
         schemas: SchemaRegistry | None = None,
-        choose: Choose = upstream_selection.choose,
     ) -> None:
         """Nothing is contacted yet. ``schemas``: gives the ids of Avro's schemas."""
+        assert output.live is not None, f"{output.name} has no live topic"  # noqa: S101
         self._schemas = schemas
         self._context, self._output, self._sink, self._following, self._status = (
             context,
             output,
-            sink,
+            output.live,
             following,
             status,
         )
-        self._choose, self._pipeline = choose, context.pipeline
+        self._pipeline = context.pipeline
         self._progress_topic = self._pipeline.topic_names.live_progress(output.name)
         self._transactional_id = f"{self._pipeline.name}.{output.name}.live"
         self._replicas = self._pipeline.stream_writers(output.stage)
@@ -414,7 +407,7 @@ class LiveTopic:
         states = self._detector.states(self._output.stage, self._context.clock.now_ms())
         settled = not upstream_selection.awaits_corrections(states)
         if offers:
-            chosen = self._choose(self._chosen, states, offers, floor + 1)
+            chosen = upstream_selection.choose(self._chosen, states, offers, floor + 1)
             if chosen is not None:
                 offer = Offer(chosen, log_state.branch(chosen), floor + 1, offers[chosen])
                 now_ms = self._context.clock.monotonic_ms()

@@ -179,7 +179,6 @@ class DeliveryService:
             self._live = LiveTopic(
                 context,
                 self._output,
-                self._output.live,
                 following,
                 self.status,
                 schemas=self._registry,

@@ -26,7 +26,7 @@ from anabranch.ingestion.dead_letters import DeadLetters
 from anabranch.ingestion.partitioning import slices
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.edge.ingestion import SourceMachine, SourceRules
+from anabranch.protocol.edge.ingestion import SourceMachine, SourceProgress, SourceRules
 from anabranch.protocol.errors import (
     AnabranchError,
     ConfigurationError,
@@ -213,11 +213,13 @@ class IngestionService:
         self._machine = SourceMachine(
             _rules(self._pipeline, source),
             self._first_offsets(self._topics.inputs, is_new=last is None),
-            () if last is None else last.positions,
-            self._boundaries.log_state.closed(REPLICA),
+            SourceProgress(
+                () if last is None else last.positions,
+                self._boundaries.log_state.closed(REPLICA),
+                past=0 if last is None else last.past,
+                away_ms=0 if last is None else max(0, context.clock.now_ms() - last.written_ms),
+            ),
             now_ms,
-            past=0 if last is None else last.past,
-            away_ms=0 if last is None else max(0, context.clock.now_ms() - last.written_ms),
         )
         self._closed, self._past = self._machine.closed, self._machine.past
         self._reading: frozenset[tuple[str, int]] = frozenset()

@@ -45,6 +45,7 @@ from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.late_start import LateStart
 from anabranch.protocol.stage.planner import EmptyBatches
 from anabranch.protocol.stage.replica import BatchRules, StageRules
+from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, ReplicaControl, records_so_far
@@ -180,11 +181,9 @@ class StageReplica:
                 log,
                 self._context.clock,
                 self._pipeline,
-                self._stage_name,
-                self._process,
+                StandbyProcess(self._stage_name, self._process, node),
                 self._disk,
                 token,
-                node,
             )
             self._standby = standby
             if standby.must_wait and not self._has_place:

@@ -20,7 +20,12 @@ from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import STANDBY_COPY_EVERY_MS
 from anabranch.protocol.log.timeline import Answer, DiskStep, FindPeerCommit, Step, carry_out
-from anabranch.protocol.stage.standby import STANDBY_SERVICE, StandbyWatch, copy_steps
+from anabranch.protocol.stage.standby import (
+    STANDBY_SERVICE,
+    StandbyProcess,
+    StandbyWatch,
+    copy_steps,
+)
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
 
@@ -45,11 +50,9 @@ class Standby:
         log: EventLog,
         clock: Clock,
         pipeline: Pipeline,
-        stage: str,
-        process: str,
+        own: StandbyProcess,
         disk: ReplicaDisk,
         token: str,
-        node: str | None = None,
     ) -> None:
         """Open the stage's boundary log and the control topic.
 
@@ -57,15 +60,14 @@ class Standby:
             log: Where they are.
             clock: Of this process.
             pipeline: With the stage.
-            stage: Its name.
-            process: Which of the stage's processes this one is.
+            own: Which process this one is.
             disk: Its own.
             token: This process's own, of 16 hexadecimal digits.
-            node: To which the replica was moved; None: it stands by in a passive stage.
 
         Raises:
             Unavailable: one of them is missing, or there is no answer.
         """
+        stage, process = own.stage, own.process
         names, writers, width_ms = (
             pipeline.topic_names,
             pipeline.stream_writers(stage),
@@ -78,15 +80,13 @@ class Standby:
             disk,
             token,
         )
-        self._is_moved = node is not None
+        self._is_moved = own.node is not None
         self._writer = process if self._is_moved else writers[0]
         turns = [process] if self._is_moved else pipeline.stages[stage].process_ids()
         self._watch = StandbyWatch(
-            stage,
+            own,
             self._writer,
-            process,
             turns,
-            node,
             width_ms,
             reads_back=pipeline.stages[stage].ha == "upstream_backup",
         )
@@ -101,17 +101,17 @@ class Standby:
         self._next_copy_ms = 0
         self._copying: threading.Thread | None = None
         self._copy_error: BaseException | None = None
-        own = (
+        newest = (
             None if self._is_moved else disk.newest()
         )  # of one that is moved the running one's, in which nothing may be mended
         whole = (
             None
-            if own is None
+            if newest is None
             else disk.whole(
-                own.name, [b for b in disk.batches(own.name) if b >= max(0, own.lowest)]
+                newest.name, [b for b in disk.batches(newest.name) if b >= max(0, newest.lowest)]
             )
         )
-        self.bucket = 0 if own is None or whole is None else disk.bucket(own.name, whole)
+        self.bucket = 0 if newest is None or whole is None else disk.bucket(newest.name, whole)
         """The checkpoint from which it would go on holds the inputs up to here; 0: there is
         none.
         """

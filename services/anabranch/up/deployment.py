@@ -195,18 +195,19 @@ def up(
         wanted = specs(kafka, redis, links)
         supervisor = Supervisor(
             state_dir,
+            state_file.Deployment(
+                os.getpid(), str(pipeline_file.resolve()), kafka, redis, drills=drills
+            ),
             wanted,
             SystemClock(),
             say,
-            pipeline=str(pipeline_file.resolve()),
-            kafka=kafka,
-            redis=redis,
-            servers=servers,
-            drills=drills,
+            servers,
+        )
+        supervisor.run(
+            stopping,
             started=early.kept(wanted),
             when_ready=partial(early.keep_classes, say) if replicas else lambda: None,
         )
-        supervisor.run(stopping)
     finally:
         if supervisor is not None:
             say("stopping")

@@ -13,11 +13,10 @@ hand), are restarted.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -133,29 +132,21 @@ class Supervisor:
     def __init__(
         self,
         state_dir: Path,
+        deployment: Deployment,
         specs: Sequence[ProcessSpec],
         clock: Clock,
         say: Callable[[str], None],
-        *,
-        pipeline: str,
-        kafka: str,
-        redis: str | None = None,
         servers: Mapping[str, Server] | None = None,
-        drills: bool = False,
-        started: Mapping[str, ManagedProcess] | None = None,
-        when_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """``servers``: those that run already and are to be watched, by ``kafka``, ``redis`` or
-        ``proxy``; ``drills``: one is a proxy.
-
-        ``started``: processes of ``specs`` that run already, by label. ``when_ready`` is called
-            once, when all of them are.
+        """``deployment``: as it begins. ``servers``: those that run already and are to be
+        watched, by ``kafka``, ``redis`` or ``proxy``.
         """
         self._state_dir = state_dir
         self._clock = clock
         self._say = say
-        self._pipeline, self._kafka, self._redis, self._drills = pipeline, kafka, redis, drills
-        self._services = [_Watched(spec, (started or {}).get(spec.label)) for spec in specs]
+        index = None if deployment.redis is None else without_password(deployment.redis)
+        self._deployed = replace(deployment, redis=index)
+        self._services = [_Watched(spec) for spec in specs]
         now_ms = clock.monotonic_ms()
         self._servers = [
             _WatchedServer(name, server, started_ms=now_ms)
@@ -164,7 +155,7 @@ class Supervisor:
         self._starter = ThreadPoolExecutor(
             max(1, len(self._servers)), thread_name_prefix="start-servers"
         )
-        self._announced_ready, self._when_ready = False, when_ready
+        self._announced_ready = False
         self._written: Deployment | None = None
         self._unwritable = False
 
@@ -173,17 +164,32 @@ class Supervisor:
         """Whether every service was ready at the same time, once."""
         return self._announced_ready
 
-    def run(self, stopping: threading.Event) -> None:
+    def run(
+        self,
+        stopping: threading.Event,
+        *,
+        started: Mapping[str, ManagedProcess] | None = None,
+        when_ready: Callable[[], None] = lambda: None,
+    ) -> None:
         """Until ``stopping`` is set. The caller then calls ``stop``, whatever happened.
+
+        ``started``: services that run already, by label. ``when_ready`` is called once, when all of
+            them are ready.
 
         Raises:
             ConfigurationError: a service found its settings or the pipeline wrong.
         """
         for service in self._services:
+            if started is not None and service.spec.label in started:
+                service.process = started[service.spec.label]
+        for service in self._services:
             if service.process is None:
                 self._start(service)
         while not stopping.is_set():
+            was_ready = self._announced_ready
             self.step()
+            if self._announced_ready and not was_ready:
+                when_ready()
             stopping.wait(_ROUND_S)
 
     def step(self) -> None:
@@ -202,9 +208,9 @@ class Supervisor:
         self._announced_ready |= became_ready
         self._publish()
         if became_ready:  # after the file: who has read this line finds everything ready in it
-            index = f"  redis {without_password(self._redis)}" if self._redis else "  without redis"
-            self._say(f"ready  kafka {self._kafka}{index}  state {self._state_dir}")
-            self._when_ready()
+            redis = self._deployed.redis
+            index = f"  redis {redis}" if redis else "  without redis"
+            self._say(f"ready  kafka {self._deployed.kafka}{index}  state {self._state_dir}")
 
     def stop(self, stop_now: threading.Event | None = None) -> None:
         """Stop everything, in order, within 15 s; what remains is killed. ``stop_now``: kill
@@ -370,16 +376,7 @@ class Supervisor:
             self._say(f"{watched.name} is running (pid {watched.server.pid})")
 
     def _deployment(self, rows: Sequence[ProcessRow]) -> Deployment:
-        index = None if self._redis is None else without_password(self._redis)
-        return Deployment(
-            os.getpid(),
-            self._pipeline,
-            self._kafka,
-            index,
-            self._announced_ready,
-            tuple(rows),
-            self._drills,
-        )
+        return replace(self._deployed, ready=self._announced_ready, processes=tuple(rows))
 
     def _publish(self) -> None:
         rows = [

@@ -9,7 +9,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.processing.beats import Beats
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PRIMARY_SILENT_MS
-from anabranch.protocol.stage.standby import ENDED, StandbyWatch
+from anabranch.protocol.stage.standby import ENDED, StandbyProcess, StandbyWatch
 from harness.sources import everything
 from harness.waiting import wait_until
 
@@ -31,7 +31,7 @@ def test_nobody_takes_over_from_a_process_that_is_long_in_starting() -> None:
             else Heartbeat("processing", "s", "0", epoch, "starting", 0, written_ms=0)
         ),
     )
-    watch = StandbyWatch("s", "0", "1", ["0", "1"])
+    watch = StandbyWatch(StandbyProcess("s", "1"), "0", ["0", "1"])
     watch.epoch_seen(7, clock.monotonic_ms())
 
     def said() -> list[Heartbeat]:

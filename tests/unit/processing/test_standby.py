@@ -23,6 +23,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PRIMARY_SILENT_MS, STANDBY_COPY_EVERY_MS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.protocol.log.timeline import Answer, Step, Timeline, timeline_name
+from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.heartbeats import HeartbeatSender
 from harness import spark_files
@@ -64,7 +65,9 @@ class World:
 
     def standby(self) -> Standby:
         self.own, token = self.disk("1", "0"), f"{len(self.made):016x}"
-        self.made.append(Standby(self.log, self.clock, self.pipeline, "s", "1", self.own, token))
+        self.made.append(
+            Standby(self.log, self.clock, self.pipeline, StandbyProcess("s", "1"), self.own, token)
+        )
         return self.made[-1]
 
     def writer(self) -> BoundaryWriter:
@@ -280,7 +283,12 @@ class Moved(World):
 
     def comes(self) -> Standby:
         made = Standby(
-            self.log, self.clock, self.pipeline, "s", "0", self.primary, "0" * 16, "north.9"
+            self.log,
+            self.clock,
+            self.pipeline,
+            StandbyProcess("s", "0", "north.9"),
+            self.primary,
+            "0" * 16,
         )
         self.made.append(made)
         return made

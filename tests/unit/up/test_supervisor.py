@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -15,6 +16,7 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.up import state_file
 from anabranch.up import supervisor as module
 from anabranch.up.processes import ManagedProcess, ProcessSpec
+from anabranch.up.state_file import Deployment
 from anabranch.up.supervisor import Supervisor, stop_servers
 from harness.waiting import wait_until
 
@@ -50,12 +52,11 @@ def test_a_dead_server_is_started_again_at_its_address_with_growing_delay(tmp_pa
     server, lines = _Server(), list[str]()
     supervisor = Supervisor(
         tmp_path,
+        Deployment(os.getpid(), "p", server.address, None),
         [],
         SystemClock(),
         lines.append,
-        pipeline="p",
-        kafka=server.address,
-        servers={"kafka": server},
+        {"kafka": server},
     )
     supervisor.step()
     server.up, server.rejections = False, 1
@@ -103,7 +104,9 @@ def test_a_process_that_cannot_be_started_is_tried_again(
     monkeypatch.setattr(module, "ManagedProcess", start)
     clock, lines = VirtualClock(), list[str]()
     spec = ProcessSpec("delivery", "o", [sys.executable, "-c", "import signal; signal.pause()"])
-    supervisor = Supervisor(tmp_path, [spec], clock, lines.append, pipeline="p", kafka="k:1")
+    supervisor = Supervisor(
+        tmp_path, Deployment(os.getpid(), "p", "k:1", None), [spec], clock, lines.append
+    )
     try:
         stopping = threading.Event()
         stopping.set()
@@ -132,12 +135,11 @@ def test_a_state_file_that_cannot_be_written_stops_nothing(
     server, lines = _Server(), list[str]()
     supervisor = Supervisor(
         tmp_path,
+        Deployment(os.getpid(), "p", server.address, None),
         [],
         SystemClock(),
         lines.append,
-        pipeline="p",
-        kafka=server.address,
-        servers={"kafka": server},
+        {"kafka": server},
     )
     real, is_full = state_file.write, True
 
@@ -164,12 +166,11 @@ def test_a_server_that_the_disk_stops_from_starting_is_tried_again(tmp_path: Pat
     server, lines = _Server(), list[str]()
     supervisor = Supervisor(
         tmp_path,
+        Deployment(os.getpid(), "p", server.address, None),
         [],
         SystemClock(),
         lines.append,
-        pipeline="p",
-        kafka=server.address,
-        servers={"kafka": server},
+        {"kafka": server},
     )
     server.up, server.rejections, server.rejection = False, 1, OSError("No space left on device")
 
@@ -225,11 +226,10 @@ def test_a_long_start_is_no_sign_of_health(tmp_path: Path, monkeypatch: pytest.M
     lines, clock = list[str](), VirtualClock()
     supervisor = Supervisor(
         tmp_path,
+        Deployment(os.getpid(), "p", "k", None),
         [ProcessSpec("processing", "s.0", ["x"])],
         clock,
         lines.append,
-        pipeline="p",
-        kafka="k",
     )
     supervisor._start(supervisor._services[0])
     for number in range(3):

@@ -23,7 +23,7 @@ from anabranch.adapters.spark.own_watermark import watermark_of
 from anabranch.adapters.spark.plan_socket import PlanServer
 from anabranch.adapters.spark.query import StageQuery, build_query
 from anabranch.adapters.spark.session import session_beside, start_session
-from anabranch.adapters.spark.sink import OutputStream, ResultsExpected, StageSink
+from anabranch.adapters.spark.sink import OutputStream, ResultsExpected, SinkQuery, StageSink
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.pipeline.transforms import import_roots
 from anabranch.protocol.errors import AnabranchError, EngineEnded, LocalProtocolError
@@ -247,12 +247,9 @@ class SparkStage:
         expected = self._expected if output.only is None else ResultsExpected()
         sink = StageSink(
             stream,
-            driver,
-            query,
+            SinkQuery(query, driver, folder, done),
             blocks,
-            folder,
             context.clock,
-            done=done,
             expected=expected,
             crash_point=crash_point,
         )

@@ -196,35 +196,33 @@ class ResultsExpected:
         self._read, self._made = read, made
 
 
+@dataclass(frozen=True, slots=True)
+class SinkQuery:
+    """The query whose batches a sink writes."""
+
+    name: str
+    driver: QueryDriver
+    checkpoint: Path
+    """Its directory."""
+    done: Callable[[BatchDone], None]
+    """Told of each batch."""
+
+
 class StageSink:
     """The ``foreachBatch`` function of one query."""
 
     def __init__(
         self,
         output: OutputStream,
-        driver: QueryDriver,
-        query: str,
+        query: SinkQuery,
         blocks: BlockWriter,
-        checkpoint: Path,
         clock: Clock,
         *,
-        done: Callable[[BatchDone], None],
         expected: ResultsExpected,
         crash_point: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._output, self._driver, self._query, self._blocks, self._checkpoint = (
-            output,
-            driver,
-            query,
-            blocks,
-            checkpoint,
-        )
-        self._clock, self._done, self._expected, self._crash_point = (
-            clock,
-            done,
-            expected,
-            crash_point,
-        )
+        self._output, self._query, self._blocks, self._clock = output, query, blocks, clock
+        self._expected, self._crash_point = expected, crash_point
         self._reached: tuple[int, QueryPosition] | None = None
         self.failure: BaseException | None = None
         self.running: tuple[int, int] | None = None
@@ -246,9 +244,9 @@ class StageSink:
 
     def _write(self, frame: DataFrame, batch: int) -> None:
         begun = self._clock.monotonic_ms()
-        logged = LoggedBatch(self._checkpoint, batch)
-        start = self._driver.begin(
-            self._query, logged.offsets, logged.watermark_ms, self._before(batch)
+        logged = LoggedBatch(self._query.checkpoint, batch)
+        start = self._query.driver.begin(
+            self._query.name, logged.offsets, logged.watermark_ms, self._before(batch)
         )
         self.running = (start.before.bucket + 1, start.after.bucket)
         self._crash_point("processing.batch_logged")
@@ -258,7 +256,7 @@ class StageSink:
         made = sum(part.rows for part in parts)
         self._expected.remember(start.rows, made)
         self._crash_point("processing.blocks_written")
-        self._driver.finish(self._query, batch, parts)
+        self._query.driver.finish(self._query.name, batch, parts)
         self._crash_point(
             "processing.boundary_appended"
             if start.kind is BoundaryKind.STABLE
@@ -266,7 +264,7 @@ class StageSink:
         )
         self._reached = (batch, start.after)
         seconds = (self._clock.monotonic_ms() - begun) / 1000
-        self._done(BatchDone(batch, start, made, seconds))
+        self._query.done(BatchDone(batch, start, made, seconds))
 
     def _before(self, batch: int) -> QueryPosition:
         """The position after the batch before: remembered, else from Spark's own log."""
@@ -277,7 +275,7 @@ class StageSink:
         return check_joint(
             {
                 str(i): position_of(o)
-                for i, o in enumerate(LoggedBatch(self._checkpoint, batch - 1).offsets)
+                for i, o in enumerate(LoggedBatch(self._query.checkpoint, batch - 1).offsets)
             }
         )
 

@@ -57,7 +57,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anabranch.protocol.edge.source_pace import SourcePace
@@ -144,6 +144,22 @@ class EventTimeLimits:
         return min(self.ahead_above_ms, max(self.stated_ms, newest_ms) + HEARTBEAT_AHEAD_MS)
 
 
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """How far a source's log is when a writer of it begins: by its last accepted boundary record."""
+
+    positions: Sequence[InputPosition] = ()
+    """Empty at the very beginning (rule 17). Partitions that are no longer read are carried
+    along, so that they are not read twice if they come back.
+    """
+    closed: int = 0
+    """Last bucket that the source has closed."""
+    past: int = 0
+    """It had got beyond this bucket (IN11)."""
+    away_ms: int = 0
+    """Since the record was written."""
+
+
 @dataclass(slots=True)
 class _Partition:
     """One input partition. Silence was observed from ``quiet_since_ms`` to ``quiet_until_ms``;
@@ -180,36 +196,29 @@ class SourceMachine:
 
     Args:
         rules: Of the source.
-        partitions: Its input partitions, with the offset to begin at where ``positions`` names
+        partitions: Its input partitions, with the offset to begin at where ``progress`` names
             none.
-        positions: Of the last accepted boundary record; empty at the very beginning (rule 17).
-            Partitions that are no longer read are carried along, so that they are not read twice if
-            they come back.
-        closed: Last bucket that this source has closed.
+        progress: From where it goes on.
         now_ms: Silence is counted from here.
-        past: Of the last accepted boundary record.
-        away_ms: Since that was written.
     """
 
     def __init__(
         self,
         rules: SourceRules,
         partitions: Mapping[InputPartition, int],
-        positions: Iterable[InputPosition],
-        closed: int,
+        progress: SourceProgress,
         now_ms: int,
-        *,
-        past: int = 0,
-        away_ms: int = 0,
     ) -> None:
-        self._rules = rules
-        self._restored = {(position.topic, position.partition): position for position in positions}
+        self._rules, closed = rules, progress.closed
+        self._restored = {
+            (position.topic, position.partition): position for position in progress.positions
+        }
         self._partitions: dict[InputPartition, _Partition] = {}
         self._closed = closed
         self._low_ms: int | None = bound_ms(closed, rules.bucket_ms) + 1 if closed else None
-        got_to = max(past, closed)
+        got_to = max(progress.past, closed)
         self._pace = SourcePace(
-            bound_ms(got_to, rules.bucket_ms) + 1 if got_to else 0, now_ms - away_ms
+            bound_ms(got_to, rules.bucket_ms) + 1 if got_to else 0, now_ms - progress.away_ms
         )
         self._speaks = False
         self._spoke_ms = now_ms

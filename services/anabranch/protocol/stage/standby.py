@@ -95,37 +95,43 @@ stopped.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class StandbyProcess:
+    """A process that stands by."""
+
+    stage: str
+    process: str
+    node: str | None = None
+    """To which its replica was moved (SB8); None: it stands by in a passive stage."""
+
+
 class StandbyWatch:
     """What one process knows of the others of its stage. ``now_ms`` is a clock of its own."""
 
     def __init__(
         self,
-        stage: str,
+        own: StandbyProcess,
         writer: str,
-        process: str,
         processes: Sequence[str],
-        node: str | None = None,
         width_ms: int = 1,
         *,
         reads_back: bool = False,
     ) -> None:
         """``writer``: the replica as which the primary is heard; ``processes``: all ids, in the
-        order of their turns.
-
-        ``node``: to which it was moved (SB8); None: it stands by in a passive stage. ``width_ms``:
-            of a bucket. ``reads_back``: its state is made anew from its input.
+        order of their turns. ``width_ms``: of a bucket. ``reads_back``: its state is made anew
+        from its input.
         """
         self._reads_back = reads_back
-        self._node, self._behind_max = node, MOVED_BEHIND_MS // width_ms
+        self._node, self._behind_max = own.node, MOVED_BEHIND_MS // width_ms
         self._runs_on = ""
         self._stage, self._process, self._primary = (
-            stage,
-            process,
-            Peer(REPLICA_SERVICE, stage, writer),
+            own.stage,
+            own.process,
+            Peer(REPLICA_SERVICE, own.stage, writer),
         )
         self._order = {each: number for number, each in enumerate(processes)}
         self._detector = FailureDetector(
-            [self._primary, *(Peer(STANDBY_SERVICE, stage, each) for each in processes)]
+            [self._primary, *(Peer(STANDBY_SERVICE, own.stage, each) for each in processes)]
         )
         self._epoch: int | None = None
         self._log_was_read = False

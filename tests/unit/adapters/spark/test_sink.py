@@ -21,6 +21,7 @@ from anabranch.adapters.spark.sink import (
     DRIVER_ROWS_MAX,
     OutputStream,
     ResultsExpected,
+    SinkQuery,
     StageSink,
     TaskWrite,
     slices_of,
@@ -123,12 +124,9 @@ class Bench:
     def make(self) -> StageSink:
         return StageSink(
             OUT,
-            self.driver,
-            "timeline",
+            SinkQuery("timeline", self.driver, self.checkpoint, self.done.append),
             self.blocks,
-            self.checkpoint,
             self.clock,
-            done=self.done.append,
             expected=self.expected,
             crash_point=self.driver.told.append,
         )

@@ -12,6 +12,7 @@ from anabranch.protocol.edge.ingestion import (
     EventTimeLimits,
     InputPartition,
     SourceMachine,
+    SourceProgress,
     SourceRules,
 )
 from anabranch.protocol.errors import LocalProtocolError
@@ -45,7 +46,9 @@ def machine(
         {("cars", i): 0 for i in range(partitions)},
         SourceRules(**{"bucket_ms": 100, **rules}),  # type: ignore[arg-type]
     )
-    return SourceMachine(chosen, names, positions, closed, 0, past=past, away_ms=away_ms)
+    return SourceMachine(
+        chosen, names, SourceProgress(positions, closed, past=past, away_ms=away_ms), 0
+    )
 
 
 def speak(m: SourceMachine, now_ms: int, **said: int) -> int:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from anabranch.protocol.edge.ingestion import ChunkFacts, SourceMachine, SourceRules
+from anabranch.protocol.edge.ingestion import ChunkFacts, SourceMachine, SourceProgress, SourceRules
 from anabranch.protocol.limits import HOP_MS, SLACK_MS, STALL_MS
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.buckets import bucket_of
@@ -285,8 +285,7 @@ class TestSigns:
         machine = SourceMachine(
             SourceRules(width, out_of_orderness, partition_idle_ms=None),
             {("t", 0): 0, ("t", 1): 0},
-            (),
-            0,
+            SourceProgress(),
             0,
         )
         log_state, waits = LogState(["0"]), waits_of(3_000, self.WIDTH + 200, 0, 1)

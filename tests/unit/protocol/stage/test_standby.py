@@ -38,6 +38,7 @@ from anabranch.protocol.stage.standby import (
     STANDBY_SERVICE,
     Copied,
     Held,
+    StandbyProcess,
     StandbyWatch,
     copy_name,
     copy_steps,
@@ -52,7 +53,7 @@ class Standby:
     """A watch and its clock."""
 
     def __init__(self, process: str = "1", bucket: int = 5, epoch: int | None = 7) -> None:
-        self.watch = StandbyWatch("tolls", "0", process, ["0", "1", "2"])
+        self.watch = StandbyWatch(StandbyProcess("tolls", process), "0", ["0", "1", "2"])
         self.now_ms, self.bucket = 1_000_000, bucket
         self.watch.epoch_seen(epoch, self.now_ms)
 
@@ -113,7 +114,7 @@ def test_where_no_epoch_began_there_is_nobody_to_wait_for() -> None:
 
 
 def test_before_the_log_was_read_nobody_takes_over() -> None:
-    watch = StandbyWatch("tolls", "0", "0", ["0", "1"])
+    watch = StandbyWatch(StandbyProcess("tolls", "0"), "0", ["0", "1"])
     assert not watch.due(0, 0)
 
 
@@ -168,7 +169,7 @@ NEAR = MOVED_BEHIND_MS // 100
 
 def come(runs_on: str = "there", epoch: int | None = 7) -> StandbyWatch:
     """It was moved to the node ``here``; the newest epoch began on ``runs_on``."""
-    watch = StandbyWatch("tolls", "1", "1", ["1"], "here", 100)
+    watch = StandbyWatch(StandbyProcess("tolls", "1", "here"), "1", ["1"], 100)
     watch.epoch_seen(epoch, 0, runs_on)
     return watch
 
@@ -199,17 +200,17 @@ def test_sb8_where_it_runs_here_or_nowhere_it_begins_at_once() -> None:
     for watch in (come("here"), come("", None), come("")):
         assert not watch.must_wait
         assert watch.due(0, 0, 1_000)
-    unread = StandbyWatch("tolls", "1", "1", ["1"], "here", 100)
+    unread = StandbyWatch(StandbyProcess("tolls", "1", "here"), "1", ["1"], 100)
     assert not unread.due(0, 0, 0)
 
 
 def test_sb8_what_makes_its_state_anew_from_its_input_needs_nobodys_checkpoint() -> None:
-    watch = StandbyWatch("tolls", "1", "1", ["1"], "here", 100, reads_back=True)
+    watch = StandbyWatch(StandbyProcess("tolls", "1", "here"), "1", ["1"], 100, reads_back=True)
     assert not watch.due(0, 0, 1_000), "the log was not read yet"
     watch.epoch_seen(7, 0, "there")
     heard(watch, 0)
     assert watch.due(0, 0, 1_000)
-    passive = StandbyWatch("tolls", "0", "1", ["0", "1"], reads_back=True)
+    passive = StandbyWatch(StandbyProcess("tolls", "1"), "0", ["0", "1"], reads_back=True)
     passive.epoch_seen(7, 0, "there")
     assert not passive.due(0, 0, 1_000), "it was not moved: it waits for silence"
 
