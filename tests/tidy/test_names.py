@@ -25,6 +25,8 @@ SAY_NOTHING = {
 }
 FILE_LINES_MAX = 720
 FUNCTION_LINES_MAX = 100
+CONSTRUCTOR_ARGUMENTS_MAX = 6
+"""More are several ideas: those that belong together are one frozen object of settings."""
 
 
 def python_files(files: list[Path]) -> list[Path]:
@@ -40,6 +42,20 @@ def long_functions(path: Path, source: str, lines_max: int) -> list[str]:
             lines = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
             if lines > lines_max:
                 found.append(f"{path}:{node.lineno}: {node.name} has {lines} lines")
+    return found
+
+
+def wide_constructors(name: str, source: str, arguments_max: int) -> list[str]:
+    """Classes whose ``__init__`` takes more, ``self`` aside."""
+    found = []
+    for of in (node for node in nodes(source) if isinstance(node, ast.ClassDef)):
+        for node in of.body:
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                a = node.args
+                every = [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg]
+                count = len([each for each in every if each is not None]) - 1
+                if count > arguments_max:
+                    found.append(f"{name}: {of.name} takes {count} arguments")
     return found
 
 
@@ -78,6 +94,14 @@ def test_files_and_functions_can_be_read_at_once(root: Path, files: list[Path]) 
     ] == []
 
 
+def test_constructors_take_few_arguments(modules: dict[str, str]) -> None:
+    assert [
+        wide
+        for name, source in modules.items()
+        for wide in wide_constructors(name, source, CONSTRUCTOR_ARGUMENTS_MAX)
+    ] == []
+
+
 def test_adapters_are_not_scripts(modules: dict[str, str]) -> None:
     """Run as a script, a module in adapters/redis would put its folder first on the path and
     hide the library.
@@ -98,3 +122,9 @@ def test_a_long_function_is_found() -> None:
     source = "def f():\n" + "    x = 1\n" * 11
     assert long_functions(Path("x.py"), source, 10) == ["x.py:1: f has 11 lines"]
     assert long_functions(Path("x.py"), source, 11) == []
+
+
+def test_a_wide_constructor_is_found() -> None:
+    source = "class A:\n    def __init__(self, a, /, b, *c, d=1): ...\n    def f(self, a, b, c, d, e): ..."
+    assert wide_constructors("x", source, 3) == ["x: A takes 4 arguments"]
+    assert wide_constructors("x", source, 4) == []
