@@ -483,7 +483,7 @@ def _check_given_up(given_up: tuple[GivenUp, ...], count_max: int) -> None:
 
 
 def _check_missing(missing: tuple[str, ...]) -> None:
-    _require(len(missing) <= limits.MISSING_MAX, f"{len(missing)} missing streams")
+    _require(len(missing) <= limits.MISSING_STREAMS_MAX, f"{len(missing)} missing streams")
     _check_texts(*missing)
 
 

@@ -53,7 +53,7 @@ from anabranch.protocol.limits import (
     DELIVERY_BUCKETS_MAX,
     LIVE_CHUNK_ROWS,
     MESSAGE_BYTES_DEFAULT,
-    UNREADABLE_MAX,
+    UNREADABLE_BUCKETS_MAX,
 )
 from anabranch.protocol.log.boundary_log import TentativeBucket
 from anabranch.protocol.log.buckets import bound_ms
@@ -578,7 +578,9 @@ class LiveTopic:
                 error=str(error),
             )
             self._unreadable[like.replica, bucket, like.branch] = None
-            for oldest in list(self._unreadable)[: max(0, len(self._unreadable) - UNREADABLE_MAX)]:
+            for oldest in list(self._unreadable)[
+                : max(0, len(self._unreadable) - UNREADABLE_BUCKETS_MAX)
+            ]:
                 del self._unreadable[oldest]
             raise _UnreadableError from error
         for each in found:

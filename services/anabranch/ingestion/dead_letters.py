@@ -17,7 +17,7 @@ from anabranch.protocol.errors import OutcomeUnknown, RecordRejected, RecordTooL
 from anabranch.protocol.limits import (
     DEAD_LETTER_CUT_BYTES,
     DEAD_LETTER_CUT_MORE_BYTES,
-    ERROR_TEXT_MAX,
+    ERROR_CHARACTERS_MAX,
     WRITE_TRIES_MAX,
 )
 
@@ -78,7 +78,7 @@ class _Letter(NamedTuple):
             ("anabranch-partition", str(self.at.partition).encode()),
             ("anabranch-offset", str(self.offset).encode()),
             ("anabranch-reason", self.why.reason.value.encode()),
-            ("anabranch-error", str(self.why)[:ERROR_TEXT_MAX].encode(errors="replace")),
+            ("anabranch-error", str(self.why)[:ERROR_CHARACTERS_MAX].encode(errors="replace")),
         ]
 
     def cut(self) -> _Letter:

@@ -98,7 +98,7 @@ TIMELINES_MAX: Final = 4_096
 first seen longest ago are forgotten.
 """
 
-MISSING_MAX: Final = 256
+MISSING_STREAMS_MAX: Final = 256
 """Streams named as missing in one record: a pipeline has fewer sources."""
 
 GIVEN_UP_MAX: Final = 256
@@ -208,7 +208,7 @@ WAITING_AFTER_MS: Final = 1_000
 ones are how records come.
 """
 
-ERROR_TEXT_MAX: Final = 1_000
+ERROR_CHARACTERS_MAX: Final = 1_000
 """Characters of an explanation in a header of a dead letter: the value may have to fit the
 topic's limit with it.
 """
@@ -389,7 +389,7 @@ query takes the cores for a second or two, which the stages after this one need 
 tentative results.
 """
 
-SUCCESSOR_WITHOUT_ROWS: Final = 5
+SUCCESSOR_WITHOUT_ROWS_TIMES: Final = 5
 """How many times longer the successor of a branch waits that closes buckets and gives no rows, as
 between the ends of windows: the rows are what somebody waits for. Not until they come at any price:
 when the input is back, a successor that is running begins to correct two seconds sooner.
@@ -504,7 +504,7 @@ LIVE_HOLD_MS: Final = 200
 says that it is STABLE: the stable one is then about to come. Part of SLACK_MS.
 """
 
-UNREADABLE_MAX: Final = 1_000
+UNREADABLE_BUCKETS_MAX: Final = 1_000
 """Tentative buckets that could not be read and are not tried again: a replica whose blocks
 are lost must not make delivery grow.
 """

@@ -241,7 +241,7 @@ STAGES: Final = (
     Mutant(
         "missing_is_empty",
         "protocol.stage.planner:next_tentative_plan",
-        "missing=tuple(sorted(missing)[:MISSING_MAX])",
+        "missing=tuple(sorted(missing)[:MISSING_STREAMS_MAX])",
         "missing=()",
         "PT7",
         BRANCH,

@@ -186,7 +186,7 @@ WRONG: list[LogEntry] = [
     dataclasses.replace(FULL, branch=None),
     dataclasses.replace(FULL, branch=(6, 1)),
     dataclasses.replace(FULL, branch=(5, -1)),
-    dataclasses.replace(FULL, missing=("s",) * (limits.MISSING_MAX + 1)),
+    dataclasses.replace(FULL, missing=("s",) * (limits.MISSING_STREAMS_MAX + 1)),
     dataclasses.replace(SMALL, positions=(InputPosition("t", -1, 0, 0),)),
     dataclasses.replace(SMALL, given_up=(GivenUp("reports", 7, 6),)),
     dataclasses.replace(SMALL, given_up=(GivenUp("reports", 6, 6),) * (limits.GIVEN_UP_MAX + 1)),
@@ -236,7 +236,7 @@ WRONG: list[LogEntry] = [
                     {"first": 8},
                     {"branch": (0, -1)},
                     {"missing": (LONG,)},
-                    {"missing": ("s",) * (limits.MISSING_MAX + 1)},
+                    {"missing": ("s",) * (limits.MISSING_STREAMS_MAX + 1)},
                     {"parts": (dataclasses.replace(PART, rows=-1),)},
                 )
             ),

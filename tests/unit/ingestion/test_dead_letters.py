@@ -15,7 +15,7 @@ from anabranch.protocol.limits import (
     DEAD_LETTER_CUT_BYTES,
     DEAD_LETTER_CUT_MORE_BYTES,
     DEAD_LETTER_ROOM_BYTES,
-    ERROR_TEXT_MAX,
+    ERROR_CHARACTERS_MAX,
     NAME_CHARACTERS_MAX,
     WRITE_TRIES_MAX,
 )
@@ -44,7 +44,7 @@ def test_carry_the_record_and_the_reason(log: LocalEventLog) -> None:
     letters.send(
         CHUNK,
         0,
-        RecordRejected(RejectionReason.NOT_JSON, "umlaut \u00fc " + "x" * 2 * ERROR_TEXT_MAX),
+        RecordRejected(RejectionReason.NOT_JSON, "umlaut \u00fc " + "x" * 2 * ERROR_CHARACTERS_MAX),
     )
     letters.send(CHUNK, 1, RecordRejected(RejectionReason.NULL_VALUE, "no value \ud800"))
     letters.flush()
@@ -178,7 +178,7 @@ class TestTooLarge:
             [TopicSettings("dead", 1, config={"max.message.bytes": str(DEAD_LETTER_ROOM_BYTES)})]
         )
         letters = DeadLetters(log, "dead", 1)
-        why = RecordRejected(RejectionReason.TOO_LARGE, "\U0001f4a5" * 2 * ERROR_TEXT_MAX)
+        why = RecordRejected(RejectionReason.TOO_LARGE, "\U0001f4a5" * 2 * ERROR_CHARACTERS_MAX)
         at = TopicPartition("t" * NAME_CHARACTERS_MAX, 3)
         letters.send(
             Chunk(

@@ -30,7 +30,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.limits import BUCKET_MAX, GIVEN_UP_MAX, MISSING_MAX
+from anabranch.protocol.limits import BUCKET_MAX, GIVEN_UP_MAX, MISSING_STREAMS_MAX
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, GivenUp
 
@@ -147,5 +147,7 @@ def named(record: BoundaryRecord, lacks: Sequence[GivenUp]) -> BoundaryRecord:
         return replace(record, given_up=tuple(lacks))
     return replace(
         record,
-        missing=tuple(sorted({*record.missing, *(each.source for each in lacks)})[:MISSING_MAX]),
+        missing=tuple(
+            sorted({*record.missing, *(each.source for each in lacks)})[:MISSING_STREAMS_MAX]
+        ),
     )

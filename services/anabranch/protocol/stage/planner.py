@@ -41,7 +41,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from anabranch.protocol.errors import LocalProtocolError, StageFunctionError
-from anabranch.protocol.limits import BATCH_BUCKETS_MAX, BATCH_ROWS_MAX, MISSING_MAX
+from anabranch.protocol.limits import BATCH_BUCKETS_MAX, BATCH_ROWS_MAX, MISSING_STREAMS_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.plans import PlanTraits
@@ -74,7 +74,7 @@ class Plan:
     kind: BoundaryKind = BoundaryKind.STABLE
     missing: tuple[str, ...] = ()
     """Streams without which the buckets that this plan takes are read; sorted, at most
-    MISSING_MAX.
+    MISSING_STREAMS_MAX.
     """
 
 
@@ -196,7 +196,9 @@ def next_tentative_plan(
         for name, log_state in log_states.items()
         for m in _missing(name, log_state, chosen.get(name), first, plan.after.bucket)
     }
-    return replace(plan, kind=BoundaryKind.TENTATIVE, missing=tuple(sorted(missing)[:MISSING_MAX]))
+    return replace(
+        plan, kind=BoundaryKind.TENTATIVE, missing=tuple(sorted(missing)[:MISSING_STREAMS_MAX])
+    )
 
 
 def _best(

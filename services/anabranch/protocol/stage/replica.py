@@ -80,8 +80,8 @@ from anabranch.protocol.limits import (
     CORRECTION_ROWS_MAX,
     HOP_MS,
     INPUT_PARTS_MAX,
-    MISSING_MAX,
-    SUCCESSOR_WITHOUT_ROWS,
+    MISSING_STREAMS_MAX,
+    SUCCESSOR_WITHOUT_ROWS_TIMES,
 )
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, Part
@@ -349,7 +349,7 @@ class Replica:
 
         Not before, nor while, the first tentative results are made, here and in the stages after
         this one; unless there is something to correct already, or no result to be seen for long
-        (SUCCESSOR_AFTER_MS, SUCCESSOR_WITHOUT_ROWS).
+        (SUCCESSOR_AFTER_MS, SUCCESSOR_WITHOUT_ROWS_TIMES).
         """
         if self._shown_ms is None:
             return False
@@ -357,7 +357,7 @@ class Replica:
         if self._rows_ms is not None and now_ms - self._rows_ms >= after_ms:
             return True
         return waited_ms >= after_ms * (
-            1 if complete_upto > self._forked_at else SUCCESSOR_WITHOUT_ROWS
+            1 if complete_upto > self._forked_at else SUCCESSOR_WITHOUT_ROWS_TIMES
         )
 
     def abandon(self, now_ms: int, cause: Exception | None = None) -> str | None:
@@ -630,13 +630,15 @@ class RecordChain:
                 return record
             kept = tuple(part for part in parts if part.bucket > self._given_up)
             return replace(
-                record, parts=kept, missing=tuple(name for name, _ in made_from)[:MISSING_MAX]
+                record,
+                parts=kept,
+                missing=tuple(name for name, _ in made_from)[:MISSING_STREAMS_MAX],
             )
         if self._fork is None:
             message = f"tentative batch {batch} of timeline {self._timeline}, which never forked"
             raise LocalProtocolError(message)
         counter, base, pending = self._fork
-        missing = tuple(sorted({*self._missing, *missing})[:MISSING_MAX])
+        missing = tuple(sorted({*self._missing, *missing})[:MISSING_STREAMS_MAX])
         if self._is_stateful or any(
             part.bucket > closed for part in parts
         ):  # what it lacks shows in later buckets too

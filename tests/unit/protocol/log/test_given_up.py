@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import MISSING_MAX
+from anabranch.protocol.limits import MISSING_STREAMS_MAX
 from anabranch.protocol.log import given_up as under_test
 from anabranch.protocol.log.given_up import GivenUpBuckets, Times, named, of_results, to_give_up
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, GivenUp
@@ -102,7 +102,7 @@ class TestRecord:
         assert (found.given_up, found.missing) == ((), ("a", "x"))
         assert (
             len(named(tentative, [GivenUp(str(i), 1, 9) for i in range(400)]).missing)
-            == MISSING_MAX
+            == MISSING_STREAMS_MAX
         )
 
 

@@ -299,7 +299,7 @@ def test_a_hole_of_any_length_costs_nothing() -> None:
 
 
 def test_missing_streams_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "MISSING_MAX", 2)
+    monkeypatch.setattr(planner, "MISSING_STREAMS_MAX", 2)
     log_states = {"a": Stream().branch(9, base=0, missing=("z", "y", "x")).log_state}
     plan = next_tentative_plan(QueryPosition(), log_states, FROM_0, 9, STATELESS)
     assert plan is not None
