@@ -27,6 +27,7 @@ from anabranch.cli import (
     init,
     keys,
     ledger,
+    limits,
     logs,
     market,
     move,
@@ -129,6 +130,7 @@ _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
         logs.logs,
         topics.topics,
         doctor.doctor,
+        limits.limits,
     ),
     "Operate": (
         compose.compose,

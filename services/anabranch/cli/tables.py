@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-_WIDTH_MAX: Final = 500
+_WIDTH_MAX: Final = 1_000
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
