@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.codec import control_records
 from anabranch.pipeline.speakers import bound_speakers, speakers
-from anabranch.ports import Chunk, EventLog, TopicPartition
+from anabranch.ports import Chunk, EventLog, LogReader, TopicPartition
 from anabranch.protocol.control.records import Alarm
-from anabranch.protocol.control.speaking import Speaker
 from anabranch.protocol.errors import AnabranchError, RemoteProtocolError, Unavailable
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.heartbeats import ControlReader
@@ -47,6 +46,12 @@ class TopicFollower:
         self._readers: dict[str, BoundaryReader] = {}
         self._ends: dict[str, int] = {}
         """Where each log ended when it was opened: what stands before is history."""
+        self._speakers: Final = speakers(pipeline) | bound_speakers(pipeline, pipeline.bindings)
+        self._control: ControlReader | None = None
+        self._spoken: set[str] = set()
+        """The control topics that it reads."""
+        self._alarms: LogReader | None = None
+        self._alarms_at: Final = TopicPartition(pipeline.topic_names.alarms(), 0)
         with feed.page() as page:
             self._kept = page.cells_max
 
@@ -59,20 +64,6 @@ class TopicFollower:
         address, log = self._connect()
         with ExitStack() as stack:
             admin = stack.enter_context(closing(log.admin()))
-            wanted = self._control_topics()
-            found = admin.partitions([*wanted, self._pipeline.topic_names.alarms()])
-            if not found:
-                raise Unavailable(
-                    f"the broker at {address} has no topics of pipeline {self._pipeline.name} yet"
-                )
-            control = stack.enter_context(
-                closing(ControlReader(log, {t: s for t, s in wanted.items() if t in found}))
-            )
-            alarms = stack.enter_context(closing(log.reader(committed=False, headers=False)))
-            alarm_at = TopicPartition(self._pipeline.topic_names.alarms(), 0)
-            has_alarms = alarm_at.topic in found
-            if has_alarms:
-                alarms.assign({alarm_at: alarms.offsets(alarm_at)[1]})
             stack.callback(self._close)
             look_ms = 0
             while not self._feed.stopping.is_set():
@@ -81,18 +72,25 @@ class TopicFollower:
                     look_ms = now_ms + _LOOK_MS
                     if self._connect()[0] != address:
                         return
-                    answers = not has_alarms or bool(alarms.ends([alarm_at], _ANSWER_MS))
-                    with self._feed.page() as page:
-                        page.show_contact(
-                            "" if answers else f"the broker at {address} does not answer"
-                        )
-                    if answers:
-                        self._open_new(log, admin.partitions(self._boundary_topics()))
-                self._read(control, alarms.fetch(_ALARMS_AT_ONCE, 0) if has_alarms else [])
+                    if self._answers(address):
+                        self._open_new(log, admin.partitions(self._topics()), address)
+                self._read()
                 self._feed.stopping.wait(_PAUSE_S)
 
-    def _read(self, control: ControlReader, alarm_chunks: list[Chunk]) -> None:
-        heard = [*control.poll(), *_alarms(alarm_chunks)]
+    def _answers(self, address: str) -> bool:
+        """Whether the broker is there, by the reader of the alarms: it does not wait as long as an
+        administrative client.
+        """
+        answers = self._alarms is None or bool(self._alarms.ends([self._alarms_at], _ANSWER_MS))
+        if not answers:
+            with self._feed.page() as page:
+                page.show_contact(f"the broker at {address} does not answer")
+        return answers
+
+    def _read(self) -> None:
+        heard = [] if self._control is None else self._control.poll()
+        if self._alarms is not None:
+            heard += _alarms_in(self._alarms.fetch(_ALARMS_AT_ONCE, 0))
         if heard:
             clock = self._feed.clock
             with self._feed.page() as page:
@@ -111,8 +109,25 @@ class TopicFollower:
                         self._feed.clock.now_ms(), "alarm", stream, f"its log: {error}", stream
                     )
 
-    def _open_new(self, log: EventLog, found: dict[str, int]) -> None:
+    def _open_new(self, log: EventLog, found: dict[str, int], address: str) -> None:
+        """Open what has come since the last look: a pipeline starts bit by bit, and those whose
+        streams it reads start when they like.
+        """
         names = self._pipeline.topic_names
+        speakers = {t: s for t, s in self._speakers.items() if t in found}
+        if not speakers:
+            raise Unavailable(
+                f"the broker at {address} has no topics of pipeline {self._pipeline.name} yet"
+            )
+        with self._feed.page() as page:
+            page.show_contact("")
+        if speakers.keys() != self._spoken:
+            control = ControlReader(log, speakers)
+            self._close_control()
+            self._control, self._spoken = control, set(speakers)
+        if self._alarms is None and self._alarms_at.topic in found:
+            self._alarms = log.reader(committed=False, headers=False)
+            self._alarms.assign({self._alarms_at: self._alarms.offsets(self._alarms_at)[1]})
         for stream in self._streams():
             if stream in self._readers or names.boundaries(stream) not in found:
                 continue
@@ -138,22 +153,29 @@ class TopicFollower:
     def _streams(self) -> list[str]:
         return [*self._pipeline.streams(), *self._pipeline.bindings]
 
-    def _boundary_topics(self) -> list[str]:
-        return [self._pipeline.topic_names.boundaries(stream) for stream in self._streams()]
-
-    def _control_topics(self) -> dict[str, Speaker]:
-        return speakers(self._pipeline) | bound_speakers(self._pipeline, self._pipeline.bindings)
+    def _topics(self) -> list[str]:
+        boundaries = map(self._pipeline.topic_names.boundaries, self._streams())
+        return [*self._speakers, self._alarms_at.topic, *boundaries]
 
     def _drop(self, stream: str) -> None:
         self._readers.pop(stream).close()
         self._ends.pop(stream, None)
 
+    def _close_control(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        self._control, self._spoken = None, set()
+
     def _close(self) -> None:
         for stream in list(self._readers):
             self._drop(stream)
+        self._close_control()
+        if self._alarms is not None:
+            self._alarms.close()
+        self._alarms = None
 
 
-def _alarms(chunks: list[Chunk]) -> Iterator[Alarm]:
+def _alarms_in(chunks: list[Chunk]) -> Iterator[Alarm]:
     for chunk in chunks:
         for value in chunk.values:
             try:

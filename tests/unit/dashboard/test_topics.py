@@ -78,6 +78,27 @@ def test_a_stream_whose_log_is_gone_keeps_no_other_from_being_shown() -> None:
         await_shown(feed, lambda page: page["cells"]["reports_0"], "the stream")
 
 
+def test_a_process_that_comes_later_is_heard() -> None:
+    scene = PageScene(past_ms=5_000)
+    late = scene.pipeline.topic_names.control("processing", "tolls.0")
+    held = scene.log.topics.pop(late)
+    with page_of(scene.pipeline, scene.log) as (feed, _):
+
+        def replica() -> dict[str, Any]:
+            found: dict[str, Any] = shown(feed)["cards"]["stream tolls"]["replicas"][0]
+            return found
+
+        await_shown(feed, lambda page: page["cells"]["tolls"], "the streams")
+        assert replica()["word"] != "STABLE"
+        scene.log.topics[late] = held
+
+        def heard() -> bool:
+            scene.beats()
+            return bool(replica()["word"] == "STABLE")
+
+        wait_until(heard, SHOWN_S, "its heartbeat")
+
+
 def test_a_log_that_was_cut_is_read_anew_and_noted() -> None:
     scene = PageScene(past_ms=5_000)
     scene.steps(5)
