@@ -275,4 +275,39 @@ REGRESSIONS: Final = (
             Fault(1420, "silent all", "a", 6, 4135),
         ],
     ),
+    Regression(
+        "a replica that had no room for an input said that it was stable, with results overdue of"
+        " which it had not read",
+        replace(
+            _MOSTLY,
+            seed=2010319,
+            sources=("a", "b"),
+            source_partitions=2,
+            output_partitions=1,
+            bucket_ms=250,
+            buckets=26,
+            rows_max=2,
+            stages=(
+                StageOptions(
+                    name="s0",
+                    reads=("a", "b"),
+                    operator="later",
+                    replicas=2,
+                    is_batch_safe=False,
+                    policy="delay",
+                ),
+            ),
+            latency_max_ms=2,
+            heal_ms=8000,
+            trim_every_ms=300,
+            snapshot_every=60,
+            seen_wait_ms=100,
+            scenario="flapping",
+            input_parts_max=9,
+        ),
+        [
+            Fault(494, "silent", "a", 1, 1818),
+            Fault(4812, "silent", "a", 1, 1574),
+        ],
+    ),
 )

@@ -254,7 +254,7 @@ class ReplicaRunner:
         reader = self._inputs[name]
         now_ms = self._clock.monotonic_ms()
         with self.lock:
-            reads = self._reads_on(name)
+            reads = self._reads_on(name, now_ms)
             looks = reads and self._replica is not None and self._replica.look_wanted(name, now_ms)
             end_wanted = self._replica is not None and self._availability.end_wanted(name)
         before = reader.offset_next
@@ -289,18 +289,18 @@ class ReplicaRunner:
         return read
 
     def _ask_end(self, name: str, now_ms: int) -> None:
-        """Where the log of an input ends now: what is behind a replica that woke, or began,
-        it reads bit by bit (R8, R10).
+        """Where the log of an input ends now: what a replica that woke, or began, or had no room
+        has yet to read, it reads bit by bit (RE8, RE10).
         """
-        if self._ends.get(name, (-1, 0))[0] < self._availability.woke_ms:
+        if self._ends.get(name, (-1, 0))[0] < self._availability.look_due_ms(name):
             with contextlib.suppress(Unavailable):  # without contact nothing is judged
                 self._ends[name] = now_ms, self._inputs[name].end()
 
-    def _reads_on(self, name: str) -> bool:
-        """Whether there is room for more of input ``name``, or it is waited for (R8)."""
+    def _reads_on(self, name: str, now_ms: int) -> bool:
+        """Whether there is room for more of input ``name``, or it is waited for (RE8)."""
         parts = sum(reader.log_state.stable_parts for reader in self._inputs.values())
         reads = self._replica is None or self._replica.reads_on(
-            self._inputs[name].log_state.upto, parts
+            name, self._inputs[name].log_state.upto, parts, now_ms
         )
         if reads:
             self.unread.discard(name)

@@ -27,7 +27,7 @@ Invariants:
         deadline.
     AV4 time in which nobody looked (longer than ``STALL_MS``) is added to every wait. Whoever has
         not looked for so long is blind until the logs of all inputs were read to an end asked for
-        since.
+        since. So is who left the log of an input unread for want of memory.
     AV5 no wait is over for a bucket of which no input has anything: sources that all stand still,
         or have all ended, have not failed, and there would be nothing to show.
 """
@@ -150,6 +150,8 @@ class Availability:
         self._closed: dict[str, int] = {}
         self._timers = BucketTimers()
         self._read_to: dict[str, int] = dict.fromkeys(inputs, -1)
+        self._left: dict[str, int] = dict.fromkeys(self._read_to, -1)
+        """When the log of an input was last left unread."""
         self._looked_ms: int | None = None
         self._moved_ms = 0
         self.woke_ms = 0
@@ -195,18 +197,33 @@ class Availability:
         """The log of input ``name`` was read up to an end that was asked for at ``asked_ms``."""
         self._read_to[name] = max(self._read_to[name], asked_ms)
 
+    def left_unread(self, name: str, now_ms: int) -> None:
+        """There is no room for more of input ``name``: who cannot look is blind (AV4)."""
+        self._left[name] = now_ms
+
+    def look_due_ms(self, name: str) -> int:
+        """What the log of input ``name`` has is known when it was read to an end that was asked
+        for at this time or later.
+        """
+        return max(self.woke_ms, self._left[name] + 1)
+
+    @property
+    def sighted_ms(self) -> int:
+        """Who is not blind has known since then, at the earliest, what the inputs have."""
+        return max(map(self.look_due_ms, self._read_to))
+
     def end_wanted(self, name: str) -> bool:
         """Whether the log of input ``name`` was not read to an end yet that was asked for
-        since this process woke, or began.
+        since this process woke, or began, or left it unread.
         """
-        return self._read_to[name] < self.woke_ms
+        return self._read_to[name] < self.look_due_ms(name)
 
     def blind(self, now_ms: int) -> bool:
         """Whether this process does not know what its inputs have by now (AV4): it has begun,
-        or woken, and has not read all logs since.
+        or woken, or had no room, and has not read all logs since.
         """
         looked = self._looked_ms is not None and now_ms - self._looked_ms <= STALL_MS
-        return not looked or min(self._read_to.values()) < self.woke_ms
+        return not looked or any(map(self.end_wanted, self._read_to))
 
     def over(self, bucket: int, wait_ms: int) -> bool:
         """Whether ``bucket`` was waited for long enough (AV3)."""

@@ -58,8 +58,8 @@ Invariants:
         input.
     RE10 without a branch a replica says STABLE only while its results come in time. The stable
         query has run all that was complete when the logs of all inputs were first read to their
-        ends, since the process began or woke from a pause; and its next bucket is not overdue, by a
-        hop, in which a replica that may fork does. What is asked of a replica here is only its own
+        ends, since the process began, woke from a pause, or had no room for them (RE8); and its
+        next bucket is not overdue, by a hop, in which a replica that may fork does. What is asked of a replica here is only its own
         logs: a pipeline in which all are behind waits for nobody.
 """
 
@@ -208,8 +208,8 @@ class Replica:
         self._position: dict[str, QueryPosition] = {}
         """Where each query stood when it asked last."""
         self._catch_up: tuple[int, int] | None = None
-        """When this process woke last, or 0, and the bucket that the stable query must reach
-        after that (RE10).
+        """When this process woke last, or last left an input unread, or 0, and the bucket that the
+        stable query must reach after that (RE10).
         """
         self._forked_at = 0
         self._abandoned_at = -1
@@ -256,20 +256,23 @@ class Replica:
         """Every query of this replica has read the buckets up to this one."""
         return min((p.bucket for p in self._position.values()), default=0)
 
-    def reads_on(self, upto: int, parts: int) -> bool:
-        """Whether an input is read on that is complete up to ``upto``, while all inputs
+    def reads_on(self, name: str, upto: int, parts: int, now_ms: int) -> bool:
+        """Whether input ``name`` is read on, which is complete up to ``upto``, while all inputs
         together hold ``parts`` (RE8).
         """
         stable_at = self._position.get(self.stable_query)
-        return parts <= INPUT_PARTS_MAX or stable_at is None or upto <= stable_at.bucket
+        reads = parts <= INPUT_PARTS_MAX or stable_at is None or upto <= stable_at.bucket
+        if not reads:
+            self._availability.left_unread(name, now_ms)
+        return reads
 
     def _is_in_time(self, now_ms: int) -> bool:
         """RE10."""
         stable_at = self._position.get(self.stable_query)
         if stable_at is None or self._catch_up is None or self._availability.blind(now_ms):
             return False
-        woke_ms, upto = self._catch_up
-        reached = woke_ms == self._availability.woke_ms and stable_at.bucket >= upto
+        sighted_ms, upto = self._catch_up
+        reached = sighted_ms == self._availability.sighted_ms and stable_at.bucket >= upto
         return reached and not self._availability.overdue(stable_at.bucket + 1, now_ms - HOP_MS)
 
     def look_wanted(self, name: str, now_ms: int) -> bool:
@@ -297,11 +300,11 @@ class Replica:
         if query not in (self.stable_query, self.branch):
             return _NOTHING
         self._position[query] = position
-        woke_ms = self._availability.woke_ms
+        sighted_ms = self._availability.sighted_ms
         if (
-            self._catch_up is None or self._catch_up[0] != woke_ms
+            self._catch_up is None or self._catch_up[0] != sighted_ms
         ) and not self._availability.blind(situation.now_ms):
-            self._catch_up = woke_ms, _complete(situation)
+            self._catch_up = sighted_ms, _complete(situation)
         if situation.now_ms < self._paced_until_ms.get(query, 0):
             return _NOTHING
         self._watch_correction(situation)
@@ -433,9 +436,9 @@ class Replica:
             self._stable_batch = None
             if situation.now_ms - began_ms <= self._availability.waits.first_ms:
                 there = before
-        if situation.uncorrected or position.bucket < min(
-            self._branch_end - 1, there - self._caught_up_buckets
-        ):
+        if self._availability.blind(situation.now_ms) or situation.uncorrected:
+            return None
+        if position.bucket < min(self._branch_end - 1, there - self._caught_up_buckets):
             return None
         if self._availability.overdue(
             max(complete, position.bucket) + 1, situation.now_ms + self._settled_ms

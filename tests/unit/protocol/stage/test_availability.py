@@ -180,6 +180,19 @@ class TestAvailability:
             availability.woke_ms,
         ) == (False, False, woke_ms)
 
+    def test_av4_who_left_an_input_unread_is_blind_until_it_was_read(self) -> None:
+        availability = made()
+        observe(availability, 500, 4)
+        for name in "ab":
+            availability.read_to_end(name, 500)
+        availability.left_unread("b", 600)
+        assert [availability.end_wanted(name) for name in "ab"] == [False, True]
+        assert (availability.blind(600), availability.sighted_ms) == (True, 601)
+        availability.read_to_end("b", 600)
+        assert availability.blind(601), "asked for before"
+        availability.read_to_end("b", 601)
+        assert not availability.blind(601)
+
     def test_av4_a_process_that_slept_waits_on(self) -> None:
         availability = made()
         observe(availability, 500, 4)

@@ -11,7 +11,13 @@ import pytest
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import CORRECTION_STEP_MS, CORRECTION_STEPS_SERVED, HOP_MS, STALL_MS
+from anabranch.protocol.limits import (
+    CORRECTION_STEP_MS,
+    CORRECTION_STEPS_SERVED,
+    HOP_MS,
+    INPUT_PARTS_MAX,
+    STALL_MS,
+)
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.log.timeline import Timeline, timeline_name
 from anabranch.protocol.stage.availability import Policy
@@ -258,6 +264,36 @@ def test_re5_a_branch_stays_while_the_next_bucket_is_about_to_be_overdue() -> No
     bench.look()
     bench.settle()
     assert (bench.at(ONE), bench.dropped, bench.state) == (40, [ZERO], STABLE)
+
+
+class TestRoom:
+    """RE8: an input that is not read on may have more than anybody here knows."""
+
+    def no_room(self, bench: Bench, name: str, upto: int) -> None:
+        assert not bench.replica.reads_on(name, upto, INPUT_PARTS_MAX + 1, bench.now_ms)
+
+    def test_re10_who_had_no_room_is_stable_again_when_it_has_run_what_was_there(self) -> None:
+        bench = stable()
+        self.no_room(bench, "a", 9)
+        assert bench.state is FAILURE
+        bench.now_ms += 1
+        bench.close(20, 20)
+        bench.look()
+        assert bench.state is FAILURE, "it has read what there is, and not run it"
+        bench.settle()
+        assert (bench.at(bench.stable_query), bench.state) == (20, STABLE)
+
+    def test_re5_the_branch_stays_until_what_there_was_no_room_for_was_read(self) -> None:
+        bench = up_failure()
+        bench.close(21, 21, names="ab")
+        bench.look()
+        self.no_room(bench, "b", 21)
+        bench.settle()
+        assert (bench.at(ONE), bench.dropped) == (21, [])
+        bench.now_ms += 1
+        bench.look()
+        bench.settle()
+        assert (bench.dropped, bench.state) == ([ZERO], STABLE)
 
 
 class TestBatchesThatReadNoRows:
