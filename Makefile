@@ -90,6 +90,8 @@ classes: java install ## the archive with which Spark's Java starts in half of t
 
 # How many processes at once, where nothing needs the machine for itself.
 JOBS ?= 2
+# The same of tests that mostly wait, for a broker or for what it makes others do.
+WAITING_JOBS ?= 4
 BEGUN_S := $(shell date +%s)
 
 .PHONY: test
@@ -152,16 +154,16 @@ chaos: java classes ## real processes under real faults drawn from SEED=k for MI
 
 .PHONY: conformance
 conformance: java install ## one suite per port, over the in-memory, Kafka and Redis adapters
-	$(PYTEST) tests/conformance --quiet --numprocesses $(JOBS) --dist loadfile $(ARGS)
+	$(PYTEST) tests/conformance --quiet --numprocesses $(WAITING_JOBS) --dist loadfile $(ARGS)
 
 .PHONY: integration
 integration: java install ## services on a real broker and Redis
-	$(PYTEST) tests/integration --quiet -m "not nightly" --numprocesses $(JOBS) --dist loadfile $(ARGS)
+	$(PYTEST) tests/integration --quiet -m "not nightly" --numprocesses $(WAITING_JOBS) --dist loadfile $(ARGS)
 
-# One at a time: each has all processors busy. They are short, so Java's quick compiler is enough.
+# They are short, so Java's quick compiler is enough.
 .PHONY: spark
 spark: java classes ## stages on real Spark and a real broker
-	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(ARGS)
+	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: cluster-test
 cluster-test: java install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker and its node (four minutes; not part of `test`)
@@ -169,7 +171,7 @@ cluster-test: java install ## a pipeline on three brokers, one after the other k
 
 .PHONY: security
 security: java openssl install ## who may do what on a secured broker and Redis, where secrets show, hostile input (three minutes)
-	$(PYTEST) tests/security --quiet -m "not nightly" --numprocesses $(JOBS) --dist loadfile $(ARGS)
+	$(PYTEST) tests/security --quiet -m "not nightly" --numprocesses $(WAITING_JOBS) --dist loadfile $(ARGS)
 
 # With small numbers it is soon over: SEEDS=50 RUNS=1 MINUTES=1 ARGS="--only seeds,chaos --report evidence.md".
 .PHONY: nightly

@@ -87,11 +87,11 @@ def world(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
 @pytest.mark.parametrize(
     ("who", "point"),
     [
-        ("", ""),
-        ("north", "agent.move_due"),
+        pytest.param("", "", marks=pytest.mark.nightly),
+        pytest.param("north", "agent.move_due", marks=pytest.mark.nightly),
         ("north", "agent.move_written"),
-        ("north", "agent.entry_due"),
-        ("north", "agent.entry_written"),
+        pytest.param("north", "agent.entry_due", marks=pytest.mark.nightly),
+        pytest.param("north", "agent.entry_written", marks=pytest.mark.nightly),
         ("south", "agent.entry_written"),
     ],
 )
