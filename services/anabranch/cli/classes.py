@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import typer
+from rich.console import Console
 
+from anabranch.cli.work_display import WorkDisplay
 from anabranch.protocol.errors import ConfigurationError
 
 
@@ -19,13 +21,18 @@ def classes() -> None:
     from anabranch.adapters.spark import bare_files, class_archive
     from anabranch.up import kafka_classes
 
-    try:
-        bare_files.fetch()
-    except ConfigurationError as error:
-        typer.echo(f"note: {error}", err=True)
-    made = class_archive.make()
-    typer.echo(f"{'made' if made else 'there already:'} {class_archive.place().archive}")
-    made = kafka_classes.make()
-    typer.echo(
-        "made that of the embedded broker" if made else "there already: that of the embedded broker"
-    )
+    with WorkDisplay(Console(soft_wrap=True), "fetching a small jar for Spark") as display:
+        try:
+            bare_files.fetch()
+        except ConfigurationError as error:
+            typer.echo(f"note: {error}", err=True)
+        display.now("keeping Spark's classes: half a minute, once on this machine")
+        made = class_archive.make()
+        display.say(f"{'made' if made else 'there already:'} {class_archive.place().archive}")
+        display.now("keeping the classes of the embedded broker")
+        made = kafka_classes.make()
+        display.say(
+            "made that of the embedded broker"
+            if made
+            else "there already: that of the embedded broker"
+        )

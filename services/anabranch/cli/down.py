@@ -7,8 +7,10 @@ import signal
 from typing import Final
 
 import typer
+from rich.console import Console
 
 from anabranch.cli.options import File, StateDir
+from anabranch.cli.work_display import WorkDisplay
 
 _WAIT_MS: Final = 25_000
 """An orderly stop takes 15 s at most."""
@@ -31,13 +33,14 @@ def down(file: File = None, state_dir: StateDir = None) -> None:
     os.kill(holder, signal.SIGTERM)
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + _WAIT_MS
-    while lock.holder() == holder:
-        if clock.monotonic_ms() >= deadline_ms:
-            typer.echo(
-                f"process {holder} has not stopped within {_WAIT_MS // 1_000} s; end it with: kill"
-                f" -9 {holder}",
-                err=True,
-            )
-            raise typer.Exit(1)
-        clock.sleep_ms(50)
+    with WorkDisplay(Console(), "stopping"):
+        while lock.holder() == holder and clock.monotonic_ms() < deadline_ms:
+            clock.sleep_ms(50)
+    if lock.holder() == holder:
+        typer.echo(
+            f"process {holder} has not stopped within {_WAIT_MS // 1_000} s; end it with: kill"
+            f" -9 {holder}",
+            err=True,
+        )
+        raise typer.Exit(1)
     typer.echo("stopped")

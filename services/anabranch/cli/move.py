@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from anabranch.cli.options import DeploymentFile, Kafka, StateDir, file_and_broker
+from anabranch.cli.work_display import WorkDisplay
 from anabranch.protocol.errors import AnabranchError
 
 Replica = Annotated[
@@ -67,7 +69,9 @@ def move(
             f"{replica}: from node {left} to node {node}; {left} goes on with it until {node} has"
             " taken over"
         )
-    if wait and not command.is_done(wait * 1_000):
+    with WorkDisplay(Console(), f"waiting until {replica} runs on {node}"):
+        is_done = not wait or command.is_done(wait * 1_000)
+    if not is_done:
         back = f"; `anabranch move {replica} {left}` takes it back" if left else ""
         raise AnabranchError(
             f"{replica} does not run on {node} after {wait} s: what {node} waits for is in"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from anabranch.cli.completion import processes
 from anabranch.cli.options import File, StateDir
+from anabranch.cli.work_display import WorkDisplay
 from anabranch.up import state_file
 
 
@@ -39,6 +41,7 @@ def restart(
 
     directory = state_file.directory_of(state_dir, file)
     Drill(directory).check(names)
-    for name in names:
-        typer.echo(f"restarting {name}")
-        typer.echo(f"{name} is running (pid {run(directory, name, SystemClock())})")
+    with WorkDisplay(Console(soft_wrap=True), "restarting") as display:
+        for name in names:
+            display.say(f"restarting {name}")
+            display.say(f"{name} is running (pid {run(directory, name, SystemClock())})")

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from anabranch.cli.options import File, need_spark, pipeline_file
+from anabranch.cli.work_display import WorkDisplay
 
 
 def trial(
@@ -47,6 +49,26 @@ def trial(
     # In a process of its own: it starts Spark and imports the user's code, and what starts services
     # does not import them.
     words = [str(named), str(place), *(["--update"] if update else []), *(cases or [])]
-    done = subprocess.run([sys.executable, "-m", "anabranch.processing.trial", *words], check=False)
-    if done.returncode != 0:
-        raise typer.Exit(2 if done.returncode == 2 else 1)
+    code = _run([sys.executable, "-m", "anabranch.processing.trial", *words])
+    if code != 0:
+        raise typer.Exit(2 if code == 2 else 1)
+
+
+def _run(command: list[str]) -> int:
+    """The command's exit code. On a terminal its lines come through here, above what goes on."""
+    console = Console(soft_wrap=True)
+    if not console.is_terminal:
+        return subprocess.run(command, check=False).returncode
+    with (
+        WorkDisplay(console, "starting Spark and running the stages") as display,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as running,
+    ):
+        for line in running.stdout or ():
+            display.say(line.rstrip("\n"))
+        return running.wait()

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from anabranch.cli.options import KAFKA_VARIABLE, File, Replication, StateDir, pipeline_file
 from anabranch.cli.signals import stop_events
-from anabranch.cli.start_display import StartDisplay
+from anabranch.cli.work_display import WorkDisplay
 from anabranch.pipeline.addresses import holds_password
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.up import state_file
@@ -112,7 +112,7 @@ def up(
             " ANABRANCH_REDIS_PASSWORD_FILE"
         )
     directory = state_file.directory_of(state_dir, named)
-    with stop_events() as (stopping, stop_now), StartDisplay(console) as display:
+    with stop_events() as (stopping, stop_now), WorkDisplay(console, "starting") as display:
         if detach:
             again = _again(named, directory, kafka, redis, only, kafka_port, replication, drills)
             code = detached.start(again, directory, display.say, stopping)

@@ -1,4 +1,4 @@
-"""What a person sees while something starts: each line as it comes, and beneath them, on a terminal,
+"""What a person sees while a command works: each line as it comes, and beneath them, on a terminal,
 what goes on now and for how long.
 """
 
@@ -16,12 +16,13 @@ _READY: Final = "ready"
 """A line that begins so says that all has started."""
 
 
-class StartDisplay:
-    """Use it as a context manager. The display goes away with the line that says ``ready``, and
-    with the end of the block.
+class WorkDisplay:
+    """Use it as a context manager. The display goes away with a line that says ``ready``, and with
+    the end of the block. Elsewhere than on a terminal there are the lines and nothing else.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, doing: str) -> None:
+        """``doing``: what goes on at first."""
         self._console = console
         self._progress = Progress(
             SpinnerColumn(),
@@ -32,7 +33,7 @@ class StartDisplay:
             refresh_per_second=_REFRESH_HZ,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("starting")
+        self._task = self._progress.add_task(doing)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -47,4 +48,8 @@ class StartDisplay:
         if text.startswith(_READY):
             self._progress.stop()
         else:
-            self._progress.update(self._task, description=text.partition("\n")[0])
+            self.now(text.partition("\n")[0])
+
+    def now(self, doing: str) -> None:
+        """Something else goes on; nothing is printed."""
+        self._progress.update(self._task, description=doing)

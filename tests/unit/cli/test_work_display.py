@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from anabranch.cli.start_display import StartDisplay
+from anabranch.cli.work_display import WorkDisplay
 
 
 def console(*, terminal: bool) -> Console:
@@ -18,7 +18,7 @@ def shown(of: Console) -> str:
 
 def test_a_file_gets_the_lines_and_nothing_else() -> None:
     on = console(terminal=False)
-    with StartDisplay(on) as display:
+    with WorkDisplay(on, "starting") as display:
         for line in ("starting Kafka", "[bold]x[/] is running (pid 7)", "ready  kafka :9092"):
             display.say(line)
     assert shown(on) == "starting Kafka\n[bold]x[/] is running (pid 7)\nready  kafka :9092\n"
@@ -26,7 +26,7 @@ def test_a_file_gets_the_lines_and_nothing_else() -> None:
 
 def test_a_terminal_shows_what_goes_on_until_all_is_ready() -> None:
     on = console(terminal=True)
-    with StartDisplay(on) as display:
+    with WorkDisplay(on, "starting") as display:
         display.say("starting Kafka")
         display._progress.refresh()
         assert shown(on).count("starting Kafka") == 2
@@ -36,3 +36,12 @@ def test_a_terminal_shows_what_goes_on_until_all_is_ready() -> None:
         display.say("stopping")
     assert shown(on)[len(before) :].strip().endswith("stopping")
     assert "0:00:00" not in shown(on)[len(before) :]
+
+
+def test_what_goes_on_may_change_without_a_line() -> None:
+    for terminal in (True, False):
+        on = console(terminal=terminal)
+        with WorkDisplay(on, "fetching") as display:
+            display.now("keeping classes")
+            display._progress.refresh()
+        assert ("keeping classes" in shown(on)) is terminal
