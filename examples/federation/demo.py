@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Producer
+from rich.console import Console
 
 from anabranch.client import LiveView, corrected, follow
+from examples.progress import Shown
 
 _FOLDER: Final = Path(__file__).parent
 _ANABRANCH: Final = Path(sys.executable).with_name("anabranch")
@@ -35,7 +37,6 @@ _FREE_CARS, _SLOW = 3, 40
 """As billing.yaml has them."""
 _PACE_S: Final = 0.02
 _READY_S: Final = 240
-_WAIT_S: Final = 120
 _AWAY_S: Final = 15
 
 Toll = tuple[int, int, int, int]
@@ -156,14 +157,13 @@ def _ago(at_ms: int) -> str:
 class Demo:
     """Starts and stops participants."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._begun_s = folder, time.monotonic()
+    def __init__(self, folder: Path, shown: Shown) -> None:
+        self._folder, self.shown, self._begun_s = folder, shown, time.monotonic()
         self._up: set[str] = set()
 
     def say(self, text: str) -> None:
         """A line, with the time since the start."""
-        sys.stdout.write(f"{time.monotonic() - self._begun_s:6.1f} s  {text}\n")
-        sys.stdout.flush()
+        self.shown.say(f"{time.monotonic() - self._begun_s:6.1f} s  {text}")
 
     def up(self, name: str, kafka: str | None = None) -> None:
         """Start a participant; back when all of it is ready."""
@@ -206,25 +206,13 @@ class Demo:
         return done.stdout
 
 
-def until(holds: Callable[[], bool], what: str, wait_s: int = _WAIT_S) -> None:
-    """Wait for a condition.
-
-    Raises:
-        TimeoutError: it does not come about.
-    """
-    deadline_s = time.monotonic() + wait_s
-    while not holds():
-        if time.monotonic() > deadline_s:
-            raise TimeoutError(f"not seen within {wait_s} s: {what}")
-        time.sleep(0.1)
-
-
 def run(demo: Demo) -> bool:
     """The story; whether all was as it should be."""
-    say = demo.say
+    say, shown = demo.say, demo.shown
     demo.up("billing")
     kafka = demo.kafka()
     say("billing is up, alone: its stage waits for the regions")
+    shown.now("starting north and south")
     starting = [demo.start(region, kafka) for region in _REGIONS]
     for each in starting:
         each.join()
@@ -233,17 +221,24 @@ def run(demo: Demo) -> bool:
     story.begin()
     traffic.start()
     begun_ms = time.time() * 1_000
-    until(lambda: story.stable_ms > begun_ms + 2 * _WINDOW_MS, "tolls of the first windows")
+    shown.until(
+        lambda: story.stable_ms > begun_ms + 2 * _WINDOW_MS,
+        "tolls of the first windows",
+    )
     say(f"billing: tolls are stable up to {_ago(story.stable_ms)} ago")
+    shown.now("stopping north")
     demo.down("north")
     say("north has stopped, with all of its services")
+    shown.now("north is away")
     time.sleep(_AWAY_S)
-    until(lambda: "north_speeds" in story.missing, "tentative tolls without north")
+    shown.until(lambda: "north_speeds" in story.missing, "tentative tolls without north")
+    shown.now("starting north")
     demo.up("north", kafka)
     say("north is up again")
-    until(lambda: not story.in_failure, "corrections")
+    shown.until(lambda: not story.in_failure, "corrections")
     last_ms = round(time.time() * 1_000) // _WINDOW_MS * _WINDOW_MS
-    until(lambda: story.stable_ms >= last_ms, "the windows until now")
+    shown.until(lambda: story.stable_ms >= last_ms, "the windows until now")
+    shown.now("comparing with the oracle")
     story.end()
     sent = [each for each in traffic.stop() if each.time_ms < last_ms]
     return judge(demo, kafka, sent, last_ms, story)
@@ -275,11 +270,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="anabranch-federation-") as folder:
-        demo = Demo(Path(folder))
+    with (
+        tempfile.TemporaryDirectory(prefix="anabranch-federation-") as folder,
+        Shown(Console(), "starting billing, with the broker") as shown,
+    ):
+        demo = Demo(Path(folder), shown)
         try:
             is_right = run(demo)
         finally:
+            shown.now("stopping")
             demo.close()
     demo.say("as it should be" if is_right else "NOT as it should be")
     return 0 if is_right else 1

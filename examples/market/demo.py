@@ -24,11 +24,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from rich.console import Console
+
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.client import corrected
 from anabranch.operating.contract_book import ledgers_of, movements_of, read_book
 from anabranch.pipeline.model import Federation
-from examples.federation.demo import Sighting, Story, Traffic, oracle, until
+from examples.federation.demo import Sighting, Story, Traffic, oracle
+from examples.progress import Shown
 
 _FOLDER: Final = Path(__file__).parent
 _ANABRANCH: Final = Path(sys.executable).with_name("anabranch")
@@ -63,8 +66,8 @@ audit: {{meter: 2s, tolerance_ppm: 100000, sample_ppm: 10000, settle: 8s}}
 class Market:
     """Starts and stops the participants, and asks for the book."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._begun_s = folder, time.monotonic()
+    def __init__(self, folder: Path, shown: Shown) -> None:
+        self._folder, self.shown, self._begun_s = folder, shown, time.monotonic()
         self._up: dict[str, str] = {}
         """State directory to the pipeline file's name, of what runs."""
         self._kafka = ""
@@ -72,8 +75,7 @@ class Market:
 
     def say(self, text: str) -> None:
         """A line, with the time since the start."""
-        sys.stdout.write(f"{time.monotonic() - self._begun_s:6.1f} s  {text}\n")
-        sys.stdout.flush()
+        self.shown.say(f"{time.monotonic() - self._begun_s:6.1f} s  {text}")
 
     def billing(self) -> str:
         """Start billing, which has the broker; its address."""
@@ -207,32 +209,44 @@ def waiting_micro(region: str, rows_per_s: int) -> int:
 
 def run(market: Market) -> bool:
     """The story; whether all was as it should be."""
-    say = market.say
+    say, shown = market.say, market.shown
     kafka = market.billing()
     say("billing is up, alone: its stage waits for the regions")
+    shown.now("signing a contract")
     market.sign()
     say("north and south have signed a contract: 6 to 20 micro-units per row and second")
+    shown.now("starting north and south")
     market.regions()
     say("north and south are up, and a node of south's for north's stage, which has nothing to do")
     story, traffic, teller = Story(kafka, say), Traffic(kafka), Teller(market)
     story.begin()
     traffic.start()
     begun_ms = time.time() * 1_000
-    until(lambda: story.stable_ms > begun_ms + 2 * _WINDOW_MS, "tolls of the first windows")
+    shown.until(
+        lambda: story.stable_ms > begun_ms + 2 * _WINDOW_MS,
+        "tolls of the first windows",
+    )
     traffic.times["north"] = _RUSH
     say("rush in north: eight times the cars")
-    until(lambda: bool(running(market)), "north sells its stage", _MOVES_S)
+    shown.until(lambda: bool(running(market)), "north sells its stage", _MOVES_S)
     sold = running(market)[0]
     say(f"south runs {sold['task']}: {sold['units']} rows/s at {sold['price_micro']} micro-units")
-    until(lambda: market.ledger()["balances_nano"].get("south", 0) > 0, "a period is settled")
+    shown.until(
+        lambda: market.ledger()["balances_nano"].get("south", 0) > 0,
+        "a period is settled",
+    )
     say(f"a first period is settled: {market.ledger()['balances_nano']} thousandths")
     traffic.times["north"] = _CALM
     say("the rush is over")
-    until(lambda: not running(market), "the stage comes home", _MOVES_S)
+    shown.until(lambda: not running(market), "the stage comes home", _MOVES_S)
     say("north runs its stage again")
-    until(lambda: not market.ledger()["contracts"][0]["unsettled_nano"], "all is settled")
+    shown.until(
+        lambda: not market.ledger()["contracts"][0]["unsettled_nano"],
+        "all is settled",
+    )
     last_ms = round(time.time() * 1_000) // _WINDOW_MS * _WINDOW_MS
-    until(lambda: story.stable_ms >= last_ms, "the windows until now")
+    shown.until(lambda: story.stable_ms >= last_ms, "the windows until now")
+    shown.now("comparing with the oracle")
     story.end()
     teller.end()
     sent = [each for each in traffic.stop() if each.time_ms < last_ms]
@@ -298,11 +312,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="anabranch-market-") as folder:
-        market = Market(Path(folder))
+    with (
+        tempfile.TemporaryDirectory(prefix="anabranch-market-") as folder,
+        Shown(Console(), "starting billing, with the broker") as shown,
+    ):
+        market = Market(Path(folder), shown)
         try:
             is_right = run(market)
         finally:
+            shown.now("stopping")
             market.close()
     market.say("as it should be" if is_right else "NOT as it should be")
     return 0 if is_right else 1

@@ -31,11 +31,10 @@ from rich.live import Live
 from rich.table import Table
 from ruamel.yaml import YAML
 
+from examples.progress import Shown
 from examples.toll_road import consuming, oracle
 from examples.toll_road.comparing import (
-    Comparison,
     Delivered,
-    Rejections,
     compare,
     compare_rejected,
     followed,
@@ -43,20 +42,17 @@ from examples.toll_road.comparing import (
 )
 from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline, stopped
 from examples.toll_road.process_tree import MemoryMeter
-from examples.toll_road.story import FailureReport, LiveTopic, Story, longest_ms_max
+from examples.toll_road.reporting import Outcome, Sofar, progress, report
+from examples.toll_road.story import LiveTopic, Story
 from examples.toll_road.tentative import Road
 from examples.toll_road.traffic import Rejected, Traffic, TrafficWriter, Truth, span
 
 T = TypeVar("T")
 HERE = Path(__file__).resolve().parent
-GIB = 1024**3
-MEMORY_BYTES_MAX = 4 * GIB
 CLOSING_MS = 3_000
 """Heartbeats go on for so long after the last report: more than out-of-orderness and a few
 buckets, less than ``max_ahead``.
 """
-TOLLS_MIN = 50
-"""Fewer results that cost something would not show that tolls are right."""
 SETTLE_S = 2.0
 """After the last expected record, so long nothing more must come."""
 UNITS_MS = {"second": 1_000, "seconds": 1_000, "minute": 60_000, "minutes": 60_000}
@@ -181,46 +177,6 @@ def _take(add: Callable[[T], object], decoded: Callable[[Message], T], message: 
     add(decoded(message))
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Everything the demo found out."""
-
-    records_in: int
-    records_min: int
-    """As many good reports as the traffic must have."""
-    tolls: int
-    """Expected results that cost something."""
-    rejections: Rejections
-    outputs: dict[str, Comparison]
-    """What was read when everything had stopped, against the oracle."""
-    changed: list[str]
-    """What a reader that followed the topics saw otherwise, in words."""
-    latency_p50_ms: int | None
-    latency_p99_ms: int | None
-    memory_peak_bytes: int
-    generator_behind_ms: int
-    killed: list[str]
-    left_processes: list[int]
-    seconds: float
-    failure: FailureReport | None = None
-    """Of the cut, if there was one."""
-
-    def is_good(self) -> bool:
-        """Whether the promise was kept, on enough of everything that a wrong result would
-        have been seen.
-        """
-        return (
-            all(output.is_equal() for output in self.outputs.values())
-            and bool(self.outputs)
-            and not self.changed
-            and self.records_in >= self.records_min > 0
-            and self.tolls >= TOLLS_MIN
-            and self.rejections.is_equal()
-            and not self.left_processes
-            and (self.failure is None or self.failure.is_good())
-        )
-
-
 class Demo:
     """One run."""
 
@@ -259,8 +215,8 @@ class Demo:
         meter.start()
         left: list[int] = []
         try:
-            with self._console.status("starting broker, Redis and services ..."):
-                deployment.wait_ready(self._options.ready_deadline)
+            with Shown(self._console, "starting broker, Redis and services") as shown:
+                deployment.wait_ready(self._options.ready_deadline, shown.now)
             self._console.print(f"ready after {time.monotonic() - begin:.1f} s")
             writer, expected = self._drive(deployment, meter)
         finally:
@@ -268,11 +224,12 @@ class Demo:
             for reader in self._readers:
                 reader.stop()
             meter.stop()
-            with self._console.status("stopping ..."):
+            with Shown(self._console, "stopping"):
                 left = deployment.stop(meter.seen)
-        with self._console.status("reading everything once more ..."):
+        with Shown(self._console, "reading everything once more") as shown:
             self._read_again()
-        return self._judge(writer, expected, meter, left, time.monotonic() - begin)
+            shown.now("comparing with the oracle")
+            return self._judge(writer, expected, meter, left, time.monotonic() - begin)
 
     def _drive(self, deployment: Deployment, meter: MemoryMeter) -> tuple[TrafficWriter, Truth]:
         kafka = deployment.kafka()
@@ -309,27 +266,41 @@ class Demo:
                 end_ms,
             )
         kills = self._kill_plan(deployment, (end_ms - start_ms) / 1_000)
-        with Live(
-            self._progress(writer, meter, traffic),
-            console=self._console,
-            refresh_per_second=4,
-            transient=True,
-        ) as live:
-            started = time.monotonic()
+        started = time.monotonic()
+
+        def running() -> Table:
+            return progress(
+                time.monotonic() - started,
+                (end_ms - start_ms + CLOSING_MS) / 1_000,
+                Sofar(
+                    writer.written,
+                    traffic.reports_total(),
+                    len(self._collected.rejected),
+                    self._collected.results_total(),
+                    self._collected.lag_ms(),
+                    meter.last_bytes,
+                ),
+            )
+
+        if not self._console.is_terminal:
+            self._console.print(
+                f"traffic: about {traffic.reports_total():,} reports in"
+                f" {(end_ms - start_ms) / 1_000:.0f} s ...",
+                highlight=False,
+            )
+        with Live(running(), console=self._console, refresh_per_second=4, transient=True) as live:
             while generator.is_alive():
                 if kills and time.monotonic() - started >= kills[0][0]:
                     self._kill(deployment, kills.pop(0)[1])
                 self._look(deployment)
                 if self._story is not None:
                     self._story.tick(deployment)
-                live.update(self._progress(writer, meter, traffic))
+                live.update(running())
                 time.sleep(0.25)
             self._look(deployment)
             if self._truth is None:
                 raise DeploymentError("the traffic was not written")
-            self._wait_for_results(
-                deployment, self._truth, lambda: live.update(self._progress(writer, meter, traffic))
-            )
+            self._wait_for_results(deployment, self._truth, lambda: live.update(running()))
         return writer, self._truth
 
     def _read_again(self) -> None:
@@ -462,103 +433,12 @@ class Demo:
             failure=failure,
         )
 
-    def _progress(self, writer: TrafficWriter, meter: MemoryMeter, traffic: Traffic) -> Table:
-        table = Table.grid(padding=(0, 3))
-        lag = self._collected.lag_ms()
-        table.add_row("records in", f"{writer.written:,} of about {traffic.reports_total():,}")
-        table.add_row("rejected", f"{len(self._collected.rejected):,}")
-        table.add_row("results out", f"{self._collected.results_total():,}")
-        table.add_row("lag of the newest result", "-" if lag is None else f"{lag:,} ms")
-        table.add_row("memory of all processes", f"{meter.last_bytes / GIB:.2f} GiB")
-        return table
-
 
 def _states(deployment: Deployment) -> str:
     try:
         return "\n".join(f"  {row.title}: {row.state}" for row in deployment.status())
     except DeploymentError as error:
         return f"  {error}"
-
-
-def report(outcome: Outcome) -> Table:
-    """The table at the end."""
-    table = Table(title="toll road", show_header=False)
-    table.add_row("records in", f"{outcome.records_in:,}")
-    table.add_row(
-        "rejected (expected)", f"{outcome.rejections.found:,} ({outcome.rejections.expected:,})"
-    )
-    for name, output in outcome.outputs.items():
-        table.add_section()
-        table.add_row(
-            f"{name}: results out (expected)", f"{output.delivered:,} ({output.expected:,})"
-        )
-        for what, count in (
-            ("missing", output.missing),
-            ("duplicated", output.duplicated),
-            ("wrong", output.wrong),
-            ("out of order", output.out_of_order),
-        ):
-            table.add_row(f"{name}: {what}", f"[{'red' if count else 'green'}]{count:,}[/]")
-    if outcome.failure is not None:
-        _report_failure(table, outcome.failure)
-    table.add_section()
-    table.add_row(
-        "latency p50 / p99", f"{_ms(outcome.latency_p50_ms)} / {_ms(outcome.latency_p99_ms)}"
-    )
-    peak = outcome.memory_peak_bytes
-    table.add_row(
-        "peak memory (limit)",
-        f"[{'red' if peak > MEMORY_BYTES_MAX else 'green'}]{peak / GIB:.2f} GiB[/] (4 GiB)",
-    )
-    table.add_row("killed on the way", ", ".join(outcome.killed) or "nothing")
-    table.add_row("processes left", ", ".join(map(str, outcome.left_processes)) or "none")
-    table.add_row("time", f"{outcome.seconds:.0f} s")
-    return table
-
-
-def _report_failure(table: Table, failure: FailureReport) -> None:
-    table.add_section()
-    table.add_row("cut off from Kafka", f"{failure.cut}, {failure.cut_ms / 1_000:.1f} s")
-    table.add_row(
-        "live: tentative results",
-        f"{failure.tentative:,} (without {', '.join(failure.missing) or 'anything missing'})",
-    )
-    table.add_row(
-        "live: of these undone",
-        f"{failure.undone:,} by {failure.undos} undo, in {failure.failures} failure",
-    )
-    table.add_row(
-        "live: corrected results",
-        f"{failure.corrected:,}, the last {_ms(failure.stable_again_ms)} after the heal",
-    )
-    added, bound = failure.added_ms, failure.max_delay_ms
-    good = failure.is_in_time() and failure.can_judge()
-    longest = (
-        f"{_ms(failure.longest_ms)} ({_ms(longest_ms_max(bound))}); before the cut"
-        f" {_ms(failure.usual_max_ms)}"
-    )
-    table.add_row("live: longest delay of new results (bound)", longest)
-    table.add_row(
-        "live: so the failure added (bound)",
-        f"[{'green' if good else 'red'}]{_ms(added)}[/] ({_ms(bound)})",
-    )
-    compared = failure.answer
-    counts = " / ".join(
-        map(str, (compared.missing, compared.duplicated, compared.wrong, compared.out_of_order))
-    )
-    colour = "green" if compared.is_equal() else "red"
-    table.add_row(
-        "live, answer of the client library: missing / duplicated / wrong / out of order",
-        f"[{colour}]{counts}[/]",
-    )
-    table.add_row(
-        "live: promises not kept",
-        f"[{'red' if failure.broken else 'green'}]{len(failure.broken)}[/]",
-    )
-
-
-def _ms(value: int | None) -> str:
-    return "-" if value is None else f"{value:,} ms"
 
 
 def _share(text: str) -> float:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,8 +108,8 @@ class Deployment:
         """The supervisor's."""
         return self._process.pid
 
-    def wait_ready(self, deadline_s: float) -> None:
-        """Until ``up`` has printed its ready line.
+    def wait_ready(self, deadline_s: float, told: Callable[[str], None] = lambda _: None) -> None:
+        """Until ``up`` has printed its ready line. ``told``: what it has printed last.
 
         Raises:
             DeploymentError: it ended, or the time is over.
@@ -123,6 +123,8 @@ class Deployment:
                 )
             if time.monotonic() > end:
                 raise DeploymentError(f"not ready within {deadline_s:g} s:\n{self.log_tail()}")
+            if lines := self._log.read_text(errors="replace").split("\n")[:-1]:
+                told(lines[-1])
             time.sleep(0.2)
 
     def status(self) -> list[Row]:

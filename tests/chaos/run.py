@@ -39,10 +39,11 @@ from examples.toll_road.comparing import (
     percentile_ms,
 )
 from examples.toll_road.consuming import received_ms
-from examples.toll_road.demo import CLOSING_MS, TOLLS_MIN, Collected, Job, read_job
+from examples.toll_road.demo import CLOSING_MS, Collected, Job, read_job
 from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline, stopped
 from examples.toll_road.live import delays
 from examples.toll_road.process_tree import MemoryMeter
+from examples.toll_road.reporting import TOLLS_MIN
 from examples.toll_road.tentative import Road
 from examples.toll_road.traffic import Traffic, TrafficWriter, Truth, span
 from harness.waiting import stolen_s, wait_until

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from examples.toll_road.comparing import Comparison, Rejections
-from examples.toll_road.demo import TOLLS_MIN, Outcome, parse, planned, read_job, report
+from examples.toll_road.demo import parse, planned, read_job
+from examples.toll_road.reporting import TOLLS_MIN, Outcome, report
 from examples.toll_road.story import FailureReport
 
 GOOD = Outcome(
