@@ -112,6 +112,7 @@ class Bench:
         empty_every_ms: int = 0,
         after: int = 0,
         given_up: int = 0,
+        rows_per_s: int = 0,
     ) -> None:
         self.names, self.traits, self.policy = names, traits, policy
         self.streams = {name: Stream() for name in names}
@@ -127,7 +128,14 @@ class Bench:
             StageRules(
                 traits,
                 self.availability,
-                BatchRules(width_ms, rows_max, pace_ms, empty_every_ms, warm_up=warm_up),
+                BatchRules(
+                    width_ms,
+                    rows_max,
+                    pace_ms,
+                    empty_every_ms,
+                    warm_up=warm_up,
+                    rows_per_s=rows_per_s,
+                ),
             ),
             after=after,
             given_up=given_up,

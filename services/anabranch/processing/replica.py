@@ -513,6 +513,11 @@ class ReplicaRunner:
         with self.lock:
             return self._complete_upto()
 
+    def held_by_cap(self) -> bool:
+        """Whether it takes nothing now of what there is (RE11)."""
+        with self.lock:
+            return self._started().held_by_cap(self._clock.monotonic_ms())
+
     def waiting_for(self) -> str:
         """The input that holds everything back: the one that is complete least far."""
         with self.lock:

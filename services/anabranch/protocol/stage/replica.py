@@ -61,6 +61,9 @@ Invariants:
         ends, since the process began, woke from a pause, or had no room for them (RE8); and its
         next bucket is not overdue, by a hop, in which a replica that may fork does. What is asked of a replica here is only its own
         logs: a pipeline in which all are behind waits for nobody.
+    RE11 where there is a cap of rows a second, a query rests after a batch for as long as its rows
+        take by the cap. It takes the rows of a second at once, or one bucket that has more. What
+        waits stays in its input, and counts as late like any other.
 """
 
 from __future__ import annotations
@@ -153,6 +156,18 @@ class BatchRules:
     """See SUCCESSOR_AFTER_MS."""
     warm_up: bool = True
     """A query that has nothing to run yet when it first asks runs an empty batch."""
+    rows_per_s: int = 0
+    """A query takes no more, over any longer while (RE11); 0: as much as it can."""
+
+    def batch_rows_max(self) -> int:
+        """Rows of one batch, beyond its first bucket: those of a second where there is a cap."""
+        return min(self.rows_max, self.rows_per_s) if self.rows_per_s else self.rows_max
+
+    def rest_ms(self, rows: int) -> int:
+        """From the start of a batch with so many rows to that of the next one."""
+        if not self.rows_per_s:
+            return self.pace_ms
+        return max(self.pace_ms, -(-rows * 1_000 // self.rows_per_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +205,7 @@ class Replica:
         self.branch: str | None = None
         self.branches = 0
         traits, availability, batches = rules.traits, rules.availability, rules.batches
+        self._rows_max = batches.batch_rows_max()
         self._availability, self._traits, self._rules = availability, traits, batches
         self._caught_up_buckets = max(1, CAUGHT_UP_MS // batches.width_ms)
         self._correction_buckets = max(1, availability.waits.first_ms // batches.width_ms)
@@ -205,6 +221,8 @@ class Replica:
         )
         self._empty_from_ms = 0
         self._paced_until_ms: dict[str, int] = {}
+        self._capped: set[str] = set()
+        """Queries that rest longer than their pace wants."""
         self._position: dict[str, QueryPosition] = {}
         """Where each query stood when it asked last."""
         self._catch_up: tuple[int, int] | None = None
@@ -315,10 +333,19 @@ class Replica:
             else Decision(self._tentative(position, situation))
         )
         if decision.plan is not None:
-            self._paced_until_ms[query] = situation.now_ms + self._rules.pace_ms
+            rest_ms = self._rules.rest_ms(decision.plan.rows)
+            self._paced_until_ms[query] = situation.now_ms + rest_ms
+            self._capped = self._capped - {query} | (
+                {query} if rest_ms > self._rules.pace_ms else set()
+            )
             if not is_stable:
                 self._branch_end = decision.plan.after.bucket
         return decision
+
+    def held_by_cap(self, now_ms: int) -> bool:
+        """Whether the stable query takes nothing now, whatever there is, by its cap (RE11)."""
+        until_ms = self._paced_until_ms.get(self.stable_query, 0)
+        return now_ms < until_ms and self.stable_query in self._capped
 
     def next_timeline(self) -> str:
         """Name of the timeline that the next fork makes (rule 3)."""
@@ -406,14 +433,12 @@ class Replica:
         """RE9. What the stable query takes next, whether or not it may."""
         last = self._given_up if position.bucket < self._given_up else None
         rows_max = (
-            self._rules.rows_max
-            if self.branch is None
-            else min(self._rules.rows_max, CORRECTION_ROWS_MAX)
+            self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
         )
         plan = next_plan(position, situation.log_states, self._traits, rows_max=rows_max, last=last)
         span = position.bucket + self._correction_buckets
         if (
-            rows_max == self._rules.rows_max
+            rows_max == self._rows_max
             or plan is None
             or plan.after.bucket >= min(span, _complete(situation))
         ):
@@ -422,7 +447,7 @@ class Replica:
             position,
             situation.log_states,
             self._traits,
-            rows_max=self._rules.rows_max,
+            rows_max=self._rows_max,
             last=span if last is None else min(last, span),
         )
 
@@ -489,7 +514,7 @@ class Replica:
             _complete(situation), min(there.values()), held=self._held
         )
         return next_tentative_plan(
-            position, log_states, chosen, due, self._traits, rows_max=self._rules.rows_max
+            position, log_states, chosen, due, self._traits, rows_max=self._rows_max
         )
 
     def _waits_for_correction(self, position: QueryPosition, situation: Situation) -> bool:
