@@ -18,9 +18,18 @@ class StageProcess:
     """``python -m anabranch.processing``. Leaving the block ends it, and what it started."""
 
     def __init__(
-        self, pipeline: Pipeline, name: str, kafka: str, state_dir: Path, *, crash_point: str = ""
+        self,
+        pipeline: Pipeline,
+        name: str,
+        kafka: str,
+        state_dir: Path,
+        *,
+        crash_point: str = "",
+        offers: Path | None = None,
     ) -> None:
-        """``crash_point``: ``name:count`` as in ``adapters.spark.sink``."""
+        """``crash_point``: ``name:count`` as in ``adapters.spark.sink``. ``offers``: the file of
+        the participant who runs in the pipeline what it offers.
+        """
         state_dir.mkdir(parents=True, exist_ok=True)
         self._output = state_dir / f"{name}.{len(list(state_dir.glob('*.log')))}.log"
         command = [
@@ -33,6 +42,7 @@ class StageProcess:
             name,
             "--kafka",
             kafka,
+            *(() if offers is None else ("--offers", str(offers))),
         ]
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(

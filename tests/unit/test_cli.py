@@ -46,6 +46,7 @@ COMMANDS = [
     "compose",
     "reset",
     "give-up",
+    "offers",
     "acls",
     "classes",
     "version",
@@ -509,3 +510,28 @@ def test_up_in_the_background_gets_the_same_options() -> None:
     assert up_command._again(Path("p.yaml"), Path("s"), None, None, None, 9092, None, False)[
         4:
     ] == ["--kafka-port", "9092"]
+    own = up_command._again(
+        Path("p.yaml"), Path("s"), "k:1", None, None, 0, None, False, Path("own.yaml")
+    )
+    assert own[-2:] == ["--offers", "own.yaml"]
+
+
+_OFFERS = Path(__file__).parents[2] / "examples" / "remote_definition"
+
+
+def test_offers_are_shown_and_their_terms_are_those_that_the_example_has(run: Any) -> None:
+    south, north = str(_OFFERS / "south" / "south.yaml"), _OFFERS / "north" / "north.yaml"
+    code, out, _ = run("offers", "-f", south)
+    assert code == 0
+    assert "window_s: an integer from 1 to 60, 5 if left out" in " ".join(out.split())
+    code, out, _ = run("offers", "-f", south, "--to", "north")
+    assert (code, out) == (0, (north.parent / "south.offers.json").read_text())
+    for words, says in (
+        (["offers", "-f", south, "--to", "west"], "south offers nothing to west"),
+        (["offers", "-f", str(north)], "north.yaml offers nothing"),
+    ):
+        code, _, errors = run(*words)
+        assert (code, says in " ".join(errors.split())) == (2, True)
+    for own in ([], ["--offers", south]):
+        code, out, _ = run("check", "-f", str(north), "--no-plan", *own)
+        assert (code, "pipeline north: 1 sources, 1 bindings, 2 stages" in out) == (0, True)

@@ -31,6 +31,7 @@ from anabranch.cli import (
     logs,
     market,
     move,
+    offers,
     produce,
     reset,
     restart,
@@ -142,7 +143,7 @@ _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
         classes.classes,
         version.version,
     ),
-    "Federation": (market.market, ledger.ledger),
+    "Federation": (offers.offers, market.market, ledger.ledger),
 }
 _NAMES: Final[dict[Callable[..., None], str]] = {trial.trial: "test"}
 """Of commands whose function cannot be called as they are: a runner of tests would take it

@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from anabranch.cli.options import File, need_spark, pipeline_file
+from anabranch.cli.options import File, Offers, need_spark, pipeline_file
 
 
 def check(
     file: File = None,
+    offers: Offers = None,
     no_plan: Annotated[
         bool,
         typer.Option(
@@ -27,12 +28,14 @@ def check(
 
         anabranch check
 
-    anabranch check -f elsewhere/pipeline.yaml --no-plan
+        anabranch check -f elsewhere/pipeline.yaml --no-plan
+
+        anabranch check -f north.yaml --offers south.yaml    # at south, which north's file names
     """
     from anabranch.pipeline.file import load
 
     named = pipeline_file(file)
-    pipeline = load(named)
+    pipeline = load(named, offers)
     bound = f" {len(pipeline.bindings)} bindings," if pipeline.bindings else ""
     typer.echo(
         f"{named}: pipeline {pipeline.name}: {len(pipeline.sources)} sources,{bound}"
@@ -43,8 +46,7 @@ def check(
     need_spark()
     # In a process of its own: it starts Spark and imports the user's code, and what starts services
     # does not import them.
-    done = subprocess.run(
-        [sys.executable, "-m", "anabranch.processing.check", str(named)], check=False
-    )
+    files = [str(path) for path in (named, offers) if path is not None]
+    done = subprocess.run([sys.executable, "-m", "anabranch.processing.check", *files], check=False)
     if done.returncode != 0:
         raise typer.Exit(2 if done.returncode == 2 else 1)

@@ -38,6 +38,17 @@ DeploymentFile = Annotated[
         ),
     ),
 ]
+Offers = Annotated[
+    Path | None,
+    typer.Option(
+        "--offers",
+        metavar="OWN",
+        help=(
+            "The pipeline file of a participant who runs in this pipeline what it offers: what is"
+            " done is done for that participant."
+        ),
+    ),
+]
 StateDir = Annotated[
     Path | None,
     typer.Option(

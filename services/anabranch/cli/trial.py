@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from anabranch.cli.options import File, need_spark, pipeline_file
+from anabranch.cli.options import File, Offers, need_spark, pipeline_file
 from anabranch.cli.work_display import WorkDisplay
 
 
@@ -20,6 +20,7 @@ def trial(
         typer.Argument(metavar="[CASE...]", help="Folders in `tests` (default: all)."),
     ] = None,
     file: File = None,
+    offers: Offers = None,
     folder: Annotated[
         Path | None,
         typer.Option("--tests", metavar="DIR", help="Default: `tests` next to the pipeline file."),
@@ -48,7 +49,8 @@ def trial(
     need_spark()
     # In a process of its own: it starts Spark and imports the user's code, and what starts services
     # does not import them.
-    words = [str(named), str(place), *(["--update"] if update else []), *(cases or [])]
+    own = ["--offers", str(offers)] if offers is not None else []
+    words = [str(named), str(place), *own, *(["--update"] if update else []), *(cases or [])]
     code = _run([sys.executable, "-m", "anabranch.processing.trial", *words])
     if code != 0:
         raise typer.Exit(2 if code == 2 else 1)

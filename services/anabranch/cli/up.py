@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from anabranch.cli.options import KAFKA_VARIABLE, File, Replication, StateDir, pipeline_file
+from anabranch.cli.options import KAFKA_VARIABLE, File, Offers, Replication, StateDir, pipeline_file
 from anabranch.cli.signals import stop_events
 from anabranch.cli.work_display import WorkDisplay
 from anabranch.pipeline.addresses import holds_password
@@ -42,6 +42,7 @@ def up(
         ),
     ] = None,
     state_dir: StateDir = None,
+    offers: Offers = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -91,6 +92,8 @@ def up(
 
         anabranch up --kafka broker-1:9092 --only delivery/tolls
 
+        anabranch up -f north.yaml --offers south.yaml --kafka broker-1:9092 --state-dir for-north
+
         anabranch up --drills         # then, elsewhere: anabranch drill cut ingestion/reports --for 20s
     """
     from anabranch.up import detached
@@ -114,7 +117,9 @@ def up(
     directory = state_file.directory_of(state_dir, named)
     with stop_events() as (stopping, stop_now), WorkDisplay(console, "starting") as display:
         if detach:
-            again = _again(named, directory, kafka, redis, only, kafka_port, replication, drills)
+            again = _again(
+                named, directory, kafka, redis, only, kafka_port, replication, drills, offers
+            )
             code = detached.start(again, directory, display.say, stopping)
             if code:
                 raise typer.Exit(max(code, 1))
@@ -139,6 +144,7 @@ def up(
             kafka_port=kafka_port,
             replication=replication,
             drills=drills,
+            offers=offers,
         )
 
 
@@ -151,6 +157,7 @@ def _again(
     kafka_port: int,
     replication: int | None,
     drills: bool,
+    offers: Path | None = None,
 ) -> list[str]:
     """The same options for the process in the background."""
     given = {
@@ -158,6 +165,7 @@ def _again(
         "--redis": redis,
         "--kafka-port": kafka_port or None,
         "--replication": replication,
+        "--offers": offers,
     }
     words = [
         word

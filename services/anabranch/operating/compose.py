@@ -166,7 +166,7 @@ def text(
     ``build``: where the image is built, else it must be there.
     """
     services, volumes = [], ["kafka-data"]
-    for service, process in pipeline.processes():
+    for service, process in pipeline.own_processes():
         container, volume = _names(service, process)
         if volume not in volumes:
             volumes.append(volume)
@@ -204,7 +204,7 @@ def text(
             FOLDER=folder,
             PROCESSES="".join(
                 f"      - --process={service}/{process}={_names(service, process)[0]}:9100\n"
-                for service, process in pipeline.processes()
+                for service, process in pipeline.own_processes()
             ),
         )
         + end

@@ -5,12 +5,12 @@ of one's own that they may read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline.document import MISSING, Document, Place
 from anabranch.pipeline.model import Binding
+from anabranch.pipeline.named_records import read_record
 from anabranch.protocol import limits
 
 BINDING_KEYS: Final = (
@@ -31,9 +31,8 @@ def bindings(
     file: Document,
     value: object,
     streams: Collection[str],
-    record: Callable[[object, Place], RecordSchema | None],
 ) -> dict[str, Binding]:
-    """The section ``bindings``. ``streams``: names that are taken. ``record``: reads a record."""
+    """The section ``bindings``. ``streams``: names that are taken."""
     found = {}
     for name, entry in file.mapping(value, ("bindings",), None).items():
         at: Place = ("bindings", name)
@@ -42,7 +41,7 @@ def bindings(
             file.mistake(
                 at, f"{name} is the name of a source or stage here; give the binding its own"
             )
-        bound = _binding(file, name, entry, record)
+        bound = _binding(file, name, entry)
         if bound is not None:
             found[name] = bound
     return found
@@ -52,7 +51,6 @@ def _binding(
     file: Document,
     name: str,
     value: object,
-    record: Callable[[object, Place], RecordSchema | None],
 ) -> Binding | None:
     at: Place = ("bindings", name)
     raw: Mapping[str, Any] = file.mapping(value, at, BINDING_KEYS)
@@ -60,7 +58,7 @@ def _binding(
         return None
     pipeline = file.name(raw.get("pipeline", MISSING), (*at, "pipeline"), "pipeline")
     stream = file.name(raw.get("stream", MISSING), (*at, "stream"), "stage")
-    columns = record(raw.get("record", MISSING), (*at, "record"))
+    columns = read_record(file, raw.get("record", MISSING), (*at, "record"))
     replicas = file.integer(raw.get("replicas", 1), (*at, "replicas"), 1, limits.REPLICAS_MAX)
     hops = file.integer(raw.get("hops", 1), (*at, "hops"), 1, _HOPS_MAX)
     out_of_orderness_ms = file.duration(

@@ -8,15 +8,31 @@ from typing import Final
 
 from anabranch.pipeline.document import MISSING, Document, Place
 from anabranch.pipeline.model import AgentPolicy, Federation, Stage
+from anabranch.pipeline.offers import own_offers
 
-FEDERATION_KEYS: Final = ("name", "participant", "auditor", "partners", "hosts", "agent")
+FEDERATION_KEYS: Final = (
+    "name",
+    "participant",
+    "auditor",
+    "partners",
+    "hosts",
+    "agent",
+    "offers",
+    "offered",
+)
+_OWNERS_ALONE: Final = ("hosts", "agent", "offers")
+"""Who runs an offer in somebody else's pipeline has nothing to do with these."""
 AGENT_KEYS: Final = ("capacity", "scale", "offer_every", "answer_within", "rest", "backoff")
 _CAPACITY_MAX: Final = 10**9
 _SCALE_MAX: Final = 10**12
 
 
 def federation(
-    file: Document, value: object, stages: Mapping[str, Stage], folder: Path
+    file: Document,
+    value: object,
+    stages: Mapping[str, Stage],
+    *,
+    host: str,
 ) -> Federation | None:
     """The section ``federation``; None: there is none, or it has a mistake.
 
@@ -24,11 +40,13 @@ def federation(
         file: Takes note of mistakes.
         value: What stands there.
         stages: Of the pipeline.
-        folder: That of the pipeline file, from which files are named.
+        host: Who reads it, another participant, to run in it what it offers; empty: the owner.
     """
     if value is MISSING:
         return None
     raw = file.mapping(value, ("federation",), FEDERATION_KEYS)
+    if host:
+        raw = {key: entry for key, entry in raw.items() if key not in _OWNERS_ALONE}
     name, participant = (
         file.name(raw.get(key, MISSING), ("federation", key), kind)
         for key, kind in (("name", "federation"), ("participant", "participant"))
@@ -45,8 +63,10 @@ def federation(
         participant=participant,
         auditor=auditor,
         partners=_partners(file, raw.get("partners", {}), participant, stages),
-        hosts=_hosts(file, raw.get("hosts", {}), folder),
+        hosts=_hosts(file, raw.get("hosts", {}), file.path.resolve().parent),
         agent=_agent(file, raw["agent"]) if "agent" in raw else None,
+        host=host,
+        offers=own_offers(file, raw.get("offers", {}), participant),
     )
 
 

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from anabranch.codec import catalog, record_schema
 from anabranch.codec.logical_types import TIMESTAMPS
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline import transforms
@@ -34,6 +33,8 @@ from anabranch.pipeline.model import (
     Source,
     Stage,
 )
+from anabranch.pipeline.named_records import read_record
+from anabranch.pipeline.offered import Host, OfferedStages
 from anabranch.pipeline.parameters import read_parameters
 from anabranch.pipeline.resources import resources_of
 from anabranch.pipeline.yaml_text import read_yaml
@@ -45,7 +46,6 @@ from anabranch.protocol.identifiers import TopicNames
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _NODE = re.compile(r"[a-z][a-z0-9_-]{0,62}(\.[0-9]{1,3})?\Z")
 _REGISTRY = re.compile(r"https?://[^\s?#,]{1,500}\Z")
-_RECORD = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0,5}))?\Z")
 
 _FILE_KEYS: Final = (
     "version",
@@ -83,6 +83,7 @@ _STAGE_KEYS: Final = (
     "reads",
     "transform",
     "sql",
+    "offered",
     "replicas",
     "ha",
     "state_horizon",
@@ -96,30 +97,40 @@ _SINK_KEYS: Final = ("topic", "format", "key", "partitions")
 _LIVE_KEYS: Final = (*_SINK_KEYS, "upsert")
 
 
-def load(path: Path | str) -> Pipeline:
+def load(path: Path | str, offers: Path | None = None) -> Pipeline:
     """The pipeline in the file at ``path``.
+
+    ``offers``: the pipeline file of whoever reads it to run in it what it offers.
 
     Raises:
         ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
     """
-    path = Path(path)
+    path, host = Path(path), None if offers is None else _host(offers)
     root = read_yaml(path)
     if not isinstance(root, dict):
         what = "the file is empty" if root is None else f"a mapping is wanted, not {shown(root)}"
         raise ConfigurationError(f"{path}:1: {what}; it needs {_NEEDED}")
-    walk = _Walk(path, root)
-    fill_in(root, os.environ, walk.mistake)
+    walk = _Walk(path, root, host)
+    fill_in(root, os.environ if host is None else {}, walk.mistake)
     pipeline = walk.pipeline()
     if walk.mistakes or pipeline is None:
         raise ConfigurationError("\n".join(walk.sorted_mistakes()))
     return pipeline
 
 
+def _host(path: Path) -> Host:
+    federation = load(path).federation
+    if federation is None or not federation.offers:
+        raise ConfigurationError(f"{path} offers nothing: it has no federation.offers")
+    return Host(federation, path)
+
+
 class _Walk(Document):
     """One pass over the pipeline file."""
 
-    def __init__(self, path: Path, root: object) -> None:
+    def __init__(self, path: Path, root: object, host: Host | None) -> None:
         super().__init__(path, root)
+        self._host = host
         self._topics: dict[str, Place] = {}
         """Topic to the place at which it was named first, for uses that exclude each other."""
 
@@ -181,18 +192,25 @@ class _Walk(Document):
             self,
             top.get("bindings", {}),
             [*sections["sources"], *sections["stages"]],
-            self._record,
         )
         publish_ms = published(self, top.get("publish", {}), sections["stages"])
         registry = self._registry(top.get("schema_registry"))
         streams = [*sections["sources"], *bound, *sections["stages"]]
         sources = {key: self._source(key, value) for key, value in sections["sources"].items()}
+        offered = OfferedStages(self, top.get("federation"), self._host)
         stages = {
-            key: self._stage(key, value, streams) for key, value in sections["stages"].items()
+            key: self._stage(key, value, streams, offered)
+            for key, value in sections["stages"].items()
         }
         self._cycles(stages)
+        records = {name: source.record for name, source in sources.items() if source is not None}
+        records |= {name: binding.record for name, binding in bound.items()}
+        offered.check(stages, records)
         federated = federation(
-            self, top.get("federation", MISSING), stages, self.path.resolve().parent
+            self,
+            top.get("federation", MISSING),
+            stages,
+            host="" if self._host is None else self._host.participant,
         )
         nodes = self._nodes(top.get("nodes", {}), stages)
         outputs = {
@@ -225,6 +243,9 @@ class _Walk(Document):
         for node in resources:
             if node not in known:
                 self.mistake(("resources", node), f"there is no node {node}; {_guess(node, known)}")
+            elif node in pipeline.offering_nodes:
+                owner = pipeline.offering_nodes[node]
+                self.mistake(("resources", node), f"it is a node of {owner}, for {owner} to say")
         return pipeline
 
     def _registry(self, value: object) -> str | None:
@@ -263,7 +284,7 @@ class _Walk(Document):
         topics = self.texts(raw.get("topics", MISSING), (*at, "topics"), "topic")
         for topic, place in topics:
             self.topic(topic, place)
-        record = self._record(raw.get("record", MISSING), (*at, "record"))
+        record = read_record(self, raw.get("record", MISSING), (*at, "record"))
         event_time = self._event_time(raw.get("event_time", MISSING), (*at, "event_time"), record)
         idle = self.mapping(
             raw.get("idle_timeout", {}), (*at, "idle_timeout"), ("partition", "source")
@@ -313,50 +334,6 @@ class _Walk(Document):
             dead_letter=dead_letter,
             start=start,
         )
-
-    def _record(self, value: object, at: Place) -> RecordSchema | None:
-        text = self.text(value, at)
-        if text is None:
-            return None
-        folder = self.path.resolve().parent
-        try:
-            if text.endswith(".avsc"):
-                return record_schema.load_file(folder / text)
-            match = _RECORD.match(text)
-            if match is None:
-                self.mistake(
-                    at,
-                    f"{text!r} is neither a record (name, or name/v2) nor the path of an .avsc"
-                    " file",
-                )
-                return None
-            places = [
-                parent / "schemas" / "records" for parent in (folder, *folder.parents[:3])
-            ] + [catalog.records_folder()]
-            for place in places:
-                if (place / match["name"]).is_dir():
-                    version = int(match["version"]) if match["version"] else None
-                    return record_schema.load_folder(place / match["name"], version)
-            known = sorted(
-                {
-                    entry.name
-                    for place in places
-                    if place.is_dir()
-                    for entry in place.iterdir()
-                    if entry.is_dir()
-                }
-            )
-            guess = difflib.get_close_matches(match["name"], known, 1)
-            hint = (
-                f"did you mean {guess[0]!r}?"
-                if guess
-                else "put it into schemas/records/NAME/v1.avsc next to the pipeline file"
-            )
-            self.mistake(at, f"there is no record {match['name']}; {hint}")
-        except ConfigurationError as error:
-            for line in str(error).splitlines():
-                self.mistake(at, line)
-        return None
 
     def _event_time(
         self, value: object, at: Place, record: RecordSchema | None
@@ -442,7 +419,7 @@ class _Walk(Document):
             self.mistake((*at, "sql"), "a stage has either transform or sql; leave one of them out")
         return self.text(raw["sql"], (*at, "sql"))
 
-    def _stage(self, name: str, value: object, streams: list[str]) -> Stage:
+    def _stage(self, name: str, value: object, streams: list[str], offered: OfferedStages) -> Stage:
         at: Place = ("stages", name)
         raw = self.mapping(value, at, _STAGE_KEYS)
         given = isinstance(value, dict)
@@ -467,10 +444,10 @@ class _Walk(Document):
         sql = self._sql(raw, at)
         references = (
             self._references(raw.get("transform", MISSING), (*at, "transform"))
-            if given and "sql" not in raw
+            if given and "sql" not in raw and "offered" not in raw
             else []
         )
-        for index, (reference, place) in enumerate(references):
+        for index, (reference, place) in enumerate(references if self._host is None else ()):
             alone = len(references) == 1
             problem = transforms.check(
                 reference,
@@ -482,7 +459,7 @@ class _Walk(Document):
                 self.mistake(place, problem)
         replicas = self.integer(raw.get("replicas", 1), (*at, "replicas"), 1, limits.REPLICAS_MAX)
         ha, state_horizon_ms = self._ha(raw, at, replicas)
-        return Stage(
+        stage = Stage(
             name=name,
             participant=participant,
             reads=[stream for stream, _ in reads],
@@ -504,6 +481,7 @@ class _Walk(Document):
             ),
             parameters=parameters,
         )
+        return offered.stage(stage, raw) if "offered" in raw else stage
 
     def _ha(self, raw: dict[str, Any], at: Place, replicas: int) -> tuple[HaMode, int | None]:
         """How the stage outlives the loss of a process: (mode, state horizon in ms)."""

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.protocol.control.placement import PlacedStage, Places, place
+from anabranch.protocol.federation.offered_stages import Terms
 from anabranch.protocol.identifiers import TopicNames
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "HaMode",
     "IdleTimeout",
     "LiveSink",
+    "Offer",
     "Output",
     "Pipeline",
     "RecordSchema",
@@ -85,6 +87,23 @@ class Source(_Model):
     """
 
 
+class Offer(_Model):
+    """A stage that its owner runs for others (``protocol.federation.offered_stages``)."""
+
+    name: str
+    terms: Terms
+    reads: dict[str, RecordSchema]
+    """The columns of its inputs."""
+    gives: RecordSchema
+    offered_to: list[str] | None = None
+    """Participants; None: all. Only the owner knows."""
+    transform: list[str] = []
+    """As of a stage. Only the owner has it."""
+    sql: str | None = None
+    path: Path
+    """The file in which it stands: the functions are found next to the owner's."""
+
+
 class Stage(_Model):
     """One query fragment of one participant."""
 
@@ -109,11 +128,34 @@ class Stage(_Model):
     at one bucket (BL15 of ``protocol.log.boundary_log``).
     """
     parameters: dict[str, object] = {}
+    offered: Offer | None = None
+    """Another participant's, which this stage is an instance of; None: it is the owner's own."""
 
     @property
     def functions(self) -> list[str]:
         """What computes it, as messages name it."""
+        if self.offered is not None and not self.has_code:
+            return [f"{self.participant}/{self.offered.name}"]
         return ["sql"] if self.sql is not None else self.transform
+
+    @property
+    def has_code(self) -> bool:
+        """Whether what computes it is known here."""
+        return bool(self.transform) or self.sql is not None
+
+    @property
+    def arguments(self) -> list[str]:
+        """The names by which what computes it knows its inputs, in the order of ``reads``."""
+        return self.reads if self.offered is None else list(self.offered.reads)
+
+    @property
+    def rows_per_s(self) -> int:
+        """The cap of its rows of input; 0: there is none."""
+        return 0 if self.offered is None else self.offered.terms.rows_per_s
+
+    def found_next_to(self, pipeline_file: Path) -> Path:
+        """The file next to which its functions are."""
+        return pipeline_file if self.offered is None else self.offered.path
 
     @property
     def backup_horizon_ms(self) -> int | None:
@@ -246,6 +288,10 @@ class Federation(_Model):
     """Pipelines of others whose stages may run here, and this participant's own file of each."""
     agent: AgentPolicy | None = None
     """How this participant trades; None: it does not."""
+    offers: dict[str, Offer] = {}
+    """What this participant runs for others."""
+    host: str = ""
+    """Who reads the file to run in it what it offers (``pipeline.offered``); empty: the owner."""
 
 
 class Pipeline(_Model):
@@ -298,10 +344,10 @@ class Pipeline(_Model):
 
     def is_of(self, participant: str, stream: str) -> bool:
         """Whether processes that ``participant`` trusts as its own write a stream: those of its
-        stages, and of the sources of its pipeline. Where partners may run stages no stream is: a
-        partner's node reads what others wrote, and writes what others read.
+        stages, and of the sources of its pipeline. Where others may run stages no stream is: their
+        nodes read what the owner wrote, and write what the owner reads.
         """
-        if self.federation is not None and self.federation.partners:
+        if self.offering_nodes or (self.federation is not None and self.federation.partners):
             return False
         stage = self.stages.get(stream)
         return stream in self.sources or (stage is not None and stage.participant == participant)
@@ -348,6 +394,22 @@ class Pipeline(_Model):
         partners = {} if self.federation is None else self.federation.partners
         return {f"{partner}.0": stages for partner, stages in partners.items()}
 
+    @property
+    def host(self) -> str:
+        """As the federation has it."""
+        return "" if self.federation is None else self.federation.host
+
+    @property
+    def offering_nodes(self) -> dict[str, str]:
+        """The nodes of participants who run here what they offer, and who that is."""
+        owners = {stage.participant for stage in self.stages.values() if stage.offered is not None}
+        if not owners:
+            return {}
+        places = self.places()
+        return {
+            node: places.owner_of(node) for node in self.nodes() if places.owner_of(node) in owners
+        }
+
     def partner_processes(self) -> list[tuple[str, str]]:
         """(service, name) of every process that is a partner's to run."""
         return [("processing", node) for node in self.partner_nodes]
@@ -369,6 +431,17 @@ class Pipeline(_Model):
                 if self.federation is None or self.federation.agent is None
                 else (("agent", self.federation.participant),)
             ),
+        ]
+
+    def own_processes(self) -> list[tuple[str, str]]:
+        """Those that whoever reads the file runs."""
+        offering = self.offering_nodes
+        if self.host:
+            return [("processing", node) for node, owner in offering.items() if owner == self.host]
+        return [
+            (service, name)
+            for service, name in self.processes()
+            if service != "processing" or name not in offering
         ]
 
     def readers(self, stream: str) -> list[str]:

@@ -40,7 +40,9 @@ def import_roots(stages: Iterable[Stage], pipeline_path: Path) -> list[str]:
     do not know the pipeline's.
     """
     found = {
-        import_root(reference, pipeline_path) for stage in stages for reference in stage.transform
+        import_root(reference, stage.found_next_to(pipeline_path))
+        for stage in stages
+        for reference in stage.transform
     }
     return sorted(str(root) for root in found if root)
 

@@ -1,8 +1,9 @@
-"""``python -m anabranch.processing.check FILE``: what Spark thinks of each stage's function,
+"""``python -m anabranch.processing.check FILE [OFFERS]``: what Spark thinks of each stage's function,
 without running it.
 
 Builds every stage's query on made-up inputs and prints one line per finding. Exit code 0: all can
-run; 2: something cannot.
+run; 2: something cannot. With OFFERS, the pipeline file of who runs in FILE what it offers, only that
+is looked at.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from anabranch.pipeline.shape import describe, too_short
 from anabranch.pipeline.transforms import import_roots
 from anabranch.processing.inputs import source_schema
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
+from anabranch.runtime.offered_columns import offered_inputs
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Sink
@@ -39,23 +41,44 @@ def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
     }
     errors: list[str] = []
     facts: list[str] = []
+    looked_at = [s for s in pipeline.stages.values() if pipeline.host in ("", s.participant)]
     with tempfile.TemporaryDirectory(prefix="anabranch-check-") as folder:
         session = start_session(
             "check",
             master="local[1]",
             memory="512m",
             state_partitions=1,
-            import_roots=import_roots(pipeline.stages.values(), pipeline.path),
+            import_roots=import_roots(looked_at, pipeline.path),
             scratch=Scratch(Path(folder)),
         )
         try:
             for name in pipeline.order():
                 stage = pipeline.stages[name]
+                if stage not in looked_at:
+                    continue
                 unknown = [s for s in stage.reads if s not in schemas]
+                if unknown and pipeline.host:
+                    facts.append(
+                        f"stage {name}: not checked, since what {', '.join(unknown)} gives is not"
+                        " known here"
+                    )
+                    continue
                 if unknown:
                     errors.append(
                         f"stage {name}: not checked, since {', '.join(unknown)} cannot run"
                     )
+                    continue
+                if stage.offered is not None and not stage.has_code:
+                    try:
+                        offered_inputs(stage, schemas)
+                    except ConfigurationError as error:
+                        errors.append(f"stage {name}: {error}")
+                    else:
+                        gives = stage.offered.gives.arrow_schema()
+                        schemas[name] = gives.append(pa.field(EVENT_TIME, pa.int64()))
+                        facts.append(
+                            f"stage {name}: runs at {stage.participant}; gives {_words(gives)}"
+                        )
                     continue
                 try:
                     query = build_query(
@@ -70,9 +93,10 @@ def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
                     errors.append(f"stage {name}: {error}")
                     continue
                 schemas[name] = query.schema
-                columns = ", ".join(f"{field.name} {field.type}" for field in query.schema)
                 kind = "stateful" if query.traits.is_stateful else "stateless"
-                facts.append(f"stage {name}: {kind}; {query.traits.batch}; gives {columns}")
+                facts.append(
+                    f"stage {name}: {kind}; {query.traits.batch}; gives {_words(query.schema)}"
+                )
                 facts += [
                     f"stage {name}: {query.traits.batch}, because {reason}"
                     for reason in query.traits.reasons
@@ -85,6 +109,10 @@ def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
         finally:
             session.stop()
     return [*errors, *sink_mistakes(pipeline, schemas)], facts
+
+
+def _words(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def sink_mistakes(pipeline: Pipeline, schemas: Mapping[str, pa.Schema]) -> list[str]:
@@ -112,13 +140,13 @@ def sink_mistakes(pipeline: Pipeline, schemas: Mapping[str, pa.Schema]) -> list[
 
 def main(arguments: list[str]) -> int:
     """The command; returns its exit code."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
+    if not 1 <= len(arguments) <= 2 or arguments[0].startswith("-"):
         sys.stdout.write((__doc__ or "") + "\n")
         return 0 if arguments in (["--help"], ["-h"]) else 2
     try:
-        pipeline = load(Path(arguments[0]))
+        pipeline = load(*(Path(each) for each in arguments))
         errors, facts = check_plans(pipeline)
-        facts += [*describe(pipeline), *too_short(pipeline)]
+        facts += [] if pipeline.host else [*describe(pipeline), *too_short(pipeline)]
     except ConfigurationError as error:
         errors, facts = [str(error)], []
     for line in [*facts, *(f"error: {text}" for text in errors)]:

@@ -31,7 +31,7 @@ from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.fencing import fenced_epochs
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.control.state_horizon import StateHorizon, buckets_of
-from anabranch.protocol.errors import AnabranchError, Fenced, Unavailable
+from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.limits import (
     ASK_TAKEN_MS,
     CHECKPOINT_SYNC_EVERY_MS,
@@ -50,6 +50,7 @@ from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, ReplicaControl, records_so_far
 from anabranch.runtime.logs import short
+from anabranch.runtime.offered_columns import not_as_offered
 from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceStatus
 from anabranch.runtime.stream_logs import open_stream
@@ -322,6 +323,7 @@ class StageReplica:
                 self._engine.pace_ms,
                 EMPTY_EVERY_MS,
                 SUCCESSOR_AFTER_MS,
+                rows_per_s=stage.rows_per_s,
             ),
             None if horizon_ms is None else buckets_of(horizon_ms, pipeline.bucket_ms),
         )
@@ -453,7 +455,12 @@ class StageReplica:
                 self._changed.wait(_STEP_MS / 1_000)
             text = follower.reader.log_state.schema()
         self.status.waiting_for = None
-        return schema_from_text(text) if text else None
+        if not text:
+            return None
+        schema, made_by = schema_from_text(text), self._pipeline.stages[stream]
+        if made_by.offered is not None and (wrong := not_as_offered(made_by, schema)):
+            raise ConfigurationError(f"{stream}, {made_by.functions[0]}: {wrong}")
+        return schema
 
     def _batch_done(self, query: str, done: BatchDone) -> None:
         now, width, closed = (
@@ -552,7 +559,8 @@ class StageReplica:
             position = (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms
             idle = runner.complete_upto() <= position
             self.status.state = "waiting" if idle else "running"
-            self.status.waiting_for = runner.waiting_for() if idle else None
+            cap = f"its cap, {self._stage.rows_per_s} rows/s" if runner.held_by_cap() else None
+            self.status.waiting_for = runner.waiting_for() if idle else cap
             if self.status.last_bucket_ms is not None:
                 self.status.lag_ms = now - self.status.last_bucket_ms
         self.status.detail |= {

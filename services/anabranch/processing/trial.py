@@ -1,4 +1,4 @@
-"""``python -m anabranch.processing.trial FILE FOLDER [--update] [CASE...]``: the stages' functions
+"""``python -m anabranch.processing.trial FILE FOLDER [--offers OWN] [--update] [CASE...]``: the stages' functions
 on sample rows, on real Spark, without a broker.
 
 A case is a folder in FOLDER. ``SOURCE.jsonl`` in it holds records of a source; a source without one
@@ -34,6 +34,7 @@ from anabranch.pipeline.file import load
 from anabranch.pipeline.transforms import import_roots
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.runtime.logs import short
+from anabranch.runtime.offered_columns import offered_inputs
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
@@ -146,10 +147,15 @@ def run_case(pipeline: Pipeline, case: Case, run: SampleRun) -> dict[str, list[s
             if stream in pipeline.sources and stream not in tables:
                 tables[stream] = source_rows(pipeline, stream, case.inputs.get(stream))
         functions = functions_of(stage, pipeline)
+        schemas = offered_inputs(stage, {each: tables[each].schema for each in stage.reads})
+        inputs = {
+            argument: run.frame(tables[stream].select(schemas[stream].names), EVENT_TIME)
+            for stream, argument in zip(stage.reads, stage.arguments, strict=True)
+        }
         frame = apply_functions(
             functions,
             stage,
-            {stream: run.frame(tables[stream], EVENT_TIME) for stream in stage.reads},
+            inputs,
         )
         check_result(frame, stage)
         try:
@@ -240,12 +246,17 @@ def main(arguments: list[str]) -> int:
     """The command; returns its exit code."""
     update = "--update" in arguments
     words = [word for word in arguments if word != "--update"]
+    own = None
+    if "--offers" in words[:-1]:
+        at = words.index("--offers")
+        own = Path(words[at + 1])
+        del words[at : at + 2]
     if len(words) < 2 or any(word.startswith("-") for word in words):
         sys.stdout.write((__doc__ or "") + "\n")
         return 0 if words in (["--help"], ["-h"]) else 2
     all_good = True
     try:
-        pipeline = load(Path(words[0]))
+        pipeline = load(Path(words[0]), own)
         cases = cases_in(pipeline, Path(words[1]), words[2:])
         with tempfile.TemporaryDirectory(prefix="anabranch-test-") as folder:
             session = start_session(
@@ -253,7 +264,10 @@ def main(arguments: list[str]) -> int:
                 master="local[1]",
                 memory="512m",
                 state_partitions=1,
-                import_roots=import_roots(pipeline.stages.values(), pipeline.path),
+                import_roots=import_roots(
+                    (s for s in pipeline.stages.values() if own is None or s.offered is not None),
+                    pipeline.path,
+                ),
                 scratch=Scratch(Path(folder) / "scratch"),
             )
             try:

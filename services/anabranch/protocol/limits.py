@@ -162,6 +162,17 @@ PARAMETER_VALUES_MAX: Final = 10_000
 one.
 """
 
+OFFERED_TEXT_MAX: Final = 1_000
+"""Characters of a text that another participant gives a stage as a parameter: it is in every plan of
+the owner's Spark.
+"""
+
+OFFERED_PARAMETERS_MAX: Final = 64
+"""Parameters of a stage that is offered to others: each is an argument of a function."""
+
+OFFERED_ROWS_PER_S_MAX: Final = 10_000_000
+"""Of what an offer takes: more than any node runs, so what is above is a slip of the pen."""
+
 LOOK_EVERY_MS: Final = 400
 """Pause between two looks at the end of a quiet input partition: all that are due are one
 request to each broker.

@@ -162,7 +162,7 @@ def run(service_name: str, build: Build, connect: Connect, settings: ServiceSett
     _end_when_a_thread_dies(logger)
     _stop_on_signals(stopping, logger)
     try:
-        pipeline = load(settings.pipeline)
+        pipeline = load(settings.pipeline, settings.offers)
         _check_name(service_name, settings.name, pipeline)
         if settings.check_config:
             logger.info("checked", pipeline=pipeline.name)
@@ -187,7 +187,7 @@ def run(service_name: str, build: Build, connect: Connect, settings: ServiceSett
 
 def _check_name(service_name: str, name: str, pipeline: Pipeline) -> None:
     """Raises ConfigurationError where the pipeline has no process of that name."""
-    known = (*pipeline.processes(), *pipeline.partner_processes())
+    known = (*pipeline.own_processes(), *pipeline.partner_processes())
     there = [process for service, process in known if service == service_name]
     if name not in there:
         raise ConfigurationError(

@@ -33,6 +33,7 @@ class ServiceSettings(BaseSettings):
     kafka: str = Field(min_length=1)
     redis: str | None = Field(default=None, repr=False)
     state_dir: Path
+    offers: Path | None = None
     metrics_host: str = "127.0.0.1"
     metrics_port: int = Field(default=0, ge=0, le=65_535)
     log_level: LogLevel = "info"
@@ -101,6 +102,12 @@ def argument_parser(service: str) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--state-dir", type=Path, metavar="DIR", help="where this process may keep files (required)"
+    )
+    parser.add_argument(
+        "--offers",
+        type=Path,
+        metavar="FILE",
+        help="of a node that runs what this participant offers: its own pipeline file",
     )
     parser.add_argument(
         "--metrics-host",

@@ -62,9 +62,19 @@ def selected(names: Sequence[tuple[str, str]], only: Sequence[str]) -> list[tupl
 
 
 def _offered(pipeline: Pipeline, only: Sequence[str]) -> list[tuple[str, str]]:
-    """What may be started: what is a partner's to run, by its whole name alone."""
+    """What may be started: what is a partner's to run, by its whole name alone.
+
+    Raises:
+        ConfigurationError: one of ``only`` is for the owner of an offer to run.
+    """
+    for node, owner in pipeline.offering_nodes.items():
+        if f"processing/{node}" in only and pipeline.host != owner:
+            raise ConfigurationError(
+                f"--only processing/{node}: it runs what {owner} offers, with code that {owner} has:"
+                f" there, anabranch up -f {pipeline.path.name} --offers FILE, its own pipeline file"
+            )
     of_partners = (each for each in pipeline.partner_processes() if "/".join(each) in only)
-    return [*pipeline.processes(), *of_partners]
+    return [*pipeline.own_processes(), *of_partners]
 
 
 def pace_ms(replicas: int, cores: int) -> int:
@@ -82,9 +92,10 @@ def specs_of(
     redis: str | None,
     links: Sequence[Link] = (),
     replicas: int = 0,
+    offers: Path | None = None,
 ) -> list[ProcessSpec]:
     """How each process is started; one with a link is told that for Kafka's address. ``replicas``:
-    of stages, on all nodes together.
+    of stages, on all nodes together. ``offers``: the file of whoever runs what it offers.
 
     The Redis URL may hold a password, so it goes by the environment, which others cannot read, to
     the manager, who alone has a use for it.
@@ -95,7 +106,8 @@ def specs_of(
         COMPILERS: os.environ.get(COMPILERS) or "quick",  # the other one pays after minutes
     }
     program = (sys.executable, "-m")
-    where = ("--pipeline", str(pipeline_file), "--state-dir", str(state_dir))
+    where = ["--pipeline", str(pipeline_file), "--state-dir", str(state_dir)]
+    where += [] if offers is None else ["--offers", str(offers.resolve())]
     linked = {link.label: f"{LOOPBACK}:{link.port}" for link in links}
     return [
         ProcessSpec(
@@ -116,6 +128,23 @@ def specs_of(
     ]
 
 
+def _check_servers(
+    kafka: str | None, redis: str | None, offers: Path | None, *, drills: bool
+) -> None:
+    """Raises ConfigurationError where an option is for another broker or Redis than is meant."""
+    if drills and kafka is not None:
+        raise ConfigurationError(
+            "--drills is for the embedded broker, which it gives a listener for each service; leave"
+            " out --kafka"
+        )
+    if offers is not None and kafka is None:
+        raise ConfigurationError("--offers: name the broker of the pipeline, --kafka HOST:PORT")
+    if kafka is None:
+        kafka_security.reject_security_for("the embedded broker has no security")
+    if redis is None:
+        redis_security.reject_security_for("the embedded Redis has no security")
+
+
 def up(
     pipeline_file: Path,
     *,
@@ -129,27 +158,21 @@ def up(
     kafka_port: int = 0,
     replication: int | None = None,
     drills: bool = False,
+    offers: Path | None = None,
 ) -> None:
     """Run ``pipeline_file`` until ``stopping`` is set; everything is stopped when this returns or
     raises.
 
     ``drills``: every service reaches the embedded Kafka by a link of its own, which can be cut.
+    ``offers``: the pipeline file of the participant who runs in it what it offers, and no more.
 
     Raises:
         ConfigurationError: the file, an option or a topic is wrong, the directory is in use, a
             service rejects its settings.
         Unavailable: Kafka cannot be reached or started.
     """
-    if drills and kafka is not None:
-        raise ConfigurationError(
-            "--drills is for the embedded broker, which it gives a listener for each service; leave"
-            " out --kafka"
-        )
-    if kafka is None:
-        kafka_security.reject_security_for("the embedded broker has no security")
-    if redis is None:
-        redis_security.reject_security_for("the embedded Redis has no security")
-    pipeline = load(pipeline_file)
+    _check_servers(kafka, redis, offers, drills=drills)
+    pipeline = load(pipeline_file, offers)
     names = selected(_offered(pipeline, only), only)
     os.umask(OWN_FILES)
     state_dir.mkdir(parents=True, exist_ok=True)
@@ -172,7 +195,9 @@ def up(
             for node, labels in pipeline.nodes().items()
             if ("processing", node) in names
         )
-        specs = partial(specs_of, names, pipeline_file.resolve(), state_dir, replicas=replicas)
+        specs = partial(
+            specs_of, names, pipeline_file.resolve(), state_dir, replicas=replicas, offers=offers
+        )
         links: tuple[Link, ...] = ()
         if kafka is None:
             say("starting Kafka")

@@ -50,6 +50,7 @@ _NOT_INHERITED: Final = frozenset(
         "KAFKA",
         "REDIS",
         "STATE_DIR",
+        "OFFERS",
         "METRICS_HOST",
         "METRICS_PORT",
         "CHECK_CONFIG",

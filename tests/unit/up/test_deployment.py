@@ -105,6 +105,29 @@ def test_a_process_gets_its_settings_and_the_password_not_by_argument() -> None:
     assert "ANABRANCH_REDIS" not in without.environment
 
 
+def test_who_runs_what_it_offers_says_so_to_its_node_and_names_the_broker(tmp_path: Path) -> None:
+    (spec,) = specs_of(
+        [("processing", "south.0")],
+        Path("/x/north.yaml"),
+        Path("/x/state"),
+        "b:1",
+        None,
+        offers=tmp_path / "south.yaml",
+    )
+    assert list(spec.command)[-2:] == ["--name", "south.0"]
+    at = list(spec.command).index("--offers")
+    assert list(spec.command)[at + 1] == str(tmp_path.resolve() / "south.yaml")
+    with pytest.raises(ConfigurationError, match="--offers: name the broker of the pipeline"):
+        up(
+            _FILE,
+            state_dir=tmp_path,
+            say=print,
+            stopping=threading.Event(),
+            stop_now=threading.Event(),
+            offers=tmp_path / "south.yaml",
+        )
+
+
 def test_more_replicas_than_cores_are_paced() -> None:
     assert [pace_ms(replicas, 2) for replicas in (0, 1, 2, 3, 4, 100)] == [
         400,

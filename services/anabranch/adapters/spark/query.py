@@ -31,6 +31,7 @@ from anabranch.codec.blocks import EVENT_TIME, schema_text
 from anabranch.pipeline.transforms import import_transform
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.stage.plans import PlanTraits, judge
+from anabranch.runtime.offered_columns import not_as_offered, offered_inputs
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Stage
@@ -80,6 +81,8 @@ def build_query(
     """
     stage = pipeline.stages[stage_name]
     functions = functions_of(stage, pipeline)
+    schemas = offered_inputs(stage, schemas)
+    arguments = dict(zip(stage.reads, stage.arguments, strict=True))
 
     def build(
         columns: Mapping[str, list[str]],
@@ -104,7 +107,8 @@ def build_query(
                 is_own=pipeline.is_of(stage.participant, name),
                 ordered=ordered,
             )
-            inputs[name] = input_frame(session, name, options, is_looked_at=is_looked_at)
+            frame = input_frame(session, name, options, is_looked_at=is_looked_at)
+            inputs[arguments[name]] = frame
         return apply_functions(functions, stage, inputs)
 
     everything = {name: [n for n in schemas[name].names if n != EVENT_TIME] for name in stage.reads}
@@ -129,6 +133,8 @@ def build_query(
     arrow = to_arrow_schema(frame.schema, timezone="UTC")
     fields = [arrow.field(name) for name in arrow.names if name != EVENT_TIME]
     schema = pa.schema([*fields, pa.field(EVENT_TIME, pa.int64())])
+    if stage.offered is not None and (wrong := not_as_offered(stage, schema)):
+        raise StageFunctionError(f"{stage.functions[-1]}: {wrong}")
     return StageQuery(
         lambda name: build(
             columns,
@@ -199,9 +205,14 @@ def functions_of(stage: Stage, pipeline: Pipeline) -> list[Callable[..., Any]]:
     Raises:
         ConfigurationError: a function cannot be imported.
     """
+    if not stage.has_code:
+        raise ConfigurationError(
+            f"what computes {stage.functions[0]} is {stage.participant}'s alone"
+        )
     if stage.sql is None:
-        return [import_transform(reference, pipeline.path) for reference in stage.transform]
-    text, reads = stage.sql, stage.reads
+        path = stage.found_next_to(pipeline.path)
+        return [import_transform(reference, path) for reference in stage.transform]
+    text, reads = stage.sql, stage.arguments
 
     def sql(**given: Any) -> DataFrame:
         """The query over the inputs by their names; parameters of the stage as ``:name``."""

@@ -1,0 +1,19 @@
+"""What south computes, for itself and for others. Nobody else has this file."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that every PySpark user knows
+
+
+def speeds(sightings: DataFrame, window_s: int = 5) -> DataFrame:
+    """Per segment and window: how many cars, and how fast."""
+    window = F.window("event_time", f"{window_s} seconds").alias("window")
+    found = sightings.groupBy(window, "segment").agg(
+        F.size(F.collect_set("car")).cast("bigint").alias("cars"),
+        F.count("*").alias("sightings"),
+        F.sum("speed").alias("speeds"),
+    )
+    return found.select(
+        "segment", "cars", "sightings", "speeds", F.col("window.end").alias("event_time")
+    )

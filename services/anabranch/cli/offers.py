@@ -1,0 +1,60 @@
+"""``anabranch offers``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anabranch.cli.options import File, pipeline_file
+from anabranch.cli.tables import print_whole, table
+from anabranch.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Offer
+
+
+def offers(
+    file: File = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="PARTICIPANT",
+            help="Write the terms of what this participant may use, for a file that it keeps.",
+        ),
+    ] = None,
+) -> None:
+    """What this participant runs for others: stages with code of its own, which they name in their
+    pipeline files.
+
+        anabranch offers -f south.yaml
+
+        anabranch offers -f south.yaml --to north > south.offers.json
+    """
+    from anabranch.pipeline.file import load
+    from anabranch.pipeline.offers import terms_for
+
+    named = pipeline_file(file)
+    federation = load(named).federation
+    if federation is None or not federation.offers:
+        raise ConfigurationError(f"{named} offers nothing: it has no federation.offers")
+    if to is not None:
+        typer.echo(terms_for(federation, to), nl=False)
+        return
+    heads = ("offer", "version", "reads", "parameters", "gives", "rows/s", "price class", "to")
+    print_whole(table(heads, [_row(offer) for offer in federation.offers.values()]))
+
+
+def _row(offer: Offer) -> tuple[str, ...]:
+    terms = offer.terms
+    return (
+        offer.name,
+        str(terms.version),
+        ", ".join(terms.reads),
+        "; ".join(f"{name}: {each.in_words()}" for name, each in terms.parameters.items()),
+        ", ".join(terms.gives),
+        str(terms.rows_per_s),
+        terms.price_class,
+        "all" if offer.offered_to is None else ", ".join(offer.offered_to),
+    )

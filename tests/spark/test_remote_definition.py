@@ -1,0 +1,233 @@
+"""A stage that another participant offers, with real Spark and a real broker: north names it and
+gets its stream, south runs it with code that north does not have. What does not fit is rejected.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.offers import terms_for
+from anabranch.protocol.log.boundary_log import Outcome
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
+from anabranch.runtime.boundary_reader import BoundaryReader
+from harness.stage_processes import StageProcess
+from harness.stages import RECORD, WIDTH_MS, Feed, Output, create_topics, readings
+from harness.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "remote_definition"
+PASSED = """{"type": "record", "name": "passed", "fields": [
+  {"name": "key", "type": "long"}, {"name": "value", "type": "long"}]}"""
+SOUTH: Final = """\
+pipeline: PREFIX_south
+bucket: 100ms
+sources:
+  rows: {topics: [PREFIX.a], record: reading.avsc, event_time: {field: time}}
+stages:
+  all: {participant: south, reads: [rows], transform: "souths:above"}
+publish: {all: }
+federation:
+  name: PREFIX
+  participant: south
+  offers:
+    above:
+      to: [north]
+      transform: souths:above
+      reads: {rows: reading.avsc}
+      gives: passed.avsc
+      parameters: {least: {type: integer, default: 0, min: -10, max: 10}}
+      rows_per_s: 5000
+    twice:
+      to: [north]
+      sql: SELECT key, 2 * value AS value, event_time FROM rows
+      reads: {rows: passed.avsc}
+      gives: passed.avsc
+      rows_per_s: 5000
+"""
+FUNCTIONS: Final = """\
+def above(rows, least=0):
+    return rows.where(rows.value >= least).select("key", "value", "event_time")
+"""
+NORTH: Final = """\
+pipeline: PREFIX_north
+bucket: 100ms
+max_delay: 2s
+partitions: 2
+sources:
+  a: {topics: [PREFIX_north.a], record: reading.avsc, event_time: {field: time}}
+stages:
+  high: {participant: south, offered: above, reads: [a], parameters: {least: 3}}
+  own:
+    participant: north
+    reads: [a, high]
+    sql: SELECT value, event_time FROM a UNION ALL SELECT value + 100, event_time FROM high
+outputs:
+  out: {stage: own, corrected: {topic: PREFIX.out}, live: {topic: PREFIX.live}}
+federation:
+  name: PREFIX
+  participant: north
+  offered: {south: south.offers.json}
+"""
+
+
+def rows_of(bucket: int) -> list[tuple[int, int, int]]:
+    return [
+        (event_time, event_time % 3, event_time % 17 - 3)
+        for event_time in range((bucket - 1) * WIDTH_MS + 1, bucket * WIDTH_MS + 1, 7)
+    ]
+
+
+class Both:
+    """Each has a folder of its own; of north's south has the file and the records."""
+
+    def __init__(self, kafka: str, folder: Path, prefix: str) -> None:
+        self.kafka, self._prefix = kafka, prefix.replace("-", "_")
+        self.north, self.south, self.state = (
+            folder / "north" / "north.yaml",
+            folder / "south" / "south.yaml",
+            folder / "state",
+        )
+        for path in (self.north, self.south):
+            path.parent.mkdir()
+            (path.parent / "reading.avsc").write_text(RECORD)
+            (path.parent / "passed.avsc").write_text(PASSED)
+        (self.south.parent / "souths.py").write_text(FUNCTIONS)
+        self.write(self.south, SOUTH)
+        self.hand_over()
+        self.write(self.north, NORTH)
+
+    def write(self, path: Path, text: str) -> None:
+        path.write_text(text.replace("PREFIX", self._prefix))
+
+    def hand_over(self) -> None:
+        federation = load(self.south).federation
+        assert federation is not None
+        (self.north.parent / "south.offers.json").write_text(terms_for(federation, "north"))
+
+    def pipeline(self) -> Pipeline:
+        return load(self.north)
+
+    def souths_node(self) -> StageProcess:
+        pipeline = load(self.north, self.south)
+        return StageProcess(
+            pipeline, "south.0", self.kafka, self.state / "south", offers=self.south
+        )
+
+    def norths_node(self) -> StageProcess:
+        return StageProcess(self.pipeline(), "north.0", self.kafka, self.state / "north")
+
+
+@pytest.fixture
+def both(kafka: str, tmp_path: Path, topic_prefix: str) -> Both:
+    return Both(kafka, tmp_path, topic_prefix)
+
+
+@pytest.fixture
+def feed(both: Both) -> Iterator[Feed]:
+    create_topics(both.kafka, both.pipeline())
+    found = Feed(both.kafka, both.pipeline(), "a")
+    yield found
+    found.close()
+
+
+def test_north_gets_its_stream_from_south_misses_it_and_has_it_corrected(
+    both: Both, feed: Feed
+) -> None:
+    seen: list[BoundaryRecord] = []
+    output, fed = Output(both.kafka, both.pipeline(), "own"), 0
+    output.reader.close()
+
+    def take(_: int, entry: LogEntry, outcome: Outcome) -> None:
+        if outcome.accepted and isinstance(entry, BoundaryRecord):
+            seen.append(entry)
+
+    output.reader = BoundaryReader(
+        KafkaEventLog(both.kafka),
+        both.pipeline().topic_names.boundaries("own"),
+        ["0"],
+        listener=take,
+    )
+
+    def feed_upto(bucket: int) -> None:
+        nonlocal fed
+        while fed < bucket:
+            fed += 1
+            feed.append(readings(rows_of(fed)), fed)
+
+    with both.norths_node() as north:
+        with both.souths_node() as south:
+            feed_upto(20)
+            output.wait_closed(20, deadline_s=180)
+            south.check()
+        feed_upto(60)
+
+        def misses() -> bool:
+            output.reader.poll(50)
+            return any(record.kind is BoundaryKind.TENTATIVE for record in seen)
+
+        wait_until(misses, 60, "north goes on without south")
+        assert {r.missing for r in seen if r.kind is BoundaryKind.TENTATIVE} == {("high",)}
+        with both.souths_node() as south:
+            output.wait_closed(60, deadline_s=180)
+            south.check()
+            north.check()
+    found = sorted(
+        (row["event_time"], row["value"]) for rows in output.buckets(1, 60).values() for row in rows
+    )
+    output.close()
+    given = [(time, value) for bucket in range(1, 61) for time, _, value in rows_of(bucket)]
+    assert found == sorted(given + [(time, value + 100) for time, value in given if value >= 3])
+
+
+def test_south_does_not_start_what_it_has_changed(both: Both) -> None:
+    both.write(both.south, SOUTH.replace("min: -10", "min: 5").replace("default: 0", "default: 5"))
+    process = StageProcess(both.pipeline(), "south.0", both.kafka, both.state, offers=both.south)
+    with process:
+        assert process.wait(60) == 2
+    said = process.all_of_its_log()
+    assert "parameter least is an integer from 5 to 10" in said
+    assert "spark_started" not in said
+
+
+def test_columns_that_are_known_at_run_time_only_are_rejected_there(both: Both, feed: Feed) -> None:
+    chained = (
+        '  text: {participant: north, reads: [a], sql: "SELECT key, note AS value, event_time FROM a"}\n'
+        "  high: {participant: south, offered: twice, reads: [text]}\n"
+    )
+    start, end = NORTH.index("  high:"), NORTH.index("  own:")
+    both.write(both.north, NORTH[:start] + chained + NORTH[end:])
+    create_topics(both.kafka, both.pipeline())
+    feed.append(readings(rows_of(1)), 1)
+    with both.norths_node(), both.souths_node() as south:
+        wait_until(lambda: "cannot be the input rows" in south.all_of_its_log(), 180, "a rejection")
+        assert "its column value is string; int64 is wanted" in south.all_of_its_log()
+        south.check()
+
+
+def test_the_examples_stage_gives_what_stands_beside_it() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "anabranch.processing.trial",
+            str(EXAMPLE / "north" / "north.yaml"),
+            str(EXAMPLE / "north" / "tests"),
+            "--offers",
+            str(EXAMPLE / "south" / "south.yaml"),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout) == (0, "sample: speeds: 3 rows, as expected\n")
