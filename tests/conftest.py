@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     chance finds.
     """
     for item in items:
-        if item.nodeid.startswith("tests/properties/"):
+        if item.path.stem.endswith("_properties") or item.nodeid.startswith("tests/properties/"):
             item.add_marker(pytest.mark.no_cover)
 
 

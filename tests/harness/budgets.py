@@ -25,8 +25,8 @@ import pytest
 
 BUDGET_S: Final = {
     "tidy": 15,
-    "unit": 170,
-    "properties": 45,
+    "unit": 190,
+    "properties": 25,
     "transcripts": 5,
     "checkers": 10,
     "simulation": 170,

@@ -1,5 +1,5 @@
 """The decisions of delivery, one by one; whole histories are in
-tests/properties/test_delivery.py.
+tests/unit/protocol/edge/test_delivery_properties.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """``protocol.edge.ingestion``, case by case; the properties are in
-``tests/properties/test_ingestion.py``.
+``tests/unit/protocol/edge/test_ingestion_properties.py``.
 """
 
 from __future__ import annotations

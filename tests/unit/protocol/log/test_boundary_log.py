@@ -1,5 +1,5 @@
 """The log state of a boundary log: each rule by example. Against a slow reference:
-tests/properties/test_boundary_log.py.
+tests/unit/protocol/log/test_boundary_log_properties.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Branches of one writer: each rule by example. Against a slow reference, through the log
-state: tests/properties/test_boundary_log.py.
+state: tests/unit/protocol/log/test_boundary_log_properties.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The gate's rows one by one. Histories: ``tests/transcripts/correction_order``; invariants:
-``tests/properties``.
+``test_correction_order_properties.py``.
 """
 
 from __future__ import annotations
