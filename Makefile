@@ -208,16 +208,16 @@ bench-chain: java classes ## two chained stages at a light load: time to start, 
 	$(BIN)/python -m benchmarks.chain $(ARGS)
 
 .PHONY: bench-dpc
-bench-dpc: java classes ## delay and inconsistency under failures, beside the published figures, to benchmarks/dpc/RESULTS.md
-	$(BIN)/python -m benchmarks.dpc $(ARGS)
+bench-dpc: java classes ## delay and inconsistency under failures, beside the published figures, to experiments/dpc/RESULTS.md
+	$(BIN)/python -m experiments.dpc $(ARGS)
 
 .PHONY: bench-backtracking
-bench-backtracking: java install ## recovery by ASK beside acknowledgements and nothing: prints the table of benchmarks/BACKTRACKING.md
-	$(BIN)/python -m benchmarks.backtracking --pace-ms 20 $(ARGS)
+bench-backtracking: java install ## recovery by ASK beside acknowledgements and nothing: prints the table of experiments/backtracking/RESULTS.md
+	$(BIN)/python -m experiments.backtracking --pace-ms 20 $(ARGS)
 
 .PHONY: bench-ha
-bench-ha: java classes ## what each mode of `ha` costs and how long it takes until results come again, to benchmarks/HA.md
-	$(BIN)/python -m benchmarks.ha $(ARGS)
+bench-ha: java classes ## what each mode of `ha` costs and how long it takes until results come again, to experiments/HA.md
+	$(BIN)/python -m experiments.ha $(ARGS)
 
 .PHONY: bench-batch
 bench-batch: java classes ## what a small batch costs Spark and the share of each setting, to benchmarks/BATCH.md (12 minutes; ARGS="--first 600 --last 660" once Java is warm)

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Final
 
-from benchmarks.dpc.plots import Line, plot
+from experiments.dpc.plots import Line, plot
 from experiments.market.changing import Changing, hour
 from experiments.market.figures import (
     CONTRACTS,

@@ -13,7 +13,8 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.codec.blocks import digest
 from anabranch.pipeline.shape import waits
 from anabranch.protocol.errors import AnabranchError
-from benchmarks.dpc.chain import (
+from benchmarks.processes import machine_cpu_s, tree
+from experiments.dpc.chain import (
     SOURCES,
     WIDTH_MS,
     WITHHELD,
@@ -22,7 +23,7 @@ from benchmarks.dpc.chain import (
     stage_names,
     write_pipeline,
 )
-from benchmarks.dpc.figures import (
+from experiments.dpc.figures import (
     AFTER_MS,
     Cut,
     FailureFigures,
@@ -31,11 +32,10 @@ from benchmarks.dpc.figures import (
     failure_figures,
     told,
 )
-from benchmarks.dpc.plan import RATE, Session
-from benchmarks.dpc.results import SessionResult
-from benchmarks.dpc.sources import LiveSource, Schedule, Source, Withhold, window_of
-from benchmarks.dpc.watch import Sum, Watch, WatchThread, check_answer
-from benchmarks.processes import machine_cpu_s, tree
+from experiments.dpc.plan import RATE, Session
+from experiments.dpc.results import SessionResult
+from experiments.dpc.sources import LiveSource, Schedule, Source, Withhold, window_of
+from experiments.dpc.watch import Sum, Watch, WatchThread, check_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

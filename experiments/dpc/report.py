@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.dpc.figures import Cut, Trace, spread
-from benchmarks.dpc.plan import CHAIN_DELAY_MS, EXPERIMENTS, RATE
-from benchmarks.dpc.plots import Line, plot
-from benchmarks.dpc.published import FIGURES, NOTHING, Figure, failures
 from benchmarks.machine import machine
+from experiments.dpc.figures import Cut, Trace, spread
+from experiments.dpc.plan import CHAIN_DELAY_MS, EXPERIMENTS, RATE
+from experiments.dpc.plots import Line, plot
+from experiments.dpc.published import FIGURES, NOTHING, Figure, failures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.dpc.results import SessionResult
-    from benchmarks.dpc.virtual import Costs
+    from experiments.dpc.results import SessionResult
+    from experiments.dpc.virtual import Costs
 
 _WHY: Final = [
     "## Where real processes are slower than virtual time, and what was done about it",
@@ -196,7 +196,7 @@ def _settings(arguments: Sequence[str], costs: Costs) -> list[str]:
     return [
         (
             f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())},"
-            f" `{' '.join(['python -m benchmarks.dpc', *arguments])}`"
+            f" `{' '.join(['python -m experiments.dpc', *arguments])}`"
         ),
         "",
         (

@@ -9,9 +9,9 @@ import pytest
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.pipeline.access import CLOCK_TOPIC, Resource, rights
-from benchmarks.dpc.chain import create_topics, write_pipeline
-from benchmarks.dpc.plan import Session
-from benchmarks.ha import MODES, write_stage
+from experiments.dpc.chain import create_topics, write_pipeline
+from experiments.dpc.plan import Session
+from experiments.ha import MODES, write_stage
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.backtracking.disciplines import Received, read_received
-from benchmarks.backtracking.figures import figures, latencies_ms, table
+from experiments.backtracking.disciplines import Received, read_received
+from experiments.backtracking.figures import figures, latencies_ms, table
 
 BEGIN_S = 1_000.0
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch.pipeline.model import Pipeline
-    from benchmarks.dpc.plan import Session
+    from experiments.dpc.plan import Session
 
 WIDTH_MS: Final = 100
 """Of a bucket: 100 ms in the published runs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.dpc.figures import (
+from experiments.dpc.figures import (
     Cut,
     Event,
     NewResult,

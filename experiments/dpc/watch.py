@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from anabranch.runtime.boundary_reader import BoundaryReader
-from benchmarks.dpc.figures import Event, Trace
+from experiments.dpc.figures import Event, Trace
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline

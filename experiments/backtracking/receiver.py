@@ -1,4 +1,4 @@
-"""``python -m benchmarks.backtracking.receiver KAFKA NAME FOLDER DISCIPLINE``: a receiver,
+"""``python -m experiments.backtracking.receiver KAFKA NAME FOLDER DISCIPLINE``: a receiver,
 which is killed.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks.backtracking.disciplines import Discipline, Receiver
+from experiments.backtracking.disciplines import Discipline, Receiver
 
 if __name__ == "__main__":
     kafka, name, folder, discipline = sys.argv[1:]

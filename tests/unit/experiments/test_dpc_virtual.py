@@ -11,14 +11,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from benchmarks.dpc.figures import FailureFigures
-from benchmarks.dpc.plan import Session, chain, sessions, virtual_sessions
-from benchmarks.dpc.plots import Line, plot
-from benchmarks.dpc.report import rows, text, write_report
-from benchmarks.dpc.results import SessionResult
-from benchmarks.dpc.sources import Withhold, tuples, window_of
-from benchmarks.dpc.virtual import Costs, VirtualSession
-from benchmarks.dpc.watch import Sum, check_answer
+from experiments.dpc.figures import FailureFigures
+from experiments.dpc.plan import Session, chain, sessions, virtual_sessions
+from experiments.dpc.plots import Line, plot
+from experiments.dpc.report import rows, text, write_report
+from experiments.dpc.results import SessionResult
+from experiments.dpc.sources import Withhold, tuples, window_of
+from experiments.dpc.virtual import Costs, VirtualSession
+from experiments.dpc.watch import Sum, check_answer
 
 pytestmark = (
     pytest.mark.no_cover

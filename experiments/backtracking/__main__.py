@@ -1,4 +1,4 @@
-"""``python -m benchmarks.backtracking``: the table of the published system, none /
+"""``python -m experiments.backtracking``: the table of the published system, none /
 acknowledgement / ASK, at three rates.
 """
 
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from anabranch.up.embedded_kafka import EmbeddedKafka
-from benchmarks.backtracking.disciplines import Discipline, Sender, create_topics, read_received
-from benchmarks.backtracking.figures import Figures, figures, table
 from benchmarks.processes import exit_on_signals
+from experiments.backtracking.disciplines import Discipline, Sender, create_topics, read_received
+from experiments.backtracking.figures import Figures, figures, table
 
 _WARM_S: Final = 2.0
 _REST_S: Final = 2.0
@@ -33,7 +33,7 @@ class _Receivers:
         self._command = [
             sys.executable,
             "-m",
-            "benchmarks.backtracking.receiver",
+            "experiments.backtracking.receiver",
             kafka,
             name,
             str(folder),
@@ -104,7 +104,7 @@ def measure(
 
 def main() -> int:
     """Run. 0: nothing was lost or received twice where something is done about it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.backtracking", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m experiments.backtracking", description=__doc__)
     parser.add_argument(
         "--rates", nargs="+", type=int, default=[1_000, 20_000, 200_000], help="tuples per second"
     )

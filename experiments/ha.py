@@ -1,5 +1,5 @@
 """What each mode of ``ha`` costs, and how long it takes until results come again: ``python -m
-benchmarks.ha``, to benchmarks/HA.md.
+experiments.ha``, to experiments/HA.md.
 
 One stage, a window of 2 s over 20 keys, is fed at a steady rate on a real broker. After a while one
 process, the one that runs the query, is killed (SIGKILL); what ends is, as ``anabranch up`` does,
@@ -29,10 +29,10 @@ from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochSt
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.up.embedded_kafka import EmbeddedKafka
-from benchmarks.dpc.chain import ReplicaProcess, create_topics
-from benchmarks.dpc.sources import Schedule, Source, window_of
 from benchmarks.machine import machine
 from benchmarks.processes import exit_on_signals, memory_mib, tree
+from experiments.dpc.chain import ReplicaProcess, create_topics
+from experiments.dpc.sources import Schedule, Source, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -290,7 +290,7 @@ def report(rows: Sequence[Row]) -> str:
         "# High availability: cost and recovery, measured",
         "",
         (
-            f"{time.strftime('%Y-%m-%d', time.gmtime())}, `python -m benchmarks.ha`, {machine()},"
+            f"{time.strftime('%Y-%m-%d', time.gmtime())}, `python -m experiments.ha`, {machine()},"
             " shared with broker and feed."
         ),
         (
@@ -337,7 +337,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the modes that are asked for, add them to the results of earlier calls, write the
     report.
     """
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ha", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m experiments.ha", description=__doc__)
     parser.add_argument(
         "--mode", action="append", choices=MODES, help="only this one; may be given several times"
     )

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.dpc.plan import CHAIN_DELAY_MS
+from experiments.dpc.plan import CHAIN_DELAY_MS
 
 if TYPE_CHECKING:
-    from benchmarks.dpc.figures import FailureFigures
-    from benchmarks.dpc.results import SessionResult
+    from experiments.dpc.figures import FailureFigures
+    from experiments.dpc.results import SessionResult
 
 NOTHING: Final = "-"
 

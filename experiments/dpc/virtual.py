@@ -30,7 +30,7 @@ from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.protocol.stage.upstream_selection import choose
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
-from benchmarks.dpc.chain import (
+from experiments.dpc.chain import (
     SOURCES,
     WIDTH_MS,
     WITHHELD,
@@ -38,11 +38,11 @@ from benchmarks.dpc.chain import (
     stage_names,
     write_pipeline,
 )
-from benchmarks.dpc.figures import AFTER_MS, Cut, death_figures, failure_figures
-from benchmarks.dpc.plan import RATE, Session
-from benchmarks.dpc.results import SessionResult
-from benchmarks.dpc.sources import KEYS, Withhold
-from benchmarks.dpc.watch import Sum, Watch, Windows, check_answer
+from experiments.dpc.figures import AFTER_MS, Cut, death_figures, failure_figures
+from experiments.dpc.plan import RATE, Session
+from experiments.dpc.results import SessionResult
+from experiments.dpc.sources import KEYS, Withhold
+from experiments.dpc.watch import Sum, Watch, Windows, check_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

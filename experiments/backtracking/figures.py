@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.backtracking.disciplines import Received
+from experiments.backtracking.disciplines import Received
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
-from benchmarks.dpc.figures import Cut, DeathFigures, Event, FailureFigures, Trace
-from benchmarks.dpc.plan import Session
+from experiments.dpc.figures import Cut, DeathFigures, Event, FailureFigures, Trace
+from experiments.dpc.plan import Session
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.dpc``: the published experiments of DPC, in virtual time and on real
+"""``python -m experiments.dpc``: the published experiments of DPC, in virtual time and on real
 processes.
 """
 
@@ -13,18 +13,18 @@ from pathlib import Path
 
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.up.embedded_kafka import EmbeddedKafka
-from benchmarks.dpc.figures import told
-from benchmarks.dpc.plan import EXPERIMENTS, Session, sessions, virtual_sessions
-from benchmarks.dpc.report import rows, text, write_report
-from benchmarks.dpc.results import SessionResult
-from benchmarks.dpc.sessions import RunningSession
-from benchmarks.dpc.sources import Withhold
-from benchmarks.dpc.virtual import Costs, VirtualSession
 from benchmarks.processes import exit_on_signals
+from experiments.dpc.figures import told
+from experiments.dpc.plan import EXPERIMENTS, Session, sessions, virtual_sessions
+from experiments.dpc.report import rows, text, write_report
+from experiments.dpc.results import SessionResult
+from experiments.dpc.sessions import RunningSession
+from experiments.dpc.sources import Withhold
+from experiments.dpc.virtual import Costs, VirtualSession
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.dpc", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m experiments.dpc", description=__doc__)
     parser.add_argument(
         "--experiments", nargs="+", type=int, choices=list(EXPERIMENTS), default=list(EXPERIMENTS)
     )
