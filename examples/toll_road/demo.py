@@ -215,8 +215,11 @@ class Demo:
         meter.start()
         left: list[int] = []
         try:
-            with Shown(self._console, "starting broker, Redis and services") as shown:
-                deployment.wait_ready(self._options.ready_deadline, shown.now)
+            doing = "starting broker, Redis and services"
+            with Shown(self._console, doing) as shown:
+                deployment.wait_ready(
+                    self._options.ready_deadline, lambda line: shown.now(f"{doing}: {line}")
+                )
             self._console.print(f"ready after {time.monotonic() - begin:.1f} s")
             writer, expected = self._drive(deployment, meter)
         finally:
