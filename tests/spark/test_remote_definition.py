@@ -7,6 +7,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +47,13 @@ federation:
       reads: {rows: reading.avsc}
       gives: passed.avsc
       parameters: {least: {type: integer, default: 0, min: -10, max: 10}}
+      rows_per_s: 5000
+    few:
+      to: [north]
+      sql: SELECT * FROM rows WHERE value >= :least
+      reads: {rows: passed.avsc}
+      gives: passed.avsc
+      parameters: {least: {type: integer}}
       rows_per_s: 5000
     twice:
       to: [north]
@@ -189,6 +197,34 @@ def test_north_gets_its_stream_from_south_misses_it_and_has_it_corrected(
     assert found == sorted(given + [(time, value + 100) for time, value in given if value >= 3])
 
 
+def test_of_souths_stream_only_what_passes_norths_filter_crosses_over(both: Both) -> None:
+    start, end = NORTH.index("sources:"), NORTH.index("outputs:")
+    at_sender = (
+        "bindings:\n"
+        "  theirs: {pipeline: PREFIX_south, stream: all, record: passed.avsc}\n"
+        "stages:\n"
+        "  few: {participant: south, offered: few, reads: [theirs], parameters: {least: 12}}\n"
+    )
+    both.write(
+        both.north, (NORTH[:start] + at_sender + NORTH[end:]).replace("stage: own", "stage: few")
+    )
+    create_topics(both.kafka, both.pipeline())
+    create_topics(both.kafka, load(both.south))
+    with closing(Feed(both.kafka, load(both.south), "all")) as theirs:
+        output = Output(both.kafka, both.pipeline(), "few")
+        with both.souths_node() as south:
+            for bucket in range(1, 31):
+                theirs.append(readings(rows_of(bucket)), bucket)
+            output.wait_closed(30, deadline_s=180)
+            south.check()
+        found = [row for rows in output.buckets(1, 30).values() for row in rows]
+        output.close()
+    given = [row for bucket in range(1, 31) for row in rows_of(bucket)]
+    wanted = [(time, value) for time, _, value in given if value >= 12]
+    assert sorted((row["event_time"], row["value"]) for row in found) == sorted(wanted)
+    assert 0 < len(wanted) < len(given) / 5
+
+
 def test_south_does_not_start_what_it_has_changed(both: Both) -> None:
     both.write(both.south, SOUTH.replace("min: -10", "min: 5").replace("default: 0", "default: 5"))
     process = StageProcess(both.pipeline(), "south.0", both.kafka, both.state, offers=both.south)
@@ -230,4 +266,10 @@ def test_the_examples_stage_gives_what_stands_beside_it() -> None:
         text=True,
         timeout=300,
     )
-    assert (done.returncode, done.stdout) == (0, "sample: speeds: 3 rows, as expected\n")
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        [
+            "sample: slow_at_south: 1 rows, as expected",
+            "sample: speeds: 3 rows, as expected",
+        ],
+    )

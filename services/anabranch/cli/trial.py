@@ -36,8 +36,8 @@ def trial(
     """Run the stages' functions on sample rows, on real Spark and without a broker, and compare
     what they give.
 
-    A case is a folder: `tests/CASE/SOURCE.jsonl` holds records of a source,
-    `tests/CASE/STAGE.expected.jsonl` the rows that a stage makes of them, in any order. Exit code 1
+    A case is a folder: `tests/CASE/SOURCE.jsonl` holds records of a source (of a
+    binding: rows with their `event_time` in ms), `tests/CASE/STAGE.expected.jsonl` the rows that a stage makes of them, in any order. Exit code 1
     where something differs: rows that are missing with `-`, others with `+`.
 
         anabranch test

@@ -1,8 +1,8 @@
 """``python -m anabranch.processing.trial FILE FOLDER [--offers OWN] [--update] [CASE...]``: the stages' functions
 on sample rows, on real Spark, without a broker.
 
-A case is a folder in FOLDER. ``SOURCE.jsonl`` in it holds records of a source; a source without one
-is empty. ``STAGE.expected.jsonl`` holds the rows that a stage gives in the end, in any order: every
+A case is a folder in FOLDER. ``SOURCE.jsonl`` in it holds records of a source, ``BINDING.jsonl`` rows
+of another pipeline's stream with their ``event_time`` in ms; an input without one is empty. ``STAGE.expected.jsonl`` holds the rows that a stage gives in the end, in any order: every
 column, and ``event_time`` in ms if it is to be compared, too. All rows come in one batch, and then
 time goes on until every window has ended.
 
@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
@@ -33,15 +33,18 @@ from anabranch.codec.json_records import JsonEncoder
 from anabranch.pipeline.file import load
 from anabranch.pipeline.transforms import import_roots
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
+from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 from anabranch.runtime.logs import short
 from anabranch.runtime.offered_columns import offered_inputs
 
 if TYPE_CHECKING:
+    from anabranch.codec.record_schema import RecordSchema
     from anabranch.pipeline.model import Pipeline
 
 _EXPECTED: Final = ".expected.jsonl"
 _ROWS: Final = ".jsonl"
 _MS_OF: Final = {"s": 1_000.0, "ms": 1.0, "us": 0.001}
+_TIME: Final = pa.timestamp("ms", "UTC")
 _ARRIVAL_MS: Final = 1_000
 """Between the rows of a source whose records have no event time of their own."""
 
@@ -80,7 +83,9 @@ def cases_in(pipeline: Pipeline, folder: Path, names: list[str]) -> list[Case]:
         for file in sorted(path.glob(f"*{_ROWS}")):
             is_expected = file.name.endswith(_EXPECTED)
             name = file.name.removesuffix(_EXPECTED if is_expected else _ROWS)
-            known = pipeline.stages if is_expected else pipeline.sources
+            known = (
+                list(pipeline.stages) if is_expected else [*pipeline.sources, *pipeline.bindings]
+            )
             if name not in known:
                 raise ConfigurationError(
                     f"{file}: the pipeline has no {'stage' if is_expected else 'source'} {name}; it"
@@ -100,32 +105,57 @@ def source_rows(pipeline: Pipeline, source: str, path: Path | None) -> pa.Table:
         ConfigurationError: a line is no record; names it.
     """
     known = pipeline.sources[source]
-    numbered = (
-        []
-        if path is None
-        else [
-            (number, line.strip())
-            for number, line in enumerate(_bytes(path).split(b"\n"), 1)
-            if line.strip()
-        ]
-    )
-    decoded = Decoder(known.record, "json", known.extra_fields).decode(
-        [line for _, line in numbered]
-    )
-    if decoded.rejected:
-        place, error = decoded.rejected[0]
-        raise ConfigurationError(
-            f"{path}:{numbered[place][0]}: not a record {known.record.name}: {error}"
-        )
+    table = _decoded(path, known.record, known.extra_fields, _lines(path))
     field = known.event_time.field
     if field is None:
-        times = [number * _ARRIVAL_MS for number in range(decoded.table.num_rows)]
+        times = [number * _ARRIVAL_MS for number in range(table.num_rows)]
     else:
-        column = decoded.table.column(field)
+        column = table.column(field)
         if known.event_time.is_timestamp:
             column = column.cast(pa.int64())
         times = [round(time * _MS_OF[known.event_time.unit]) for time in column.to_pylist()]
-    return decoded.table.append_column(EVENT_TIME, pa.array(times, pa.timestamp("ms", "UTC")))
+    return table.append_column(EVENT_TIME, pa.array(times, _TIME))
+
+
+def bound_rows(pipeline: Pipeline, binding: str, path: Path | None) -> pa.Table:
+    """The same of another pipeline's stream: each row has its ``event_time``, in ms, as what a stage
+    gives has.
+
+    Raises:
+        ConfigurationError: a line is no row; names it.
+    """
+    times, lines = [], []
+    for number, line in _lines(path):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        time_ms = row.pop(EVENT_TIME, None) if isinstance(row, dict) else None
+        if not isinstance(time_ms, int) or not 0 <= time_ms <= EVENT_TIME_MS_MAX:
+            raise ConfigurationError(f"{path}:{number}: not a row with its {EVENT_TIME} in ms")
+        times.append(time_ms)
+        lines.append((number, json.dumps(row).encode()))
+    table = _decoded(path, pipeline.bindings[binding].record, "reject", lines)
+    return table.append_column(EVENT_TIME, pa.array(times, _TIME))
+
+
+def _lines(path: Path | None) -> list[tuple[int, bytes]]:
+    """Those with something in them, and their numbers."""
+    numbered = enumerate([] if path is None else _bytes(path).split(b"\n"), 1)
+    return [(number, line.strip()) for number, line in numbered if line.strip()]
+
+
+def _decoded(
+    path: Path | None,
+    record: RecordSchema,
+    extra_fields: Literal["ignore", "reject"],
+    lines: list[tuple[int, bytes]],
+) -> pa.Table:
+    decoded = Decoder(record, "json", extra_fields).decode([line for _, line in lines])
+    if decoded.rejected:
+        place, error = decoded.rejected[0]
+        raise ConfigurationError(f"{path}:{lines[place][0]}: not a record {record.name}: {error}")
+    return decoded.table
 
 
 def run_case(pipeline: Pipeline, case: Case, run: SampleRun) -> dict[str, list[str]]:
@@ -144,8 +174,9 @@ def run_case(pipeline: Pipeline, case: Case, run: SampleRun) -> dict[str, list[s
     for name in (each for each in pipeline.order() if each in needed):
         stage = pipeline.stages[name]
         for stream in stage.reads:
-            if stream in pipeline.sources and stream not in tables:
-                tables[stream] = source_rows(pipeline, stream, case.inputs.get(stream))
+            if stream not in tables:  # a stage's is there: it comes before
+                rows = bound_rows if stream in pipeline.bindings else source_rows
+                tables[stream] = rows(pipeline, stream, case.inputs.get(stream))
         functions = functions_of(stage, pipeline)
         schemas = offered_inputs(stage, {each: tables[each].schema for each in stage.reads})
         inputs = {

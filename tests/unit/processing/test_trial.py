@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from anabranch.operating.new_pipeline import write
 from anabranch.pipeline.file import load
-from anabranch.pipeline.model import Pipeline
-from anabranch.processing.trial import cases_in, differences, judge, main, source_rows
+from anabranch.pipeline.model import Binding, Pipeline
+from anabranch.processing.trial import bound_rows, cases_in, differences, judge, main, source_rows
 from anabranch.protocol.errors import ConfigurationError
 
 
@@ -60,6 +61,50 @@ def test_rows_have_their_event_time(pipeline: Pipeline) -> None:
         "at"
     ].to_pylist()
     assert source_rows(pipeline, "readings", None).num_rows == 0
+
+
+def bound(pipeline: Pipeline) -> Pipeline:
+    record = pipeline.sources["readings"].record
+    binding = Binding(name="theirs", pipeline="q", stream="s", record=record)
+    return pipeline.model_copy(update={"bindings": {"theirs": binding}})
+
+
+def test_rows_of_another_pipeline_bring_their_event_time(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    rows = tmp_path / "theirs.jsonl"
+    row = {"at": 1, "sensor": "roof", "celsius": 1.5}
+    rows.write_text("\n" + json.dumps(row | {"event_time": 2_000}) + "\n")
+    table = bound_rows(bound(pipeline), "theirs", rows)
+    (found,) = table.to_pylist()
+    assert found.pop("event_time").timestamp() == 2
+    assert found == row
+    assert bound_rows(bound(pipeline), "theirs", None).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ('{"at": 1}', "rows.jsonl:2: not a row with its event_time in ms"),
+        ('{"at": 1, "event_time": "noon"}', "not a row with its event_time"),
+        ('{"at": 1, "event_time": -1}', "not a row with its event_time"),
+        ("[1]", "not a row with its event_time"),
+        ('{"at": 1, "event_time"', "not a row with its event_time"),
+        ('{"at": "noon", "event_time": 1}', "rows.jsonl:2: not a record reading"),
+        (
+            '{"at": 1, "sensor": "a", "celsius": 1, "more": 1, "event_time": 1}',
+            "not a record reading",
+        ),
+    ],
+)
+def test_what_is_no_row_of_another_pipeline_is_named(
+    pipeline: Pipeline, tmp_path: Path, row: str, says: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"at": 1, "sensor": "a", "celsius": 1, "event_time": 1}}\n{row}\n')
+    with pytest.raises(ConfigurationError) as error:
+        bound_rows(bound(pipeline), "theirs", path)
+    assert says in str(error.value)
 
 
 def test_mistakes_name_their_file_and_line(
