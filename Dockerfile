@@ -27,7 +27,7 @@ COPY deploy/probe.py /opt/anabranch/probe.py
 
 # Spark's classes as Java has loaded them once: a stage starts with half of the processor time (docs/speed.md). 177 MB, shared.
 ENV ANABRANCH_CACHE=/opt/anabranch/cache
-RUN anabranch classes
+RUN anabranch classes --no-broker
 
 # A number, so that an orchestrator can see that it is not root. The folder exists, so that a volume on it belongs to the user.
 RUN useradd --uid 10001 --home-dir /var/lib/anabranch --create-home --shell /usr/sbin/nologin anabranch

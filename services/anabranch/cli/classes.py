@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 from rich.console import Console
 
@@ -9,7 +11,15 @@ from anabranch.cli.work_display import WorkDisplay
 from anabranch.protocol.errors import ConfigurationError
 
 
-def classes() -> None:
+def classes(
+    broker: Annotated[
+        bool,
+        typer.Option(
+            "--broker/--no-broker",
+            help="Also those of the broker that `up` starts; an image for nodes needs none.",
+        ),
+    ] = True,
+) -> None:
     """Keep Spark's and Kafka's classes as Java has loaded them, once per machine and version: nodes
     then start with half of the processor time.
 
@@ -29,6 +39,8 @@ def classes() -> None:
         display.now("keeping Spark's classes: half a minute, once on this machine")
         made = class_archive.make()
         display.say(f"{'made' if made else 'there already:'} {class_archive.place().archive}")
+        if not broker:
+            return
         display.now("keeping the classes of the embedded broker")
         made = kafka_classes.make()
         display.say(
