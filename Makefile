@@ -200,7 +200,7 @@ demo-outage: java classes ## three participants, of whom one goes away and comes
 	$(BIN)/python -m examples.federation.demo $(ARGS)
 
 .PHONY: bench
-bench: java classes ## throughput and latency beside plain PySpark, to benchmarks/RESULTS.md
+bench: java classes ## throughput and latency beside plain PySpark, its real-time mode and Flink SQL, to benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
 .PHONY: bench-chain

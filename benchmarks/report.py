@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from anabranch.adapters.spark.class_archive import place
 from anabranch.adapters.system.java import find_java
 from anabranch.up.kafka_jars import KAFKA_VERSION
+from benchmarks.flink.environment import CONNECTOR, FLINK_VERSION
 from benchmarks.machine import machine
 from benchmarks.plain_pyspark.environment import PYSPARK_VERSION
 from benchmarks.workload import JITTER_MS, JOBS, OUT_OF_ORDERNESS_MS, PARTITIONS, Job
@@ -57,7 +58,8 @@ def _settings(plan: Plan, arguments: Sequence[str]) -> list[str]:
         f"- Machine: {machine()}; broker, load generator and the measured system share it.",
         (
             f"- Versions: {versions}, {own}, PySpark {PYSPARK_VERSION} with its Kafka connector as"
-            " plain PySpark."
+            f" plain PySpark and in real-time mode, Flink {FLINK_VERSION} with its connector"
+            f" {CONNECTOR[2]}."
         ),
         (
             f"- {plan.records} JSON records of about 100 bytes per backlog, 100 s of event time,"
@@ -70,6 +72,12 @@ def _settings(plan: Plan, arguments: Sequence[str]) -> list[str]:
             " with snapshots), no trigger interval. anabranch: `anabranch up -f"
             f" benchmarks/jobs/JOB.yaml`, {'with' if place().archive.exists() else 'without'} the"
             " archive of Spark's classes (`make classes`)."
+        ),
+        (
+            "- Flink: a job in SQL by PyFlink on a cluster within one process, parallelism 2, 2 GiB"
+            " heap, state in memory, a checkpoint every 10 s, at least once, as plain PySpark. Its"
+            " watermarks are per partition. Real-time mode: local[4], as it has a task for each"
+            " partition at once."
         ),
         (
             f"- Windowed: both systems allow {OUT_OF_ORDERNESS_MS} ms of out_of_orderness;"

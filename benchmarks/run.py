@@ -1,4 +1,5 @@
-"""``make bench``: the project beside plain PySpark, on one machine in one run, alternating.
+"""``make bench``: the project beside plain PySpark and Flink SQL, on one machine in one run,
+alternating.
 
 Each session has a fresh broker, one system and one job, and three phases:
 
@@ -30,7 +31,7 @@ from anabranch.protocol.errors import AnabranchError, ConfigurationError
 from benchmarks.processes import exit_on_signals
 from benchmarks.report import write_report
 from benchmarks.session import Outcome, Plan, run_session
-from benchmarks.systems import SYSTEMS
+from benchmarks.systems import JOBS_OF, SYSTEMS
 from benchmarks.workload import JOBS
 
 
@@ -114,6 +115,8 @@ def main() -> int:
     for run in range(1, runs + 1):
         for job in arguments.jobs:
             for system in arguments.systems:
+                if job not in JOBS_OF.get(system, JOBS):
+                    continue
                 print(f"run {run} of {runs}: {system} {job}", flush=True)
                 try:
                     outcome = run_session(

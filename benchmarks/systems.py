@@ -9,19 +9,27 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
+from anabranch.adapters.system.java import find_java
 from anabranch.protocol.errors import Unavailable
+from benchmarks.flink.environment import flink
 from benchmarks.plain_pyspark.environment import plain_pyspark
 from benchmarks.processes import tree
 from benchmarks.workload import INPUT, OUT_OF_ORDERNESS_MS, OUTPUT, Job
 
-System = Literal["pyspark", "anabranch-1", "anabranch-2"]
-SYSTEMS: Final[tuple[System, ...]] = ("pyspark", "anabranch-1", "anabranch-2")
+System = Literal["pyspark", "pyspark-real-time", "flink", "anabranch-1", "anabranch-2"]
+SYSTEMS: Final[tuple[System, ...]] = get_args(System)
+JOBS_OF: Final[dict[System, tuple[Job, ...]]] = {"pyspark-real-time": ("stateless",)}
+"""Systems that do not do every job: real-time mode has no aggregation in PySpark."""
 
 _HERE: Final = Path(__file__).parent
 _READY_TIMEOUT_S: Final = 180.0
 _STOP_TIMEOUT_S: Final = 20.0
+_TOPICS: Final = (
+    *("--input", INPUT, "--output", OUTPUT),
+    *("--out-of-orderness-ms", str(OUT_OF_ORDERNESS_MS)),
+)
 
 
 class Running:
@@ -31,11 +39,13 @@ class Running:
         """Starts it; ``folder`` gets its state and its log."""
         self.system = system
         self.log = folder / "system.log"
-        command, environment = (
-            _pyspark(job, kafka, folder)
-            if system == "pyspark"
-            else _anabranch(system, job, kafka, folder)
-        )
+        match system:
+            case "pyspark" | "pyspark-real-time":
+                command, environment = _pyspark(system, job, kafka, folder)
+            case "flink":
+                command, environment = _flink(job, kafka, folder)
+            case _:
+                command, environment = _anabranch(system, job, kafka, folder)
         self.command = command
         self.started_s = time.time()
         with self.log.open("w") as log:
@@ -105,27 +115,39 @@ class Running:
                 continue
 
 
-def _pyspark(job: Job, kafka: str, folder: Path) -> tuple[list[str], dict[str, str]]:
+def _pyspark(
+    system: System, job: Job, kafka: str, folder: Path
+) -> tuple[list[str], dict[str, str]]:
     where = plain_pyspark()
     command = [
         str(where.python),
         str(_HERE / "plain_pyspark" / "job.py"),
         *("--job", job, "--kafka", kafka, "--jars", ",".join(map(str, where.jars))),
-        *(
-            "--checkpoint",
-            str(folder / "checkpoint"),
-            "--input",
-            INPUT,
-            "--output",
-            OUTPUT,
-            "--out-of-orderness-ms",
-            str(OUT_OF_ORDERNESS_MS),
-        ),
+        *("--checkpoint", str(folder / "checkpoint"), *_TOPICS),
+        *(["--real-time"] if system == "pyspark-real-time" else []),
         *os.environ.get("BENCH_PYSPARK_OPTIONS", "").split(),
     ]
     # Its workers and jars are those of its own environment, whatever the caller's shell says.
     hidden = ("SPARK_HOME", "PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_SUBMIT_ARGS", "VIRTUAL_ENV")
     return command, {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+def _flink(job: Job, kafka: str, folder: Path) -> tuple[list[str], dict[str, str]]:
+    where = flink()
+    java = find_java().executable
+    command = [
+        *(str(where.python), str(_HERE / "flink" / "job.py")),
+        *("--job", job, "--kafka", kafka, "--connector", str(where.connector)),
+        *("--checkpoint", str(folder / "checkpoint"), *_TOPICS),
+    ]
+    hidden = ("FLINK_HOME", "PYTHONPATH", "VIRTUAL_ENV")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    return command, environment | {
+        "JAVA_HOME": str(java.resolve().parent.parent),
+        "JVM_ARGS": "-Xmx2g",
+        # There is no function in Python, so nothing that runs one is to be started.
+        "_python_worker_execution_mode": "process",
+    }
 
 
 def _anabranch(

@@ -1,5 +1,4 @@
-"""Makes what plain PySpark needs, once, outside the checkout: a virtual environment, the
-connector's jars, the stub jar.
+"""Makes what plain PySpark needs: a virtual environment, the connector's jars, the stub jar.
 
 Spark's Kafka connector names a jar, spark-token-provider-kafka, that need not be to be had. Without
 delegation tokens the connector calls three classes of it only; ``stubs/`` has stand-ins for them,
@@ -10,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from anabranch.adapters.system.cache import cache_dir
 from anabranch.protocol.errors import ConfigurationError
+from benchmarks.environments import jar, run, virtual_environment
 
 PYSPARK_VERSION: Final = "4.2.0"
 JARS: Final = (
@@ -27,7 +25,6 @@ JARS: Final = (
 )
 
 _HERE: Final = Path(__file__).parent
-_INSTALL_TIMEOUT_S: Final = 1_200
 _COMPILE_TIMEOUT_S: Final = 120
 
 
@@ -46,56 +43,10 @@ def plain_pyspark() -> PlainPySpark:
         ConfigurationError: there is no JDK, or something could not be installed; the text has what
             was said.
     """
-    cache = cache_dir()
-    requirements = _HERE / "requirements.txt"
-    python = _virtual_environment(cache / "bench-venv", requirements)
-    jars = [_jar(cache, *coordinates) for coordinates in JARS]
-    stub = _stub_jar(cache, python, jars)
+    python = virtual_environment("bench-venv", _HERE / "requirements.txt")
+    jars = [jar(*coordinates) for coordinates in JARS]
+    stub = _stub_jar(cache_dir(), python, jars)
     return PlainPySpark(python, (*jars, stub))
-
-
-def _run(command: list[str], timeout_s: int) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-    if done.returncode != 0:
-        message = f"{' '.join(command[:4])} ... failed: {(done.stdout + done.stderr)[-2_000:]}"
-        raise ConfigurationError(message)
-
-
-def _virtual_environment(folder: Path, requirements: Path) -> Path:
-    """Path of the environment's Python. A mark written last says for which requirements it is
-    complete.
-    """
-    python = folder / "bin" / "python"
-    mark = folder / "complete"
-    wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
-    if python.exists() and mark.exists() and mark.read_text() == wanted:
-        return python
-    shutil.rmtree(folder, ignore_errors=True)
-    _run([sys.executable, "-m", "venv", str(folder)], _INSTALL_TIMEOUT_S)
-    _run(
-        [
-            str(python),
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--require-hashes",
-            "--no-deps",
-            "-r",
-            str(requirements),
-        ],
-        _INSTALL_TIMEOUT_S,
-    )
-    mark.write_text(wanted)
-    return python
-
-
-def _jar(cache: Path, group: str, artifact: str, version: str) -> Path:
-    # Imported here: needed once per machine, and the import takes a third of a second.
-    from jgo.maven import MavenContext
-
-    context = MavenContext(repo_cache=cache / "maven", timeout=60)
-    return Path(context.project(group, artifact).at_version(version).artifact().resolve())
 
 
 def _stub_jar(cache: Path, python: Path, jars: list[Path]) -> Path:
@@ -116,7 +67,7 @@ def _stub_jar(cache: Path, python: Path, jars: list[Path]) -> Path:
     shutil.rmtree(classes, ignore_errors=True)
     spark_jars = next((python.parent.parent / "lib").glob("python3*/site-packages/pyspark/jars"))
     classpath = ":".join([f"{spark_jars}/*", *map(str, jars)])
-    _run(
+    run(
         [javac, "-nowarn", "-cp", classpath, "-d", str(classes), *map(str, sources)],
         _COMPILE_TIMEOUT_S,
     )

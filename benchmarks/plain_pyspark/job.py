@@ -93,7 +93,8 @@ def session(arguments: argparse.Namespace) -> SparkSession:
     temporary = Path(arguments.checkpoint).absolute().with_name("tmp")
     temporary.mkdir(parents=True, exist_ok=True)
     builder = (
-        SparkSession.builder.master("local[2]")
+        # In real-time mode every partition of the topic has a task that runs all the while.
+        SparkSession.builder.master("local[4]" if arguments.real_time else "local[2]")
         .appName("plain-pyspark-benchmark")
         .config("spark.jars", arguments.jars)
         .config("spark.driver.memory", "2g")
@@ -125,6 +126,9 @@ def main() -> int:
     parser.add_argument("--out-of-orderness-ms", type=int, required=True)
     parser.add_argument("--offsets-per-trigger", type=int, default=500_000)
     parser.add_argument("--shuffle-partitions", type=int, default=2)
+    parser.add_argument(
+        "--real-time", action="store_true", help="Spark's real-time mode (stateless)"
+    )
     parser.add_argument("--state", choices=("hdfs", "rocksdb"), default="hdfs")
     arguments = parser.parse_args()
     stopping = threading.Event()
@@ -142,7 +146,13 @@ def main() -> int:
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", arguments.input)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(arguments.offsets_per_trigger))
+        .options(
+            **(
+                {}  # real-time mode reads on and on within a batch
+                if arguments.real_time
+                else {"maxOffsetsPerTrigger": str(arguments.offsets_per_trigger)}
+            )
+        )
         .load()
     )
     readings = records.select(F.from_json(F.col("value").cast("string"), RECORD).alias("r")).select(
@@ -153,9 +163,13 @@ def main() -> int:
         if arguments.job == "stateless"
         else windowed(readings, arguments.out_of_orderness_ms)
     )
+    writer = (
+        result.writeStream.outputMode("update").trigger(realTime="10 seconds")
+        if arguments.real_time
+        else result.writeStream.outputMode("append")
+    )
     query = (
-        result.writeStream.format("kafka")
-        .outputMode("append")
+        writer.format("kafka")
         .option("kafka.bootstrap.servers", arguments.kafka)
         .option("kafka.compression.type", "lz4")
         .option("topic", arguments.output)
