@@ -217,6 +217,9 @@ class SimulatedReplica:
         availability = Availability(
             stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name), self._lags
         )
+        log_lock: Any = SimulatedCondition(
+            self._scheduler, f"{self._port.process.name} log", is_turn=True
+        )
         runner = ReplicaRunner(
             self._inputs,
             boundary,
@@ -230,16 +233,13 @@ class SimulatedReplica:
                     successor_after_ms=SUCCESSOR_AFTER_MS,
                 ),
             ),
-            HostProcess(context.clock, lock=lock, crash_point=self._crash_point),
+            HostProcess(context.clock, lock=lock, log_lock=log_lock, crash_point=self._crash_point),
             Upstream(
                 self._control.choose,
                 self._control.states,
                 self._may_correct,
                 self._control.peer_serves,
             ),
-        )
-        vars(runner)["log_lock"] = SimulatedCondition(
-            self._scheduler, f"{self._port.process.name} log", is_turn=True
         )
         stable_query = runner.fail_over(
             Recovery(

@@ -22,6 +22,8 @@ class HostProcess:
     clock: Clock
     lock: threading.Condition = field(default_factory=threading.Condition)
     """The readers of the inputs hold it while their log states change."""
+    log_lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the own boundary log is used: see ``processing.replica``."""
     stopping: Callable[[], bool] = lambda: False
     """Whether it was told to stop."""
     crash_point: Callable[[str], None] = lambda _: None

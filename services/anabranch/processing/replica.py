@@ -19,7 +19,6 @@ branches are gone.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -33,31 +32,18 @@ from anabranch.codec.plan_offsets import (
     rows_of,
 )
 from anabranch.ports import Checkpoints
-from anabranch.processing.disk_steps import on_disk
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
+from anabranch.processing.replica_steps import ReplicaSteps
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.given_up import named, of_results
 from anabranch.protocol.log.record_pieces import pieces
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, GivenUp, Part
+from anabranch.protocol.log.records import BoundaryKind, GivenUp, Part
 from anabranch.protocol.log.timeline import (
-    Answer,
-    AppendBase,
-    AwaitPeer,
-    CheckEpoch,
-    Copy,
-    CopyPeer,
-    DiskStep,
-    FindFences,
-    FindMissing,
-    FindPeers,
-    FindRecomputed,
     OwnChain,
-    Step,
     Timeline,
-    Write,
     carry_out,
     failover_steps,
     fork_steps,
@@ -145,10 +131,8 @@ class ReplicaRunner:
             process.may_wait,
         )
         self._upstream = upstream if upstream is not None else Upstream()
-        self._recovery = Recovery()
-        self.lock = process.lock
-        self.log_lock = threading.Lock()
-        """Held while the own boundary log is used: see the module's text."""
+        self.lock, self.log_lock = process.lock, process.log_lock
+        self._steps = ReplicaSteps(boundary, disk, process)
         self._replica: Replica | None = None
         self.given_up = 0
         """Buckets of the output up to this one are given up
@@ -215,7 +199,9 @@ class ReplicaRunner:
         Raises:
             Fenced: another process of this replica began after this one.
         """
-        self._recovery = recovery = recovery if recovery is not None else self._recovery
+        if recovery is not None:
+            self._steps.recovery = recovery
+        recovery = self._steps.recovery
         points, log_state = CleanPoints(recovery.peers, self._name), self._boundary.log_state
         self._boundary.listen(
             lambda _offset, entry, outcome: points.seen(log_state, entry, outcome)
@@ -233,7 +219,7 @@ class ReplicaRunner:
             failover_steps(
                 epoch, lambda replica, ident: points.base(replica, ident, plan, log_state.upto), own
             ),
-            self._step,
+            self._steps.carry_out,
         )
         self._boundary.listen(None)
         after, self.given_up = recovery.begin(
@@ -412,8 +398,8 @@ class ReplicaRunner:
                 written_ms=self._clock.now_ms(),
             )
             record = named(record, self._lacks(start.before.bucket + 1, record.closed))
-        if self._recovery.horizon is not None:
-            self._recovery.horizon.check(record)
+        if self._steps.recovery.horizon is not None:
+            self._steps.recovery.horizon.check(record)
         try:
             with self.log_lock:
                 for piece in pieces(record):
@@ -594,7 +580,7 @@ class ReplicaRunner:
                 return
             name, self._forking = replica.next_timeline(), True
         self._crash_point("processing.fork_decided")
-        successor = carry_out(fork_steps(entry.timeline, name), self._step)
+        successor = carry_out(fork_steps(entry.timeline, name), self._steps.carry_out)
         self._crash_point("processing.fork_written")
         with self.lock:
             self._forking = False
@@ -625,60 +611,3 @@ class ReplicaRunner:
     def _drop(self, query: str) -> None:
         self._queries.pop(query, None)
         self._orders.append(StopQuery(query))
-
-    def _step(self, step: Step) -> Answer:
-        if isinstance(step, FindPeers) and not self._recovery.peers:
-            return ()
-        if isinstance(step, DiskStep):
-            return self._step_on_disk(step)
-        match step:
-            case CheckEpoch():
-                with self.log_lock:
-                    self._boundary.poll()
-                    self._boundary.check_epoch()
-            case AppendBase(timeline):
-                self._append_base(timeline)
-            case FindMissing(name, batch):
-                closed = self._boundary.log_state.closed(self._name)
-                return self._recovery.missing(
-                    self._disk.bucket(name, batch)
-                    if batch >= 0
-                    else self._recovery.begins_after(self._boundary.log_state, closed)
-                )
-            case FindRecomputed(name, batch):
-                return int(
-                    self._recovery.recomputed(self._disk.bucket(name, batch) if batch >= 0 else 0)
-                )
-            case FindFences():
-                return tuple(self._recovery.fenced().items())
-            case AwaitPeer(missing):
-                self._recovery.wait(missing)
-        return None
-
-    def _step_on_disk(self, step: DiskStep) -> Answer:
-        answer = on_disk(self._disk, step)
-        match step:
-            case Copy():
-                self._crash_point("processing.checkpoint_copied")
-            case Write():
-                self._crash_point("processing.timeline_written")
-            case CopyPeer():
-                self._crash_point("processing.peer_copied")
-        return answer
-
-    def _append_base(self, timeline: Timeline) -> None:
-        """Rule 6: say which buckets are not this replica's, before the first batch."""
-        assert timeline.start_tip is not None, "the id of the base record"  # noqa: S101
-        base = timeline.base or 0
-        record = BoundaryRecord(
-            replica=self._name,
-            epoch=self._boundary.epoch,
-            id=timeline.start_tip,
-            prev=None,
-            closed=base,
-            base=base,
-            written_ms=self._clock.now_ms(),
-        )
-        with self.log_lock:
-            self._boundary.append(record)
-        self._crash_point("processing.base_appended")

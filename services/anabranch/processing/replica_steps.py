@@ -1,0 +1,101 @@
+"""Carries out the steps by which one process of one replica begins and forks: on its disk, in its
+boundary log, and with what there is besides (``processing.peers.Recovery``).
+
+What holds after a crash between two of them stands where the steps are (``protocol.log.timeline``).
+"""
+
+from __future__ import annotations
+
+from anabranch.ports import Checkpoints
+from anabranch.processing.disk_steps import on_disk
+from anabranch.processing.peers import HostProcess, Recovery
+from anabranch.protocol.log.records import BoundaryRecord
+from anabranch.protocol.log.timeline import (
+    Answer,
+    AppendBase,
+    AwaitPeer,
+    CheckEpoch,
+    Copy,
+    CopyPeer,
+    DiskStep,
+    FindFences,
+    FindMissing,
+    FindPeers,
+    FindRecomputed,
+    Step,
+    Timeline,
+    Write,
+)
+from anabranch.runtime.boundary_writer import BoundaryWriter
+
+
+class ReplicaSteps:
+    """Those of one process."""
+
+    def __init__(self, boundary: BoundaryWriter, disk: Checkpoints, process: HostProcess) -> None:
+        self._boundary, self._disk, self._process = boundary, disk, process
+        self.recovery = Recovery()
+        """What there is besides the own disk."""
+
+    def carry_out(self, step: Step) -> Answer:
+        """What ``step`` is answered.
+
+        Raises:
+            Fenced: a newer process took over.
+            Unavailable: a directory vanished, or kept changing, while it was copied.
+        """
+        if isinstance(step, FindPeers) and not self.recovery.peers:
+            return ()
+        if isinstance(step, DiskStep):
+            return self._on_disk(step)
+        match step:
+            case CheckEpoch():
+                with self._process.log_lock:
+                    self._boundary.poll()
+                    self._boundary.check_epoch()
+            case AppendBase(timeline):
+                self._append_base(timeline)
+            case FindMissing(name, batch):
+                closed = self._boundary.log_state.closed(self._boundary.replica)
+                return self.recovery.missing(
+                    self._disk.bucket(name, batch)
+                    if batch >= 0
+                    else self.recovery.begins_after(self._boundary.log_state, closed)
+                )
+            case FindRecomputed(name, batch):
+                return int(
+                    self.recovery.recomputed(self._disk.bucket(name, batch) if batch >= 0 else 0)
+                )
+            case FindFences():
+                return tuple(self.recovery.fenced().items())
+            case AwaitPeer(missing):
+                self.recovery.wait(missing)
+        return None
+
+    def _on_disk(self, step: DiskStep) -> Answer:
+        answer = on_disk(self._disk, step)
+        match step:
+            case Copy():
+                self._process.crash_point("processing.checkpoint_copied")
+            case Write():
+                self._process.crash_point("processing.timeline_written")
+            case CopyPeer():
+                self._process.crash_point("processing.peer_copied")
+        return answer
+
+    def _append_base(self, timeline: Timeline) -> None:
+        """Rule 6: say which buckets are not this replica's, before the first batch."""
+        assert timeline.start_tip is not None, "the id of the base record"  # noqa: S101
+        base = timeline.base or 0
+        record = BoundaryRecord(
+            replica=self._boundary.replica,
+            epoch=self._boundary.epoch,
+            id=timeline.start_tip,
+            prev=None,
+            closed=base,
+            base=base,
+            written_ms=self._process.clock.now_ms(),
+        )
+        with self._process.log_lock:
+            self._boundary.append(record)
+        self._process.crash_point("processing.base_appended")
