@@ -85,7 +85,7 @@ def test_an_unknown_outcome_is_settled_by_reading_back(world: World, how: str) -
     service._following().read_to_end()
     spoil(service, how)
     drain(service, 6)
-    assert service._unknown._value.get() == 1
+    assert service._counters.unknown._value.get() == 1
     world.feed(8, {8: 50})
     drain(service, 8)
     world.check()

@@ -14,12 +14,11 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from prometheus_client import Counter, Gauge
-
 from anabranch.codec import live_records
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.delivery import live_read_back, read_back, topics
 from anabranch.delivery.bucket_reader import BucketReader, Stable
+from anabranch.delivery.counters import LiveCounters
 from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
 from anabranch.delivery.rendering import Renderer
 from anabranch.pipeline import shape
@@ -77,7 +76,6 @@ still is, stops the corrected half for as long.
 """
 _READ_BACK_MS: Final = 5_000
 """Reading back gives up after so long without progress, for the corrected half's sake."""
-_LABELS: Final = ("pipeline", "output")
 
 
 class _UnreadableError(Exception):
@@ -141,38 +139,7 @@ class LiveTopic:
         self._retry_at_ms = 0
         self._unknown_before = False
         self._read_back_until_ms = 0
-        labels, registry = (self._pipeline.name, output.name), context.registry
-
-        def counter(name: str, text: str) -> Counter:
-            return Counter(
-                f"anabranch_delivery_live_{name}", text, _LABELS, registry=registry
-            ).labels(*labels)
-
-        waiting = Gauge(
-            "anabranch_delivery_live_waiting",
-            "1 while the live topic cannot be written",
-            _LABELS,
-            registry=registry,
-        )
-        self._waiting = waiting.labels(*labels)
-        self._transactions = counter(
-            "transactions", "Transactions of the live topic that were committed"
-        )
-        self._unknown = counter(
-            "unknown_outcomes", "Transactions of the live topic whose outcome was unknown"
-        )
-        self._failures = counter(
-            "failures",
-            "Failures that began on the live topic: the first tentative bucket was shown",
-        )
-        self._undos = counter("undos", "Undos that were sent")
-        self._stable_rows = counter("stable_records", "Stable records delivered to the live topic")
-        self._left_out = counter(
-            "left_out", "Records left out, since the live topic rejects them for their size"
-        )
-        self._tentative_rows = counter(
-            "tentative_records", "Tentative records delivered to the live topic, shown again or not"
-        )
+        self._counters = LiveCounters(context.registry, self._pipeline.name, output.name)
 
     # -- what the service asks
     # ----------------------------------------------------------------------------------------------
@@ -226,7 +193,7 @@ class LiveTopic:
         except _UnreadableError:
             return True
         except OutcomeUnknown as error:
-            self._unknown.inc()
+            self._counters.unknown.inc()
             self._delay(error, _RETRY_MS if self._unknown_before else 0)
             self._unknown_before = True
             return False
@@ -294,7 +261,7 @@ class LiveTopic:
     def _delay(self, error: Exception, wait_ms: int) -> None:
         """Give this failover up, and begin another one later."""
         self._status.detail["live"] = f"waiting: {error}"
-        self._waiting.set(1)
+        self._counters.waiting.set(1)
         self._context.logger.warning("live_delayed", output=self._output.name, error=str(error))
         self._give_up_writer()
         self._retry_at_ms = self._context.clock.monotonic_ms() + wait_ms
@@ -336,7 +303,7 @@ class LiveTopic:
             self._form = KindSequence(renderer, width_ms, self._fitting_bytes, lacks)
         self._machine = machine
         self._status.detail["live"] = "running"
-        self._waiting.set(0)
+        self._counters.waiting.set(0)
         self._context.logger.info(
             "live_failed_over",
             output=name,
@@ -519,11 +486,11 @@ class LiveTopic:
         form.committed()
         machine.advance(run)
         self._passed = run.after.stable
-        self._transactions.inc()
-        self._undos.inc(run.undo)
-        self._left_out.inc(form.left_out)
+        self._counters.transactions.inc()
+        self._counters.undos.inc(run.undo)
+        self._counters.left_out.inc(form.left_out)
         self.left_out += form.left_out
-        self._failures.inc(run.before.shown == 0 and run.after.shown > 0)
+        self._counters.failures.inc(run.before.shown == 0 and run.after.shown > 0)
         if run.rec_done:
             self._hold.failure_ended(
                 {replica: self._following.log_state.branch(replica) for replica in self._replicas}
@@ -538,7 +505,7 @@ class LiveTopic:
             wanted = log_state.stable(run.before.stable + 1, run.stable[-1])
             for some in _portions(wanted):
                 for each in self._buckets.stable(some):
-                    self._stable_rows.inc(each.table.num_rows)
+                    self._counters.stable_rows.inc(each.table.num_rows)
                     yield Piece(each.slices, each.table)
         found = [bucket for number in run.again if (bucket := self._shown_by(number)) is not None]
         if self._chosen is not None:
@@ -584,7 +551,7 @@ class LiveTopic:
                 del self._unreadable[oldest]
             raise _UnreadableError from error
         for each in found:
-            self._tentative_rows.inc(each.table.num_rows)
+            self._counters.tentative_rows.inc(each.table.num_rows)
             yield Piece(each.slices, each.table, like.branch, like.missing)
 
     def _send_progress(self, writer: TransactionalWriter, progress: LiveProgress) -> None:

@@ -13,12 +13,11 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Final
 
-from prometheus_client import Counter
-
 from anabranch.codec import control_records
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.delivery import read_back, rejected, topics
 from anabranch.delivery.bucket_reader import BucketReader, Stable
+from anabranch.delivery.counters import CorrectedCounters
 from anabranch.delivery.live import LiveTopic
 from anabranch.delivery.rendering import Ordered, Records, Renderer, only_rows
 from anabranch.pipeline.model import Output
@@ -66,7 +65,6 @@ _UNKNOWN_MAX: Final = 10
 """Unknown outcomes one after the other: more are not a broker in trouble but something that a
 person must see.
 """
-_LABELS: Final = ("pipeline", "output")
 
 
 def build(
@@ -131,32 +129,7 @@ class DeliveryService:
         self._recompute_client = RecomputeClient(
             context, f"delivery.{output.name}", (output.stage,)
         )
-        labels = (self._pipeline.name, output.name)
-        self._transactions = Counter(
-            "anabranch_delivery_transactions",
-            "Transactions that delivery committed",
-            _LABELS,
-            registry=context.registry,
-        ).labels(*labels)
-        self._unknown = Counter(
-            "anabranch_delivery_unknown_outcomes",
-            "Transactions whose outcome was unknown, each followed by reading back",
-            _LABELS,
-            registry=context.registry,
-        ).labels(*labels)
-        self._rejected = Counter(
-            "anabranch_delivery_rejected",
-            "Results that the output topic rejected for their size, written to a topic of"
-            " their own",
-            _LABELS,
-            registry=context.registry,
-        ).labels(*labels)
-        self._found = Counter(
-            "anabranch_delivery_ids_read_back",
-            "Ids found in the output topic by taking over",
-            _LABELS,
-            registry=context.registry,
-        ).labels(*labels)
+        self._counters = CorrectedCounters(context.registry, self._pipeline.name, output.name)
 
     def start(self) -> None:
         """Check the topics, follow the stage, take over.
@@ -225,7 +198,7 @@ class DeliveryService:
             self._retry_at_ms = self._context.clock.monotonic_ms() + _REJECTED_RETRY_MS
             return
         except OutcomeUnknown as error:
-            self._unknown.inc()
+            self._counters.unknown.inc()
             self._context.logger.warning(
                 "outcome_unknown",
                 output=self._output.name,
@@ -432,7 +405,7 @@ class DeliveryService:
         )
         foreign += delivery.recovered(self._following().log_state.upto)
         crash_point("delivery.read_back")
-        self._found.inc(found)
+        self._counters.found.inc(found)
         self._split, self._passed = None, delivery.cursor.bucket - 1
         self.status.waiting_for = None
         self.status.state = "running"
@@ -503,7 +476,7 @@ class DeliveryService:
         if delivery.form is not Form.RECORDS:
             self._tell_rejected(_ids(run)[sent[0]])
         delivery.advance(run, ends)
-        self._transactions.inc()
+        self._counters.transactions.inc()
         written = len(sent)
         self._context.metrics.count_out(written, size_bytes * written // run.rows)
         # Whoever takes over begins at this run's first bucket; nothing before it is asked for
@@ -590,7 +563,7 @@ class DeliveryService:
     def _tell_rejected(self, ident: RecordId) -> None:
         """A result could not be delivered: the manager hears of it, and raises an alarm."""
         self._rejected_count += 1
-        self._rejected.inc()
+        self._counters.rejected.inc()
         self.status.detail["rejected"] = self._rejected_count
         self._context.logger.warning(
             "result_rejected", output=self._output.name, id=str(ident), topic=self._rejected_topic

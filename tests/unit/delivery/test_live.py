@@ -179,7 +179,7 @@ def test_an_unknown_outcome_at_any_transaction_is_settled(
         settle(service)
     assert world.transcript() == FAILURE
     assert service._live is not None
-    assert service._live._unknown._value.get() == 1
+    assert service._live._counters.unknown._value.get() == 1
 
 
 @pytest.mark.parametrize("at", range(6))

@@ -210,7 +210,7 @@ def test_unknown_outcomes_are_settled_by_reading_back(
             world.feed(upto, {upto: 6})
         drain(service, upto)
     world.check()
-    assert service._unknown._value.get() == 1
+    assert service._counters.unknown._value.get() == 1
 
 
 def test_outcomes_that_stay_unknown_end_the_process(world: World) -> None:
@@ -220,7 +220,7 @@ def test_outcomes_that_stay_unknown_end_the_process(world: World) -> None:
         world.log.fail_next(Operation.COMMIT, applied=0)
     with pytest.raises(OutcomeUnknown):
         drain(service, 1)
-    assert service._unknown._value.get() == 10
+    assert service._counters.unknown._value.get() == 10
 
 
 def test_killed_between_send_and_commit(world: World) -> None:
@@ -566,7 +566,7 @@ def test_results_that_are_too_large_go_to_a_topic_of_their_own(
         headers["anabranch-reason"],
         headers["anabranch-event-time"],
     ) == (b"p.out", b"too_large", b"2")
-    assert service._rejected._value.get() >= 5, "less those of unknown outcome"
+    assert service._counters.rejected._value.get() >= 5, "less those of unknown outcome"
     assert restarted.status.detail["rejected"] == 1
 
 
