@@ -14,7 +14,7 @@ import typer
 
 from anabranch import cli
 from anabranch.adapters.spark.settings import SparkSettings
-from anabranch.pipeline import bindings, file, model
+from anabranch.pipeline import bindings, file, model, output_section, source_section, stage_section
 from anabranch.pipeline.durations import format_ms
 from anabranch.pipeline.file import load
 from anabranch.runtime.settings import argument_parser
@@ -210,12 +210,12 @@ def tables(text: str) -> list[dict[str, list[str]]]:
 
 PIPELINE_TABLES: dict[str, tuple[tuple[str, ...], type[pydantic.BaseModel]]] = {
     "file": (file._FILE_KEYS, model.Pipeline),
-    "source": (file._SOURCE_KEYS, model.Source),
+    "source": (source_section._SOURCE_KEYS, model.Source),
     "idle_timeout": (("partition", "source"), model.IdleTimeout),
-    "stage": (file._STAGE_KEYS, model.Stage),
+    "stage": (stage_section._STAGE_KEYS, model.Stage),
     "binding": (bindings.BINDING_KEYS, model.Binding),
-    "output": (file._OUTPUT_KEYS, model.Output),
-    "sink": (file._LIVE_KEYS, model.LiveSink),
+    "output": (output_section._OUTPUT_KEYS, model.Output),
+    "sink": (output_section._LIVE_KEYS, model.LiveSink),
 }
 
 

@@ -217,3 +217,9 @@ def shown(value: object) -> str:
         return "a list"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def guess(word: str, known: list[str]) -> str:
+    """What was meant by a ``word`` that is none of ``known``, for the user."""
+    close = difflib.get_close_matches(word, known, 1)
+    return f"did you mean {close[0]!r}?" if close else f"there are {words(known)}"

@@ -42,7 +42,7 @@ class OfferedStages:
 
     def __init__(self, file: Document, section: object, host: Host | None) -> None:
         """``section``: ``federation`` as it stands in the file. Files of terms are read now."""
-        self._file, self._host = file, host
+        self._file, self.host = file, host
         raw = section if isinstance(section, dict) else {}
         self._federation, self._definer = raw.get("name"), raw.get("participant")
         self._known: dict[str, dict[str, Offer]] = {}
@@ -116,7 +116,7 @@ class OfferedStages:
 
     def _own(self, stage: Stage, known: Offer) -> Offer:
         """The offer with code, where the host is its owner."""
-        host = self._host
+        host = self.host
         if host is None or host.participant != stage.participant:
             return known
         own = host.federation.offers.get(known.name)
@@ -138,7 +138,7 @@ class OfferedStages:
         """Whether all instances fit what they read. ``records``: columns of sources and bindings;
         those of the definer's own stages are not known before they run.
         """
-        file, host = self._file, self._host
+        file, host = self._file, self.host
         owners = {stage.participant for stage in stages.values() if stage.offered is not None}
         for stage in stages.values():
             if stage.offered is None and stage.participant in owners | (

@@ -1,0 +1,94 @@
+"""The section ``outputs`` of a pipeline file: one output at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, cast
+
+from anabranch.pipeline.document import MISSING, Document, Place, guess
+from anabranch.pipeline.model import LiveSink, Output, Sink
+from anabranch.pipeline.topic_uses import TopicUses
+from anabranch.protocol import limits
+
+_OUTPUT_KEYS: Final = ("stage", "corrected", "live")
+_SINK_KEYS: Final = ("topic", "format", "key", "partitions")
+_LIVE_KEYS: Final = (*_SINK_KEYS, "upsert")
+
+
+def read_output(
+    document: Document,
+    uses: TopicUses,
+    name: str,
+    value: object,
+    sections: dict[str, dict[str, Any]],
+) -> Output | None:
+    """The output ``name``; None: it has mistakes without which there is none. ``sections``: of the
+    file, by name.
+    """
+    at: Place = ("outputs", name)
+    raw = document.mapping(value, at, _OUTPUT_KEYS)
+    if not isinstance(value, dict):
+        return None
+    stage = document.text(raw.get("stage", MISSING), (*at, "stage"))
+    if stage is not None and stage not in sections["stages"]:
+        source = stage in sections["sources"]
+        hint = (
+            "it is a source; an output shows a stage"
+            if source
+            else guess(stage, list(sections["stages"]))
+        )
+        document.mistake((*at, "stage"), f"there is no stage {stage}; {hint}")
+    if "corrected" not in raw:
+        document.mistake(at, "corrected is missing; name its topic, corrected: {topic: NAME}")
+        return None
+    corrected = _sink(document, uses, raw["corrected"], (*at, "corrected"))
+    if corrected.topic:
+        uses.topic(f"{corrected.topic}.rejected", (*at, "corrected", "topic"))
+    live = _live(document, uses, raw["live"], (*at, "live"), corrected) if "live" in raw else None
+    return Output(name=name, stage=stage or "", corrected=corrected, live=live)
+
+
+def _live(
+    document: Document, uses: TopicUses, value: object, at: Place, corrected: Sink
+) -> LiveSink:
+    sink = _sink(document, uses, value, at, _LIVE_KEYS)
+    raw = value if isinstance(value, dict) else {}
+    upsert = document.boolean(raw.get("upsert", False), (*at, "upsert"))
+    key = sink.key if "key" in raw else corrected.key
+    if upsert and not key:
+        document.mistake(
+            (*at, "upsert"),
+            "an upsert view holds one value per key; name the columns of the key, key: [COLUMN]",
+        )
+    return LiveSink(
+        topic=sink.topic, format=sink.format, key=key, partitions=sink.partitions, upsert=upsert
+    )
+
+
+def _sink(
+    document: Document,
+    uses: TopicUses,
+    value: object,
+    at: Place,
+    known: tuple[str, ...] = _SINK_KEYS,
+) -> Sink:
+    raw = document.mapping(value, at, known)
+    topic = uses.topic(raw.get("topic", MISSING), (*at, "topic")) if isinstance(value, dict) else ""
+    keys = (
+        document.texts(raw["key"], (*at, "key"), "column")
+        if "key" in raw and raw["key"] != []
+        else []
+    )
+    partitions = raw.get("partitions")
+    return Sink(
+        topic=topic,
+        format=cast(
+            "Literal['json', 'avro']",
+            document.choice(raw.get("format", "json"), (*at, "format"), ("json", "avro")),
+        ),
+        key=[column for column, _ in keys],
+        partitions=(
+            None
+            if partitions is None
+            else document.integer(partitions, (*at, "partitions"), 1, limits.PARTITIONS_MAX)
+        ),
+    )

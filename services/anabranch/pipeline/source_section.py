@@ -1,0 +1,166 @@
+"""The section ``sources`` of a pipeline file: one source at a time."""
+
+from __future__ import annotations
+
+import difflib
+from datetime import UTC, datetime
+from typing import Final, Literal, cast
+
+from anabranch.codec.logical_types import TIMESTAMPS
+from anabranch.codec.record_schema import RecordSchema
+from anabranch.pipeline.document import MISSING, Document, Place, shown, words
+from anabranch.pipeline.model import EventTime, IdleTimeout, Source
+from anabranch.pipeline.named_records import read_record
+from anabranch.pipeline.topic_uses import TopicUses
+
+_SOURCE_KEYS: Final = (
+    "start",
+    "topics",
+    "record",
+    "format",
+    "event_time",
+    "out_of_orderness",
+    "idle_timeout",
+    "bounded",
+    "max_ahead",
+    "late",
+    "extra_fields",
+    "dead_letter",
+)
+
+
+def read_source(document: Document, uses: TopicUses, name: str, value: object) -> Source | None:
+    """The source ``name``; None: it has mistakes without which there is none."""
+    at: Place = ("sources", name)
+    raw = document.mapping(value, at, _SOURCE_KEYS)
+    if not isinstance(value, dict):
+        return None
+    topics = document.texts(raw.get("topics", MISSING), (*at, "topics"), "topic")
+    for topic, place in topics:
+        uses.topic(topic, place)
+    record = read_record(document, raw.get("record", MISSING), (*at, "record"))
+    event_time = _event_time(document, raw.get("event_time", MISSING), (*at, "event_time"), record)
+    idle = document.mapping(
+        raw.get("idle_timeout", {}), (*at, "idle_timeout"), ("partition", "source")
+    )
+    bounded = document.boolean(raw.get("bounded", False), (*at, "bounded"))
+    format_ = document.choice(raw.get("format", "json"), (*at, "format"), ("json", "avro"))
+    late = document.choice(
+        raw.get("late", "dead_letter"), (*at, "late"), ("dead_letter", "reassign")
+    )
+    extra_fields = document.choice(
+        raw.get("extra_fields", "ignore"), (*at, "extra_fields"), ("ignore", "reject")
+    )
+    if "extra_fields" in raw and format_ == "avro":
+        document.mistake(
+            (*at, "extra_fields"),
+            "is for format: json; which fields a record in Avro has is what its schema says",
+        )
+    default = f"{topics[0][0]}.rejected" if topics else "rejected"
+    dead_letter = uses.topic(raw.get("dead_letter", default), (*at, "dead_letter"), alone=False)
+    out_of_orderness_ms = document.duration(
+        raw.get("out_of_orderness", "0ms"), (*at, "out_of_orderness")
+    )
+    partition_ms = document.duration(
+        idle.get("partition", "5s"), (*at, "idle_timeout", "partition"), 1, word="never"
+    )
+    source_ms = document.duration(
+        idle.get("source", "never"), (*at, "idle_timeout", "source"), 1, word="never"
+    )
+    start = _start(document, raw.get("start", "earliest"), (*at, "start"))
+    max_ahead_ms = document.duration(
+        raw.get("max_ahead", "1m"), (*at, "max_ahead"), 1, word="unlimited"
+    )
+    if record is None or event_time is None:
+        return None
+    return Source(
+        name=name,
+        topics=[topic for topic, _ in topics],
+        record=record,
+        format=cast("Literal['json', 'avro']", format_),
+        event_time=event_time,
+        out_of_orderness_ms=out_of_orderness_ms or 0,
+        idle_timeout=IdleTimeout(partition_ms=partition_ms, source_ms=source_ms),
+        bounded=bounded,
+        max_ahead_ms=max_ahead_ms,
+        late=cast("Literal['dead_letter', 'reassign']", late),
+        extra_fields=cast("Literal['ignore', 'reject']", extra_fields),
+        dead_letter=dead_letter,
+        start=start,
+    )
+
+
+def _event_time(
+    document: Document, value: object, at: Place, record: RecordSchema | None
+) -> EventTime | None:
+    if value is MISSING:
+        document.mistake(
+            at[:-1],
+            "event_time is missing; name the field, event_time: {field: NAME, unit: ms}, or"
+            " event_time: arrival",
+        )
+        return None
+    if value == "arrival":
+        return EventTime(field=None)
+    if isinstance(value, str):
+        document.mistake(
+            at, f"{value!r} is not known; use arrival, or {{field: {value}, unit: ms}}"
+        )
+        return None
+    raw = document.mapping(value, at, ("field", "unit"))
+    unit = document.choice(raw.get("unit", "ms"), (*at, "unit"), ("ms", "s", "us"))
+    if not isinstance(value, dict):
+        return None
+    field = document.text(raw.get("field", MISSING), (*at, "field"))
+    if field is not None and record is not None:
+        known = [
+            entry.name
+            for entry in record.fields
+            if entry.kind in ("int", "long") or entry.kind in TIMESTAMPS
+        ]
+        found = record.field(field)
+        if found is None:
+            guess = difflib.get_close_matches(field, [entry.name for entry in record.fields], 1)
+            hint = (
+                f"did you mean {guess[0]!r}?"
+                if guess
+                else f"its integers and timestamps are {words(known)}"
+            )
+            document.mistake((*at, "field"), f"record {record.name} has no field {field}; {hint}")
+        elif field not in known:
+            document.mistake(
+                (*at, "field"),
+                f"{field} is neither an integer nor a timestamp; use one of {words(known)}, or event_time:"
+                " arrival",
+            )
+        elif found.kind in TIMESTAMPS:
+            if "unit" in raw:
+                document.mistake(
+                    (*at, "unit"), f"{field} is a {found.kind}, which has a unit; leave it out"
+                )
+            return EventTime(field=field, unit="us", is_timestamp=True)
+    return (
+        None
+        if field is None
+        else EventTime(field=field, unit=cast("Literal['ms', 's', 'us']", unit))
+    )
+
+
+def _start(document: Document, value: object, at: Place) -> Literal["earliest", "latest"] | int:
+    if value in ("earliest", "latest"):
+        return cast("Literal['earliest', 'latest']", str(value))
+    try:
+        # YAML reads a time without quotes as one, in UTC where it names no zone.
+        found = value if isinstance(value, datetime) else datetime.fromisoformat(cast("str", value))
+        found_ms = round(
+            (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1_000
+        )
+    except (TypeError, ValueError):
+        found_ms = -1
+    if found_ms < 0:
+        document.mistake(
+            at,
+            f"{shown(value)} is not known; use earliest, latest, or a time such as"
+            " 2026-05-01T14:00:00Z",
+        )
+    return max(found_ms, 0)

@@ -1,0 +1,207 @@
+"""The section ``stages`` of a pipeline file, one stage at a time, and ``nodes``, which run them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, cast
+
+from anabranch.pipeline import transforms
+from anabranch.pipeline.document import MISSING, Document, Place, guess, shown
+from anabranch.pipeline.model import HaMode, Stage
+from anabranch.pipeline.offered import OfferedStages
+from anabranch.pipeline.parameters import read_parameters
+from anabranch.protocol import limits
+from anabranch.protocol.control.placement import misplaced
+
+_NODE = re.compile(r"[a-z][a-z0-9_-]{0,62}(\.[0-9]{1,3})?\Z")
+_STAGE_KEYS: Final = (
+    "participant",
+    "reads",
+    "transform",
+    "sql",
+    "offered",
+    "replicas",
+    "ha",
+    "state_horizon",
+    "on_missing_input",
+    "version",
+    "parameters",
+)
+_HA_MODES: Final = ("active", "passive", "upstream_backup", "amnesia")
+
+
+def _sql(document: Document, raw: dict[str, Any], at: Place) -> str | None:
+    if "sql" not in raw:
+        return None
+    if "transform" in raw:
+        document.mistake((*at, "sql"), "a stage has either transform or sql; leave one of them out")
+    return document.text(raw["sql"], (*at, "sql"))
+
+
+def read_stage(
+    document: Document, name: str, value: object, streams: list[str], offered: OfferedStages
+) -> Stage:
+    """The stage ``name``; only meaningful when there is no mistake. ``streams``: that it may read."""
+    at: Place = ("stages", name)
+    raw = document.mapping(value, at, _STAGE_KEYS)
+    given = isinstance(value, dict)
+    participant = (
+        document.name(raw.get("participant", "local"), (*at, "participant"), "participant") or ""
+    )
+    reads = document.texts(raw.get("reads", MISSING), (*at, "reads"), "stream") if given else []
+    for stream, place in reads:
+        if stream not in streams:
+            document.mistake(
+                place, f"there is no source or stage {stream}; {guess(stream, streams)}"
+            )
+    if len(reads) > limits.INPUTS_MAX:
+        document.mistake((*at, "reads"), f"at most {limits.INPUTS_MAX} inputs are possible")
+    parameters = read_parameters(document, raw.get("parameters", {}), (*at, "parameters"))
+    for key in parameters:
+        if key in [stream for stream, _ in reads]:
+            document.mistake(
+                (*at, "parameters", key),
+                f"{key} is an input of the stage already; give the parameter another name",
+            )
+    sql = _sql(document, raw, at)
+    references = (
+        _references(document, raw.get("transform", MISSING), (*at, "transform"))
+        if given and "sql" not in raw and "offered" not in raw
+        else []
+    )
+    for index, (reference, place) in enumerate(references if offered.host is None else ()):
+        alone = len(references) == 1
+        problem = transforms.check(
+            reference,
+            document.path,
+            [stream for stream, _ in reads],
+            parameters if alone and index == 0 else None,
+        )
+        if problem is not None:
+            document.mistake(place, problem)
+    replicas = document.integer(raw.get("replicas", 1), (*at, "replicas"), 1, limits.REPLICAS_MAX)
+    ha, state_horizon_ms = _ha(document, raw, at, replicas)
+    stage = Stage(
+        name=name,
+        participant=participant,
+        reads=[stream for stream, _ in reads],
+        transform=[reference for reference, _ in references],
+        sql=sql,
+        replicas=replicas,
+        ha=ha,
+        state_horizon_ms=state_horizon_ms,
+        on_missing_input=cast(
+            "Any",
+            document.choice(
+                raw.get("on_missing_input", "process"),
+                (*at, "on_missing_input"),
+                ("process", "delay", "suspend"),
+            ),
+        ),
+        version=document.integer(
+            raw.get("version", 1), (*at, "version"), 1, limits.STAGE_VERSION_MAX
+        ),
+        parameters=parameters,
+    )
+    return offered.stage(stage, raw) if "offered" in raw else stage
+
+
+def _ha(
+    document: Document, raw: dict[str, Any], at: Place, replicas: int
+) -> tuple[HaMode, int | None]:
+    """How the stage outlives the loss of a process: (mode, state horizon in ms)."""
+    mode = cast("HaMode", document.choice(raw.get("ha", "active"), (*at, "ha"), _HA_MODES))
+    alone = mode in ("upstream_backup", "amnesia")
+    state_horizon_ms = (
+        document.duration(
+            raw["state_horizon"], (*at, "state_horizon"), 0, limits.STATE_HORIZON_MS_MAX
+        )
+        if "state_horizon" in raw
+        else None
+    )
+    if mode == "passive" and replicas < limits.PASSIVE_REPLICAS_MIN:
+        document.mistake(
+            (*at, "ha"),
+            "passive wants replicas: 2 or more: one runs, the others stand by; a single process"
+            " is ha: active",
+        )
+    if alone and replicas > 1:
+        document.mistake((*at, "ha"), f"{mode} is one process; use replicas: 1, or ha: active")
+    if alone and "state_horizon" not in raw:
+        example = (
+            "state_horizon: 10s for windows of 10 seconds, 0ms for a function of single rows"
+            " that keeps event_time"
+        )
+        document.mistake(
+            (*at, "ha"),
+            f"{mode} wants to know how much later than itself a record can still change"
+            f" results; say {example}",
+        )
+    return mode, state_horizon_ms
+
+
+def _references(document: Document, value: object, at: Place) -> list[tuple[str, Place]]:
+    """As ``texts``, but the same function may come twice in a chain."""
+    if isinstance(value, str):
+        return [(str(value), at)]
+    if not isinstance(value, list) or not value:
+        document.mistake(
+            at,
+            (
+                "is missing; write module:function, or sql: with a query"
+                if value is MISSING
+                else f"module:function is wanted, not {shown(value)}"
+            ),
+        )
+        return []
+    found = [(document.text(item, (*at, index)), (*at, index)) for index, item in enumerate(value)]
+    return [(text, place) for text, place in found if text is not None]
+
+
+def read_nodes(document: Document, value: object, stages: dict[str, Stage]) -> dict[str, list[str]]:
+    """The nodes that the file names, with what they run."""
+    found: dict[str, list[str]] = {}
+    for node, labels in document.mapping(value, ("nodes",), None).items():
+        if not _NODE.match(node):
+            document.mistake(
+                ("nodes", node),
+                f"{node!r} is no name of a node; use lower case letters, digits, '_' and '-',"
+                " then .NUMBER if you like",
+            )
+        found[node] = (
+            []
+            if labels == []
+            else [label for label, _ in document.texts(labels, ("nodes", node), "STAGE.REPLICA")]
+        )
+    for mistake in misplaced([stage.placed() for stage in stages.values()], found):
+        given = found.get(mistake.node, [])
+        if mistake.label in given:
+            document.mistake(("nodes", mistake.node, given.index(mistake.label)), mistake.text)
+        else:
+            document.mistake(("nodes",), f"node {mistake.node}: {mistake.text}")
+    return found
+
+
+def check_cycles(document: Document, stages: dict[str, Stage]) -> None:
+    """No stage reads itself, through whatever others."""
+    done: set[str] = set()
+
+    def visit(name: str, trail: list[str]) -> None:
+        if name in trail:
+            cycle = trail[trail.index(name) :]
+            start = cycle.index(min(cycle, key=list(stages).index))
+            cycle = [*cycle[start:], *cycle[: start + 1]]
+            document.mistake(
+                ("stages", cycle[0], "reads"),
+                f"stages read each other in a circle: {' reads '.join(cycle)}",
+            )
+            return
+        if name in done:
+            return
+        for stream in stages[name].reads:
+            if stream in stages:
+                visit(stream, [*trail, name])
+        done.add(name)
+
+    for name in stages:
+        visit(name, [])

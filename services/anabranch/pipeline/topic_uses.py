@@ -1,0 +1,69 @@
+"""Which topics a pipeline file names, and for what: each has one use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from anabranch.pipeline.document import Document, Place, key_text
+from anabranch.pipeline.model import Output, Source, Stage
+from anabranch.protocol.identifiers import TopicNames
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+
+
+class TopicUses:
+    """The topics of one file, as they are read."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._places: dict[str, Place] = {}
+        """Topic to the place at which it was named first, for uses that exclude each other."""
+
+    def topic(self, value: object, at: Place, *, alone: bool = True) -> str:
+        """A name that Kafka takes. ``alone``: no other use of the topic is allowed."""
+        text = self._document.text(value, at)
+        if text is None:
+            return ""
+        if not _TOPIC.match(text) or text in (".", ".."):
+            self._document.mistake(
+                at,
+                f"{text!r} is not a topic name; use at most 249 letters, digits, '.', '_' and '-'",
+            )
+        first = self._places.get(text)
+        if first is not None and (alone or first[-1] != "dead_letter"):
+            self._document.mistake(
+                at, f"topic {text} is used by {key_text(first)} already; a topic has one use"
+            )
+        self._places.setdefault(text, at)
+        return text
+
+    def check_internal(
+        self,
+        name: str,
+        stages: Mapping[str, Stage],
+        sources: Mapping[str, Source | None],
+        outputs: Mapping[str, Output | None],
+    ) -> None:
+        """A user's topic may not be one of ours: both would write it."""
+        names = TopicNames(name)
+        internal = {names.manager(), names.alarms(), names.placement()}
+        internal |= {
+            topic
+            for output in outputs
+            for topic in (names.progress(output), names.live_progress(output))
+        }
+        writers = {
+            **{key: ["0"] for key in sources},
+            **{key: stage.replica_ids() for key, stage in stages.items()},
+        }
+        for stream, replicas in writers.items():
+            internal |= {
+                names.boundaries(stream),
+                *(names.blocks(stream, replica) for replica in replicas),
+            }
+        for topic, at in self._places.items():
+            if topic in internal or topic.startswith(f"{name}.control."):
+                self._document.mistake(
+                    at, f"topic {topic} is an internal topic of this pipeline; give it another name"
+                )
