@@ -4,6 +4,7 @@ gets its stream, south runs it with code that north does not have. What does not
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -265,6 +266,8 @@ def test_the_examples_stage_gives_what_stands_beside_it() -> None:
         capture_output=True,
         text=True,
         timeout=300,
+        # A session in this process leaves the folders of other pipelines on the path.
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
     )
     assert (done.returncode, done.stdout.splitlines()) == (
         0,
@@ -272,4 +275,4 @@ def test_the_examples_stage_gives_what_stands_beside_it() -> None:
             "sample: slow_at_south: 1 rows, as expected",
             "sample: speeds: 3 rows, as expected",
         ],
-    )
+    ), done.stderr
