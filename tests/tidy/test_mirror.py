@@ -7,7 +7,11 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from anabranch.operating.limit_table import unit_of
 from harness.syntax import nodes
+
+PLAIN = {"BUCKET_MAX", "GIVEN_UP_MAX", "RECORD_DEPTH_MAX", "SCHEMA_DEPTH_MAX", "STAGE_VERSION_MAX"}
+"""Limits without a unit; the names of all others say theirs (``operating.limit_table``)."""
 
 DECLARATIONS = {"errors", "limits"}
 """Names and numbers only; their use is what is tested (limits: below)."""
@@ -163,6 +167,7 @@ def test_each_limit_is_in_force_and_says_why(modules: dict[str, str]) -> None:
         sorted(name for name, says_why in limits.items() if not says_why and name not in inside)
         == []
     )
+    assert {name for name in limits if not unit_of(name)} - inside == PLAIN
 
 
 def test_an_unused_or_silent_limit_is_found() -> None:

@@ -28,7 +28,7 @@ _UNITS: Final = {"MS": "ms", "S": "s", "SECONDS": "s", "MIB": "MiB", "MICRO": "m
 _COUNTED: Final = re.compile(
     "ALARMS|ASKS|BATCHES|BLOCKS|BOUNDARIES|BRACKETS|BUCKETS|BYTES|CELLS|CHARACTERS|CLIENTS|CONTRACTS"
     "|CORES|FIELDS|FINDINGS|HEARTBEATS|HOPS|IDS|INPUTS|ITEMS|KEYS|LINES|LOGINS|MESSAGES|PARTITIONS"
-    "|PARTS|PIECES|POSITIONS|PROPOSALS|QUERIES|RANGES|RECORDS|REPLICAS|ROWS|SAMPLES|STEPS|STREAMS"
+    "|PARAMETERS|PARTS|PIECES|POSITIONS|PROPOSALS|QUERIES|RANGES|RECORDS|REPLICAS|ROWS|SAMPLES|STEPS|STREAMS"
     "|TASKS|TIERS|TIMELINES|TIMES|TRIES|UNITS|VALUES|VOTERS"
 )
 """Words of a name that say what is counted."""
@@ -74,11 +74,13 @@ class Limit:
 
 def unit_of(name: str) -> str:
     """The unit that the name of a limit ends with, but for what qualifies it."""
-    for word in reversed(name.split("_")):
-        if word in _UNITS:
-            return _UNITS[word]
-        if _COUNTED.fullmatch(word):
-            return word.lower()
+    words = name.split("_")
+    for at, word in reversed(list(enumerate(words))):
+        unit = _UNITS.get(word) or (word.lower() if _COUNTED.fullmatch(word) else "")
+        if unit and "PER" in words[at - 1 : at]:
+            return f"{unit_of('_'.join(words[: at - 1]))}/{unit}"
+        if unit:
+            return unit
     return ""
 
 

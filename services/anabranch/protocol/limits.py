@@ -162,7 +162,7 @@ PARAMETER_VALUES_MAX: Final = 10_000
 one.
 """
 
-OFFERED_TEXT_MAX: Final = 1_000
+OFFERED_CHARACTERS_MAX: Final = 1_000
 """Characters of a text that another participant gives a stage as a parameter: it is in every plan of
 the owner's Spark.
 """

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, cast
 
-from anabranch.protocol.limits import OFFERED_TEXT_MAX
+from anabranch.protocol.limits import OFFERED_CHARACTERS_MAX
 
 Value = bool | int | float | str
 Columns = Mapping[str, str]
@@ -71,7 +71,9 @@ class Parameter:
         return int(cast("int", value)) if self.kind is Kind.INTEGER else float(cast("float", value))
 
     def _bounds(self) -> tuple[float, float]:
-        least, most = (0, OFFERED_TEXT_MAX) if self.kind is Kind.TEXT else (-NUMBER_MAX, NUMBER_MAX)
+        least, most = (
+            (0, OFFERED_CHARACTERS_MAX) if self.kind is Kind.TEXT else (-NUMBER_MAX, NUMBER_MAX)
+        )
         return (
             least if self.low is None else max(least, self.low),
             most if self.high is None else min(most, self.high),

@@ -17,7 +17,7 @@ from anabranch.protocol.federation.offered_stages import (
     rejection,
     wrong_columns,
 )
-from anabranch.protocol.limits import OFFERED_TEXT_MAX
+from anabranch.protocol.limits import OFFERED_CHARACTERS_MAX
 
 BELOW = Parameter(Kind.INTEGER, 40, 1, 200)
 SHARE = Parameter(Kind.NUMBER)
@@ -41,7 +41,7 @@ TERMS = Terms(
         (SHARE, -(10**15)),
         (NAME, "ab"),
         (NAME, "abcd"),
-        (Parameter(Kind.TEXT), "x" * OFFERED_TEXT_MAX),
+        (Parameter(Kind.TEXT), "x" * OFFERED_CHARACTERS_MAX),
         (EXACT, True),
         (EXACT, False),
     ],
@@ -71,7 +71,7 @@ def test_what_is_of_the_type_and_within_the_bounds_is_taken(
         (NAME, "abcde"),
         (NAME, 12),
         (NAME, False),
-        (Parameter(Kind.TEXT, high=10**9), "x" * (OFFERED_TEXT_MAX + 1)),
+        (Parameter(Kind.TEXT, high=10**9), "x" * (OFFERED_CHARACTERS_MAX + 1)),
         (EXACT, 1),
         (EXACT, "true"),
     ],
