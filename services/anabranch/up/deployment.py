@@ -212,9 +212,10 @@ def up(
         if drills and not stopping.is_set():
             servers["proxy"] = proxy = EmbeddedProxy(state_dir, links)
             proxy.start()
-        if redis is None and not stopping.is_set():
+        is_guest = pipeline.host != ""  # then topics and index are the definer's
+        if redis is None and not is_guest and not stopping.is_set():
             redis = start_redis(state_dir, servers, say)
-        topics = topics_of(pipeline, replication=replication, embedded=embedded)
+        topics = [] if is_guest else topics_of(pipeline, replication=replication, embedded=embedded)
         if created := prepare(KafkaEventLog(kafka), topics, create_inputs=embedded, say=say):
             say(f"created {len(created)} topics")
         wanted = specs(kafka, redis, links)

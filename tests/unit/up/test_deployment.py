@@ -10,11 +10,13 @@ import pytest
 from anabranch.drills.links import Link
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.up import deployment
 from anabranch.up.deployment import _Early, pace_ms, selected, specs_of, start_redis, up
 from anabranch.up.embedded_redis import EmbeddedRedis
 from anabranch.up.processes import MARK, ProcessSpec, mark_of, marked
 from anabranch.up.state_file import Lock
 from anabranch.up.supervisor import Server
+from anabranch.up.topics import Topic
 
 _FILE = Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline.yaml"
 _NAMES = [
@@ -174,6 +176,39 @@ def test_drills_need_the_embedded_broker(tmp_path: Path) -> None:
             kafka="b:1",
             drills=True,
         )
+
+
+_REMOTE = _FILE.parents[1] / "remote_definition"
+
+
+@pytest.mark.parametrize("is_guest", [False, True])
+def test_who_runs_what_it_offers_makes_no_topics_and_needs_no_redis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_guest: bool
+) -> None:
+    begun: list[str] = []
+
+    def prepare(_: object, topics: list[Topic], **_options: object) -> list[str]:
+        begun.extend(topic.settings.name for topic in topics)
+        raise Unavailable("that is enough")
+
+    monkeypatch.setattr(deployment, "prepare", prepare)
+    monkeypatch.setattr(deployment, "start_redis", lambda *_: begun.append("redis"))
+    monkeypatch.setattr(_Early, "start", lambda _self, specs: begun.extend(s.label for s in specs))
+    with pytest.raises(Unavailable, match="that is enough"):
+        up(
+            _REMOTE / "north" / "north.yaml",
+            state_dir=tmp_path,
+            say=print,
+            stopping=threading.Event(),
+            stop_now=threading.Event(),
+            kafka="127.0.0.1:9",
+            offers=_REMOTE / "south" / "south.yaml" if is_guest else None,
+        )
+    if is_guest:
+        assert begun == ["processing/south.0"]
+    else:
+        assert {"redis", "north.speeds.boundaries", "delivery/speeds"} <= {*begun}
+        assert "processing/south.0" not in begun
 
 
 def test_a_state_directory_in_use_is_rejected_before_anything_starts(tmp_path: Path) -> None:
