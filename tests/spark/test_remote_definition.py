@@ -5,6 +5,7 @@ gets its stream, south runs it with code that north does not have. What does not
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from anabranch.pipeline.offers import terms_for
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.up import state_file
 from harness.stage_processes import StageProcess
 from harness.stages import RECORD, WIDTH_MS, Feed, Output, create_topics, readings
 from harness.waiting import wait_until
@@ -224,6 +226,36 @@ def test_of_souths_stream_only_what_passes_norths_filter_crosses_over(both: Both
     wanted = [(time, value) for time, _, value in given if value >= 12]
     assert sorted((row["event_time"], row["value"]) for row in found) == sorted(wanted)
     assert 0 < len(wanted) < len(given) / 5
+
+
+def test_south_starts_its_node_and_nothing_of_norths(both: Both) -> None:
+    create_topics(both.kafka, both.pipeline())
+    there = KafkaEventLog(both.kafka).admin().named(both.pipeline().name)
+    files = ["-f", str(both.north), "--offers", str(both.south)]
+    command = [sys.executable, "-m", "anabranch.cli", "up", *files, "--kafka", both.kafka]
+    up = subprocess.Popen(
+        [*command, "--state-dir", str(both.state)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert up.stdout is not None
+        said = []
+        for line in up.stdout:
+            said.append(line)
+            if line.startswith("ready"):
+                break
+        found = state_file.read(both.state)
+        assert found is not None, "".join(said)
+        assert [(row.service, row.name) for row in found.processes] == [("processing", "south.0")]
+        assert found.redis is None
+    finally:
+        up.send_signal(signal.SIGINT)
+        up.communicate(timeout=60)
+    assert up.returncode == 0
+    assert KafkaEventLog(both.kafka).admin().named(both.pipeline().name) == there
 
 
 def test_south_does_not_start_what_it_has_changed(both: Both) -> None:
