@@ -461,6 +461,7 @@ def test_one_bucket_per_batch_and_many_in_one_give_the_same(
     assert given == expect(ran.rows)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_sums_of_floats_are_the_same_at_two_replicas_and_raise_no_alarm(
     kafka: str, topic_prefix: str, tmp_path: Path

@@ -212,12 +212,11 @@ def test_a_replica_moves_under_load_and_stays_where_it_is_after_a_restart(world:
     "point",
     [
         "processing.standby_due",
-        *(
-            pytest.param(point, marks=pytest.mark.nightly)
-            for point in ("processing.checkpoint_copied", "processing.timeline_written")
-        ),
+        "processing.checkpoint_copied",
+        "processing.timeline_written",
     ],
 )
+@pytest.mark.nightly
 def test_the_new_node_is_killed_in_the_middle(world: World, point: str) -> None:
     with world.start(OLD) as old:
         with world.start(NEW, point) as new:

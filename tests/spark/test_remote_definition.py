@@ -200,6 +200,7 @@ def test_north_gets_its_stream_from_south_misses_it_and_has_it_corrected(
     assert found == sorted(given + [(time, value + 100) for time, value in given if value >= 3])
 
 
+@pytest.mark.nightly
 def test_of_souths_stream_only_what_passes_norths_filter_crosses_over(both: Both) -> None:
     start, end = NORTH.index("sources:"), NORTH.index("outputs:")
     at_sender = (
@@ -268,6 +269,7 @@ def test_south_does_not_start_what_it_has_changed(both: Both) -> None:
     assert "spark_started" not in said
 
 
+@pytest.mark.nightly
 def test_columns_that_are_known_at_run_time_only_are_rejected_there(both: Both, feed: Feed) -> None:
     chained = (
         '  text: {participant: north, reads: [a], sql: "SELECT key, note AS value, event_time FROM a"}\n'

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
@@ -27,9 +28,23 @@ IMPORTED_MIN = 10_000
 """Objects that pyarrow and PySpark bring with them, at least."""
 
 
+def end_java() -> None:
+    """A Java that another file's tests have started has its class path, and has chosen how it
+    writes files: what is tried here is how a session starts.
+    """
+    context: Any = SparkContext
+    if context._gateway is not None:
+        java = context._gateway.proc
+        context._gateway.shutdown()
+        java.stdin.close()
+        java.wait(60)
+        context._gateway = context._jvm = None
+
+
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     bare_files.fetch()
+    end_java()
     scratch = Scratch(tmp_path_factory.mktemp("scratch"))
     session = start_session(
         "costs",

@@ -24,6 +24,7 @@ def same(a):
 """
 
 
+@pytest.mark.nightly
 def test_a_replica_with_spark(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
     """Stopped with its queries warm; its replacement, on another disk, makes the buckets that
     it would have made next.
