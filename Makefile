@@ -79,7 +79,7 @@ lock: ## compute requirements*.txt anew from pyproject.toml (needs uv); LOCK_ARG
 	uv pip compile pyproject.toml --extra run --group dev $(LOCK_FLAGS) --output-file requirements-dev.txt >/dev/null
 # Hashes but no addresses: the files serve with any mirror, and name no registry.
 LOCK_ARGS ?=
-LOCK_FLAGS = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header $(LOCK_ARGS)
+LOCK_FLAGS = --quiet --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header $(LOCK_ARGS)
 
 # Not there is slower, not wrong: so it stops nobody.
 .PHONY: classes
@@ -92,6 +92,8 @@ classes: java install ## the archive with which Spark's Java starts in half of t
 JOBS ?= 2
 # The same of tests that mostly wait, for a broker or for what it makes others do.
 WAITING_JOBS ?= 4
+# A test process that breaks down ends the run: what it leaves undone is never waited for.
+PROCESSES := --max-worker-restart 0 --numprocesses
 BEGUN_S := $(shell date +%s)
 
 .PHONY: test
@@ -123,12 +125,12 @@ tidy: install ## layering, names, mirror of tests, limits, documents
 # Tracing doubles the time of what it watches, and the properties have nothing to add to it.
 .PHONY: unit
 unit: install ## unit, property and transcript tests; protocol/ and codec/ must be covered whole, by branch, by unit tests and transcripts
-	ANABRANCH_TEST_EXAMPLES=0.4 $(PYTEST) tests/unit tests/properties tests/transcripts --quiet -m "not nightly" --numprocesses $(JOBS) --dist worksteal \
+	ANABRANCH_TEST_EXAMPLES=0.4 $(PYTEST) tests/unit tests/properties tests/transcripts --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist worksteal \
 	  --cov=anabranch.protocol --cov=anabranch.codec --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100 $(ARGS)
 
 .PHONY: simulated
 simulated: install ## 300 seeds of the whole system, other ones for every text of services/, under virtual time, and the checkers themselves (two minutes of processor time)
-	$(PYTEST) tests/checkers tests/simulation tests/chaos --quiet --numprocesses $(JOBS) --dist worksteal $(ARGS)
+	$(PYTEST) tests/checkers tests/simulation tests/chaos --quiet $(PROCESSES) $(JOBS) --dist worksteal $(ARGS)
 
 # What `simulation` and `mutants` take: how many seeds, the first one (not given: it follows from the text of services/).
 SEEDS ?=
@@ -154,16 +156,16 @@ chaos: java classes ## real processes under real faults drawn from SEED=k for MI
 
 .PHONY: conformance
 conformance: java install ## one suite per port, over the in-memory, Kafka and Redis adapters
-	$(PYTEST) tests/conformance --quiet --numprocesses $(WAITING_JOBS) --dist loadfile $(ARGS)
+	$(PYTEST) tests/conformance --quiet $(PROCESSES) $(WAITING_JOBS) --dist loadfile $(ARGS)
 
 .PHONY: integration
 integration: java install ## services on a real broker and Redis
-	$(PYTEST) tests/integration --quiet -m "not nightly" --numprocesses $(WAITING_JOBS) --dist loadfile $(ARGS)
+	$(PYTEST) tests/integration --quiet -m "not nightly" $(PROCESSES) $(WAITING_JOBS) --dist loadfile $(ARGS)
 
 # They are short, so Java's quick compiler is enough.
 .PHONY: spark
 spark: java classes ## stages on real Spark and a real broker
-	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" --numprocesses $(JOBS) --dist loadfile $(ARGS)
+	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: cluster-test
 cluster-test: java install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker and its node (four minutes; not part of `test`)
@@ -171,7 +173,7 @@ cluster-test: java install ## a pipeline on three brokers, one after the other k
 
 .PHONY: security
 security: java openssl install ## who may do what on a secured broker and Redis, where secrets show, hostile input (three minutes)
-	$(PYTEST) tests/security --quiet -m "not nightly" --numprocesses $(WAITING_JOBS) --dist loadfile $(ARGS)
+	$(PYTEST) tests/security --quiet -m "not nightly" $(PROCESSES) $(WAITING_JOBS) --dist loadfile $(ARGS)
 
 # With small numbers it is soon over: SEEDS=50 RUNS=1 MINUTES=1 ARGS="--only seeds,chaos --report evidence.md".
 .PHONY: nightly
