@@ -10,6 +10,7 @@ from anabranch.protocol.log.boundary_log import LogState
 from checkers import availability, corrected, streams
 from simulation import branches, live_topic, operating, outvoting, workload
 from simulation.conduct import check_forks, check_trimmed, in_time_ms, said_stable, turns
+from simulation.happenings import has_happened
 from simulation.intake import check_conservation, source_replay, source_streams
 from simulation.raw_logs import Blocks, appended_ms, boundary_log, headers_of, records
 from simulation.results import check_rejected, check_upsert, delivered, user_rows
@@ -129,53 +130,6 @@ def judge(run: Run) -> list[str]:
         found = live_topic.live_records(run)
         wrong += told("live", live_topic.check(run, found, answer, offered))
         wrong += told("delays", live_topic.check_delays(run, found))
-    if _has_happened(run):
+    if run.is_complete and has_happened(run, readings):
         run.history.reached(f"scenario {options.scenario}")
     return wrong
-
-
-def _has_happened(run: Run) -> bool:
-    """Whether the scenario of a seed has come to pass, and was survived."""
-    reached = run.history.probes
-    happened = {
-        "chain": (
-            len(run.options.stages) == 3
-            and any(stage.replicas == 3 for stage in run.options.stages)
-        ),
-        "second failure": reached["replica row 7: forks again"] > 0,
-        "flapping": reached["live failure"] > 1,
-        "deep join": reached["depth measured"] > 0,
-        "never back": is_for_good(run),
-        "outvoted": reached["end because of outvoted"] > 0,
-        "given up": reached["source given up"] > 0,
-        "stage down": _was_down(run),
-        "branch fails": (
-            reached["replica row 8: the branch failed"] + reached["branch cannot begin"] > 0
-        ),
-        "blocks deleted": (
-            reached["fault blocks deleted"] + reached["fault blocks spoilt"] > 0
-            and reached["log blocks_missing"] > 0
-        ),
-        "recovery twice": reached["transaction torn"] > 0 and reached["log outcome_unknown"] > 1,
-    }
-    happened["forged"] = all(
-        reached[f"log state {reason}"] for reason in ("unknown_writer", "known", "older_branch")
-    )
-    return run.is_complete and happened.get(run.options.scenario, False)
-
-
-def _was_down(run: Run) -> bool:
-    """Whether all replicas of a stage were alive, and then none was."""
-    ends = [event for event in run.history.events if event.what in ("start", "end")]
-    for stage in run.options.stages:
-        alive: set[str] = set()
-        begun, down = False, False
-        for event in ends:
-            if not event.who.startswith(f"processing/{stage.name}."):
-                continue
-            (alive.add if event.what == "start" else alive.discard)(event.who)
-            begun = begun or len(alive) == stage.replicas
-            down = down or (begun and not alive and event.at_ms < run.options.heal_ms)
-        if down:
-            return True
-    return False

@@ -19,7 +19,7 @@ import pytest
 
 from anabranch.protocol.log import boundary_log, tentative
 from anabranch.protocol.stage import replica
-from simulation import explore, mutants, options, probes, scenarios
+from simulation import explore, happenings, mutants, options, probes, scenarios
 from simulation.locks import SimulatedCondition
 from simulation.planted_bugs import MUTANTS
 from simulation.planting import Mutant, StaleMutantError, changed, planted
@@ -89,6 +89,10 @@ def test_what_is_not_reached_is_told_once_there_are_seeds_enough() -> None:
     assert probes.unreached(everything | {"fault twins": 0}, probes.SEEDS_FOR_ALL) == [
         "fault twins"
     ]
+
+
+def test_of_every_scenario_it_is_said_when_it_has_happened() -> None:
+    assert happenings.HAPPENED.keys() == scenarios.CHANCES.keys()
 
 
 def test_a_row_is_either_looked_for_or_said_to_be_out_of_reach() -> None:

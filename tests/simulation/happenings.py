@@ -1,0 +1,138 @@
+"""Whether the scenario of a seed has come to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Final
+
+from checkers.streams import Reading
+from simulation.options import NEW_NODE
+from simulation.silences import is_for_good
+from simulation.world import Run
+
+Readings = Mapping[str, Reading]
+"""Of each stream its boundary log, read."""
+
+
+def has_happened(run: Run, readings: Readings) -> bool:
+    """Whether the run has a scenario, and it came to pass."""
+    return bool(run.options.scenario) and HAPPENED[run.options.scenario](run, readings)
+
+
+def _reached(*names: str) -> Callable[[Run, Readings], bool]:
+    """Any of ``names`` was reached."""
+    return lambda run, _: any(run.history.probes[name] > 0 for name in names)
+
+
+def _is_chain(run: Run, _: Readings) -> bool:
+    stages = run.options.stages
+    return len(stages) == 3 and any(stage.replicas == 3 for stage in stages)
+
+
+def _fails_again(run: Run, _: Readings) -> bool:
+    return run.history.probes["live failure"] > 1
+
+
+def _is_never_back(run: Run, _: Readings) -> bool:
+    return is_for_good(run)
+
+
+def _stage_was_down(run: Run, _: Readings) -> bool:
+    """All replicas of a stage were alive, and then none was."""
+    ends = [event for event in run.history.events if event.what in ("start", "end")]
+    for stage in run.options.stages:
+        alive: set[str] = set()
+        begun, down = False, False
+        for event in ends:
+            if not event.who.startswith(f"processing/{stage.name}."):
+                continue
+            (alive.add if event.what == "start" else alive.discard)(event.who)
+            begun = begun or len(alive) == stage.replicas
+            down = down or (begun and not alive and event.at_ms < run.options.heal_ms)
+        if down:
+            return True
+    return False
+
+
+def _blocks_were_missing(run: Run, readings: Readings) -> bool:
+    return (
+        _reached("fault blocks deleted", "fault blocks spoilt")(run, readings)
+        and run.history.probes["log blocks_missing"] > 0
+    )
+
+
+def _recovered_twice(run: Run, _: Readings) -> bool:
+    reached = run.history.probes
+    return reached["transaction torn"] > 0 and reached["log outcome_unknown"] > 1
+
+
+def _forged_of_all_kinds(run: Run, _: Readings) -> bool:
+    return all(
+        run.history.probes[f"log state {reason}"]
+        for reason in ("unknown_writer", "known", "older_branch")
+    )
+
+
+def _has_moved(run: Run, _: Readings) -> bool:
+    """The replica began on the new node."""
+    return any(event.what == "begins" and event.who == NEW_NODE for event in run.history.events)
+
+
+def _was_in_front(run: Run, readings: Readings) -> bool:
+    """A source named a part far in front of what it had closed."""
+    far = run.options.ahead[1] // 2
+    return any(
+        part.bucket > record.closed + far
+        for source in run.options.sources
+        for writer in readings[source].writers.values()
+        for _, record in writer.accepted
+        for part in record.parts
+    )
+
+
+def _crossed_a_gap(run: Run, readings: Readings) -> bool:
+    """A stage that runs one bucket per batch closed several at once: all but one were empty."""
+    return any(
+        after.base is None and after.closed > before.closed + 1
+        for stage in run.options.stages
+        if not stage.is_batch_safe
+        for writer in readings[stage.name].writers.values()
+        for (_, before), (_, after) in pairwise(writer.accepted)
+    )
+
+
+def _went_on_with_far_rows(run: Run, readings: Readings) -> bool:
+    """A process went on from another one's record while a part was open that was named earlier
+    than the records of the chain that are remembered.
+    """
+    kept = run.options.chain_records_max or 0
+    for writer in readings[run.options.stages[0].name].writers.values():
+        records = [record for _, record in writer.accepted]
+        for number in range(kept + 1, len(records)):
+            record, before = records[number], records[: number - kept]
+            goes_on = record.base is None and record.epoch > records[number - 1].epoch
+            if goes_on and any(p.bucket > record.closed for each in before for p in each.parts):
+                return True
+    return False
+
+
+HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
+    "chain": _is_chain,
+    "second failure": _reached("replica row 7: forks again"),
+    "flapping": _fails_again,
+    "never back": _is_never_back,
+    "stage down": _stage_was_down,
+    "branch fails": _reached("replica row 8: the branch failed", "branch cannot begin"),
+    "blocks deleted": _blocks_were_missing,
+    "recovery twice": _recovered_twice,
+    "forged": _forged_of_all_kinds,
+    "far rows": _went_on_with_far_rows,
+    "quiet gap": _crossed_a_gap,
+    "ahead": _was_in_front,
+    "given up": _reached("source given up"),
+    "deep join": _reached("depth measured"),
+    "moved": _has_moved,
+    "outvoted": _reached("end because of outvoted"),
+}
+"""Of each of ``scenarios.CHANCES``."""
