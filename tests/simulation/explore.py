@@ -66,14 +66,18 @@ class Outcome:
     transcript: str
     steps: int
     virtual_ms: int
+    error: Exception | None = None
+    """What ended the run before its time."""
 
 
 def once(seed: int, faults: list[Fault] | None = None, *, chosen: Options | None = None) -> Outcome:
     """Run a seed and judge it. ``faults``, ``chosen``: instead of the seed's own."""
     world = World(chosen or options.draw(seed), faults)
+    ended_by: Exception | None = None
     try:
         run = world.run()
     except Exception as error:  # noqa: BLE001 - whatever ends a run is what is wrong with it
+        ended_by = error
         wrong = [*world.unexpected, f"run: {type(error).__name__}: {error}"]
     else:
         wrong = evidence.judge(run)
@@ -87,6 +91,7 @@ def once(seed: int, faults: list[Fault] | None = None, *, chosen: Options | None
         history.transcript(),
         world.scheduler.steps,
         world.scheduler.now_ms,
+        ended_by,
     )
 
 

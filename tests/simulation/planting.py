@@ -4,12 +4,15 @@ simulation runs sees it, and only within the ``with``.
 
 from __future__ import annotations
 
+import ast
+import builtins
 import contextlib
 import importlib
 import inspect
 import re
 import sys
 import textwrap
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
@@ -35,6 +38,15 @@ BRANCH: Final = ("silent", "silent all")
 
 class StaleMutantError(Exception):
     """The function's text is not what the mutant was written for."""
+
+
+class MutantDoesNotRunError(Exception):
+    """The planted text itself failed, of a name or an argument that is not there: it is no bug that
+    works wrongly, and that nothing finds it shows nothing.
+    """
+
+
+_DOES_NOT_RUN: Final = (AttributeError, NameError, ImportError, TypeError)
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,25 @@ def _however_laid_out(code: str) -> re.Pattern[str]:
     )
 
 
+def _texts(mutant: Mutant) -> tuple[str, str]:
+    """(text of the function, the same with the bug).
+
+    Raises:
+        StaleMutantError: the text to replace is not there, or not once.
+    """
+    function: Any = _find(mutant.where)[-1]
+    if isinstance(function, (staticmethod, classmethod)):
+        function = function.__func__
+    function = function.fget if isinstance(function, property) else function
+    text = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
+    spoilt, times = _however_laid_out(mutant.old).subn(lambda _: mutant.new, text)
+    if times != 1:
+        raise StaleMutantError(
+            f"{mutant.name}: {mutant.old!r} stands {times} times in {mutant.where}"
+        )
+    return text, spoilt
+
+
 def changed(mutant: Mutant) -> tuple[ModuleType, Any, str, Any, Any]:
     """(module, owner, name, original, changed function).
 
@@ -83,27 +114,66 @@ def changed(mutant: Mutant) -> tuple[ModuleType, Any, str, Any, Any]:
         StaleMutantError: the text to replace is not there, or not once.
     """
     module, owner, name, original = _find(mutant.where)
-    function: Any = (
-        original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
-    )
-    function = original.fget if isinstance(original, property) else function
-    text = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
-    spoilt, times = _however_laid_out(mutant.old).subn(lambda _: mutant.new, text)
-    if times != 1:
-        raise StaleMutantError(
-            f"{mutant.name}: {mutant.old!r} stands {times} times in {mutant.where}"
-        )
+    _, spoilt = _texts(mutant)
     scope: dict[str, Any] = {}
     exec(
         compile(
             "from __future__ import annotations\n" + spoilt,
-            f"<{mutant.name}>",
+            _file_of(mutant),
             "exec",
         ),
         vars(module),
         scope,
     )
     return module, owner, name, original, scope[name]
+
+
+def _file_of(mutant: Mutant) -> str:
+    return f"<{mutant.name}>"
+
+
+def check_runs(mutant: Mutant, error: BaseException | None) -> None:
+    """Raises MutantDoesNotRunError where the planted text itself failed with ``error``."""
+    if not isinstance(error, _DOES_NOT_RUN):
+        return
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and frames[-1].filename == _file_of(mutant):
+        message = f"{mutant.name}: the mutant does not run: {type(error).__name__}: {error}"
+        raise MutantDoesNotRunError(message) from error
+
+
+def unknown_names(mutant: Mutant) -> set[str]:
+    """Names that the bug brings in and that are not there: global ones that its module lacks,
+    attributes of ``self`` that the text of its class and of those above it never names.
+
+    Raises:
+        StaleMutantError: the text to replace is not there, or not once.
+    """
+    module, owner, *_ = _find(mutant.where)
+    text, spoilt = _texts(mutant)
+    new = _names(spoilt) - _names(text)
+    known = {*vars(module), *vars(builtins)}
+    if isinstance(owner, type):
+        for each in owner.__mro__[:-1]:
+            known |= {f"self.{name}" for name in vars(each)}
+            known |= _names(textwrap.dedent(inspect.getsource(each)))
+    return new - known
+
+
+def _names(text: str) -> set[str]:
+    """Global names that a text reads, and attributes of ``self``, as ``self.name``."""
+    read, bound = set(), set()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                read.add(f"self.{name}")
+            case ast.Name(id=name, ctx=ast.Load()):
+                read.add(name)
+            case ast.Name(id=name) | ast.arg(arg=name):
+                bound.add(name)
+            case _:
+                pass
+    return read - bound
 
 
 @contextlib.contextmanager

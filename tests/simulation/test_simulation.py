@@ -22,7 +22,14 @@ from anabranch.protocol.stage import replica
 from simulation import explore, happenings, mutants, options, probes, scenarios
 from simulation.locks import SimulatedCondition
 from simulation.planted_bugs import MUTANTS
-from simulation.planting import Mutant, StaleMutantError, changed, planted
+from simulation.planting import (
+    Mutant,
+    MutantDoesNotRunError,
+    StaleMutantError,
+    changed,
+    planted,
+    unknown_names,
+)
 from simulation.regressions import REGRESSIONS, Regression
 from simulation.scheduler import STEPS_MAX, Killed, Process, RunawayError, Scheduler
 
@@ -178,6 +185,25 @@ def test_a_stale_mutant_is_told() -> None:
     mutant = Mutant("stale", "protocol.log.buckets:closed_by", "no such text", "", "")
     with pytest.raises(StaleMutantError), planted(mutant):
         pass
+
+
+def test_no_mutant_needs_names_that_are_not_there() -> None:
+    assert {mutant.name: unknown_names(mutant) for mutant in MUTANTS if unknown_names(mutant)} == {}
+
+
+WITHOUT_NAMES = Mutant(
+    "without_names",
+    "runtime.boundary_writer:BoundaryWriter._seen",
+    "entry == self._started",
+    "entry == self._not_there or not_there",
+    "",
+)
+
+
+def test_a_mutant_that_does_not_run_is_told() -> None:
+    assert unknown_names(WITHOUT_NAMES) == {"self._not_there", "not_there"}
+    with pytest.raises(MutantDoesNotRunError, match="_not_there"):
+        mutants.hunt(WITHOUT_NAMES, 1)
 
 
 def test_faults_are_shrunk_to_those_that_matter() -> None:

@@ -122,7 +122,7 @@ LOGS: Final = (
         "token_not_compared",
         f"{_WRITER}._seen",
         "entry == self._started",
-        "isinstance(entry, EpochStarted) and entry.replica == self._replica",
+        "isinstance(entry, EpochStarted) and entry.replica == self._started.replica",
         "rule 1",
         ("twins",),
     ),
