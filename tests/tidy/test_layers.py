@@ -213,9 +213,7 @@ def test_pure_layers_have_no_clock_no_chance_no_input_or_output(modules: dict[st
 
 
 def test_services_log_and_do_not_print(modules: dict[str, str]) -> None:
-    quiet = {
-        name: source for name, source in modules.items() if layer_of(name) != "cli"
-    }
+    quiet = {name: source for name, source in modules.items() if layer_of(name) != "cli"}
     assert [line for name, source in quiet.items() for line in prints(name, source)] == []
 
 
