@@ -474,15 +474,22 @@ def test_compose_says_where_the_pipeline_lies_as_seen_from_its_file(
     assert '"${ANABRANCH_PIPELINE_DIR:-.}:/pipeline:ro"' in run("compose", "-o", "-")[1]
 
 
-def test_reset_asks_and_a_no_deletes_nothing(
+@pytest.mark.parametrize("answer", ["n\n", ""], ids=["no", "nobody there"])
+def test_reset_without_confirmation_deletes_nothing(
     run: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    answer: str,
 ) -> None:
     (tmp_path / "kafka").mkdir()
-    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    assert run("reset", "-f", str(_FILE), "--state-dir", str(tmp_path))[0] == 1
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    code, _, err = run("reset", "-f", str(_FILE), "--state-dir", str(tmp_path))
+    assert (code, err) == (2, "nothing was deleted; --yes deletes it without asking\n")
     assert (tmp_path / "kafka").exists()
+
+
+def test_reset_deletes_the_embedded_broker(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "kafka").mkdir()
     code, out, _ = run("reset", "-f", str(_FILE), "--state-dir", str(tmp_path), "--yes")
     assert (code, (tmp_path / "kafka").exists()) == (0, False)
     assert "with all its topics, inputs too" in out

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from anabranch.cli.options import KAFKA_VARIABLE, File, StateDir, deployment_of, pipeline_file
+from anabranch.protocol.errors import ConfigurationError
 from anabranch.up import state_file
 
 
@@ -28,7 +29,7 @@ def reset(
     its outputs and its state.
 
     Topics that it reads stay, except on the embedded broker, which goes whole. The pipeline must
-    not run. Asks first.
+    not run. Asks first. Exit codes: 0 deleted, 1 no broker, 2 not confirmed, or wrong usage.
 
         anabranch down && anabranch reset
 
@@ -54,9 +55,16 @@ def reset(
         return
     for line in plan.in_words():
         typer.echo(line)
-    if not yes:
-        typer.confirm(
-            f"Forget all this of pipeline {pipeline.name}? It cannot be taken back.", abort=True
-        )
+    if not (yes or _confirmed(pipeline.name)):
+        raise ConfigurationError("nothing was deleted; --yes deletes it without asking")
     index = None if url is None else RedisIndex(url)
     resetting.carry_out(plan, directory, log, index, f"anabranch:{pipeline.name}:", typer.echo)
+
+
+def _confirmed(pipeline: str) -> bool:
+    """The answer of the person at the terminal; where there is none, no."""
+    try:
+        return typer.confirm(f"Forget all this of pipeline {pipeline}? It cannot be taken back.")
+    except typer.Abort:
+        typer.echo()
+        return False
