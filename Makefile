@@ -119,7 +119,7 @@ imports: install ## import-linter: imports go one way
 	$(BIN)/lint-imports
 
 .PHONY: tidy
-tidy: install ## layering, names, mirror of tests, limits, documents
+tidy: install ## purity, names, mirror of tests, limits, documents
 	$(PYTEST) tests/tidy --quiet $(ARGS)
 
 # Tracing doubles the time of what it watches, and the properties have nothing to add to it.
