@@ -30,8 +30,9 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import boundary_records
 from anabranch.codec.blocks import EVENT_TIME, decode_block
 from anabranch.codec.catalog import TopicSettings
+from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import LogReader, TopicPartition
-from anabranch.protocol.identifiers import BatchId, TopicNames
+from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import SOURCE_BATCH_RECORDS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part, Recomputed
 from anabranch.runtime.block_reader import BlockReader

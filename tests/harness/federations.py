@@ -5,10 +5,10 @@ from __future__ import annotations
 from anabranch.adapters.signing import SigningKey, verifier
 from anabranch.codec import federation_records
 from anabranch.codec.catalog import topic_settings
+from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.statements import Signature, Statement
-from anabranch.protocol.identifiers import FederationTopics
 from anabranch.runtime.federation_reader import FederationReader
 from harness.markets import CONTRACT
 

@@ -23,11 +23,12 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
+from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import Clock, Entropy, EventLog, TopicPartition
 from anabranch.processing.peers import HostProcess, Recovery
 from anabranch.processing.replica import ReplicaRunner
 from anabranch.protocol.control.state_horizon import StateHorizon
-from anabranch.protocol.identifiers import BatchId, TopicNames
+from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability, Policy

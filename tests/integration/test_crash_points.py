@@ -25,10 +25,11 @@ from anabranch.codec.catalog import TopicSettings, topic_settings
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import speakers
+from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint
 from anabranch.protocol.edge.live_delivery import Kind
-from anabranch.protocol.identifiers import BatchId, RecordId, TopicNames
+from anabranch.protocol.identifiers import BatchId, RecordId
 from anabranch.protocol.limits import SNAPSHOT_EVERY_RECORDS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.block_reader import BlockReader

@@ -18,11 +18,11 @@ from anabranch.codec import boundary_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.consistency_manager.service import build as build_manager
 from anabranch.pipeline.model import Output, Pipeline, Sink
+from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import TopicPartition
 from anabranch.protocol import limits
 from anabranch.protocol.control import trimming
 from anabranch.protocol.errors import DataMissing
-from anabranch.protocol.identifiers import TopicNames
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.service import Service

@@ -14,6 +14,7 @@ from typing import Final
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
 from anabranch.codec.federation_records import Signed
+from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.errors import (
     DataMissing,
@@ -24,7 +25,6 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.federation.contract_log import VerifyAt
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
 from anabranch.protocol.federation.statements import is_signed
-from anabranch.protocol.identifiers import FederationTopics
 
 _FETCH_RECORDS: Final = 500
 

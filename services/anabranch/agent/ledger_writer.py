@@ -10,11 +10,11 @@ from typing import Final
 
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
+from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.ledger import Metered
 from anabranch.protocol.federation.movements import MovementEntry
-from anabranch.protocol.identifiers import FederationTopics
 from anabranch.runtime.crash_points import crash_point
 
 _AGAIN_MS: Final = 3_000

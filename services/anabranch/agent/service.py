@@ -27,6 +27,7 @@ from anabranch.agent.stage_logs import StageLogs
 from anabranch.agent.stages import OwnStages
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import AgentPolicy, Federation
+from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.agent import Agent
 from anabranch.protocol.federation.contract_log import ContractStatement
@@ -45,7 +46,6 @@ from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
 from anabranch.protocol.federation.stage_moves import reason_against, stage_of, task_of
 from anabranch.protocol.federation.standing import AgentRules
 from anabranch.protocol.federation.statements import Signature
-from anabranch.protocol.identifiers import FederationTopics
 from anabranch.runtime.federation_reader import FederationReader
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 

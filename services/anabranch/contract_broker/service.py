@@ -20,12 +20,12 @@ from anabranch.adapters.key_files import key_of_environment
 from anabranch.adapters.signing import SigningKey, verifier
 from anabranch.codec import federation_records
 from anabranch.pipeline.model import Federation
+from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.ledger import Settled
-from anabranch.protocol.identifiers import FederationTopics
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.federation_reader import FederationReader
 from anabranch.runtime.service import ServiceContext, ServiceStatus

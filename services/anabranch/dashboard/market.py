@@ -21,12 +21,12 @@ from anabranch.operating.contract_book import (
     movements_of,
     read_book,
 )
+from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.errors import AnabranchError, DataMissing, RemoteProtocolError
 from anabranch.protocol.federation.contract_log import VerifyAt
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
 from anabranch.protocol.federation.statements import is_signed
-from anabranch.protocol.identifiers import FederationTopics
 
 if TYPE_CHECKING:
     from anabranch.dashboard.feed import Feed

@@ -11,10 +11,10 @@ from typing import Any, Final
 from anabranch.adapters.signing import verifier
 from anabranch.operating.give_up import in_words
 from anabranch.pipeline.model import Federation
+from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import EventLog
 from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.movements import Movement, MovementState
-from anabranch.protocol.identifiers import FederationTopics
 from anabranch.runtime.federation_reader import FederationReader
 
 NANO_PER_UNIT: Final = 1_000_000_000

@@ -15,13 +15,13 @@ from anabranch.codec import federation_records
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.operating.contract_book import read_book
 from anabranch.pipeline.model import Federation
+from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.published_keys import PublishedKey
-from anabranch.protocol.identifiers import FederationTopics
 from anabranch.runtime.federation_reader import FederationReader
 
 _TEACHES: Final = {

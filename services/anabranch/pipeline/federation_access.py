@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from anabranch.pipeline.access import UNUSED_GROUP, Operation, Resource, Right
 from anabranch.pipeline.model import Pipeline, Stage
-from anabranch.protocol.identifiers import FederationTopics
+from anabranch.pipeline.topic_names import FederationTopics
 
 
 def federation_rights(

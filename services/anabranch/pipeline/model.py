@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict
 
 from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import RecordSchema
+from anabranch.pipeline.topic_names import TopicNames
 from anabranch.protocol.control.placement import PlacedStage, Places, place
 from anabranch.protocol.federation.offered_stages import Terms
-from anabranch.protocol.identifiers import TopicNames
 
 __all__ = [
     "Binding",

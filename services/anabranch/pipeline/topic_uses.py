@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from anabranch.pipeline.document import Document, Place, key_text
 from anabranch.pipeline.model import Output, Source, Stage
-from anabranch.protocol.identifiers import TopicNames
+from anabranch.pipeline.topic_names import TopicNames
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 

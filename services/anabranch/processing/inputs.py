@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import threading
 
     from anabranch.pipeline.model import Pipeline
+    from anabranch.pipeline.topic_names import TopicNames
     from anabranch.ports import EventLog, LogReader
     from anabranch.processing.follower import InputFollower
-    from anabranch.protocol.identifiers import TopicNames
 
 
 def source_schema(pipeline: Pipeline, stream: str) -> pa.Schema:

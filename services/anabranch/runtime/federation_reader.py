@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from anabranch.codec import federation_records
+from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import Chunk, EventLog, LogReader, TopicPartition
 from anabranch.protocol.errors import DataMissing, RemoteProtocolError
 from anabranch.protocol.federation.contract_log import (
@@ -27,7 +28,6 @@ from anabranch.protocol.federation.contract_log import (
     VerifyAt,
 )
 from anabranch.protocol.federation.published_keys import PublishedKeys
-from anabranch.protocol.identifiers import FederationTopics
 from anabranch.runtime.log_end import read_to
 
 _FETCH_RECORDS: Final = 2_000

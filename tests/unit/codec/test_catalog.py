@@ -20,8 +20,8 @@ from anabranch.codec import (
     federation_records,
     live_records,
 )
+from anabranch.pipeline.topic_names import FederationTopics, TopicNames
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.identifiers import FederationTopics, TopicNames
 
 SCHEMAS = catalog.schemas_folder()
 EXAMPLES = sorted((SCHEMAS / "examples").glob("*/*/*.avro"))

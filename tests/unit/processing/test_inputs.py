@@ -11,11 +11,12 @@ from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.adapters.memory.log import LocalEventLog, LocalLogReader
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
+from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import TopicPartition
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.identifiers import BatchId, TopicNames
+from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part, Recomputed
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter

@@ -11,9 +11,9 @@ import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.pipeline.topic_names import TopicNames
 from anabranch.protocol.control.state_horizon import StateHorizon
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
-from anabranch.protocol.identifiers import TopicNames
 from anabranch.protocol.log.records import BoundaryRecord
 from harness import spark_files
 from harness.file_replica import (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
-from anabranch.protocol.identifiers import BatchId, RecordId, TopicNames, checked_name
+from anabranch.protocol.identifiers import BatchId, RecordId, checked_name
 
 
 @pytest.mark.parametrize("name", ["a", "tolls", "north-2", "a_b", "a" * 63])
@@ -42,24 +42,3 @@ def test_ids_are_ordered_by_number_not_by_text() -> None:
         RecordId(10, 0),
     ]
     assert BatchId("a", 9) < BatchId("a", 10) < BatchId("b", 0)
-
-
-def test_topics_of_a_pipeline_differ() -> None:
-    names = TopicNames("p")
-    topics = [
-        names.boundaries("s"),
-        names.blocks("s", "0"),
-        names.blocks("s", "1"),
-        names.control("delivery", "out"),
-        names.manager(),
-    ]
-    topics += [names.alarms(), names.progress("out")]
-    assert topics == [
-        "p.s.boundaries",
-        "p.s.blocks.0",
-        "p.s.blocks.1",
-        "p.control.delivery.out",
-        "p.manager",
-        "p.control.alarms",
-        "p.out.progress",
-    ]

@@ -10,12 +10,12 @@ from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
+from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.ledger import Metered
 from anabranch.protocol.federation.movements import Started
-from anabranch.protocol.identifiers import FederationTopics
 from anabranch.runtime.federation_reader import FederationReader
 from harness.federations import FederationWorld
 from harness.markets import CONTRACT, DAY_MS, answer, contract, offer, started

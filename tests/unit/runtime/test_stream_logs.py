@@ -9,7 +9,8 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import Binding, Pipeline
-from anabranch.protocol.identifiers import BatchId, TopicNames
+from anabranch.pipeline.topic_names import TopicNames
+from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.stream_logs import open_stream

@@ -1,0 +1,81 @@
+"""What the internal topics of a pipeline and of a federation are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anabranch.protocol.identifiers import is_name
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """The internal topics of a pipeline (schemas/topics holds their settings)."""
+
+    pipeline: str
+    bound: tuple[tuple[str, str, str], ...] = ()
+    """Streams of other pipelines: (as it is called here, its pipeline, as it is called there)."""
+
+    def _stream(self, stream: str) -> str:
+        for here, pipeline, there in self.bound:
+            if stream == here:
+                return f"{pipeline}.{there}"
+        return f"{self.pipeline}.{stream}"
+
+    def boundaries(self, stream: str) -> str:
+        """The boundary log of a stream: one partition, all its writers."""
+        return f"{self._stream(stream)}.boundaries"
+
+    def blocks(self, stream: str, replica: str) -> str:
+        """The blocks that one replica writes for a stream."""
+        return f"{self._stream(stream)}.blocks.{replica}"
+
+    def control(self, service: str, name: str) -> str:
+        """What one process says: heartbeats, recompute requests and replies."""
+        return f"{self.pipeline}.control.{service}.{name}"
+
+    def manager(self) -> str:
+        """What the manager says: its heartbeats, fences and trim points."""
+        return f"{self.pipeline}.manager"
+
+    def placement(self) -> str:
+        """Where replicas run beside what the pipeline file says."""
+        return f"{self.pipeline}.placement"
+
+    def alarms(self) -> str:
+        """What a person should look at."""
+        return f"{self.pipeline}.control.alarms"
+
+    def progress(self, output: str) -> str:
+        """Progress records of the delivery of an output."""
+        return f"{self.pipeline}.{output}.progress"
+
+    def live_progress(self, output: str) -> str:
+        """Progress records of the live topic of an output."""
+        return f"{self.pipeline}.{output}.live.progress"
+
+
+@dataclass(frozen=True, slots=True)
+class FederationTopics:
+    """The topics of a federation, which all its participants share."""
+
+    federation: str
+
+    def keys(self, participant: str) -> str:
+        """The public keys of a participant, which alone writes it."""
+        return f"{self.federation}.keys.{participant}"
+
+    def contract(self, contract_id: str) -> str:
+        """Everything that was said about a contract: its parties and the auditor."""
+        return f"{self.federation}.contract.{contract_id}"
+
+    def offers(self, contract_id: str) -> str:
+        """What the parties of a contract say to each other."""
+        return f"{self.federation}.offers.{contract_id}"
+
+    def owner_of(self, topic: str) -> tuple[str, str]:
+        """(kind, participant or contract) of a topic; empty: it is none of these."""
+        for kind in ("keys", "contract", "offers"):
+            before = f"{self.federation}.{kind}."
+            if topic.startswith(before) and is_name(topic.removeprefix(before)):
+                return kind, topic.removeprefix(before)
+        return "", ""
