@@ -6,6 +6,7 @@ Results must be those that plain Python makes of the rows.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections import Counter
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.spark_cluster import SparkCluster, spark_cluster
+from harness.spark_cluster import SECRET, SparkCluster, spark_cluster
 from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
@@ -97,6 +98,7 @@ def test_a_stage_on_a_cluster_that_loses_a_worker_and_then_its_node(
                 feed.append(readings(expected.more(1, 10, MANY)), 10)
                 wait_closed(output, 10, node)
                 assert made(output, 10) == expected.results(10)
+                assert not _arguments_with(SECRET)
                 cluster.kill(1)
                 for bucket in range(11, 21):
                     feed.append(readings(expected.more(bucket, bucket, 200)), bucket)
@@ -121,6 +123,17 @@ def test_a_master_that_nobody_answers_for(
         error = json.loads(node.all_of_its_log().splitlines()[-1])["error"]
         assert error.startswith("Unavailable: Spark's master spark://127.0.0.1:1 cannot be reached")
         assert "\n" not in error
+
+
+def _arguments_with(secret: str) -> list[str]:
+    """The command lines on this machine in which ``secret`` stands."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has just ended
+            line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if secret in line:
+                found.append(line)
+    return found
 
 
 def _settings(monkeypatch: pytest.MonkeyPatch, cluster: SparkCluster) -> None:

@@ -3,7 +3,8 @@
 
 Every client of this process, of the processes that Spark starts from it and of the commands of
 ``anabranch`` gets the same: they inherit the environment. Nothing of it can be given on a command
-line, where others on the machine would see it.
+line, where others on the machine would see it. Executors of a Spark cluster are told which files
+hold the secrets, never a secret.
 """
 
 from __future__ import annotations
@@ -70,6 +71,24 @@ class KafkaSecurity(BaseSettings):
                 " both or none"
             )
         return self
+
+    def shown_environment(self) -> dict[str, str]:
+        """The variables that say the same elsewhere, where others may read them on the way.
+
+        Raises:
+            ConfigurationError: one is a secret.
+        """
+        found = {}
+        for name in sorted(self.model_fields_set):
+            value = getattr(self, name)
+            if isinstance(value, SecretStr):
+                raise ConfigurationError(
+                    f"{_variable(name)} would be shown to others on its way to Spark's executors:"
+                    f" give the secret in a file, the same on every machine, and name it in"
+                    f" {_variable(name)}_FILE"
+                )
+            found[_variable(name)] = str(value)
+        return found
 
     def options(self) -> dict[str, str]:
         """The client's options; files of secrets are read now.

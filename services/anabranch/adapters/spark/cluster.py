@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from anabranch.adapters.kafka.security import security_from_environment
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 _STANDALONE: Final = "spark://"
 _REACH_S: Final = 5.0
-_HANDED_ON: Final = "ANABRANCH_KAFKA_"
 _DEFAULTS: Final = "spark-defaults.conf"
 
 
@@ -76,8 +76,11 @@ def settings(
     Raises:
         Unavailable: as ``reached``.
         ConfigurationError: it is on other machines, and there is no secret: whoever reaches the
-            node's ports could run what he likes.
+            node's ports could run what he likes. Or the environment holds a secret of Kafka's
+            itself and not the file of one: settings are arguments of Java.
     """
+    environment = security_from_environment().shown_environment()
+    environment |= {"PYTHONPATH": os.pathsep.join(paths), "TZ": "UTC"}
     driver = reached(master)
     if secret is not None:
         file = folder / _DEFAULTS
@@ -91,8 +94,6 @@ def settings(
             " (spark.authenticate.secret of its master and workers) and name its file in"
             " ANABRANCH_SPARK_SECRET_FILE"
         )
-    environment = {name: value for name, value in os.environ.items() if name.startswith(_HANDED_ON)}
-    environment |= {"PYTHONPATH": os.pathsep.join(paths), "TZ": "UTC"}
     return {
         "spark.driver.host": driver,
         "spark.driver.bindAddress": driver,

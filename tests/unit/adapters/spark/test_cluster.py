@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import SecretStr
 
+from anabranch.adapters.kafka.security import KafkaSecurity
 from anabranch.adapters.spark import cluster
 from anabranch.protocol.errors import ConfigurationError, Unavailable
+
+_KAFKA = {
+    "ANABRANCH_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+    "ANABRANCH_KAFKA_SASL_USERNAME": "north",
+    "ANABRANCH_KAFKA_SASL_PASSWORD_FILE": "/secret",
+    "ANABRANCH_KAFKA_SSL_CA": "/ca",
+}
+_SECRETS = [
+    name
+    for name, field in KafkaSecurity.model_fields.items()
+    if SecretStr in get_args(field.annotation)
+]
 
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", {"ANABRANCH_KAFKA_SSL_CA_LOCATION": "/ca", "OTHER": "x"})
+    monkeypatch.setattr(os, "environ", {**_KAFKA, "OTHER": "x"})
 
 
 @pytest.fixture
@@ -40,8 +54,9 @@ def test_executors_have_what_the_node_has(master: str) -> None:
     assert found["spark.driver.host"] == found["spark.driver.bindAddress"] == "127.0.0.1"
     assert (found["spark.executor.memory"], found["spark.cores.max"]) == ("2g", "3")
     assert found["spark.executorEnv.PYTHONPATH"] == "/a:/b"
-    assert found["spark.executorEnv.ANABRANCH_KAFKA_SSL_CA_LOCATION"] == "/ca"
-    assert "spark.executorEnv.OTHER" not in found
+    handed_on = {name.removeprefix("spark.executorEnv."): value for name, value in found.items()}
+    assert {name: handed_on[name] for name in _KAFKA} == _KAFKA
+    assert "OTHER" not in handed_on
     assert "spark.cores.max" not in settings(master)
 
 
@@ -53,6 +68,28 @@ def test_the_secret_is_no_argument_of_java(master: str, tmp_path: Path) -> None:
     assert file.read_text() == "spark.authenticate.secret=a\\\\b\n"
     assert file.stat().st_mode & 0o777 == 0o600
     assert os.environ["SPARK_CONF_DIR"] == str(tmp_path)
+
+
+@pytest.mark.parametrize("name", _SECRETS)
+@pytest.mark.parametrize("spelled", [str.upper, str.lower])
+def test_a_secret_of_kafka_reaches_executors_by_its_file_alone(
+    master: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    spelled: Callable[[str], str],
+) -> None:
+    variable = f"ANABRANCH_KAFKA_{name.upper()}"
+    changed = {**_KAFKA, spelled(variable): "of nobody else"}
+    monkeypatch.setattr(os, "environ", changed)
+    with pytest.raises(ConfigurationError, match=f"{variable}_FILE") as found:
+        settings(master, tmp_path, secret="abc")
+    assert "of nobody else" not in str(found.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_kafka_has_secrets() -> None:
+    assert sorted(_SECRETS) == ["sasl_password", "ssl_key_password"]
 
 
 def test_without_a_secret_a_cluster_is_on_this_machine(
