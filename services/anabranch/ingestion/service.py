@@ -20,10 +20,10 @@ from prometheus_client import Counter, Gauge
 
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.edge import Decoded, Decoder
+from anabranch.codec.partitioning import slices
 from anabranch.ingestion import topics
 from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, joined, judge
 from anabranch.ingestion.dead_letters import DeadLetters
-from anabranch.ingestion.partitioning import slices
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge.ingestion import SourceMachine, SourceProgress, SourceRules

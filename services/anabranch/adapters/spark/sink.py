@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
+from pyspark import TaskContext
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.spark.offsets import LoggedBatch
 from anabranch.adapters.system.entropy import SystemEntropy
-from anabranch.codec.blocks import EVENT_TIME, split_by_bucket
+from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.boundary_records import parts_from_json, parts_to_json
+from anabranch.codec.partitioning import slices
 from anabranch.codec.plan_offsets import INITIAL, position_of
 from anabranch.ports import BatchDone, QueryDriver
 from anabranch.protocol.errors import AnabranchError, StageFunctionError
@@ -79,9 +81,10 @@ def to_rows(table: pa.Table) -> pa.Table:
 
 
 def slices_of(
-    table: pa.Table, output: OutputStream, closed: int
+    table: pa.Table, output: OutputStream, closed: int, task: int = 0
 ) -> list[tuple[int, int, pa.Table]]:
-    """(partition, bucket, rows) of a result table, as far as they are to be written.
+    """(partition, bucket, rows) of a result table, as far as they are to be written. ``task``:
+    number of the task that writes.
 
     Raises:
         StageFunctionError: a row has no event time, or one in a bucket that is closed already.
@@ -89,14 +92,10 @@ def slices_of(
     if table.column(EVENT_TIME).null_count:
         message = f"{output.function}: a row of the result has no event_time"
         raise StageFunctionError(message)
-    buckets = split_by_bucket(to_rows(table), output.width_ms)
-    if buckets:
-        check_open(output.function, buckets[0][0], closed, output.width_ms)
-    return [
-        (bucket % output.partitions, bucket, rows)
-        for bucket, rows in buckets
-        if output.only is None or bucket in output.only
-    ]
+    found = slices(to_rows(table), output.width_ms, output.partitions, task)
+    if found:
+        check_open(output.function, found[0][1], closed, output.width_ms)
+    return [each for each in found if output.only is None or each[1] in output.only]
 
 
 @lru_cache(maxsize=4)
@@ -113,7 +112,8 @@ class TaskWrite:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of one task."""
-        out = self.output
+        out, context = self.output, TaskContext.get()
+        task = 0 if context is None else context.partitionId()
         writer = _task_writer(out.kafka, out.topic, out.replica, out.epoch)
         held: list[pa.RecordBatch] = []
         rows = 0
@@ -122,10 +122,12 @@ class TaskWrite:
             held.append(batch)
             rows += batch.num_rows
             if rows >= _TASK_ROWS_MAX:
-                parts += writer.write(slices_of(pa.Table.from_batches(held), out, self.closed))
+                parts += writer.write(
+                    slices_of(pa.Table.from_batches(held), out, self.closed, task)
+                )
                 held, rows = [], 0
         if rows:
-            parts += writer.write(slices_of(pa.Table.from_batches(held), out, self.closed))
+            parts += writer.write(slices_of(pa.Table.from_batches(held), out, self.closed, task))
         yield pa.RecordBatch.from_arrays(
             [pa.array([json.dumps(parts_to_json(tuple(parts)))])], names=["parts"]
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -126,10 +127,11 @@ class PlannedReader(DataSourceStreamReader):
             if self._options.ordered
             else max(1, min(self._options.splits_max, rows // _ROWS_PER_SPLIT))
         )
+        split_of = _shared([part for _, _, parts in taken for part in parts], count)
         groups: list[dict[str, list[Part]]] = [{} for _ in range(count)]
         for _, replica, parts in taken:
             for part in parts:
-                groups[part.partition % count].setdefault(replica, []).append(part)
+                groups[split_of[part.partition]].setdefault(replica, []).append(part)
         return [
             Split([(replica, tuple(parts)) for replica, parts in group.items()]) for group in groups
         ]
@@ -152,6 +154,21 @@ class PlannedReader(DataSourceStreamReader):
         which the process would tell as of an error, for as long as it lives.
         """
         sys.excepthook = _tell_of_errors
+
+
+def _shared(parts: Sequence[Part], count: int) -> dict[int, int]:
+    """Which of ``count`` tasks reads which partition: the largest first, each to the task that has
+    the fewest rows.
+    """
+    rows: Counter[int] = Counter()
+    for part in parts:
+        rows[part.partition] += part.rows
+    held, task_of = [0] * count, {}
+    for partition, more in sorted(rows.items(), key=lambda item: (-item[1], item[0])):
+        task = held.index(min(held))
+        task_of[partition] = task
+        held[task] += more
+    return task_of
 
 
 def _tell_of_errors(

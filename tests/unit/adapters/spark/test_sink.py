@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
@@ -27,15 +28,18 @@ from anabranch.adapters.spark.sink import (
     slices_of,
     to_rows,
 )
+from anabranch.adapters.spark.source import PlannedReader, Split
+from anabranch.codec.boundary_records import parts_from_json
 from anabranch.codec.catalog import TopicSettings
-from anabranch.codec.plan_offsets import INITIAL, Offset, position_of
+from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_of
 from anabranch.ports import BatchDone
 from anabranch.processing.replica import BatchStart
 from anabranch.protocol.errors import Fenced, StageFunctionError
 from anabranch.protocol.log.records import BoundaryKind, Part
-from anabranch.protocol.stage.planner import QueryPosition
+from anabranch.protocol.stage.planner import Plan, QueryPosition
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
+from harness.spark_options import options
 
 W = 100
 OUT = OutputStream(
@@ -69,6 +73,16 @@ class Frame:
         return Frame(
             [pa.Table.from_batches(list(function(iter(task.to_batches())))) for task in self.tasks]
         )
+
+
+@dataclass
+class _Context:
+    """Of a task of Spark."""
+
+    number: int
+
+    def partitionId(self) -> int:  # noqa: N802 - Spark's name
+        return self.number
 
 
 class Driver:
@@ -333,6 +347,35 @@ class TestRows:
             (0, 2, 1),
             (1, 3, 2),
         ]
+
+    def test_a_large_bucket_is_spread_so_that_the_next_stage_reads_it_in_parallel(self) -> None:
+        """All windows of a time are one bucket."""
+        slices = slices_of(result(*[150_000] * 100_000), OUT, 1)
+        parts = [Part(n, p, "0" * 16, 1, 0, 1, t.num_rows, 0) for p, n, t in slices]
+        plan = Plan(
+            QueryPosition(0, 1), QueryPosition(1, 2), (("a", ((2, "0", tuple(parts)),)),), 0
+        )
+        splits = PlannedReader(options()).partitions(INITIAL, offset_of(plan, "a"))
+        rows = [
+            sum(part.rows for _, each in split.taken for part in each)
+            for split in splits
+            if isinstance(split, Split)
+        ]
+        assert rows == [50_000, 50_000]
+
+    def test_tasks_begin_at_different_partitions(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The little that each has of a bucket would be in one partition."""
+        del bench  # its log is what the tasks write to
+        partitions = []
+        for task in range(3):
+            monkeypatch.setattr(TaskContext, "get", lambda task=task: _Context(task))
+            frame: Any = Frame([result(150_000)])
+            written = frame.mapInArrow(TaskWrite(OUT, 0), "parts string").toArrow()
+            (part,) = parts_from_json(json.loads(written.column("parts")[0].as_py()))
+            partitions.append(part.partition)
+        assert partitions == [0, 1, 0]
 
     def test_an_old_row_is_rejected_by_its_bucket_and_its_values_stay_private(self) -> None:
         with pytest.raises(

@@ -134,6 +134,18 @@ class TestSplits:
             [("0", tuple(parts[1::2]))],
         )
 
+    def test_tasks_share_the_rows_and_not_the_partitions(self) -> None:
+        parts = [taken(partition, rows) for partition, rows in enumerate([90_000, 1, 90_000, 1])]
+        found = splits(PlannedReader(options()), offset(*parts))
+        rows = [sum(part.rows for _, each in split.taken for part in each) for split in found]
+        assert rows == [90_001, 90_001]
+
+    def test_a_partition_is_read_by_one_task(self) -> None:
+        """Another would fetch, and throw away, what lies between its blocks."""
+        parts = [taken(p, 30_000, bucket) for bucket in (2, 3) for p in (0, 1)]
+        for split in splits(PlannedReader(options()), offset(*parts)):
+            assert len({part.partition for _, each in split.taken for part in each}) == 1
+
     def test_where_order_counts_there_is_one_task(self) -> None:
         assert (
             len(

@@ -1,4 +1,4 @@
-"""``ingestion.partitioning``: every row goes to exactly one partition, and small buckets are
+"""``codec.partitioning``: every row goes to exactly one partition, and small buckets are
 not cut up.
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from anabranch.ingestion.partitioning import ROWS_PER_PARTITION, slices
+from anabranch.codec.partitioning import ROWS_PER_PARTITION, slices
 
 
 def table(event_times: list[int]) -> pa.Table:
@@ -34,3 +34,8 @@ def test_a_large_bucket_is_spread() -> None:
 def test_no_partition_twice_for_one_bucket() -> None:
     found = slices(table([5] * (9 * ROWS_PER_PARTITION)), 100, 2)
     assert sorted(partition for partition, _, _ in found) == [0, 1]
+
+
+def test_writers_of_one_bucket_begin_at_different_partitions() -> None:
+    found = [slices(table([5]), 100, 4, writer)[0][0] for writer in range(5)]
+    assert found == [1, 2, 3, 0, 1]

@@ -1,4 +1,7 @@
-"""Where the rows of a batch go: which partition of the block topic."""
+"""Where the rows of a batch go: which partition of the block topic.
+
+Readers share a stream by its partitions, so a large bucket is spread over several.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,21 @@ parallel reader saves.
 """
 
 
-def slices(table: pa.Table, bucket_ms: int, partitions: int) -> list[tuple[int, int, pa.Table]]:
+def slices(
+    table: pa.Table, bucket_ms: int, partitions: int, writer: int = 0
+) -> list[tuple[int, int, pa.Table]]:
     """``table`` as (partition, bucket, rows). A bucket with few rows stays in one partition;
     successive buckets begin at successive ones.
+
+    ``writer``: number of whoever writes, where several write rows of one bucket: each begins at
+        another partition.
     """
     result = []
     for bucket, rows in split_by_bucket(table, bucket_ms):
         count = min(partitions, -(-rows.num_rows // ROWS_PER_PARTITION))
         each = -(-rows.num_rows // count)
         result += [
-            ((bucket + i) % partitions, bucket, rows.slice(i * each, each)) for i in range(count)
+            ((bucket + writer + i) % partitions, bucket, rows.slice(i * each, each))
+            for i in range(count)
         ]
     return result
