@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from anabranch.codec import live_records
 from anabranch.codec.live_records import KIND_HEADER, MISSING_HEADER, tentative_suffix
+from anabranch.codec.partitions import partition_of
 from anabranch.delivery.rendering import Lacks, Records, Renderer, Written, nothing
 from anabranch.ports import TopicPartition, TransactionalWriter
-from anabranch.protocol.edge.delivery import Slice, partition_of
+from anabranch.protocol.edge.delivery import Slice
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress, LiveRun
 from anabranch.protocol.edge.upsert_view import Rows, State, UpsertView, Version, Write
 from anabranch.protocol.identifiers import RecordId

@@ -1,4 +1,4 @@
-"""``protocol.edge.delivery.partition_of`` for many records at once (a property test says that
+"""``codec.partitions.partition_of`` for many records at once (a property test says that
 both agree).
 """
 
@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from anabranch.protocol.edge.delivery import BEGINNING, Slice, partition_of
+from anabranch.codec.partitions import partition_of
+from anabranch.protocol.edge.delivery import BEGINNING, Slice
 
 _M: Final = np.uint32(0x5BD1E995)
 _SEED: Final = np.uint32(0x9747B28C)

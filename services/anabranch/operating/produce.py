@@ -15,9 +15,10 @@ from anabranch.codec.avro_values import record_writer
 from anabranch.codec.columns import stored
 from anabranch.codec.edge import Decoder
 from anabranch.codec.logical_types import TIMESTAMPS, text_of_timestamp, timestamp_of
+from anabranch.codec.partitions import partition_of
 from anabranch.pipeline.model import Pipeline, Source
 from anabranch.ports import EventLog, LogWriter, SchemaRegistry, TopicPartition
-from anabranch.protocol.edge.delivery import BEGINNING, partition_of
+from anabranch.protocol.edge.delivery import BEGINNING
 from anabranch.protocol.errors import ConfigurationError
 
 _LINES_AT_ONCE: Final = 4_096

@@ -11,11 +11,11 @@ import pytest
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.codec.catalog import TopicSettings
+from anabranch.codec.partitions import partition_of
 from anabranch.delivery import service as module
 from anabranch.delivery.service import DeliveryService
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
-from anabranch.protocol.edge.delivery import partition_of
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,

@@ -13,12 +13,13 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.schema_registry import ConfluentRegistry
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.edge import Decoder, Format
+from anabranch.codec.partitions import partition_of
 from anabranch.codec.record_schema import from_avro
 from anabranch.operating.produce import Lines, Target, read_lines, registered_id
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import EventTime, Pipeline, Source
 from anabranch.ports import TopicPartition
-from anabranch.protocol.edge.delivery import BEGINNING, partition_of
+from anabranch.protocol.edge.delivery import BEGINNING
 from anabranch.protocol.errors import ConfigurationError
 from harness.registries import RegistryServer
 

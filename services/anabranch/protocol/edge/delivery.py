@@ -63,33 +63,6 @@ REJECTED: Final = -1
 """The place of the topic of rejected results: its number in progress records, and the last of
 all places in lists.
 """
-_MASK: Final = 0xFFFFFFFF
-_M: Final = 0x5BD1E995
-_SEED: Final = 0x9747B28C
-
-
-def murmur2(data: bytes) -> int:
-    """The 32-bit hash of the default partitioner of Kafka's Java client, unsigned."""
-    length = len(data)
-    h = _SEED ^ length
-    whole = length & ~3
-    for i in range(0, whole, 4):
-        k = int.from_bytes(data[i : i + 4], "little") * _M & _MASK
-        k = (k ^ (k >> 24)) * _M & _MASK
-        h = (h * _M & _MASK) ^ k
-    if length > whole:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    h = (h ^ (h >> 13)) * _M & _MASK
-    return h ^ (h >> 15)
-
-
-def partition_of(key: bytes | None, ident: RecordId, partitions: int) -> int:
-    """The partition that a record goes to: by key as Java producers do, so that their records
-    of a key meet ours; without a key by id.
-    """
-    if key is None:
-        return (ident.bucket + ident.position) % partitions
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def rows_bound(bytes_per_row: float) -> int:
