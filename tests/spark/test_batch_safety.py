@@ -23,6 +23,7 @@ import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.spark import plan_facts, query
+from anabranch.adapters.spark.known_names import SPARK
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
@@ -30,7 +31,6 @@ from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.catalog import topic_settings
 from anabranch.consistency_manager.service import build
 from anabranch.pipeline.model import Pipeline
-from anabranch.protocol.stage import plans
 from anabranch.protocol.stage.plans import PlanFacts, PlanTraits
 from harness import outputs
 from harness.sources import everything
@@ -696,18 +696,9 @@ def test_every_entry_of_the_list_has_a_case_and_what_is_not_safe_is_rejected(
         set().union(*(getattr(facts, kind) for facts, _ in tried))
         for kind in ("operators", "aggregates", "join_types")
     )
-    assert (
-        sorted(
-            (
-                plans.STATELESS_OPERATORS - plans.WHOLE_BATCH_OPERATORS
-                | plans.STATEFUL_SAFE_OPERATORS
-            )
-            - operators
-        )
-        == []
-    )
-    assert sorted(plans.ORDER_FREE_AGGREGATES - aggregates) == []
-    assert sorted(plans.SAFE_JOINS - joins) == []
+    assert sorted((SPARK.stateless - SPARK.whole_batch | SPARK.stateful_safe) - operators) == []
+    assert sorted(SPARK.order_free_aggregates - aggregates) == []
+    assert sorted(SPARK.safe_joins - joins) == []
     for name, says in REJECTED.items():
         (reason,) = judged[name][1].reasons
         assert says in reason, name

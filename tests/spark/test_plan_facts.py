@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from anabranch.adapters.spark.known_names import SPARK
 from anabranch.adapters.spark.plan_facts import read_facts
 from anabranch.protocol.stage.plans import PlanTraits, judge
 
@@ -25,7 +26,7 @@ def rows() -> Iterator[DataFrame]:
 
 
 def traits(frame: DataFrame) -> PlanTraits:
-    return judge(read_facts(frame, [], 0))
+    return judge(read_facts(frame, [], 0), SPARK)
 
 
 def drawn(value: int) -> int:

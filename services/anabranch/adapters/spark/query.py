@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import TimestampType
 
 from anabranch import __version__
+from anabranch.adapters.spark.known_names import SPARK
 from anabranch.adapters.spark.plan_facts import (
     OBSERVED,
     processors_used,
@@ -116,7 +117,7 @@ def build_query(
     frame = build(everything, ordered=False, query="")
     check_result(frame, stage)
     try:
-        traits = judge(read_facts(frame, stage.reads, processors_used()))
+        traits = judge(read_facts(frame, stage.reads, processors_used()), SPARK)
     except Exception as error:
         message = f"{stage.functions[-1]}: its plan cannot be analysed: {error}"
         raise StageFunctionError(message) from error

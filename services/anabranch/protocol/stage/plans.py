@@ -14,7 +14,8 @@ later can meet it: it is for times that have passed.
 
 A *stateful* plan makes results from rows of earlier batches, too.
 
-The shell reads names from the analysed plan (``PlanFacts``); what they mean is decided here.
+The shell reads names from the analysed plan (``PlanFacts``), and says what is known of them
+(``KnownNames``); what follows is decided here.
 
 Invariants:
     PL1 an operator or expression that is not known is not batch-safe.
@@ -26,101 +27,40 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-STATELESS_OPERATORS: Final = frozenset(
-    {
-        "Project",
-        "Filter",
-        "SubqueryAlias",
-        "View",
-        "Union",
-        "Generate",
-        "Expand",
-        "EventTimeWatermark",
-        "CollectMetrics",
-        "ResolvedHint",
-        "StreamingRelationV2",
-        "LocalRelation",
-        "OneRowRelation",
-        "Range",
-        "LogicalRDD",
-        "LogicalRelation",
-        "MapInArrow",
-        "MapInPandas",
-        "UpdateEventTimeWatermarkColumn",
-    }
-)
-"""Row by row: a row's results depend on that row alone. Functions over whole batches
-(mapInArrow) are here for ``stateful`` only.
-"""
 
-WHOLE_BATCH_OPERATORS: Final = frozenset({"MapInArrow", "MapInPandas"})
-"""Stateless, but the user's function sees Arrow batches whose cut depends on the batch: not
-batch-safe.
-"""
+@dataclass(frozen=True, slots=True)
+class KnownNames:
+    """What is known of an engine's operators, joins, aggregates and expressions, by the names that
+    ``PlanFacts`` uses: an allow-list, each entry of which has a test on the real engine.
+    """
 
-STATEFUL_SAFE_OPERATORS: Final = frozenset(
-    {"Aggregate", "Join", "Deduplicate", "Distinct", "TransformWithState"}
-)
-"""Batch-safe under the conditions that ``judge`` checks."""
-
-SAFE_JOINS: Final = frozenset({"Inner", "Cross"})
-
-_JOINS_ACROSS_EMPTY_BUCKETS: Final = SAFE_JOINS | {"LeftOuter"}
-"""Give the same where empty buckets after their rows are in the same batch. Right and full outer
-joins do not (seen): such rows' time is over, by the batch's own watermark, while they are being
-joined. What is not known is taken for one of these.
-"""
-
-ORDER_FREE_AGGREGATES: Final = frozenset(
-    {
-        "Count",
-        "Sum",
-        "Min",
-        "Max",
-        "CollectSet",
-        "BitAndAgg",
-        "BitOrAgg",
-        "BitXorAgg",
-        "Average",
-        "BoolAnd",
-        "BoolOr",
-        "CountIf",
-    }
-)
-"""Aggregates whose result does not depend on the order of rows, given exact types, and of
-CollectSet nothing but what has no order.
-"""
-
-_TIED_AGGREGATES: Final = frozenset({"MinBy", "MaxBy"})
-
-_NOT_DETERMINISTIC: Final = frozenset(
-    {
-        "Rand",
-        "Randn",
-        "Uuid",
-        "CurrentTimestamp",
-        "CurrentDate",
-        "Now",
-        "LocalTimestamp",
-        "MonotonicallyIncreasingID",
-        "SparkPartitionID",
-        "InputFileName",
-        "Shuffle",
-        "CurrentBatchTimestamp",
-        "UnixTimestampNow",
-        "CurrentTime",
-    }
-)
-"""Known by name: those of the current time are deterministic to Spark, which replaces them
-once per batch.
-"""
+    stateless: frozenset[str]
+    """Operators that work row by row: a row's results depend on that row alone. Functions over
+    whole batches are here for ``stateful`` only.
+    """
+    whole_batch: frozenset[str]
+    """Stateless operators in which the user's function sees rows together whose cut depends on the
+    batch: not batch-safe.
+    """
+    stateful_safe: frozenset[str]
+    """Stateful operators that are batch-safe under the conditions that ``judge`` checks."""
+    first_row_kept: frozenset[str]
+    """Stateful operators that keep whichever row came first, for a time that starts with it."""
+    safe_joins: frozenset[str]
+    joins_across_empty_buckets: frozenset[str]
+    """Joins that give the same where empty buckets after their rows are in the same batch."""
+    order_free_aggregates: frozenset[str]
+    """Aggregates whose result does not depend on the order of rows, given exact types."""
+    tied_aggregates: frozenset[str]
+    """Aggregates that take one of several rows that are equally good."""
+    not_deterministic: frozenset[str]
+    """Expressions that give another result at every replica, though the engine does not say so."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What the shell read from an analysed plan: names of classes, without the package."""
+    """What the shell read from an analysed plan: names, as the engine has them."""
 
     operators: frozenset[str]
     expressions: frozenset[str]
@@ -172,24 +112,24 @@ class PlanTraits:
         )
 
 
-def judge(facts: PlanFacts) -> PlanTraits:
-    """Decide what a plan allows."""
-    stateful = facts.operators - STATELESS_OPERATORS
+def judge(facts: PlanFacts, known: KnownNames) -> PlanTraits:
+    """Decide what a plan allows, of an engine of which so much is known."""
+    stateful = facts.operators - known.stateless
     reasons: list[str] = [
         f"operator {name} is not on the batch-safe list"
-        for name in sorted(stateful - STATEFUL_SAFE_OPERATORS - {"DeduplicateWithinWatermark"})
+        for name in sorted(stateful - known.stateful_safe - known.first_row_kept)
     ]
     reasons += [
         f"{name} sees whole batches, whose cut is not fixed"
-        for name in sorted(facts.operators & WHOLE_BATCH_OPERATORS)
+        for name in sorted(facts.operators & known.whole_batch)
     ]
     reasons += [
         f"aggregate {name} depends on the order of rows"
-        for name in sorted(facts.aggregates - ORDER_FREE_AGGREGATES - _TIED_AGGREGATES)
+        for name in sorted(facts.aggregates - known.order_free_aggregates - known.tied_aggregates)
     ]
     reasons += [
         f"aggregate {name} can tie, and then takes whichever row came first"
-        for name in sorted(facts.aggregates & _TIED_AGGREGATES)
+        for name in sorted(facts.aggregates & known.tied_aggregates)
     ]
     reasons += [
         f"{text} adds floating-point numbers, whose sum depends on their order"
@@ -202,14 +142,14 @@ def judge(facts: PlanFacts) -> PlanTraits:
     ]
     reasons += [
         f"{kind} join: rows without a match come after a delay that is not on the list"
-        for kind in sorted(facts.join_types - SAFE_JOINS)
+        for kind in sorted(facts.join_types - known.safe_joins)
     ]
     if facts.deduplicated:
         reasons.append(
             f"dropDuplicates over {', '.join(facts.deduplicated)} keeps whichever row came first;"
             " over whole rows it would be batch-safe"
         )
-    if "DeduplicateWithinWatermark" in facts.operators:
+    if facts.operators & known.first_row_kept:
         reasons.append(
             "dropDuplicatesWithinWatermark keeps whichever row came first, for a time that starts"
             " with it"
@@ -221,16 +161,16 @@ def judge(facts: PlanFacts) -> PlanTraits:
     ]
     errors = [
         f"{name} gives another result at every replica and after every restart"
-        for name in sorted(facts.expressions & _NOT_DETERMINISTIC | facts.not_deterministic)
+        for name in sorted(facts.expressions & known.not_deterministic | facts.not_deterministic)
     ]
     errors += [
         f"input {name} is not used by the function: take it out of `reads`"
         for name in facts.inputs_unused
     ]
     has_timers = bool(
-        stateful - STATEFUL_SAFE_OPERATORS
+        stateful - known.stateful_safe
         or facts.stateful_processors - facts.batch_safe_processors
-        or facts.join_types - _JOINS_ACROSS_EMPTY_BUCKETS
+        or facts.join_types - known.joins_across_empty_buckets
     )
     return PlanTraits(
         is_stateful=bool(stateful),

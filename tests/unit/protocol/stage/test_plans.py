@@ -6,7 +6,24 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.stage.plans import PlanFacts, judge
+from anabranch.protocol.stage.plans import KnownNames, PlanFacts, PlanTraits
+from anabranch.protocol.stage.plans import judge as judge_of
+
+KNOWN = KnownNames(
+    stateless=frozenset({"Project", "Filter", "MapInArrow"}),
+    whole_batch=frozenset({"MapInArrow"}),
+    stateful_safe=frozenset({"Aggregate", "Join", "Deduplicate", "TransformWithState"}),
+    first_row_kept=frozenset({"DeduplicateWithinWatermark"}),
+    safe_joins=frozenset({"Inner"}),
+    joins_across_empty_buckets=frozenset({"Inner", "LeftOuter"}),
+    order_free_aggregates=frozenset({"Sum", "Count", "CollectSet"}),
+    tied_aggregates=frozenset({"MinBy"}),
+    not_deterministic=frozenset({"Rand", "CurrentTime"}),
+)
+
+
+def judge(given: PlanFacts) -> PlanTraits:
+    return judge_of(given, KNOWN)
 
 
 def facts(*operators: str, **more: object) -> PlanFacts:

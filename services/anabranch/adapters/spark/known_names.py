@@ -1,0 +1,82 @@
+"""What is known of Spark's operators and expressions (``protocol.stage.plans``): the allow-list of
+what is batch-safe. tests/spark/test_batch_safety.py shows each entry on real Spark.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.protocol.stage.plans import KnownNames
+
+_SAFE_JOINS: Final = frozenset({"Inner", "Cross"})
+
+SPARK: Final = KnownNames(
+    stateless=frozenset(
+        {
+            "Project",
+            "Filter",
+            "SubqueryAlias",
+            "View",
+            "Union",
+            "Generate",
+            "Expand",
+            "EventTimeWatermark",
+            "CollectMetrics",
+            "ResolvedHint",
+            "StreamingRelationV2",
+            "LocalRelation",
+            "OneRowRelation",
+            "Range",
+            "LogicalRDD",
+            "LogicalRelation",
+            "MapInArrow",
+            "MapInPandas",
+            "UpdateEventTimeWatermarkColumn",
+        }
+    ),
+    whole_batch=frozenset({"MapInArrow", "MapInPandas"}),
+    stateful_safe=frozenset({"Aggregate", "Join", "Deduplicate", "Distinct", "TransformWithState"}),
+    first_row_kept=frozenset({"DeduplicateWithinWatermark"}),
+    safe_joins=_SAFE_JOINS,
+    # Right and full outer joins are not here (seen): such rows' time is over, by the batch's own
+    # watermark, while they are being joined.
+    joins_across_empty_buckets=_SAFE_JOINS | {"LeftOuter"},
+    # Of CollectSet nothing but what has no order (``PlanFacts.sets_shown``).
+    order_free_aggregates=frozenset(
+        {
+            "Count",
+            "Sum",
+            "Min",
+            "Max",
+            "CollectSet",
+            "BitAndAgg",
+            "BitOrAgg",
+            "BitXorAgg",
+            "Average",
+            "BoolAnd",
+            "BoolOr",
+            "CountIf",
+        }
+    ),
+    tied_aggregates=frozenset({"MinBy", "MaxBy"}),
+    # Those of the current time are deterministic to Spark, which replaces them once per batch.
+    not_deterministic=frozenset(
+        {
+            "Rand",
+            "Randn",
+            "Uuid",
+            "CurrentTimestamp",
+            "CurrentDate",
+            "Now",
+            "LocalTimestamp",
+            "MonotonicallyIncreasingID",
+            "SparkPartitionID",
+            "InputFileName",
+            "Shuffle",
+            "CurrentBatchTimestamp",
+            "UnixTimestampNow",
+            "CurrentTime",
+        }
+    ),
+)
+"""Names of classes, without the package."""
