@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.edge import live_delivery
-from anabranch.protocol.log import log_start
+from anabranch.protocol.log import log_snapshots
 from anabranch.protocol.stage import upstream_selection
 from anabranch.protocol.stage.correction_order import Why
 from anabranch.protocol.stage.planner import QueryPosition
@@ -184,7 +184,7 @@ def counted(history: History) -> Iterator[None]:
         (upstream_selection, "decide", lambda answer: f"upstream selection row {answer[0].number}"),
         (live_delivery, "decide", lambda answer: f"live row {answer.number}"),
         (
-            log_start.LogStart,
+            log_snapshots.LogStart,
             "_adopt",
             lambda answer: "begun at a snapshot" if answer else "snapshot passed by",
         ),

@@ -58,7 +58,7 @@ def speaks_in_time(run: Run) -> bool:
 
 
 def leaves_time_to_hold(run: Run) -> bool:
-    """A later bucket may be held (``protocol.edge.live_hold``) for as long as a peer that is
+    """A later bucket may be held (``protocol.edge.live_delivery``) for as long as a peer that is
     stable takes to make it.
     """
     wait, chosen = (

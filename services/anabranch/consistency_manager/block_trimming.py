@@ -1,5 +1,5 @@
 """Deletes blocks that no reader needs (rule 18): trim points become offsets
-(``protocol.control.trim_offsets``), offsets become deletions.
+(``protocol.control.trimming``), offsets become deletions.
 
 Deleted is only what a trim point in the control topic says, so that whoever looks there knows what
 may be gone. A deletion that did not come about is made up for by a later one.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control.trim_offsets import TrimOffsets
+from anabranch.protocol.control.trimming import TrimOffsets
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import TRIM_EVERY_MS
 from anabranch.protocol.log.boundary_log import Outcome

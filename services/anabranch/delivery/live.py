@@ -31,12 +31,13 @@ from anabranch.protocol.edge.delivery import end_of
 from anabranch.protocol.edge.live_delivery import (
     Available,
     Failure,
+    Hold,
     LiveDelivery,
     LiveProgress,
     LiveRun,
+    Offer,
     resumed,
 )
-from anabranch.protocol.edge.live_hold import Hold, Offer
 from anabranch.protocol.edge.upsert_view import UpsertView
 from anabranch.protocol.errors import (
     ConfigurationError,

@@ -17,7 +17,7 @@ from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, DataMissing, RemoteProtocolError
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.foreign import as_known_here
-from anabranch.protocol.log.log_start import LogStart
+from anabranch.protocol.log.log_snapshots import LogStart
 from anabranch.protocol.log.records import LogEntry
 from anabranch.runtime.log_end import read_to
 
@@ -58,7 +58,7 @@ class BoundaryReader:
     """One reader of one stream's boundary log. Not thread-safe.
 
     A crash loses nothing: a new reader reads the log again, from its beginning or from a log
-    snapshot on (``protocol.log.log_start``).
+    snapshot on (``protocol.log.log_snapshots``).
     """
 
     def __init__(

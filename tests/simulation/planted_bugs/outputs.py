@@ -120,7 +120,7 @@ OUTPUTS: Final = (
     ),
     Mutant(
         "old_branch_shown_at_once",
-        "protocol.edge.live_hold:Hold.left_ms",
+        "protocol.edge.live_delivery:Hold.left_ms",
         "self._long_ms if is_over and not failing else LIVE_HOLD_MS",
         "LIVE_HOLD_MS",
         "LH2, LD5",

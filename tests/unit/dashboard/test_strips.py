@@ -149,7 +149,7 @@ def test_a_strip_begins_with_a_log_snapshot_as_with_what_it_says() -> None:
     log.take(started(), record(0, 0, 3, (part(2, rows=4), part(3, rows=5))))
     snapshot = log.log_state.snapshot(2)
     other, strip = LogState(("0", "1")), Strip(WIDTH_MS, 100)
-    from anabranch.protocol.log.log_start import LogStart
+    from anabranch.protocol.log.log_snapshots import LogStart
 
     for offset, entry, outcome in LogStart(other, 2).apply(2, snapshot):
         strip.take(entry, outcome, other)

@@ -1,9 +1,13 @@
 """Who is alive, and what it says of itself: what a process knows from the control topics about the
 others.
 
-Theory of operation. Whoever judges others goes by the time that it has observed since it heard of
-them last (``protocol.control.observed_time``). What their clocks say counts for nothing, and a
-pause of its own makes nobody dead. A process that follows the topic from now on hears only what is
+Theory of operation. Whoever judges others goes by the time that it has *observed* since it heard of
+them last. What their clocks say counts for nothing, and a pause of its own makes nobody dead: a
+process that was stopped, or whose machine slept, has heard nobody, through no fault of theirs. So
+each look counts at most ``OBSERVED_STEP_MS``: whoever wakes from a pause must look again, several
+times, before any of its time-outs is over.
+
+A process that follows the topic from now on hears only what is
 said from now on, so the dead of yesterday are silent. One that reads them from their beginning
 takes whatever stands there for heard just now: it may judge nobody dead but after as long a silence
 as it waits for anyway.
@@ -16,6 +20,8 @@ Invariants:
     DT3 one that makes no progress stays alive; ``stalled`` says so.
     DT4 nothing here depends on any clock but that of the process that asks, and on that one only
         within OT1 and OT2.
+    OT1 observed time never falls, whatever the clock does.
+    OT2 between two looks it grows by at most ``OBSERVED_STEP_MS``, and by no more than the clock.
 """
 
 from __future__ import annotations
@@ -24,10 +30,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from anabranch.protocol.control.observed_time import ObservedTime
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.limits import FAILURE_AFTER_MS
+from anabranch.protocol.limits import FAILURE_AFTER_MS, OBSERVED_STEP_MS
 
 REPLICA_SERVICE: Final = "processing"
 MANAGER_SERVICE: Final = "consistency_manager"
@@ -143,3 +148,18 @@ class FailureDetector:
 
 def _doing(beat: Heartbeat) -> tuple[object, ...]:
     return beat.epoch, beat.replica_state, beat.corrects, beat.bucket, beat.checkpoint_bucket
+
+
+class ObservedTime:
+    """Turns readings of a clock into observed time, in ms since the first look."""
+
+    def __init__(self) -> None:
+        self._last_ms: int | None = None
+        self._observed_ms = 0
+
+    def at(self, now_ms: int) -> int:
+        """Observed time at the clock's ``now_ms`` (OT1, OT2). Call it at every look."""
+        if self._last_ms is not None:
+            self._observed_ms += min(max(0, now_ms - self._last_ms), OBSERVED_STEP_MS)
+        self._last_ms = now_ms
+        return self._observed_ms

@@ -1,4 +1,5 @@
-"""When does a boundary log get a snapshot, and what of it may be deleted?
+"""When does a boundary log get a snapshot, what of the log may be deleted then, and how does a reader
+begin in the middle?
 
 Theory of operation. The manager follows every boundary log. When enough came after the last log
 snapshot it appends another: its log state, less the buckets that no reader needs any more
@@ -8,7 +9,13 @@ another.
 
 Deleted is what lies below the newest log snapshot that is far enough behind the newest of all:
 whoever has just begun to read, or lags a little, is not overtaken; whoever is ends, and begins
-again. How a reader begins in the middle is ``protocol.log.log_start``.
+again.
+
+A log that begins at offset 0 is read from there. Where it begins later, the reader holds records
+back until it meets the first log snapshot of a state that it can go on from: one that begins where
+the log does, or later, and was written soon after. It takes that state, then the records that were
+held back from there on, and from then on goes on as ever. Until then its log state is as at the
+beginning: nothing is known, and nothing wrong is stated.
 
 What a log snapshot may not forget, though readers have passed it: the last results of a stage that
 makes them again after it lost its disk, and compares (``protocol.control.state_horizon``).
@@ -24,11 +31,18 @@ Invariants:
         fits into one.
     SN5 while a process that this pipeline does not have writes to the log there is none: what it
         writes would be missing in it for good.
+    LS1 the log state is, after each step of a reader, that of a beginning of the whole log, or
+        still at its beginning.
+    LS2 a log that begins at 0 is read record by record; its log snapshots change nothing.
+    LS3 at most SNAPSHOT_LATE_RECORDS offsets are held back, however far the next log snapshot is.
+    LS4 a log snapshot is taken as it stands or not at all; one that cannot be is passed by, and the
+        next one may do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from anabranch.protocol.errors import RemoteProtocolError
@@ -135,7 +149,7 @@ class LogSnapshots:
             self.stranger = entry.replica
 
     def _is_usable(self, offset: int, log_snapshot: LogSnapshot) -> bool:
-        """Whether a reader could begin with it (``protocol.log.log_start``), and it is news."""
+        """Whether a reader could begin with it (``LogStart``), and it is news."""
         if (
             log_snapshot.as_of <= self.newest
             or not offset - SNAPSHOT_LATE_RECORDS <= log_snapshot.as_of <= offset
@@ -210,3 +224,53 @@ class LogSnapshots:
         if below:
             del self._as_of[: len(below) - 1]
         return below[-1] if below else 0
+
+
+Step = tuple[int, LogEntry, Outcome]
+"""A record, and what the log state did with it."""
+
+
+class LogStart:
+    """The beginning of one reading of one log into ``log_state``, to which nothing was
+    applied yet.
+    """
+
+    def __init__(self, log_state: LogState, offset_first: int) -> None:
+        """``offset_first``: of the log, when the reading began."""
+        self._log_state, self._offset_first = log_state, offset_first
+        self._held: deque[tuple[int, LogEntry]] = deque()
+        self.is_over = offset_first == 0
+        """Nothing is held back any more."""
+
+    def apply(self, offset: int, entry: LogEntry) -> Iterator[Step]:
+        """Take the next record of the log. The log state changes once for each step that is
+        asked for.
+        """
+        if self.is_over:
+            yield offset, entry, self._log_state.apply(offset, entry)
+            return
+        if isinstance(entry, LogSnapshot) and self._adopt(offset, entry):
+            yield offset, entry, Outcome(accepted=True, reason="adopted", replica="")
+            while self._held:
+                at, held = self._held.popleft()
+                if at >= entry.as_of:
+                    yield at, held, self._log_state.apply(at, held)
+            return
+        self._held.append((offset, entry))
+        while self._held[0][0] < offset - SNAPSHOT_LATE_RECORDS:
+            self._held.popleft()
+
+    def _adopt(self, offset: int, log_snapshot: LogSnapshot) -> bool:
+        """Whether the log state is what ``log_snapshot`` says now."""
+        if (
+            not max(self._offset_first, offset - SNAPSHOT_LATE_RECORDS)
+            <= log_snapshot.as_of
+            <= offset
+        ):
+            return False
+        try:
+            self._log_state.adopt(log_snapshot)
+        except RemoteProtocolError:
+            return False
+        self.is_over = True
+        return True

@@ -1,4 +1,4 @@
-"""Who counts as alive, and as which process."""
+"""Who counts as alive, and as which process; time as it is observed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.protocol.control.failure_detector import FailureDetector, Peer
+from anabranch.protocol.control.failure_detector import FailureDetector, ObservedTime, Peer
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.limits import FAILURE_AFTER_MS
+from anabranch.protocol.limits import FAILURE_AFTER_MS, OBSERVED_STEP_MS
 
 NOW = 1_700_000_000_000
 BEAT = Heartbeat("processing", "tolls", "0", 7, "running", 3, NOW)
@@ -136,3 +136,22 @@ def test_states_follow_the_heartbeats() -> None:
     }, "it only starts"
     watcher.passes(FAILURE_AFTER_MS)
     assert watcher.detector.states("tolls", watcher.now)["0"] is ReplicaState.FAILURE
+
+
+def test_it_begins_with_the_first_look() -> None:
+    time = ObservedTime()
+    assert [time.at(now) for now in (5_000, 5_010, 5_010, 5_300)] == [0, 10, 10, 300]
+
+
+def test_ot2_a_pause_counts_as_one_step() -> None:
+    time = ObservedTime()
+    assert [time.at(now) for now in (0, 60_000, 60_100)] == [
+        0,
+        OBSERVED_STEP_MS,
+        OBSERVED_STEP_MS + 100,
+    ]
+
+
+def test_ot1_a_clock_that_is_set_back_stops_it_for_a_moment_only() -> None:
+    time = ObservedTime()
+    assert [time.at(now) for now in (10_000, 10_500, 3_000, 3_200)] == [0, 500, 500, 700]

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.control.trim_offsets import Place, TrimOffsets
-from anabranch.protocol.control.trimming import Trimming
+from anabranch.protocol.control.trimming import Place, Trimming, TrimOffsets
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import TRIM_EVERY_MS
 from anabranch.protocol.log.boundary_log import LogState, Outcome

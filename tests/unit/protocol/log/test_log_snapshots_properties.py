@@ -14,8 +14,7 @@ from anabranch.codec import boundary_records
 from anabranch.protocol.control.consistency import Mismatch, StreamAudit
 from anabranch.protocol.log.boundary_log import LogState, Outcome, contents
 from anabranch.protocol.log.clean_points import CleanPoints
-from anabranch.protocol.log.log_snapshots import LogSnapshots, forgettable
-from anabranch.protocol.log.log_start import LogStart
+from anabranch.protocol.log.log_snapshots import LogSnapshots, LogStart, forgettable
 from anabranch.protocol.log.records import LogEntry, LogSnapshot, Part, Recomputed
 from harness.boundary_logs import LAST, WRITERS, logs
 from harness.examples import examples
