@@ -124,8 +124,8 @@ tidy: install ## purity, names, mirror of tests, limits, documents
 
 # Tracing doubles the time of what it watches, and the properties have nothing to add to it.
 .PHONY: unit
-unit: install ## unit, property and transcript tests; protocol/ and codec/ must be covered whole, by branch, by unit tests and transcripts
-	ANABRANCH_TEST_EXAMPLES=0.4 $(PYTEST) tests/unit tests/properties tests/transcripts --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist worksteal \
+unit: install ## unit and property tests; protocol/ and codec/ must be covered whole, by branch, by unit tests
+	ANABRANCH_TEST_EXAMPLES=0.4 $(PYTEST) tests/unit tests/properties --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist worksteal \
 	  --cov=anabranch.protocol --cov=anabranch.codec --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100 $(ARGS)
 
 .PHONY: simulated

@@ -27,7 +27,6 @@ BUDGET_S: Final = {
     "tidy": 15,
     "unit": 190,
     "properties": 25,
-    "transcripts": 5,
     "checkers": 10,
     "simulation": 170,
     "chaos": 10,

@@ -8,8 +8,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 Play = Callable[[list[str]], list[str]]
 """Commands of one block -> lines that follow."""
 
@@ -27,14 +25,9 @@ def replay(path: Path, play: Play) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-@pytest.fixture
-def transcript() -> Callable[[Path, Play], None]:
+def check_transcript(path: Path, play: Play) -> None:
     """Compare a transcript with what happens now."""
-
-    def check(path: Path, play: Play) -> None:
-        found = replay(path, play)
-        if os.environ.get("ANABRANCH_WRITE_TRANSCRIPTS") == "1":
-            path.write_text(found)
-        assert found == path.read_text()
-
-    return check
+    found = replay(path, play)
+    if os.environ.get("ANABRANCH_WRITE_TRANSCRIPTS") == "1":
+        path.write_text(found)
+    assert found == path.read_text()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from anabranch.protocol.stage.correction_order import Why
 from harness.correcting_stage import TICK_MS, CorrectingStage
+from harness.transcripts import check_transcript
 
 FILES = sorted((Path(__file__).parent / "correction_order").glob("*.txt"))
 
@@ -64,10 +64,8 @@ class Theatre:
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
-def test_transcript(
-    path: Path, transcript: Callable[[Path, Callable[[list[str]], list[str]]], None]
-) -> None:
-    transcript(path, Theatre().play)
+def test_transcript(path: Path) -> None:
+    check_transcript(path, Theatre().play)
 
 
 def test_every_row_of_the_gates_table_is_reached() -> None:
