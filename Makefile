@@ -169,7 +169,7 @@ spark: java classes ## stages on real Spark and a real broker
 
 .PHONY: cluster-test
 cluster-test: java install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker and its node (four minutes; not part of `test`)
-	$(PYTEST) tests/cluster --quiet $(ARGS)
+	$(PYTEST) tests/integration tests/spark --quiet -m cluster $(ARGS)
 
 .PHONY: security
 security: java openssl install ## who may do what on a secured broker and Redis, where secrets show, hostile input (three minutes)

@@ -21,7 +21,7 @@ def test_the_files_of_a_folder_are_added_up_over_its_processes() -> None:
         "tests/unit/a/test_a.py": 3.0,
         "tests/unit/test_b.py": 5.0,
         "tests/tidy/test_c.py": 1.0,
-        "tests/cluster/test_d.py": 9.0,
+        "tests/nightly/test_d.py": 9.0,
     }
     tidy, unit = verdicts(seconds, 2)
     assert (tidy.folder, tidy.took_s) == ("tidy", 0.5)

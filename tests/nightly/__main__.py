@@ -71,7 +71,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def steps(given: argparse.Namespace) -> list[Step]:
     """In the order of what fails first."""
     seeds, jobs = min(given.seeds, MUTANT_SEEDS), str(given.jobs)
-    tests = ("pytest", "--quiet", "-m", "nightly")
+    tests = ("pytest", "--quiet", "-m", "nightly and not cluster")
     every = [
         Step(
             "seeds",
@@ -99,21 +99,21 @@ def steps(given: argparse.Namespace) -> list[Step]:
         Step(
             "integration",
             "Every crash point, cut and zombie on a real broker",
-            "pytest tests/integration -m nightly",
+            "pytest tests/integration -m 'nightly and not cluster'",
             (*tests, "tests/integration", "--numprocesses", jobs, "--dist", "loadfile"),
         ),
         Step(
             "spark",
             "Every operator, branch, crash and lost disk on real Spark; a whole pipeline on a"
             " secured broker",
-            "pytest tests/spark tests/security -m nightly",
+            "pytest tests/spark tests/security -m 'nightly and not cluster'",
             (*tests, "tests/spark", "tests/security"),
         ),
         Step(
             "cluster",
             "The loss of one of three brokers",
             "make cluster-test",
-            ("pytest", "--quiet", "tests/cluster"),
+            ("pytest", "--quiet", "-m", "cluster", "tests/integration", "tests/spark"),
         ),
         Step(
             "federation",

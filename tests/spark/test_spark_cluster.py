@@ -19,7 +19,12 @@ from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.nightly,
+    pytest.mark.cluster,
+    pytest.mark.timeout(600),
+]
 
 W, KEYS, WINDOW_MS = 100, 40, 500
 MANY = 30_000

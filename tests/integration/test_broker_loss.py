@@ -29,7 +29,12 @@ from harness.kafka_cluster import IN_SYNC, KafkaCluster
 from harness.stages import write_pipeline
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.nightly,
+    pytest.mark.cluster,
+    pytest.mark.timeout(900),
+]
 
 PARTITIONS, EVERY_S, WINDOW_MS, KEYS = 2, 0.01, 500, 5
 BACK_S = 45
