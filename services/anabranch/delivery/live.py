@@ -23,7 +23,7 @@ from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveFor
 from anabranch.delivery.rendering import Renderer
 from anabranch.pipeline import shape
 from anabranch.pipeline.model import Output
-from anabranch.pipeline.speakers import speakers
+from anabranch.pipeline.speakers import stage_speakers
 from anabranch.ports import LogAdmin, SchemaRegistry, TopicPartition, TransactionalWriter
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Heartbeat
@@ -172,7 +172,9 @@ class LiveTopic:
             self._partitions = self._check_topics(admin)
         finally:
             admin.close()
-        self._control = ControlReader(self._context.log, speakers(self._pipeline))
+        self._control = ControlReader(
+            self._context.log, stage_speakers(self._pipeline, self._output.stage)
+        )
         self._try_to_fail_over()
 
     def step(self) -> bool:

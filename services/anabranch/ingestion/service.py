@@ -179,7 +179,10 @@ class IngestionService:
         finally:
             admin.close()
         self._reader = context.log.reader(
-            committed=True, headers=True, timestamps=source.event_time.field is None
+            committed=True,
+            headers=True,
+            timestamps=source.event_time.field is None,
+            follows=True,
         )
         # Looks see records of open transactions too: what may still become visible is not silence.
         self._looker = context.log.reader(committed=False, headers=False, timestamps=False)

@@ -10,7 +10,7 @@ from anabranch.protocol.control.speaking import Speaker
 from anabranch.protocol.stage.standby import STANDBY_SERVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from anabranch.pipeline.model import Pipeline
 
@@ -22,9 +22,51 @@ listens.
 
 def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
     """By topic: one for each replica and each other process, the last one the manager's."""
+    found = {topic: speaker for _, _, topic, speaker in _processes(pipeline)}
     names = pipeline.topic_names
-    found = {}
-    nodes = pipeline.nodes()
+    found[names.manager()] = Speaker(
+        frozenset({(MANAGER_SERVICE, pipeline.name, "0")}), is_manager=True
+    )
+    return found
+
+
+def stage_speakers(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
+    """By topic: the processes that may run a replica of ``stage``."""
+    return {
+        topic: speaker
+        for service, name, topic, speaker in _processes(pipeline)
+        if (service, name) == (REPLICA_SERVICE, stage)
+    }
+
+
+def neighbours_of(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
+    """By topic: whom a replica of ``stage`` needs to hear. These are its peers, who makes its
+    inputs, who reads its stream and may ask for blocks of it, and the manager.
+
+    The others' words change nothing for it, and each of them would wake it twice a second.
+    """
+    reads = pipeline.stages[stage].reads
+    names = pipeline.topic_names
+    near = {
+        (REPLICA_SERVICE, stage),
+        *((REPLICA_SERVICE if name in pipeline.stages else "ingestion", name) for name in reads),
+        *((REPLICA_SERVICE, name) for name, of in pipeline.stages.items() if stage in of.reads),
+        *(("delivery", name) for name, of in pipeline.outputs.items() if of.stage == stage),
+    }
+    found = {
+        topic: speaker
+        for service, name, topic, speaker in _processes(pipeline)
+        if (service, name) in near
+    }
+    found[names.manager()] = speakers(pipeline)[names.manager()]
+    return found | bound_speakers(pipeline, reads)
+
+
+def _processes(pipeline: Pipeline) -> Iterator[tuple[str, str, str, Speaker]]:
+    """(service, name, topic, speaker) of each process that others listen to, but the manager; the
+    name of a replica's process is its stage's.
+    """
+    names, nodes = pipeline.topic_names, pipeline.nodes()
     for service, name in pipeline.processes():
         if service == REPLICA_SERVICE:
             for label in nodes[name]:
@@ -34,17 +76,11 @@ def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
                 beats = frozenset(
                     {(REPLICA_SERVICE, stage, replica), (STANDBY_SERVICE, stage, process)}
                 )
-                found[names.control(service, label)] = Speaker(
-                    beats, f"{service}.{label}", frozenset({(stage, replica)})
-                )
+                speaker = Speaker(beats, f"{service}.{label}", frozenset({(stage, replica)}))
+                yield service, stage, names.control(service, label), speaker
         elif service not in _SILENT:
-            found[names.control(service, name)] = Speaker(
-                frozenset({(service, name, "0")}), f"{service}.{name}"
-            )
-    found[names.manager()] = Speaker(
-        frozenset({(MANAGER_SERVICE, pipeline.name, "0")}), is_manager=True
-    )
-    return found
+            speaker = Speaker(frozenset({(service, name, "0")}), f"{service}.{name}")
+            yield service, name, names.control(service, name), speaker
 
 
 def bound_speakers(pipeline: Pipeline, streams: Iterable[str]) -> dict[str, Speaker]:

@@ -61,7 +61,7 @@ from anabranch.protocol.stage.upstream_selection import awaits_corrections, work
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
-_ANSWER_WAIT_MS: Final = 500
+_ANSWER_WAIT_MS: Final = 2_000
 """A question waits this long for a plan: each costs Spark a round over all inputs, which is
 most of what an idle node costs.
 """

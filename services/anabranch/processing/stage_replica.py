@@ -17,7 +17,7 @@ from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.key_files import signer
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import lags, policy, waits
-from anabranch.pipeline.speakers import bound_speakers, speakers
+from anabranch.pipeline.speakers import bound_speakers, neighbours_of, speakers
 from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
 from anabranch.processing.follower import InputFollower
@@ -248,12 +248,9 @@ class StageReplica:
         """
         context = self._context
         self._boundary = self._boundary_writer(prepared)
-        stage, name = self._stage, self._stage_name
+        name = self._stage_name
         self._neighbours = neighbours = ReplicaControl(
-            ControlReader(
-                context.log,
-                speakers(self._pipeline) | bound_speakers(self._pipeline, stage.reads),
-            ),
+            ControlReader(context.log, neighbours_of(self._pipeline, name)),
             context.clock,
             self._gate,
             self._detector,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from anabranch.pipeline.speakers import speakers
+from anabranch.pipeline.speakers import stage_speakers
 from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.control.records import Heartbeat
@@ -93,7 +93,7 @@ class Standby:
         self._boundary = BoundaryReader(
             log, names.boundaries(stage), writers, expected=ExpectedStream(bucket_ms=width_ms)
         )
-        self._control = ControlReader(log, speakers(pipeline))
+        self._control = ControlReader(log, stage_speakers(pipeline, stage))
         self._beats = HeartbeatSender(
             log, names.control(REPLICA_SERVICE, f"{stage}.{process}"), clock
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.pipeline.speakers import speakers
+from anabranch.pipeline.speakers import neighbours_of, speakers, stage_speakers
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from harness import outputs
 
@@ -44,3 +44,31 @@ def test_each_process_of_a_passive_stage_may_be_its_replica() -> None:
     assert [t for t, speaker in found.items() if speaker.may_say(standby)] == [
         "p.control.processing.totals.1"
     ]
+
+
+def test_a_replica_hears_its_neighbours_and_the_manager() -> None:
+    """Not who is two hops away, whatever its name; an output may be called like a stage."""
+    of = outputs.pipeline("p", replicas=2, live=True)
+    first = of.stages["totals"]
+    of = of.model_copy(
+        update={
+            "stages": {
+                "totals": first,
+                "out": first.model_copy(update={"name": "out", "reads": ("totals",)}),
+                "last": first.model_copy(update={"name": "last", "reads": ("out",)}),
+            }
+        }
+    )
+    manager = {"p.manager"}
+    replicas = {stage: {f"p.control.processing.{stage}.{i}" for i in (0, 1)} for stage in of.stages}
+    assert set(neighbours_of(of, "totals")) == manager | {
+        "p.control.ingestion.reports",
+        *replicas["totals"],
+        *replicas["out"],
+        "p.control.delivery.out",
+    }
+    assert set(neighbours_of(of, "last")) == manager | replicas["out"] | replicas["last"]
+    assert neighbours_of(of, "last")["p.manager"].is_manager
+    assert set(stage_speakers(of, "out")) == replicas["out"]
+    for stage in of.stages:
+        assert neighbours_of(of, stage).items() <= speakers(of).items()
