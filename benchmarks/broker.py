@@ -50,7 +50,7 @@ def produce_backlog(kafka: str, values: list[str], last: str) -> float:
     producer = Producer(
         {
             "bootstrap.servers": kafka,
-            # a new broker's coordinator refuses for a second, and librdkafka says so
+            # a new broker's coordinator rejects requests for a second, and librdkafka says so
             "log_level": 3,
             "transactional.id": f"backlog-{time.time_ns()}",
             "transaction.timeout.ms": 600_000,

@@ -31,7 +31,7 @@ _WHY: Final = [
         " used*; where it is near 100 %, batches wait for each other."
     ),
     (
-        "- The first failure of a session is the slowest: branching, correcting and taking over run"
+        "- The first failure of a session is the slowest: branching, correcting and failover run"
         " for the first time in its processes, on code that Java has neither loaded nor compiled"
         " yet. The bound is for every failure, so it stands in the table all the same."
     ),

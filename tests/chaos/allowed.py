@@ -38,8 +38,8 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
             r'\[anabranch#.*(?:old epoch|fenced by a newer instance).*"logger":'
             r' "anabranch.adapters.kafka"'
         ),
-        "a newer process of the same name took over, or the transaction was given up, and this"
-        " one's next write was refused",
+        "a newer process of the same name replaced it, or the transaction was given up, and this"
+        " one's next write was rejected",
         own=STILL | NETWORK,
         anywhere=BROKER_AWAY,
     ),
@@ -84,20 +84,20 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     Allowed(
         re.compile(r"(?:Error processing append operation on partition|slow controller event)"),
         "the broker was away in the middle of its work: a batch that overtook one that was lost is"
-        " refused, and both are sent again",
+        " rejected, and both are sent again",
         own=BROKER_AWAY,
         most=20,
     ),
     Allowed(
         re.compile(r'"event": "spark".*errors\.Fenced: .* was ended by epoch \d+'),
-        "a newer process of the same name took over, and Spark tells that the batch in which this"
+        "a newer process of the same name replaced it, and Spark tells that the batch in which this"
         " was found ended",
         own=frozenset({Kind.ZOMBIE}),
         after_s=90,
     ),
     Allowed(
         re.compile(r'"exit_code": 3\b'),
-        "a newer process of the same name took over",
+        "a newer process of the same name replaced it",
         own=frozenset({Kind.ZOMBIE}),
         after_s=90,
         most=1,

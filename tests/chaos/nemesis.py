@@ -198,15 +198,15 @@ class Nemesis(threading.Thread):
         if fault.kind in {*_CUTS, Kind.SLOW}:
             drill.heal(fault.target)
         elif fault.kind is Kind.ZOMBIE:
-            took_over = self._await_copy(fault)
+            replaced = self._await_copy(fault)
             self._resume(fault.target)
-            if not took_over:
+            if not replaced:
                 self.half_done.append(
                     Injected(
                         fault.number, fault.kind, fault.target, self._begun[fault.number], _now_ms()
                     )
                 )
-                self._leave_out(fault, "the second copy was not ready: nobody took over")
+                self._leave_out(fault, "the second copy was not ready: nobody replaced it")
                 return
         else:
             self._resume(fault.target)

@@ -59,7 +59,7 @@ WARM_S = 40.0
 CALM_S = 24.0
 """Traffic before the first fault, of which the later half says what is usual."""
 END_S = 60.0
-"""Traffic after the last fault: a replica that lost its disk with it starts, takes over a peer's
+"""Traffic after the last fault: a replica that lost its disk with it starts, copies a peer's
 checkpoint, and has to make buckets of its own before the traffic ends. Else it has nothing to
 write, and whether it follows cannot be seen.
 """

@@ -46,7 +46,7 @@ class Kind(StrEnum):
     DISK = "disk"
     """A replica is killed and its directory deleted."""
     ZOMBIE = "zombie"
-    """A service is paused, a second one of the same name takes over, the first wakes."""
+    """A service is paused, a second one of the same name replaces it, the first wakes."""
 
 
 BROKER: Final = "kafka/kafka"

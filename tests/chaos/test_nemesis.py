@@ -1,4 +1,4 @@
-"""The order in which a nemesis works, and what it refuses to do; what it does to real
+"""The order in which a nemesis works, and what it does not do; what it does to real
 processes is seen in `make chaos` and tests of the drills.
 """
 
@@ -166,7 +166,7 @@ class _Zombies(_Recording):
     ],
     ids=["fenced", "ended otherwise", "ended before it was ready", "died at start"],
 )
-def test_only_a_second_copy_that_took_over_can_be_fenced(
+def test_only_a_second_copy_that_replaced_the_first_can_be_fenced(
     tmp_path: Path, script: str, is_ready: bool, broken: str, counts: bool
 ) -> None:
     nemesis = _Zombies(tmp_path, script, is_ready=is_ready)

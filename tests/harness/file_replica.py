@@ -163,7 +163,7 @@ class FileReplica:
         self.batch = -1
 
     def start(self) -> str:
-        """Take over."""
+        """Fail over to this process."""
         name = self.runner.fail_over(self._recovery)
         self.checkpoint = self.disk.directory(name)
         self.batch = self.disk.last_commit(name)

@@ -347,7 +347,7 @@ class Process:
         self._attempts = 0
 
     def begin(self) -> None:
-        """Take over."""
+        """Fail over to this process."""
         self.point("begin")
         self.queries = [self.runner.fail_over()]
 

@@ -273,7 +273,7 @@ def pipeline_file(tmp_path: Path, topic_prefix: str) -> Path:
 
 
 def test_sigkill_between_transactions(kafka: str, pipeline_file: Path, tmp_path: Path) -> None:
-    """A new process takes over after each transaction; a reader that saw everything saw each
+    """A new process replaces it after each transaction; a reader that saw everything saw each
     transaction once.
     """
     world = World(kafka, load(pipeline_file))

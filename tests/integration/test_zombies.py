@@ -1,7 +1,7 @@
 """A process is paused at the worst moment, replaced, and wakes: nothing that it then writes is
 accepted by anybody. On a real broker.
 
-In one process, at every named point of ingestion and delivery the replacement takes over and goes
+In one process, at every named point of ingestion and delivery the replacement starts and goes
 on; then the older one does. ``tests/spark/test_zombie_replica.py`` stops a replica as a whole
 process.
 """

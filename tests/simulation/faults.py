@@ -39,7 +39,7 @@ AIMED_KINDS = (
     "hostile",
 )
 """Places that chance alone seldom meets: two processes that begin together; one that is overtaken
-while it takes over; a fork; a recovery of a recovery; records that nobody should have written.
+while it fails over; a fork; a recovery of a recovery; records that nobody should have written.
 """
 SCENARIO_KINDS = (
     "move",

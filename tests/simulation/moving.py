@@ -103,7 +103,7 @@ class Moving:
         )
 
     def begins(self, node: str, epoch: int) -> None:
-        """The replica has taken over on the node: where it runs elsewhere, only with
+        """The replica has become the primary on the node: where it runs elsewhere, only with
         something to go on from.
         """
         self._add(node, "begins", epoch)

@@ -498,7 +498,7 @@ class SimulatedTransactionalWriter(SimulatedWriter):
 
     def __init__(self, port: Port, transactional_id: str) -> None:
         self._id = transactional_id
-        port.ask(f"take over {transactional_id}")
+        port.ask(f"fail over {transactional_id}")
         port.effect()
         self._local: LocalTransactionalWriter = port.network.log.transactional_writer(
             transactional_id

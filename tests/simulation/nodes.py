@@ -33,7 +33,7 @@ class Watch(Protocol):
     """The replica that it may run."""
 
     def begins(self, node: str, epoch: int) -> None:
-        """The replica has taken over on the node."""
+        """The replica has become the primary on the node."""
 
     def ends(self, node: str, epoch: int, error: Exception | None) -> None:
         """The node lets a replica go that had begun; ``error``: of what it ended, None: by

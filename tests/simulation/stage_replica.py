@@ -138,7 +138,7 @@ class SimulatedReplica:
         )
 
     def stand_by(self, warm_ms: int, *, has_place: bool, leaves: Callable[[], bool]) -> bool:
-        """As one that was moved: until it is to take over; False: ``leaves`` says that its
+        """As one that was moved: until it is to become the primary; False: ``leaves`` says that its
         place is elsewhere.
         """
         context, reached = self._context, self._port.network.history.reached
@@ -171,7 +171,7 @@ class SimulatedReplica:
         return True
 
     def start(self) -> None:
-        """Follow the inputs, take over."""
+        """Follow the inputs, fence the older process."""
         context, pipeline, stage, names = (
             self._context,
             self._pipeline,

@@ -159,7 +159,7 @@ class ProcessFaults:
         """Strikes at the disk's calls of a failover or of a fork. Who is struck in a failover goes
         on when its replacement has begun.
 
-        ``race``: a second process takes over, and is overtaken by a third. ``fork zombie``: the
+        ``race``: a second process replaces it, and is overtaken by a third. ``fork zombie``: the
         process forks, and is overtaken meanwhile by a second one that is held up while it copies.
         ``fork crash``: it dies there.
         """

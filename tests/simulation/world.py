@@ -450,7 +450,7 @@ class World:
             and not self._is_replaced(process, service)
         ):
             self.unexpected.append(
-                f"ends: {process.name} at {now_ms} ms: fenced, though nobody took over: {error}"
+                f"ends: {process.name} at {now_ms} ms: fenced, though nobody replaced it: {error}"
             )
 
     def _behind_ms(self, error: Exception) -> int | None:
@@ -622,7 +622,7 @@ class World:
         port = Port(
             self.network, Process(f"operator/{source}", 0), Link(self.options.latency_max_ms)
         )
-        self.runs[f"ingestion/{source}"].lives.append(port.life)  # who takes over
+        self.runs[f"ingestion/{source}"].lives.append(port.life)  # its replacement
         until_ms, token = (
             self._last * self.options.bucket_ms,
             hash_of(self.options.seed, port.process.name),

@@ -125,7 +125,7 @@ class Run:
         wait_until(lambda: any(folder.glob(f"{offsets[-1]:012d}-*.json")), 60, f"a copy at {name}")
 
 
-def test_a_standby_takes_over_and_the_old_primary_is_fenced(
+def test_a_standby_becomes_the_primary_and_the_old_primary_is_fenced(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     """Twice: first the primary is paused past every time-out, and wakes; then the new one

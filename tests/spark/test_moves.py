@@ -238,7 +238,7 @@ def test_the_new_node_is_killed_in_the_middle(world: World, point: str) -> None:
 
 @pytest.mark.nightly
 def test_the_old_node_is_killed_in_the_middle(world: World) -> None:
-    """It does not come back: who has its place takes over, and when the old node is there
+    """It does not come back: who has its place becomes the primary, and when the old node is there
     again it leaves it alone.
     """
     with world.start(OLD) as old, world.start(NEW) as new:

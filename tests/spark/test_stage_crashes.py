@@ -135,7 +135,9 @@ def test_killed_after_spark_has_committed(kafka: str, topic_prefix: str, tmp_pat
 def test_of_two_processes_of_one_replica_with_work_to_do_one_goes_on(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """The newer one takes over between two batches of the older one, or in the middle of one."""
+    """The newer one replaces the older between two batches of the older one, or in the middle of
+    one.
+    """
     with Bench(kafka, topic_prefix, tmp_path) as bench, bench.stage() as older:
         bench.give([FIRST])
         bench.wait_closed(FIRST, older)

@@ -32,7 +32,7 @@ class _KeyFile(BaseModel):
 
 def write_key(key: SigningKey, path: Path) -> None:
     """Keep the key in a new file, which only its owner can read. After a crash there is no file,
-    or a torn one, which is refused: make another.
+    or a torn one, which is rejected: make another.
 
     Raises:
         ConfigurationError: there is a file already, or it cannot be made.

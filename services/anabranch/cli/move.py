@@ -42,8 +42,8 @@ def move(
     """Move a replica of a stage to another node, while everything runs.
 
     The new node starts it beside the one that runs, warm. When it can go on from where that one is,
-    it takes over, and the old one ends. Results are the same as without. If the new node dies
-    before that, or cannot reach a checkpoint, the old one goes on; a move back to the old node
+    it becomes the primary, and the old one ends. Results are the same as without. If the new node
+    dies before that, or cannot reach a checkpoint, the old one goes on; a move back to the old node
     takes the move back. The place is kept when everything is started again.
 
     Exit codes: 0 it runs there (with `--wait 0`: the move is written), 1 not within `--wait`, or no
@@ -67,7 +67,7 @@ def move(
     if left not in ("", node):
         typer.echo(
             f"{replica}: from node {left} to node {node}; {left} goes on with it until {node} has"
-            " taken over"
+            " become the primary"
         )
     with WorkDisplay(Console(), f"waiting until {replica} runs on {node}"):
         is_done = not wait or command.is_done(wait * 1_000)

@@ -27,7 +27,7 @@ class CorrectedCounters:
             "Results that the output topic rejected for their size, written to a topic of"
             " their own",
         )
-        self.found = counter("ids_read_back", "Ids found in the output topic by taking over")
+        self.found = counter("ids_read_back", "Ids found in the output topic at a failover")
 
 
 class LiveCounters:

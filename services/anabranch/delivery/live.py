@@ -161,7 +161,7 @@ class LiveTopic:
         return self._hold_ms or None
 
     def start(self) -> None:
-        """Check the topics, take over.
+        """Check the topics, fence the older writer.
 
         Raises:
             ConfigurationError: a topic is not as it must be.
@@ -224,7 +224,7 @@ class LiveTopic:
         if self._control is not None:
             self._control.close()
 
-    # -- taking over
+    # -- failover
     # ----------------------------------------------------------------------------------------------
 
     def _check_topics(self, admin: LogAdmin) -> int:
@@ -470,7 +470,7 @@ class LiveTopic:
     def _transact(self, machine: LiveDelivery, run: LiveRun) -> None:
         writer, form = self._writer, self._form
         if writer is None or form is None:
-            raise LocalProtocolError("a live transaction before taking over")
+            raise LocalProtocolError("a live transaction before the failover")
         try:
             writer.begin()
             form.write(writer, run, self._pieces(run))

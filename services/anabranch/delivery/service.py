@@ -57,7 +57,7 @@ from anabranch.runtime.stream_logs import open_stream
 _POLL_MS: Final = 100
 _RETRY_MS: Final = 200
 _REJECTED_RETRY_MS: Final = 10_000
-"""After the log refused to read or write for good: a person has to act first, and the live
+"""After the log rejected a read or a write for good: a person has to act first, and the live
 half goes on meanwhile.
 """
 _ASK_MS: Final = 1_000
@@ -122,7 +122,7 @@ class DeliveryService:
         self._rejected_count = 0
         self._split: tuple[int, list[Ordered]] | None = None
         self._passed = 0
-        """Buckets up to this one are not read again by whoever takes over."""
+        """Buckets up to this one are not read again by its replacement."""
         self._heartbeats = HeartbeatSender(
             context.log, names.control("delivery", output.name), context.clock
         )
@@ -132,7 +132,7 @@ class DeliveryService:
         self._counters = CorrectedCounters(context.registry, self._pipeline.name, output.name)
 
     def start(self) -> None:
-        """Check the topics, follow the stage, take over.
+        """Check the topics, follow the stage, fence the older writer.
 
         Raises:
             ConfigurationError: a topic is not as it must be.
@@ -235,7 +235,8 @@ class DeliveryService:
         Only an output that has delivered nothing yet leaves them out.
 
         Raises:
-            Fenced: they are not needed: another process took over and delivered what was in them.
+            Fenced: they are not needed: another process replaced this one and delivered what was in
+                them.
             DataMissing: ``error``: they are there, but not as the boundary log says.
         """
         try:
@@ -343,7 +344,7 @@ class DeliveryService:
         return _POLL_MS if held_ms is None else min(_POLL_MS, held_ms)
 
     def _try_to_fail_over(self) -> None:
-        """Take over, or say why not and leave it to the next round.
+        """Fail over, or say why not and leave it to the next round.
 
         Raises:
             Fenced: by a process that began after this one.
@@ -479,7 +480,7 @@ class DeliveryService:
         self._counters.transactions.inc()
         written = len(sent)
         self._context.metrics.count_out(written, size_bytes * written // run.rows)
-        # Whoever takes over begins at this run's first bucket; nothing before it is asked for
+        # A replacement begins at this run's first bucket; nothing before it is asked for
         # again.
         self._passed = run.first.bucket - 1
         self._following().log_state.forget(
@@ -570,7 +571,7 @@ class DeliveryService:
         )
 
     def _writing(self) -> TransactionalWriter:
-        assert self._writer is not None, "taken over"  # noqa: S101 - there is no delivery state without a writer
+        assert self._writer is not None, "connected"  # noqa: S101 - there is no delivery state without a writer
         return self._writer
 
     def _report(self, delivery: CorrectedDelivery) -> None:

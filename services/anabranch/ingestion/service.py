@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from anabranch.runtime.settings import ServiceSettings
 
 REPLICA: Final = "0"
-"""A source has one writer; a standby takes over by a newer epoch."""
+"""A source has one writer; a standby replaces it by a newer epoch."""
 _FETCH_WAIT_MS: Final = 50
 _DECODED_AT_ONCE: Final = 16_384
 """Records that are decoded before more are fetched: so they are still in the processor's cache."""

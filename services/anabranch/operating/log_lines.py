@@ -90,7 +90,7 @@ def follow(files: Mapping[str, Path], stopping: threading.Event) -> Iterator[tup
 
 def in_words(line: str) -> str:
     """A JSON line of a service as a person reads it; any other line as it is. No control
-    characters, which could take over a terminal.
+    characters, which could command a terminal.
     """
     entry = _entry(line)
     if entry is None:

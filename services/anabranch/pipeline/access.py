@@ -135,7 +135,7 @@ _ASKS_SETTINGS: Final = frozenset(
         ),
     }
 )
-"""(service, kind of topic): it refuses to start where a setting would lose data; the manager
+"""(service, kind of topic): it does not start where a setting would lose data; the manager
 says so of internal ones.
 """
 

@@ -2,8 +2,8 @@
 
 The service's thread waits for the broker, for the disk, for Spark: while it reads logs, copies a
 checkpoint and looks through it, starts a query, or asks whether a newer process has begun. With
-much state, or a slow broker, that takes longer than a silence after which others would take over
-(``protocol.stage.standby``) or go on without this process.
+much state, or a slow broker, that takes longer than a silence after which others would become the
+primary (``protocol.stage.standby``) or go on without this process.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Replica(Protocol):
     status: ServiceStatus
 
     def start(self) -> None:
-        """Take over; returns early when it was told to stop."""
+        """Fail over; returns early when it was told to stop."""
 
     def step(self) -> None:
         """One short round."""

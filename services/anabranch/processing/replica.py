@@ -433,7 +433,7 @@ class ReplicaRunner:
         else. A log that cannot be read says nothing, and the query's own error counts.
 
         Raises:
-            Fenced: a newer process took over.
+            Fenced: a newer process replaced this one.
         """
         with self.log_lock:
             with contextlib.suppress(Unavailable):
@@ -481,8 +481,8 @@ class ReplicaRunner:
                 self.synced_bucket = max(self.synced_bucket, position.bucket)
 
     def check_epoch(self) -> None:
-        """Look whether a newer process took over, when there is nothing to write. While a record is
-        being appended, that does it.
+        """Look whether a newer process replaced this one, when there is nothing to write. While a
+        record is being appended, that does it.
 
         Raises:
             Fenced: one did.

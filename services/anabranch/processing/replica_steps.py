@@ -41,7 +41,7 @@ class ReplicaSteps:
         """What ``step`` is answered.
 
         Raises:
-            Fenced: a newer process took over.
+            Fenced: a newer process replaced this one.
             Unavailable: a directory vanished, or kept changing, while it was copied.
         """
         if isinstance(step, FindPeers) and not self.recovery.peers:

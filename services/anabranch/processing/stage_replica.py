@@ -223,7 +223,9 @@ class StageReplica:
         return not missing
 
     def _warm_up(self, prepared: PreparedStage) -> None:
-        """Run the stage on nothing: who takes over later has the slow first batches behind it."""
+        """Run the stage on nothing: whoever becomes the primary has the slow first batches behind
+        it.
+        """
         empty = EmptyBatches(self._stage.reads, prepared.traits, WARM_UP_BATCHES)
         self._run_beside(RangeQuery("warm-up", empty, self._pipeline.bucket_ms), None, -1)
 
@@ -231,7 +233,7 @@ class StageReplica:
         """The engine is warm, and runs nothing; the logs are followed."""
         if standby.round():
             self._context.logger.info(
-                "failing_over", stage=self._settings.name, bucket=standby.bucket
+                "becoming_primary", stage=self._settings.name, bucket=standby.bucket
             )
             crash_point("processing.standby_due")
             self.status.state, self.status.waiting_for = "starting", None
@@ -399,8 +401,8 @@ class StageReplica:
     def _start_query(self, timeline: str) -> None:
         """Start a query in the directory of ``timeline``."""
         assert self._prepared is not None, "prepared"  # noqa: S101
-        assert self._boundary is not None, "taken over"  # noqa: S101
-        assert self._runner is not None, "taken over"  # noqa: S101
+        assert self._boundary is not None, "connected"  # noqa: S101
+        assert self._runner is not None, "connected"  # noqa: S101
         output, place = (
             QueryOutput(self._replica, self._boundary.epoch),
             str(self._disk.directory(timeline)),
@@ -411,7 +413,7 @@ class StageReplica:
 
     def _run_range(self, query: RangeQuery) -> None:
         """Make buckets again for a reader (``processing.recomputing``)."""
-        assert self._boundary is not None, "taken over"  # noqa: S101
+        assert self._boundary is not None, "connected"  # noqa: S101
         self._run_beside(query, str(self._disk.directory(query.name)), self._boundary.epoch)
 
     def _run_beside(self, query: RangeQuery, place: str | None, epoch: int) -> None:

@@ -124,8 +124,8 @@ class Standby:
 
     @property
     def waiting_for(self) -> str | None:
-        """Of one that is moved, for people: what it takes over after; None: the silence of a
-        primary.
+        """Of one that is moved, for people: after what it becomes the primary; None: the silence of
+        a primary.
         """
         if not self._is_moved:
             return None
@@ -135,7 +135,7 @@ class Standby:
         )
 
     def round(self) -> bool:
-        """Listen, copy when it is time to, say what there is; whether to take over now.
+        """Listen, copy when it is time to, say what there is; whether to become the primary now.
 
         Raises:
             OSError: the own disk cannot be written.

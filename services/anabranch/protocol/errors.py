@@ -50,7 +50,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class Fenced(AnabranchError):
-    """A newer process took over (rule 2, rule 12, rule 21). This process ends; nothing it
+    """A newer process replaced this one (rule 2, rule 12, rule 21). This process ends; nothing it
     writes counts any more.
     """
 

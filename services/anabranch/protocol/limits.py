@@ -271,7 +271,7 @@ of HOP_MS, since stages after it wait for what it closes.
 
 WARM_UP_BATCHES: Final = 3
 """Empty batches that a standby runs before it stands by. With three, results come 7 to 9 s
-after it takes over; without, 15 (two cores).
+after it becomes the primary; without, 15 (two cores).
 """
 
 NAME_CHARACTERS_MAX: Final = 249
@@ -598,8 +598,8 @@ process that lost its disk.
 """
 
 PRIMARY_SILENT_MS: Final = 5_000
-"""Observed silence of a primary after which a standby takes over: it ends the other, so a slow one
-must not be taken for dead as soon as one that merely shares work (FAILURE_AFTER_MS).
+"""Observed silence of a primary after which a standby becomes the primary: it ends the other, so a
+slow one must not be taken for dead as soon as one that merely shares work (FAILURE_AFTER_MS).
 """
 
 STANDBY_TURN_MS: Final = 2_000
@@ -613,7 +613,7 @@ a copy syncs the disk and looks through the state.
 """
 
 MOVED_BEHIND_MS: Final = 5_000
-"""A replica that is moved takes over when it can go on from at most so far behind the one
+"""A replica that is moved becomes the primary when it can go on from at most so far behind the one
 that runs: a few batches, which it runs again.
 """
 

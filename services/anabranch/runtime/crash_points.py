@@ -36,7 +36,7 @@ POINTS: Final = {
     "processing.fork_written": (
         "the successor's timeline file is written; the query that runs is not a branch yet"
     ),
-    "processing.standby_due": "one that stands by is to take over: nothing was written",
+    "processing.standby_due": "one that stands by is to become the primary: nothing was written",
     "processing.checkpoint_copied": "a directory was copied; no timeline file names the copy",
     "processing.peer_copied": "a peer's directory was copied; no timeline file names the copy",
     "processing.timeline_written": "the own timeline file is written; older ones are still there",

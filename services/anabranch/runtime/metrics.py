@@ -163,7 +163,7 @@ class ServiceMetrics:
         self._bytes.labels(*self._own, "rejected").inc(size_bytes)
 
     def rejected(self, stream: str, totals: Mapping[str, int]) -> None:
-        """Take over a boundary reader's ``counts`` of ``stream``: running totals by reason,
+        """Take a boundary reader's ``counts`` of ``stream``: running totals by reason,
         which never fall.
         """
         for reason, total in totals.items():

@@ -102,7 +102,7 @@ class Service(Protocol):
     status: ServiceStatus
 
     def start(self) -> None:
-        """Connect, recover, take over."""
+        """Connect, recover, fence the older process."""
 
     def step(self) -> None:
         """One short round: at most 200 ms when there is nothing to do."""

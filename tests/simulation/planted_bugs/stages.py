@@ -265,7 +265,7 @@ STAGES: Final = (
         by=("moves", "progress"),
     ),
     Mutant(
-        "takes_over_though_behind",
+        "moves_though_behind",
         "protocol.stage.standby:StandbyWatch.due",
         "bucket + self._behind_max >= closed",
         "closed >= 0",

@@ -264,5 +264,5 @@ def test_the_rights_on_a_contract_are_listed_by_its_name(office: Office) -> None
     } == {"north.contract_broker", "north.operator"}
     assert len({tuple(right.items()) for right in listed}) == len(listed)
     office.file("north").write_text(FILE.format(who="north"))
-    refused = CliRunner().invoke(app, given)
-    assert isinstance(refused.exception, ConfigurationError)
+    rejected = CliRunner().invoke(app, given)
+    assert isinstance(rejected.exception, ConfigurationError)

@@ -47,7 +47,7 @@ def test_it_waits_until_the_replica_runs_there(done: dict[str, object]) -> None:
     given = CliRunner().invoke(app, ["move", "clean.0", "north.1", "--wait", "7", *_WHERE])
     assert given.exit_code == 0, given.output
     assert (done["asked"], done["waited_ms"]) == (("clean.0", "north.1"), 7_000)
-    assert "north.0 goes on with it until north.1 has taken over" in given.output
+    assert "north.0 goes on with it until north.1 has become the primary" in given.output
     assert "clean.0: runs on node north.1" in given.output
 
 

@@ -16,7 +16,7 @@ from harness.waiting import wait_until
 TOPIC = "p.control"
 
 
-def test_nobody_takes_over_from_a_process_that_is_long_in_starting() -> None:
+def test_nobody_replaces_a_process_that_is_long_in_starting() -> None:
     clock = VirtualClock()
     log = LocalEventLog(clock)
     log.admin().create([TopicSettings(TOPIC, 1)])

@@ -154,7 +154,7 @@ def test_what_ends_is_started_again_later_each_time(
 def test_a_second_process_of_the_same_name_ends_the_node(bench: Bench) -> None:
     bench.runs()
     with pytest.raises(Fenced):
-        bench.die(Fenced("a newer process took over"))
+        bench.die(Fenced("a newer process replaced this one"))
     assert bench.made[0].stopped == 1
 
 
@@ -180,7 +180,11 @@ def test_an_error_of_the_end_is_told_unless_there_was_one_before(bench: Bench) -
 
 @pytest.mark.parametrize(
     "error",
-    [Fenced("the other node took over"), Unavailable("no broker"), StageFunctionError("f raised")],
+    [
+        Fenced("the other node replaced this one"),
+        Unavailable("no broker"),
+        StageFunctionError("f raised"),
+    ],
 )
 def test_pc5_one_whose_place_is_elsewhere_ends_for_good_and_nothing_else_does(
     bench: Bench, error: Exception

@@ -68,7 +68,7 @@ class Waiting:
             self.begin()
 
     def begin(self) -> None:
-        """It takes over."""
+        """The node fails over to it."""
         replica = self.name.rpartition(".")[2]
         context = self._context
         BoundaryWriter(
@@ -206,9 +206,9 @@ def becomes(node: Node, wanted: dict[str, str]) -> None:
 
 
 def fenced(world: World, by: str = NEW) -> Fenced:
-    """What the process that runs meets when the other one takes over."""
+    """What the process that runs meets when the other one replaces it."""
     next(each for each in MADE if each._node == by and each.status.state == "standby").begin()
-    return Fenced(f"{by} took over")
+    return Fenced(f"{by} replaced this one")
 
 
 def test_a_replica_is_added_to_a_running_node_and_leaves_the_other_when_it_is_fenced(
@@ -271,7 +271,7 @@ def test_a_move_that_is_taken_back_ends_what_only_stands_by(world: World) -> Non
         becomes(old, {})
 
 
-def test_one_that_another_node_took_over_though_its_place_is_here_stands_by(world: World) -> None:
+def test_one_that_another_node_replaced_though_its_place_is_here_stands_by(world: World) -> None:
     old, new = world.node(OLD), world.node(NEW)
     becomes(old, {"s.0": "running"})
     world.move(NEW)
@@ -285,7 +285,7 @@ def test_one_that_another_node_took_over_though_its_place_is_here_stands_by(worl
 
 
 def test_a_fence_is_judged_by_all_moves_there_are(world: World) -> None:
-    """The other node may have taken over before this one has read why."""
+    """The other node may have replaced it before this one has read why."""
     old, new = world.node(OLD), world.node(NEW)
     becomes(old, {"s.0": "running"})
     world.move(NEW)

@@ -481,8 +481,8 @@ def test_many_restarts_need_no_more_room(stage: Stage) -> None:
 
 
 def failed_over(stage: Stage) -> FileReplica:
-    """Of a passive replica: one process was at 20 when it was killed, another took over with a copy
-    of what the first had at 12, closed 24, and has lost its disk; the first begins again.
+    """Of a passive replica: one process was at 20 when it was killed, another replaced it with a
+    copy of what the first had at 12, closed 24, and has lost its disk; the first begins again.
     """
     zero = stage.start("0", disk="zero")
     for upto in range(2, 21, 2):

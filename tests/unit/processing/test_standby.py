@@ -167,10 +167,10 @@ STEPS_OF_A_COPY = 12
 
 
 @pytest.mark.parametrize("step", range(STEPS_OF_A_COPY + 1))
-@pytest.mark.parametrize("took_over", [False, True])
+@pytest.mark.parametrize("fails_over", [False, True])
 @pytest.mark.parametrize("moved", [False, True])
 def test_who_slept_while_it_copied_takes_nothing_from_its_replacement(
-    world: World, monkeypatch: pytest.MonkeyPatch, step: int, took_over: bool, moved: bool
+    world: World, monkeypatch: pytest.MonkeyPatch, step: int, fails_over: bool, moved: bool
 ) -> None:
     """Rule 8: it wakes at any step of its copy, and does the rest of it."""
     world.run(FIRST, 2)
@@ -191,7 +191,7 @@ def test_who_slept_while_it_copied_takes_nothing_from_its_replacement(
             world.run(FIRST.forked(timeline_name(5, 1), 2), 6)
         replacement = world.standby()
         replacement.copy()
-        if took_over:
+        if fails_over:
             live.append(fail_over(world.own, 9))
         else:
             own = world.own.newest()
@@ -203,7 +203,7 @@ def test_who_slept_while_it_copied_takes_nothing_from_its_replacement(
     with contextlib.suppress(FileNotFoundError):  # rule 21: who meets a directory that is gone ends
         sleeper.copy()
     (own,) = live
-    assert world.own.newest() == own or not took_over
+    assert world.own.newest() == own or not fails_over
     assert (world.own.directory(own.name) / "commits" / "2").exists(), "what it lives on is there"
     assert (
         world.disk("1", "0").whole(own.name, world.own.batches(own.name))
@@ -240,7 +240,7 @@ def rounds_until(
     return world.clock.monotonic_ms() - begun_ms
 
 
-def test_it_takes_over_when_the_primary_is_silent(world: World) -> None:
+def test_it_becomes_the_primary_when_the_old_one_is_silent(world: World) -> None:
     writer = world.writer()
     epoch = writer.start()
     world.run(Timeline.fresh(epoch), 3)

@@ -169,7 +169,7 @@ def test_a_broker_that_does_not_answer_holds_the_manager_up_for_a_moment_only(
 def test_a_rejection_that_is_told_later_is_no_news(
     log: LocalEventLog, clock: VirtualClock, error: type[AnabranchError]
 ) -> None:
-    """Of a heartbeat that was under way; and one that a writer refuses to take at all."""
+    """Of a heartbeat that was under way; and one that a writer rejects at all."""
     silent = SilentWriter(log)
     log.writer = lambda: silent  # type: ignore[method-assign]
     sender = HeartbeatSender(log, TOPIC, clock)

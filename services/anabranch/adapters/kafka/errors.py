@@ -5,7 +5,7 @@ The question behind every row is: *may what was asked have happened?*
 
 - it certainly did not: ``Unavailable``;
 - it may have: ``OutcomeUnknown``;
-- someone newer took over: ``Fenced``;
+- someone newer replaced this one: ``Fenced``;
 - data that was named is not there: ``DataMissing``.
 
 A code that is in no table is treated as the caller's worst case: a write of unknown outcome, a

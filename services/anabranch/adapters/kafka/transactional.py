@@ -53,7 +53,7 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         try:
             self._settled(
                 lambda: producer.init_transactions(settings.request_timeout_ms / 1000),
-                f"take over {transactional_id}",
+                f"fail over {transactional_id}",
             )
         except OutcomeUnknown as error:
             # Nothing was sent under this id yet: whether the epoch was raised makes no difference

@@ -105,7 +105,7 @@ def cut_back(checkpoint: Path, batch: int, *, keep_plan: bool) -> None:
     """Remove the logs of every batch after ``batch``; ``keep_plan``: but for the plan of the next
     one, if it is whole.
 
-    Where no plan is left, the state goes too: Spark refuses to plan a first batch where there is
+    Where no plan is left, the state goes too: Spark plans no first batch where there is
     any.
     """
     plan = batch + 1 if keep_plan and _is_logged(checkpoint, batch + 1, committed=False) else batch

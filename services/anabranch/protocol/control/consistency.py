@@ -9,7 +9,7 @@ with a tolerance (``codec.float_comparison``), in samples: ``agreed`` is the new
 two replicas have the same digest.
 
 What a replica makes depends on its state, and that on every plan that it ever ran and on where each
-took over from the one before. This is its *history*: a record has that of the record which it
+replaced the one before. This is its *history*: a record has that of the record which it
 continues, unless another plan has made it. Two replicas are compared where their histories are
 equal: they always ran the same plan, or each change found them at the same place, as when a
 pipeline at rest is stopped and changed as a whole. Whoever copies a peer's checkpoint has its

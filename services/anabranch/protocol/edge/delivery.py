@@ -7,7 +7,7 @@ says where the run begins and ends in the sequence, and where it begins at the e
 partition of the topic.
 
 Exactness does not rest on transactions: one whose outcome is unknown may have been applied, or not,
-or in some partitions only, with or without its progress record. So whoever takes over (after a
+or in some partitions only, with or without its progress record. So its replacement (after a
 restart, or an unknown outcome: in both cases the older writer is fenced first) starts at the
 *beginning* of the last run that a progress record names, reads the topic from that run's positions
 to its end, and goes through the sequence again, writing the ids that are not there. That repairs
@@ -38,7 +38,7 @@ Invariants:
         has more.
     DE7 an id of a bucket that is not stable cannot be this output's: it is foreign, and rejected.
     DE8 a record goes to the topic of rejected results only if it was rejected when it was sent
-        alone; its id counts as written, also for whoever takes over.
+        alone; its id counts as written, also for its replacement.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class CorrectedDelivery:
 
     def is_overtaken(self, progress: DeliveryProgress | None) -> bool:
         """Whether ``progress``, the newest in the log, is beyond all that this one wrote:
-        another process has taken over meanwhile.
+        another process has replaced this one meanwhile.
         """
         return progress is not None and end_of(progress) > self._confirmed
 

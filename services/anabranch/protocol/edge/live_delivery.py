@@ -3,7 +3,7 @@ corrections (rules 19, 20).
 
 Theory of operation. Two sequences meet here: the stable buckets of a stream, which never change,
 and the tentative ones that a chosen replica offers beyond them. Delivery writes *transactions*.
-Each is wholly in the topic or not at all, and holds a ``LiveProgress``; so whoever takes over
+Each is wholly in the topic or not at all, and holds a ``LiveProgress``; so its replacement
 fences the older writer, reads the newest progress that is committed, and goes on from there: no ids
 are compared.
 

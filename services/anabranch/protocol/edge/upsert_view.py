@@ -3,7 +3,7 @@
 Theory of operation. A reader of a compacted topic knows nothing of kinds: the last record of a key
 is its value, a record without a value deletes it. So an undo is written as what it does: each key
 that tentative records have touched gets its last stable value back, or is deleted if it never had
-one. For that, and for a process that takes over, each tentative record carries the last stable
+one. For that, and for a replacement, each tentative record carries the last stable
 value of its key in its headers. Thus the newest record of every key, which is all that compaction
 leaves, is the whole state of this machine.
 

@@ -7,7 +7,7 @@ a stage is to run follows from its place in the agent's table (``holdings``), an
 whoever comes back after a crash comes to the same node, and a move that was lost is written again.
 
 The place of a task decides its node, the boundary log who runs it, the ledger who is paid:
-    leaving, away   the partner's node: it stands by, takes over, runs
+    leaving, away   the partner's node: it stands by, becomes the primary, runs
     all others      a node of the owner's
     away, silent    a node of the owner's, at once: the ledger is told when the seller's silence is
                     proven there

@@ -44,7 +44,7 @@ Invariants:
         epoch names as many rows of the same digest.
     BL15 a stream's version never goes back. A version counts from the first record of one of its
         writers that has closed all that is stable; from there on writers of lower versions begin no
-        epoch, and none of their records counts. So an upgrade takes over at one bucket that the log
+        epoch, and none of their records counts. So an upgrade counts from a bucket that the log
         names, the same for all readers, and the version before goes on until then.
     BL16 all buckets of a stream have the width that its first epoch says. Whoever has another one
         begins no epoch, so it fences nobody.

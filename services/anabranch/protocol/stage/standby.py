@@ -4,7 +4,7 @@ one go on?
 Theory of operation. The processes of a stage with ``ha: passive`` are one *replica*: one writer of
 the boundary log, one block topic. Who is primary is proven by the log alone: it is the process of
 the newest ``EpochStarted`` (rule 1), and what another one writes afterwards is accepted by nobody.
-So nobody needs to agree on who takes over: a mistake costs a restart, never a result. The others
+So nobody needs to agree on the next primary: a mistake costs a restart, never a result. The others
 copy the primary's checkpoint every now and then and listen. When the primary was silent for
 ``PRIMARY_SILENT_MS`` of observed time, the standby whose turn it is begins an epoch and goes on
 from its copy. The copy is one of the replica's own checkpoints, a little older: the records of the
@@ -13,10 +13,10 @@ ids are positions in buckets, so nobody sees a difference (what is called repeat
 ids make precise).
 
 A replica that an operator moves to another node (``protocol.control.placement``) comes there as a
-standby, too, in a stage of any kind. What it is waiting for is its own readiness: it takes over as
-soon as it stands by, warm, and a checkpoint from which it would go on is within reach that is about
-as far as the log. Until then the one on the old node goes on. That one ends as any primary does of
-which a newer epoch is in the log.
+standby, too, in a stage of any kind. What it is waiting for is its own readiness: it becomes the
+primary as soon as it stands by, warm, and a checkpoint from which it would go on is within reach
+that is about as far as the log. Until then the one on the old node goes on. That one ends as any
+primary does of which a newer epoch is in the log.
 
 ==========  =================================================  ==================================================
 state       event                                              action and next state
@@ -30,9 +30,9 @@ PRIMARY     a newer epoch is in the log                        end (the next pro
 ==========  =================================================  ==================================================
 
 Invariants:
-    SB1 while a primary is heard, or an epoch has just begun, nobody takes over. Where no epoch ever
-        began there is nobody to wait for; nor where the last word of the newest epoch's process is
-        that it has ended.
+    SB1 while a primary is heard, or an epoch has just begun, nobody becomes the primary. Where no
+        epoch ever began there is nobody to wait for; nor where the last word of the newest epoch's
+        process is that it has ended.
     SB2 what a process of an older epoch says is no sign of life.
     SB3 silence is observed time: who was paused itself looks again before it judges.
     SB4 a standby that has no checkpoint lets those that have one go first; else the order of the
@@ -45,7 +45,7 @@ Invariants:
     SB7 a copy gets its timeline file when it is known to be whole and the primary's directory still
         to be its stable one, and durable, since trimming counts on it; until then nobody goes on
         from it.
-    SB8 one that was moved takes over from who is heard only if what it goes on from is at most
+    SB8 one that was moved replaces who is heard only if what it goes on from is at most
         ``MOVED_BEHIND_MS`` behind what the replica has closed: no result is missed for longer than
         a restart takes. Where the newest epoch began on its own node, or on none, it begins at
         once; so does a stage that makes its state anew from its input (``upstream_backup``), which
@@ -158,7 +158,7 @@ class StandbyWatch:
         return self._node is None or self._runs_on not in ("", self._node)
 
     def due(self, now_ms: int, bucket: int, closed: int = 0) -> bool:
-        """Whether to take over now (SB3, SB4, SB8).
+        """Whether to become the primary now (SB3, SB4, SB8).
 
         ``bucket``: that of the checkpoint from which it would go on; 0: none. ``closed``: the last
             one that the replica has closed.

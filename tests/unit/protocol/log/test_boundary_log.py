@@ -235,7 +235,7 @@ def test_bl16_a_stream_keeps_the_width_of_its_buckets() -> None:
     assert again.apply(4, dataclasses.replace(started("1"), bucket_ms=250)).reason == "epoch"
 
 
-def test_bl15_an_upgrade_takes_over_at_the_bucket_at_which_it_has_caught_up() -> None:
+def test_bl15_an_upgrade_counts_from_the_bucket_at_which_it_has_caught_up() -> None:
     log_state = state_after(
         started("0"),
         started("1"),

@@ -1,4 +1,4 @@
-"""Whose turn it is to take over, and which checkpoint is worth a copy."""
+"""Whose turn it is to become the primary, and which checkpoint is worth a copy."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_where_no_epoch_began_there_is_nobody_to_wait_for() -> None:
     assert Standby(epoch=None).due_after() == 0
 
 
-def test_before_the_log_was_read_nobody_takes_over() -> None:
+def test_before_the_log_was_read_nobody_becomes_the_primary() -> None:
     watch = StandbyWatch(StandbyProcess("tolls", "0"), "0", ["0", "1"])
     assert not watch.due(0, 0)
 
@@ -178,7 +178,7 @@ def heard(watch: StandbyWatch, now_ms: int) -> None:
     watch.heard(replace(PRIMARY, replica="1"), now_ms)
 
 
-def test_sb8_one_that_was_moved_takes_over_from_who_is_heard_once_it_is_up_to_date() -> None:
+def test_sb8_one_that_was_moved_replaces_who_is_heard_once_it_is_up_to_date() -> None:
     watch, closed = come(), 1_000
     assert watch.must_wait
     for now_ms in range(0, 60_000, _STEP_MS):
