@@ -90,7 +90,10 @@ def create_topics(log: EventLog, of: Pipeline) -> None:
     names, admin = of.topic_names, log.admin()
     specs = [
         topic_settings("boundaries", names.boundaries(STAGE)),
-        *(topic_settings("control", topic) for topic in speakers(of)),
+        *(
+            topic_settings("fences" if speaker.fences else "control", topic)
+            for topic, speaker in speakers(of).items()
+        ),
     ]
     specs += [topic_settings("alarms", names.alarms())]
     specs += [

@@ -203,6 +203,7 @@ def test_brokers_die_one_after_the_other_and_come_back(topic_prefix: str, tmp_pa
                 names.boundaries("s"),
                 names.blocks("s", "0"),
                 names.manager(),
+                names.fences(),
                 f"{topic_prefix}.out",
             ):
                 assert admin.settings(topic)["min.insync.replicas"] == str(IN_SYNC), topic

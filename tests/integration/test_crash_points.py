@@ -89,7 +89,10 @@ class World:
         names = self.pipeline.topic_names
         specs = [
             topic_settings("alarms", names.alarms()),
-            *(topic_settings("control", topic) for topic in speakers(self.pipeline)),
+            *(
+                topic_settings("fences" if speaker.fences else "control", topic)
+                for topic, speaker in speakers(self.pipeline).items()
+            ),
         ]
         specs += [
             topic_settings("boundaries", names.boundaries(s)) for s in self.pipeline.streams()

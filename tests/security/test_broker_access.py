@@ -145,12 +145,11 @@ def test_what_the_matrix_never_gives() -> None:
             ".blocks." in topic
             or ".control." in topic
             or topic.startswith("secure-out.")
-            or topic.endswith((".progress", ".manager"))
+            or topic.endswith((".progress", ".manager", ".fences"))
         ):
             assert len(several) == 1, f"{topic} has one writer"
-    assert writers["secure.manager"] == ["secure.consistency_manager"], (
-        "nobody else fences or trims"
-    )
+    assert writers["secure.manager"] == ["secure.consistency_manager"], "nobody else trims"
+    assert writers["secure.fences"] == ["secure.consistency_manager"], "nobody else fences"
     nodes = {
         f"secure.control.processing.{label}": f"secure.processing.{node}"
         for node, labels in load(MATRIX.with_name("pipeline.yaml")).nodes().items()

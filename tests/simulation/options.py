@@ -512,7 +512,10 @@ def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
     specs = [
         topic_settings("placement", names.placement()),
         topic_settings("alarms", names.alarms()),
-        *(topic_settings("control", topic) for topic in speakers(of)),
+        *(
+            topic_settings("fences" if speaker.fences else "control", topic)
+            for topic, speaker in speakers(of).items()
+        ),
     ]
     specs += [
         topic_settings(

@@ -97,7 +97,7 @@ def _closed(
 
 
 def _fences(run: Run, stage: str) -> Iterator[Said]:
-    topic = run.pipeline.topic_names.manager()
+    topic = run.pipeline.topic_names.fences()
     times = appended_ms(run, topic)
     for _, offset, record in records(run, topic):
         with contextlib.suppress(RemoteProtocolError):

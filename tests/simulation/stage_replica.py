@@ -13,7 +13,7 @@ from typing import Any, Final
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.plan_offsets import Offset
 from anabranch.pipeline.shape import lags, policy, waits
-from anabranch.pipeline.speakers import speakers
+from anabranch.pipeline.speakers import fence_speakers, speakers
 from anabranch.ports import BatchDone, QueryOutput, RunningQuery, TopicPartition
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
@@ -283,7 +283,7 @@ class SimulatedReplica:
             for each in self._pipeline.stream_writers(self._stage.name)
             if each != self._replica
         ]
-        entries = records_so_far(self._context.log, speakers(self._pipeline))
+        entries = records_so_far(self._context.log, fence_speakers(self._pipeline))
         return fenced_epochs(self._stage.name, peers, entries)
 
     def _await_peer(self, missing: str) -> None:

@@ -83,12 +83,12 @@ def decode(value: bytes | None) -> ControlRecord:
 
 def key_of(entry: ControlRecord) -> bytes:
     """The key in a compacted topic: what is left after compaction is the last word of each
-    process, and about each stage and stream.
+    process, and about each stream. A fence has a key of its own.
     """
     if isinstance(entry, Heartbeat):
         return f"heartbeat:{entry.service}:{entry.name}:{entry.replica}".encode()
     if isinstance(entry, Fence):
-        return f"fence:{entry.stage}:{entry.replica}".encode()
+        return f"fence:{entry.stage}:{entry.replica}:{entry.epoch}".encode()
     if isinstance(entry, Ask):
         return f"ask:{entry.stream}:{entry.reader}".encode()
     if isinstance(entry, AskReply):

@@ -49,9 +49,11 @@ class ControlRoom:
             context.pipeline,
             image,
         )
-        topic = self._pipeline.topic_names.manager()
+        names = self._pipeline.topic_names
+        topic = names.manager()
         self._reader: ControlReader | None = None
         self._writer = ControlWriter(context.log, topic, context.clock)
+        self._fence_writer = ControlWriter(context.log, names.fences(), context.clock)
         self._heartbeats = HeartbeatSender(context.log, topic, context.clock)
         self._trimming = Trimming(readers_of(self._pipeline), kept_buckets(self._pipeline))
         self._fences = FenceBook()
@@ -60,7 +62,7 @@ class ControlRoom:
         """What was heard that a person should look at; whoever writes it takes it out."""
         self._stated = Counter(
             "anabranch_control_records_written",
-            "Records that the manager wrote to its topic",
+            "Trim points and fences that the manager wrote",
             (*_LABELS, "record"),
             registry=context.registry,
         )
@@ -127,6 +129,7 @@ class ControlRoom:
         if self._reader is not None:
             self._reader.close()
         self._writer.close()
+        self._fence_writer.close()
         self._heartbeats.close()
 
     def _take(self, entry: ControlRecord) -> None:
@@ -170,16 +173,17 @@ class ControlRoom:
         """Trim points that could not be written are lost: others follow. Fences are written
         until they are.
         """
-        now_ms = self._clock.now_ms()
-        entries: list[ControlRecord] = [*self._unsent, *self._trimming.due(now_ms, uptos)]
-        if not entries or not self._writer.write(entries):
-            return
-        crash_point("manager.control_written")
-        self._unsent.clear()
-        for entry in entries:
-            self._stated.labels(self._pipeline.name, type(entry).__name__.lower()).inc()
-            if isinstance(entry, TrimPoint):
-                self._trimmable.labels(self._pipeline.name, entry.stream).set(entry.bucket)
+        points = self._trimming.due(self._clock.now_ms(), uptos)
+        fences_there = bool(self._unsent) and self._fence_writer.write(self._unsent)
+        points_there = bool(points) and self._writer.write(points)
+        if fences_there or points_there:
+            crash_point("manager.control_written")
+        if fences_there:
+            self._stated.labels(self._pipeline.name, "fence").inc(len(self._unsent))
+            self._unsent.clear()
+        for point in points if points_there else []:
+            self._stated.labels(self._pipeline.name, "trimpoint").inc()
+            self._trimmable.labels(self._pipeline.name, point.stream).set(point.bucket)
 
 
 def kept_buckets(pipeline: Pipeline) -> dict[str, int]:

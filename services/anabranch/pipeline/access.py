@@ -131,7 +131,7 @@ _ASKS_SETTINGS: Final = frozenset(
         ("delivery", "live_upsert"),
         *(
             ("consistency_manager", kind)
-            for kind in ("boundaries", "blocks", "control", "manager", "alarms")
+            for kind in ("boundaries", "blocks", "control", "manager", "fences", "alarms")
         ),
     }
 )
@@ -361,6 +361,7 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
         for topic in bound_speakers(pipeline, [here]):
             yield _Topic("control", topic, here, is_bound=True)
     yield _Topic("manager", names.manager())
+    yield _Topic("fences", names.fences())
     yield _Topic("placement", names.placement())
     yield _Topic("alarms", names.alarms())
     for name, output in pipeline.outputs.items():

@@ -35,6 +35,7 @@ def internal_topics(
         if not speaker.is_manager:
             yield "control", topic_settings("control", topic, replication=replication)
     yield "manager", topic_settings("manager", names.manager(), replication=replication)
+    yield "fences", topic_settings("fences", names.fences(), replication=replication)
     yield "placement", topic_settings("placement", names.placement(), replication=replication)
     yield "alarms", topic_settings("alarms", names.alarms(), replication=replication)
     for output in pipeline.outputs.values():

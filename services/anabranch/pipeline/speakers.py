@@ -15,19 +15,17 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
 
 _SILENT: Final = frozenset({MANAGER_SERVICE, "contract_broker", "agent"})
-"""The manager has a topic of its own; nobody waits for the broker and the agent, so nobody
+"""The manager has topics of its own; nobody waits for the broker and the agent, so nobody
 listens.
 """
 
 
 def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
-    """By topic: one for each replica and each other process, the last one the manager's."""
+    """By topic: one for each replica and each other process, the last two the manager's."""
     found = {topic: speaker for _, _, topic, speaker in _processes(pipeline)}
     names = pipeline.topic_names
-    found[names.manager()] = Speaker(
-        frozenset({(MANAGER_SERVICE, pipeline.name, "0")}), is_manager=True
-    )
-    return found
+    found[names.manager()] = Speaker(frozenset({(MANAGER_SERVICE, pipeline.name, "0")}), trims=True)
+    return found | fence_speakers(pipeline)
 
 
 def stage_speakers(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
@@ -59,7 +57,7 @@ def neighbours_of(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
         if (service, name) in near
     }
     found[names.manager()] = speakers(pipeline)[names.manager()]
-    return found | bound_speakers(pipeline, reads)
+    return found | fence_speakers(pipeline) | bound_speakers(pipeline, reads)
 
 
 def _processes(pipeline: Pipeline) -> Iterator[tuple[str, str, str, Speaker]]:
@@ -81,6 +79,11 @@ def _processes(pipeline: Pipeline) -> Iterator[tuple[str, str, str, Speaker]]:
         elif service not in _SILENT:
             speaker = Speaker(frozenset({(service, name, "0")}), f"{service}.{name}")
             yield service, name, names.control(service, name), speaker
+
+
+def fence_speakers(pipeline: Pipeline) -> dict[str, Speaker]:
+    """The topic of fences alone, which is all that a process reads from its beginning."""
+    return {pipeline.topic_names.fences(): Speaker(frozenset(), fences=True)}
 
 
 def bound_speakers(pipeline: Pipeline, streams: Iterable[str]) -> dict[str, Speaker]:

@@ -34,8 +34,12 @@ class TopicNames:
         return f"{self.pipeline}.control.{service}.{name}"
 
     def manager(self) -> str:
-        """What the manager says: its heartbeats, fences and trim points."""
+        """What the manager says of what is going on: its heartbeats and trim points."""
         return f"{self.pipeline}.manager"
+
+    def fences(self) -> str:
+        """Which processes must end, by the manager: kept for ever."""
+        return f"{self.pipeline}.fences"
 
     def placement(self) -> str:
         """Where replicas run beside what the pipeline file says."""

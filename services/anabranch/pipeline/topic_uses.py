@@ -47,7 +47,7 @@ class TopicUses:
     ) -> None:
         """A user's topic may not be one of ours: both would write it."""
         names = TopicNames(name)
-        internal = {names.manager(), names.alarms(), names.placement()}
+        internal = {names.manager(), names.fences(), names.alarms(), names.placement()}
         internal |= {
             topic
             for output in outputs

@@ -17,7 +17,7 @@ from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.key_files import signer
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import lags, policy, waits
-from anabranch.pipeline.speakers import bound_speakers, neighbours_of, speakers
+from anabranch.pipeline.speakers import bound_speakers, fence_speakers, neighbours_of
 from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
 from anabranch.processing.follower import InputFollower
@@ -365,13 +365,13 @@ class StageReplica:
         )
 
     def _fenced(self) -> dict[str, int]:
-        """The newest fenced epoch of each replica of the stage, read in the control topic
-        where somebody may be fenced at all.
+        """The newest fenced epoch of each replica of the stage, read where somebody may be fenced
+        at all.
         """
         return fenced_epochs(
             self._stage_name,
             self._peers,
-            records_so_far(self._context.log, speakers(self._pipeline)),
+            records_so_far(self._context.log, fence_speakers(self._pipeline)),
         )
 
     def _wait_for_blocks(self, missing: str) -> None:

@@ -25,7 +25,7 @@ CONTROL: Final = (
     Mutant(
         "forged_word_believed",
         "protocol.control.speaking:Speaker.may_say",
-        "return self.is_manager and isinstance",
+        "return self.trims and isinstance",
         "return isinstance",
         "SK3",
         ("hostile",),

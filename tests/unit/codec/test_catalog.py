@@ -101,6 +101,7 @@ def test_each_internal_topic_has_its_kind() -> None:
         names.blocks("s", "0"),
         names.control("delivery", "o"),
         names.manager(),
+        names.fences(),
         names.alarms(),
         names.placement(),
         names.progress("o"),
@@ -112,6 +113,7 @@ def test_each_internal_topic_has_its_kind() -> None:
             "blocks",
             "control",
             "manager",
+            "fences",
             "alarms",
             "placement",
             "progress",
@@ -119,6 +121,12 @@ def test_each_internal_topic_has_its_kind() -> None:
     ]
     words = {"pipeline": "p", "stream": "s", "replica": "0", "output": "o", "process": "delivery.o"}
     assert [kind.pattern.format(**words) for kind in kinds] == made
+
+
+def test_fences_are_kept_however_long_a_fenced_process_is_away() -> None:
+    config = catalog.topic_settings("fences", "p.fences").config
+    assert config["cleanup.policy"] == "delete"
+    assert config["retention.ms"] == config["retention.bytes"] == "-1"
 
 
 def test_each_topic_of_a_federation_has_its_kind() -> None:

@@ -119,7 +119,7 @@ def test_a_name_longer_than_any_of_ours_is_rejected(entry: ControlRecord) -> Non
     ("entry", "key"),
     [
         (HEARTBEAT, b"heartbeat:processing:tolls:1"),
-        (FENCE, b"fence:tolls:1"),
+        (FENCE, b"fence:tolls:1:17"),
         (TRIM, b"trim_point:reports"),
         (PROGRESS, b"delivery_progress:tolls"),
         (ALARM, b"alarm:tolls"),

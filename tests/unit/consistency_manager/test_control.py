@@ -95,7 +95,7 @@ def test_a_fence_is_written_once_and_until_it_is_there(world: World) -> None:
     fence = room.fence("totals", "2", 9, 42)
     assert fence is not None
     assert room.fence("totals", "2", 9, 43) is None
-    world.log.fail_next(Operation.FLUSH, applied=0, topic="p.manager")
+    world.log.fail_next(Operation.FLUSH, applied=0, topic="p.fences")
     room.round({}, "running")
     assert world.said(Fence) == []
     world.clock.advance(HEARTBEAT_SEND_MS)
@@ -105,6 +105,17 @@ def test_a_fence_is_written_once_and_until_it_is_there(world: World) -> None:
     assert world.room().fence("totals", "2", 9, 42) is None
     room.close()
     room.close()
+
+
+def test_every_fence_there_ever_was_is_known_after_a_restart(world: World) -> None:
+    """Of one replica several, whether the topic is compacted or not: each has a key of its own."""
+    room = world.room()
+    fences = [room.fence("totals", "2", epoch, bucket) for epoch, bucket in ((9, 42), (30, 70))]
+    room.round({}, "running")
+    assert world.said(Fence) == fences
+    assert len({control_records.key_of(fence) for fence in fences if fence is not None}) == 2
+    again = world.room()
+    assert [again.fence("totals", "2", epoch, 42) for epoch in (9, 30)] == [None, None]
 
 
 def test_trim_points_follow_the_slowest_reader(world: World) -> None:

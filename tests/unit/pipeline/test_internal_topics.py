@@ -22,6 +22,7 @@ def test_each_stream_each_output_and_what_all_share() -> None:
         "p.control.processing.totals.1": ("control", 1),
         "p.control.delivery.out": ("control", 1),
         "p.manager": ("manager", 1),
+        "p.fences": ("fences", 1),
         "p.control.alarms": ("alarms", 1),
         "p.placement": ("placement", 1),
         "p.out.progress": ("progress", 1),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from anabranch.pipeline.speakers import neighbours_of, speakers, stage_speakers
-from anabranch.protocol.control.records import Heartbeat, TrimPoint
+from anabranch.pipeline.speakers import (
+    fence_speakers,
+    neighbours_of,
+    speakers,
+    stage_speakers,
+)
+from anabranch.protocol.control.records import Fence, Heartbeat, TrimPoint
 from harness import outputs
 
 
-def test_a_topic_for_each_process_and_one_for_the_manager() -> None:
+def test_a_topic_for_each_process_and_two_for_the_manager() -> None:
     of = outputs.pipeline("p", replicas=2, live=True)
     found = speakers(of)
     assert list(found) == [
@@ -16,6 +21,7 @@ def test_a_topic_for_each_process_and_one_for_the_manager() -> None:
         "p.control.processing.totals.1",
         "p.control.delivery.out",
         "p.manager",
+        "p.fences",
     ]
     for service, name, replica in (
         ("ingestion", "reports", "0"),
@@ -29,6 +35,9 @@ def test_a_topic_for_each_process_and_one_for_the_manager() -> None:
     assert [
         topic for topic, speaker in found.items() if speaker.may_say(TrimPoint("totals", 9, 1))
     ] == ["p.manager"]
+    fence = Fence("totals", "0", 1, "", 1)
+    assert [topic for topic, speaker in found.items() if speaker.may_say(fence)] == ["p.fences"]
+    assert fence_speakers(of) == {"p.fences": found["p.fences"]}
 
 
 def test_each_process_of_a_passive_stage_may_be_its_replica() -> None:
@@ -59,7 +68,7 @@ def test_a_replica_hears_its_neighbours_and_the_manager() -> None:
             }
         }
     )
-    manager = {"p.manager"}
+    manager = {"p.manager", "p.fences"}
     replicas = {stage: {f"p.control.processing.{stage}.{i}" for i in (0, 1)} for stage in of.stages}
     assert set(neighbours_of(of, "totals")) == manager | {
         "p.control.ingestion.reports",

@@ -15,6 +15,7 @@ def test_topics_of_a_pipeline_differ() -> None:
         names.blocks("s", "1"),
         names.control("delivery", "out"),
         names.manager(),
+        names.fences(),
     ]
     topics += [names.placement(), names.alarms(), names.progress("out"), names.live_progress("out")]
     assert topics == [
@@ -23,6 +24,7 @@ def test_topics_of_a_pipeline_differ() -> None:
         "p.s.blocks.1",
         "p.control.delivery.out",
         "p.manager",
+        "p.fences",
         "p.placement",
         "p.control.alarms",
         "p.out.progress",

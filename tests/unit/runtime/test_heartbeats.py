@@ -44,7 +44,7 @@ TOPIC = "p.control.processing.tolls.0"
 BEATS = frozenset(
     ("processing", stage, replica) for stage in ("tolls", "means") for replica in "01"
 )
-SPEAKERS = {TOPIC: Speaker(BEATS, is_manager=True)}
+SPEAKERS = {TOPIC: Speaker(BEATS, trims=True, fences=True)}
 BEAT = Heartbeat("processing", "tolls", "0", 7, "running", 3, 0, "stable")
 
 
@@ -224,7 +224,7 @@ def test_only_what_its_writer_may_say_counts(log: LocalEventLog) -> None:
     speakers = {
         TOPIC: Speaker(frozenset({("processing", "tolls", "0")})),
         "p.control.delivery.out": Speaker(frozenset({("delivery", "out", "0")})),
-        "p.manager": Speaker(frozenset(), is_manager=True),
+        "p.manager": Speaker(frozenset(), trims=True),
     }
     reader = ControlReader(log, speakers)
     write(
@@ -236,13 +236,14 @@ def test_only_what_its_writer_may_say_counts(log: LocalEventLog) -> None:
         Heartbeat("delivery", "out", "0", -1, "", 9, 1),
     )
     writer = log.writer()
-    writer.send(TopicPartition("p.manager", 0), control_records.encode(TrimPoint("s", 3, 1)))
+    for entry in (TrimPoint("s", 3, 1), Fence("tolls", "1", 7, "in the wrong topic", 1)):
+        writer.send(TopicPartition("p.manager", 0), control_records.encode(entry))
     writer.flush()
     found: list[ControlRecord] = []
     while len(found) < 2:
         found += reader.poll(100)
     assert set(found) == {BEAT, TrimPoint("s", 3, 1)}
-    assert (reader.counts["forged"], reader.rejected) == (4, 4)
+    assert (reader.counts["forged"], reader.rejected) == (5, 5)
 
 
 def test_what_retention_took_is_no_loss(log: LocalEventLog) -> None:

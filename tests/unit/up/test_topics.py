@@ -84,6 +84,7 @@ def test_all_topics_of_the_example(pipeline: Pipeline) -> None:
         *(f"toll-road.control.processing.{stage}.0" for stage in pipeline.stages),
         "toll-road.control.delivery.tolls",
         "toll-road.manager",
+        "toll-road.fences",
         "toll-road.control.alarms",
         "toll-road.placement",
         "toll-road.tolls.progress",

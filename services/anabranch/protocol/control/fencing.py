@@ -5,7 +5,7 @@ can tell which one is: the first record in the log stands, and a person is notif
 more that closed the bucket by the same plan, those that a majority contradicts are wrong as far as
 anybody can know, and go on from a wrong state. Their processes are named in a fence. It names an
 epoch, so a process that was started anew, by a person who mended it or from a copy of a peer, is
-not meant. The next process reads the fences before it looks for a checkpoint: what a fenced process
+not meant. The next process reads all fences there ever were before it looks for a checkpoint: what a fenced process
 left is of no use to it (``protocol.log.timeline``, TI8), whether that process heard of its fence or
 died before. One that began before the fence was written goes on from that, and is outvoted and
 fenced in its turn.
@@ -47,14 +47,14 @@ def outvoted(votes: Mapping[str, Hashable]) -> tuple[str, ...]:
 def fenced_epochs(
     stage: str, peers: Collection[str], entries: Iterable[ControlRecord]
 ) -> dict[str, int]:
-    """Of each replica of ``stage`` that was fenced the newest epoch that was, by the records of the
-    control topic.
+    """Of each replica of ``stage`` that was fenced the newest epoch that was, by the topic of
+    fences.
 
     Args:
         stage: The stage of the replica that asks.
         peers: The other replicas of the stage. Where they are so few that nobody is outvoted, no
             fence counts and ``entries`` is not read.
-        entries: Records of the control topic, in any order.
+        entries: Records of the topic of fences, in any order.
     """
     if len(peers) + 1 < VOTERS_MIN:
         return {}
@@ -72,7 +72,7 @@ class FenceBook:
         self._known: set[tuple[str, str, int]] = set()
 
     def known(self, fence: Fence) -> None:
-        """A fence stands in the control topic."""
+        """A fence stands in the topic."""
         self._known.add((fence.stage, fence.replica, fence.epoch))
 
     def fence(self, stage: str, replica: str, epoch: int, bucket: int, now_ms: int) -> Fence | None:

@@ -1,7 +1,7 @@
 """Who may say what on the control topics?
 
 Theory of operation. Each process writes one control topic, which the broker lets it alone write,
-and the manager writes one of its own. So the topic in which a record stands says who wrote it; what
+and the manager writes two of its own. So the topic in which a record stands says who wrote it; what
 the record says of its writer proves nothing. A reader takes a record only from the topic of whoever
 may say it, and counts the others.
 
@@ -11,8 +11,8 @@ Invariants:
         be it.
     SK2 a recompute request counts only from the reader that it names, a reply only from a process
         of the stream's stage that speaks for the replica.
-    SK3 fences and trim points count only from the manager, which says nothing else than these and
-        its own heartbeats.
+    SK3 trim points count only from the manager's topic, which holds nothing else than these and its
+        own heartbeats; fences only from the topic of fences, which holds nothing else.
     SK4 of another pipeline's processes only heartbeats count, under the name that their stream has
         here.
 """
@@ -41,9 +41,17 @@ class Speaker:
     """As which it asks; empty: it asks for nothing."""
     answers: frozenset[tuple[str, str]] = frozenset()
     """(stream, replica) for which it answers."""
-    is_manager: bool = False
+    trims: bool = False
+    """It is the manager, and says what may be trimmed."""
+    fences: bool = False
+    """It is the manager, and says who must end."""
     known_as: str = ""
     """What it beats for is called so here: of a stream of another pipeline."""
+
+    @property
+    def is_manager(self) -> bool:
+        """Whether the manager writes the topic."""
+        return self.trims or self.fences
 
     def heard(self, entry: ControlRecord) -> ControlRecord | None:
         """``entry``, which stands in its topic, as it counts here; None: it does not."""
@@ -61,4 +69,6 @@ class Speaker:
             return bool(self.reader) and entry.reader == self.reader
         if isinstance(entry, AskReply):
             return (entry.stream, entry.replica) in self.answers
-        return self.is_manager and isinstance(entry, (Fence, TrimPoint))
+        if isinstance(entry, Fence):
+            return self.fences
+        return self.trims and isinstance(entry, TrimPoint)

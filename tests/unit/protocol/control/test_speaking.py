@@ -21,7 +21,8 @@ REPLICA = Speaker(
     "processing.tolls.1",
     frozenset({("tolls", "0")}),
 )
-MANAGER = Speaker(frozenset({("consistency_manager", "p", "0")}), is_manager=True)
+MANAGER = Speaker(frozenset({("consistency_manager", "p", "0")}), trims=True)
+FENCES = Speaker(frozenset(), fences=True)
 
 
 def beat(service: str, name: str, replica: str = "0") -> Heartbeat:
@@ -29,26 +30,30 @@ def beat(service: str, name: str, replica: str = "0") -> Heartbeat:
 
 
 @pytest.mark.parametrize(
-    ("entry", "by_replica", "by_manager"),
+    ("entry", "by_replica", "by_manager", "as_fence"),
     [
-        (beat("processing", "tolls"), True, False),
-        (beat("standby", "tolls", "1"), True, False),
-        (beat("standby", "tolls", "0"), False, False),
-        (beat("processing", "means"), False, False),
-        (beat("consistency_manager", "p"), False, True),
-        (beat("delivery", "out"), False, False),
-        (Ask("reports", "processing.tolls.1", 1, 1, 2, 1), True, False),
-        (Ask("reports", "processing.tolls.0", 1, 1, 2, 1), False, False),
-        (Ask("reports", "", 1, 1, 2, 1), False, False),
-        (AskReply("tolls", "0", "delivery.out", 1, AskOutcome.TAKEN, "", 1), True, False),
-        (AskReply("means", "0", "delivery.out", 1, AskOutcome.TAKEN, "", 1), False, False),
-        (TrimPoint("reports", 9, 1), False, True),
-        (Fence("tolls", "0", 1, "why", 1), False, True),
-        (Alarm("gap", "tolls", 1, "text", 1), False, False),
+        (beat("processing", "tolls"), True, False, False),
+        (beat("standby", "tolls", "1"), True, False, False),
+        (beat("standby", "tolls", "0"), False, False, False),
+        (beat("processing", "means"), False, False, False),
+        (beat("consistency_manager", "p"), False, True, False),
+        (beat("delivery", "out"), False, False, False),
+        (Ask("reports", "processing.tolls.1", 1, 1, 2, 1), True, False, False),
+        (Ask("reports", "processing.tolls.0", 1, 1, 2, 1), False, False, False),
+        (Ask("reports", "", 1, 1, 2, 1), False, False, False),
+        (AskReply("tolls", "0", "delivery.out", 1, AskOutcome.TAKEN, "", 1), True, False, False),
+        (AskReply("means", "0", "delivery.out", 1, AskOutcome.TAKEN, "", 1), False, False, False),
+        (TrimPoint("reports", 9, 1), False, True, False),
+        (Fence("tolls", "0", 1, "why", 1), False, False, True),
+        (Alarm("gap", "tolls", 1, "text", 1), False, False, False),
     ],
 )
-def test_each_kind(entry: ControlRecord, by_replica: bool, by_manager: bool) -> None:
-    assert (REPLICA.may_say(entry), MANAGER.may_say(entry)) == (by_replica, by_manager)
+def test_each_kind(
+    entry: ControlRecord, by_replica: bool, by_manager: bool, as_fence: bool
+) -> None:
+    said = (REPLICA.may_say(entry), MANAGER.may_say(entry), FENCES.may_say(entry))
+    assert said == (by_replica, by_manager, as_fence)
+    assert (REPLICA.is_manager, MANAGER.is_manager, FENCES.is_manager) == (False, True, True)
 
 
 def test_sk4_of_another_pipelines_process_heartbeats_count_under_the_name_here() -> None:
