@@ -241,6 +241,10 @@ screenshots: install ## the pictures of docs/dashboard.md, by a headless Chromiu
 grafana: install ## deploy/grafana.json anew, from docs/metrics.md
 	$(BIN)/python -m deploy.grafana_board
 
+.PHONY: cli-reference
+cli-reference: install ## docs/cli.md anew, from the commands
+	$(BIN)/python -m deploy.cli_reference
+
 .PHONY: up
 up: ## the deployment of docker-compose.yml (needs a docker engine)
 	docker compose up --detach --wait --build
