@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import Annotated
 
 import typer
 
 from anabranch.cli.options import File, Offers, need_spark, pipeline_file
+from anabranch.cli.work_display import run_shown
 
 
 def check(
@@ -47,6 +47,9 @@ def check(
     # In a process of its own: it starts Spark and imports the user's code, and what starts services
     # does not import them.
     files = [str(path) for path in (named, offers) if path is not None]
-    done = subprocess.run([sys.executable, "-m", "anabranch.processing.check", *files], check=False)
-    if done.returncode != 0:
-        raise typer.Exit(2 if done.returncode == 2 else 1)
+    code = run_shown(
+        [sys.executable, "-m", "anabranch.processing.check", *files],
+        "starting Spark and looking at the stages' plans",
+    )
+    if code != 0:
+        raise typer.Exit(2 if code == 2 else 1)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
+from rich.console import Console
 
 from anabranch.cli.completion import sources
 from anabranch.cli.options import DeploymentFile, Kafka, StateDir, file_and_broker
 from anabranch.cli.signals import stop_events
+from anabranch.cli.work_display import WorkDisplay
 from anabranch.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -86,7 +89,6 @@ def produce(
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.operating.produce import Lines, Target, registered_id, source_of
-    from anabranch.pipeline.durations import parse_ms
     from anabranch.pipeline.file import load
 
     if generate == (rows is not None):
@@ -103,32 +105,34 @@ def produce(
 
         schema_id = registered_id(ConfluentRegistry(pipeline.schema_registry), wanted, topic)
     lines = Lines(wanted, key, schema_id)
-    pause_ms = 0
-    if every is not None:
+    pause_ms = 0 if every is None else _pause_ms(every)
+    # Who types the rows sees what is sent: nothing moves beneath.
+    quiet = rows == _STDIN and sys.stdin.isatty()
+    with WorkDisplay(Console(quiet=quiet), f"reading {rows}" if rows else "connecting") as display:
+        shift = _checked(Path(rows), lines, now) if rows not in (None, _STDIN) else 0
+        target = Target(KafkaEventLog(address), pipeline, source, topic)
+        sending = _Sending(target, lines, display.now)
         try:
-            pause_ms = parse_ms(every)
-        except ValueError as error:
-            raise ConfigurationError(f"--every {every}: {error}") from error
-    shift = _checked(Path(rows), lines, now) if rows not in (None, _STDIN) else 0
-    target = Target(KafkaEventLog(address), pipeline, source, topic)
+            with stop_events() as (stopping, _):
+                if generate:
+                    end = count or (None if every else _GENERATED)
+                    sending.made(seed, end, pause_ms, stopping)
+                elif rows == _STDIN:
+                    sending.from_stdin(now)
+                else:
+                    sending.from_file(Path(rows or ""), shift)
+        finally:
+            target.close()
+    typer.echo(f"sent {sending.sent} records to topic {target.topic}")
+
+
+def _pause_ms(every: str) -> int:
+    from anabranch.pipeline.durations import parse_ms
+
     try:
-        with stop_events() as (stopping, _):
-            if generate:
-                sent = _made(
-                    target,
-                    lines,
-                    seed,
-                    count or (None if every else _GENERATED),
-                    pause_ms,
-                    stopping,
-                )
-            elif rows == _STDIN:
-                sent = _from_stdin(target, lines, now)
-            else:
-                sent = _from_file(Path(rows or ""), target, lines, shift)
-    finally:
-        target.close()
-    typer.echo(f"sent {sent} records to topic {target.topic}")
+        return parse_ms(every)
+    except ValueError as error:
+        raise ConfigurationError(f"--every {every}: {error}") from error
 
 
 def _checked(path: Path, lines: Lines, now: bool) -> int:
@@ -152,51 +156,63 @@ def _checked(path: Path, lines: Lines, now: bool) -> int:
     return 0 if newest is None else lines.now(SystemClock().now_ms()) - newest
 
 
-def _from_file(path: Path, target: Target, lines: Lines, shift: int) -> int:
-    from anabranch.operating.produce import read_lines
+class _Sending:
+    """Sends rows to ``target``; ``note`` is handed what goes on, as it goes on."""
 
-    with path.open("rb") as file:
-        return sum(target.send(lines.records(some, shift)) for _, some in read_lines(file))
+    def __init__(self, target: Target, lines: Lines, note: Callable[[str], None]) -> None:
+        self._target = target
+        self._lines = lines
+        self._note = note
+        self.sent = 0
+        """Records that are in the topic."""
 
+    def from_file(self, path: Path, shift: int) -> None:
+        """The lines of a file that was checked, with ``shift`` added to their event times."""
+        from anabranch.operating.produce import read_lines
 
-def _from_stdin(target: Target, lines: Lines, now: bool) -> int:
-    from anabranch.adapters.system.clock import SystemClock
-    from anabranch.operating.produce import read_lines
+        with path.open("rb") as file:
+            for _, some in read_lines(file):
+                self._send(some, shift)
 
-    sent, clock = 0, SystemClock()
-    for first, some in read_lines(cast("Input", sys.stdin.buffer)):
-        wrong = lines.mistake(some)
-        good = some if wrong is None else some[: wrong[0]]
-        newest = lines.newest(good) if now and good else None
-        sent += target.send(
-            lines.records(good, 0 if newest is None else lines.now(clock.now_ms()) - newest)
-        )
-        if wrong is not None:
-            raise ConfigurationError(
-                f"standard input:{first + wrong[0]}: {wrong[1]}; the {sent} records before it were"
-                " sent"
-            )
-    return sent
+    def from_stdin(self, now: bool) -> None:
+        """Lines as they come.
 
+        Raises:
+            ConfigurationError: one is no record of the source; those before it are sent.
+        """
+        from anabranch.adapters.system.clock import SystemClock
+        from anabranch.operating.produce import read_lines
 
-def _made(
-    target: Target,
-    lines: Lines,
-    seed: int,
-    count: int | None,
-    pause_ms: int,
-    stopping: threading.Event,
-) -> int:
-    from anabranch.adapters.system.clock import SystemClock
-    from anabranch.operating.made_rows import rows
+        lines, clock = self._lines, SystemClock()
+        for first, some in read_lines(cast("Input", sys.stdin.buffer)):
+            wrong = lines.mistake(some)
+            good = some if wrong is None else some[: wrong[0]]
+            newest = lines.newest(good) if now and good else None
+            self._send(good, 0 if newest is None else lines.now(clock.now_ms()) - newest)
+            if wrong is not None:
+                raise ConfigurationError(
+                    f"standard input:{first + wrong[0]}: {wrong[1]}; the {self.sent} records before"
+                    " it were sent"
+                )
 
-    sent, clock, made = 0, SystemClock(), islice(rows(target.source, seed), count)
-    field = target.source.event_time.field
-    while not stopping.is_set():
-        own = {} if field is None else {field: lines.shown(lines.now(clock.now_ms()))}
-        some = [json.dumps(own | row).encode() for row in islice(made, 1 if pause_ms else _AT_ONCE)]
-        if not some:
-            break
-        sent += target.send(lines.records(some))
-        stopping.wait(pause_ms / 1_000)
-    return sent
+    def made(self, seed: int, count: int | None, pause_ms: int, stopping: threading.Event) -> None:
+        """Rows made up from the schema, with a pause between; ``count`` None: without end."""
+        from anabranch.adapters.system.clock import SystemClock
+        from anabranch.operating.made_rows import rows
+
+        lines, clock = self._lines, SystemClock()
+        made = islice(rows(self._target.source, seed), count)
+        field = self._target.source.event_time.field
+        while not stopping.is_set():
+            own = {} if field is None else {field: lines.shown(lines.now(clock.now_ms()))}
+            some = [
+                json.dumps(own | row).encode() for row in islice(made, 1 if pause_ms else _AT_ONCE)
+            ]
+            if not some:
+                break
+            self._send(some, 0)
+            stopping.wait(pause_ms / 1_000)
+
+    def _send(self, some: list[bytes], shift: int) -> None:
+        self.sent += self._target.send(self._lines.records(some, shift))
+        self._note(f"sent {self.sent} records")

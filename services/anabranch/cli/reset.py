@@ -6,8 +6,10 @@ import os
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from anabranch.cli.options import KAFKA_VARIABLE, File, StateDir, deployment_of, pipeline_file
+from anabranch.cli.work_display import WorkDisplay
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.up import state_file
 
@@ -58,7 +60,9 @@ def reset(
     if not (yes or _confirmed(pipeline.name)):
         raise ConfigurationError("nothing was deleted; --yes deletes it without asking")
     index = None if url is None else RedisIndex(url)
-    resetting.carry_out(plan, directory, log, index, f"anabranch:{pipeline.name}:", typer.echo)
+    with WorkDisplay(Console(soft_wrap=True), "deleting") as display:
+        prefix = f"anabranch:{pipeline.name}:"
+        resetting.carry_out(plan, directory, log, index, prefix, display.print)
 
 
 def _confirmed(pipeline: str) -> bool:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from anabranch.cli.options import File, Offers, need_spark, pipeline_file
-from anabranch.cli.work_display import WorkDisplay
+from anabranch.cli.work_display import run_shown
 
 
 def trial(
@@ -51,26 +49,9 @@ def trial(
     # does not import them.
     own = ["--offers", str(offers)] if offers is not None else []
     words = [str(named), str(place), *own, *(["--update"] if update else []), *(cases or [])]
-    code = _run([sys.executable, "-m", "anabranch.processing.trial", *words])
+    code = run_shown(
+        [sys.executable, "-m", "anabranch.processing.trial", *words],
+        "starting Spark and running the stages",
+    )
     if code != 0:
         raise typer.Exit(2 if code == 2 else 1)
-
-
-def _run(command: list[str]) -> int:
-    """The command's exit code. On a terminal its lines come through here, above what goes on."""
-    console = Console(soft_wrap=True)
-    if not console.is_terminal:
-        return subprocess.run(command, check=False).returncode
-    with (
-        WorkDisplay(console, "starting Spark and running the stages") as display,
-        subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as running,
-    ):
-        for line in running.stdout or ():
-            display.say(line.rstrip("\n"))
-        return running.wait()

@@ -4,12 +4,12 @@ what goes on now and for how long.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self
+import subprocess
+from collections.abc import Sequence
+from typing import Final, Self
 
+from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _REFRESH_HZ: Final = 4
 _READY: Final = "ready"
@@ -31,7 +31,7 @@ class WorkDisplay:
             console=console,
             transient=True,
             refresh_per_second=_REFRESH_HZ,
-            disable=not console.is_terminal,
+            disable=not console.is_terminal or console.quiet,
         )
         self._task = self._progress.add_task(doing)
 
@@ -42,9 +42,13 @@ class WorkDisplay:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def say(self, text: str) -> None:
-        """Print a line as it is."""
+    def print(self, text: str) -> None:
+        """Print a line as it is; what goes on stays."""
         self._console.print(text, highlight=False, markup=False)
+
+    def say(self, text: str) -> None:
+        """Print a line as it is: that goes on now."""
+        self.print(text)
         if text.startswith(_READY):
             self._progress.stop()
         else:
@@ -53,3 +57,25 @@ class WorkDisplay:
     def now(self, doing: str) -> None:
         """Something else goes on; nothing is printed."""
         self._progress.update(self._task, description=doing)
+
+
+def run_shown(command: Sequence[str], doing: str) -> int:
+    """Run ``command``; its exit code. On a terminal its lines come through here, above what goes
+    on: ``doing``.
+    """
+    console = Console(soft_wrap=True)
+    if not console.is_terminal:
+        return subprocess.run(command, check=False).returncode
+    with (
+        WorkDisplay(console, doing) as display,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as running,
+    ):
+        for line in running.stdout or ():
+            display.print(line.rstrip("\n"))
+        return running.wait()

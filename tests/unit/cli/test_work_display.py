@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import io
+import sys
 
+import pytest
 from rich.console import Console
 
-from anabranch.cli.work_display import WorkDisplay
+from anabranch.cli import work_display
+from anabranch.cli.work_display import WorkDisplay, run_shown
 
 
 def console(*, terminal: bool) -> Console:
@@ -45,3 +48,32 @@ def test_what_goes_on_may_change_without_a_line() -> None:
             display.now("keeping classes")
             display._progress.refresh()
         assert ("keeping classes" in shown(on)) is terminal
+
+
+BOTH_STREAMS = "import sys; print('looked at', flush=True); sys.exit('a mistake')"
+
+
+def test_on_a_terminal_the_lines_of_a_command_come_above_what_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on = console(terminal=True)
+    monkeypatch.setattr(work_display, "Console", lambda **_: on)
+    assert run_shown([sys.executable, "-c", BOTH_STREAMS], "starting Spark") == 1
+    assert "starting Spark" in shown(on)
+    assert shown(on).index("looked at") < shown(on).index("a mistake")
+
+
+def test_elsewhere_a_command_has_its_own_streams(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(work_display, "Console", lambda **_: console(terminal=False))
+    assert run_shown([sys.executable, "-c", BOTH_STREAMS], "starting Spark") == 1
+    assert tuple(capfd.readouterr()) == ("looked at\n", "a mistake\n")
+
+
+def test_where_nothing_is_to_be_shown_nothing_is(capsys: pytest.CaptureFixture[str]) -> None:
+    on = Console(force_terminal=True, quiet=True)
+    with WorkDisplay(on, "reading -") as display:
+        display.now("sent 1 records")
+        assert not display._progress.live.is_started
+    assert capsys.readouterr().out == ""
