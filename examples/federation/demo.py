@@ -158,7 +158,9 @@ class Demo:
     """Starts and stops participants."""
 
     def __init__(self, folder: Path, shown: Shown) -> None:
-        self._folder, self.shown, self._begun_s = folder, shown, time.monotonic()
+        self._folder = folder
+        self.shown = shown
+        self._begun_s = time.monotonic()
         self._up: set[str] = set()
 
     def say(self, text: str) -> None:

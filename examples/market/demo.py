@@ -67,7 +67,9 @@ class Market:
     """Starts and stops the participants, and asks for the book."""
 
     def __init__(self, folder: Path, shown: Shown) -> None:
-        self._folder, self.shown, self._begun_s = folder, shown, time.monotonic()
+        self._folder = folder
+        self.shown = shown
+        self._begun_s = time.monotonic()
         self._up: dict[str, str] = {}
         """State directory to the pipeline file's name, of what runs."""
         self._kafka = ""

@@ -215,7 +215,9 @@ class _Follower:
     def __init__(
         self, verdict: Verdict, answer: Mapping[int, Sequence[Row]], partitions: int
     ) -> None:
-        self._verdict, self._answer, self._partitions = verdict, answer, partitions
+        self._verdict = verdict
+        self._answer = answer
+        self._partitions = partitions
         self._stable_upto = 0
         self.shown = 0
         self._undone = False

@@ -95,7 +95,9 @@ class Sender:
 
     def __init__(self, kafka: str, name: str, discipline: Discipline) -> None:
         log, names, clock = KafkaEventLog(kafka), TopicNames(name), SystemClock()
-        self._discipline, self.sent, self.repeated = discipline, 0, 0
+        self._discipline = discipline
+        self.sent = 0
+        self.repeated = 0
         self._boundary = BoundaryWriter(
             log,
             names.boundaries(STREAM),
@@ -166,7 +168,9 @@ class Receiver:
     """
 
     def __init__(self, kafka: str, name: str, folder: Path) -> None:
-        self._log, self._name, self._names = KafkaEventLog(kafka), name, TopicNames(name)
+        self._log = KafkaEventLog(kafka)
+        self._name = name
+        self._names = TopicNames(name)
         self._blocks = BlockReader(
             self._log, lambda replica: self._names.blocks(STREAM, replica), SystemClock()
         )

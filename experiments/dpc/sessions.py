@@ -72,13 +72,13 @@ class RunningSession:
         withhold: Withhold,
         say: Callable[[str], None],
     ) -> None:
-        self._session, self._kafka, self._broker_pid, self._folder = (
-            session,
-            kafka,
-            broker_pid,
-            folder,
-        )
-        self._withhold, self._say, self._log = withhold, say, KafkaEventLog(kafka)
+        self._session = session
+        self._kafka = kafka
+        self._broker_pid = broker_pid
+        self._folder = folder
+        self._withhold = withhold
+        self._say = say
+        self._log = KafkaEventLog(kafka)
         self.pipeline = write_pipeline(folder, name, session)
         self.result = SessionResult(
             session,

@@ -46,7 +46,9 @@ class Schedule:
 
     def __init__(self, width_ms: int, begin_s: float, first: int = 1) -> None:
         """``begin_s``: when the bucket ``first`` begins, by ``time.monotonic``."""
-        self._width_ms, self._begin_ms, self._first = width_ms, begin_s * 1000, first
+        self._width_ms = width_ms
+        self._begin_ms = begin_s * 1000
+        self._first = first
 
     def due_ms(self, bucket: int) -> float:
         """By ``time.monotonic``."""
@@ -62,7 +64,9 @@ class Source:
 
     def __init__(self, kafka: str, pipeline: Pipeline, name: str) -> None:
         log, names = KafkaEventLog(kafka), pipeline.topic_names
-        self.name, self._width, self._partitions = name, pipeline.bucket_ms, pipeline.partitions
+        self.name = name
+        self._width = pipeline.bucket_ms
+        self._partitions = pipeline.partitions
         self._boundary = BoundaryWriter(
             log,
             names.boundaries(name),
@@ -149,13 +153,11 @@ class LiveSource:
     def __init__(
         self, source: Source, schedule: Schedule, rows: int, first: int, withhold: Withhold
     ) -> None:
-        self._source, self._schedule, self._rows, self._withhold, self.first = (
-            source,
-            schedule,
-            rows,
-            withhold,
-            first,
-        )
+        self._source = source
+        self._schedule = schedule
+        self._rows = rows
+        self._withhold = withhold
+        self.first = first
         self._changed = threading.Condition()
         self._stopping, self._is_cut = False, False
         self._written = self.closed = first - 1

@@ -157,7 +157,9 @@ class _Replica:
 
     def __init__(self, world: VirtualSession, stage: str, replica: str, seed: int) -> None:
         pipeline, log, clock = world.pipeline, world.log, world.clock
-        self.stage, self.name, self._world = stage, replica, world
+        self.stage = stage
+        self.name = replica
+        self._world = world
         self.reads = pipeline.stages[stage].reads
         self.is_stateful = world.session.function == "windowed" and stage == stage_names(1)[0]
         names = pipeline.topic_names
@@ -305,12 +307,10 @@ class _Source:
             clock,
         )
         self._writer.start()
-        self._rows, self._withhold, self._batch, self._number = (
-            rows,
-            withhold,
-            0,
-            SOURCES.index(name) + 1,
-        )
+        self._rows = rows
+        self._withhold = withhold
+        self._batch = 0
+        self._number = SOURCES.index(name) + 1
         self.is_cut = False
         self.written = self.closed = 0
         self.sums: dict[int, tuple[int, int]] = {}

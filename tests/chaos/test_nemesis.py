@@ -141,7 +141,9 @@ class _Zombies(_Recording):
 
     def __init__(self, folder: Path, script: str, *, is_ready: bool) -> None:
         super().__init__(folder, [Fault(0, 0, Kind.ZOMBIE, "ingestion/a", 10)])
-        self._script, self._is_ready, self._log = script, is_ready, folder / "copy.log"
+        self._script = script
+        self._is_ready = is_ready
+        self._log = folder / "copy.log"
 
     def _replace(self, fault: Fault) -> None:
         self._copies[0] = (

@@ -131,7 +131,9 @@ def _take_tentative(writer: Writer, record: BoundaryRecord) -> str:
     if record.id in writer.seen:
         return "known"
     if number > writer.branch and record.base is not None:
-        writer.branch, writer.branch_closed, writer.branch_pending = number, record.base, []
+        writer.branch = number
+        writer.branch_closed = record.base
+        writer.branch_pending = []
         writer.begun.append((number, record.base))
         writer.inherited = [part for _, part in writer.pending if part.bucket > record.base]
     elif number != writer.branch or record.prev != writer.branch_tip:

@@ -15,7 +15,9 @@ class Machine:
     """``stolen`` of each second goes to others."""
 
     def __init__(self, folder: Path, stolen: float) -> None:
-        self.statistics, self._stolen, self.now_s = folder / "stat", stolen, 0.0
+        self.statistics = folder / "stat"
+        self._stolen = stolen
+        self.now_s = 0.0
         self.wait(0)
 
     def wait(self, pause_s: float) -> bool:

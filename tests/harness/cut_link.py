@@ -78,7 +78,9 @@ class CutLog:
             request_timeout_ms=1_200,
             transaction_timeout_ms=10_000,
         )
-        self._topic, self._cut, self._at_commit = "", ANSWER_LOST, False
+        self._topic = ""
+        self._cut = ANSWER_LOST
+        self._at_commit = False
         self.unknown: list[str] = []
         """What the writers were told."""
 
@@ -86,7 +88,9 @@ class CutLog:
         """Cut before the next write to ``topic``; ``at_commit``: before the commit of a
         transaction that has written there, all sent.
         """
-        self._topic, self._cut, self._at_commit = topic, cut, at_commit
+        self._topic = topic
+        self._cut = cut
+        self._at_commit = at_commit
 
     @property
     def planned(self) -> bool:

@@ -122,7 +122,9 @@ class HandDriver:
         """``dies_at``: ``advance``, ``begin``, ``finish`` or ``recorded``, then a number of a
         plan. ``hold_ms``: that a batch takes longer.
         """
-        self._clock, self._dies_at, self._hold_ms = clock, dies_at, hold_ms
+        self._clock = clock
+        self._dies_at = dies_at
+        self._hold_ms = hold_ms
         self._plans: dict[int, Plan] = {}
         self.asked: list[int] = []
         """The plans that were given out."""

@@ -21,8 +21,12 @@ class LiveFeed:
         self, feed: Feed, rows_of: Callable[[int], Rows], period_ms: int, *, first: int = 1
     ) -> None:
         """``rows_of(bucket)``: the rows (event time, key, value) of a bucket."""
-        self._feed, self._rows_of, self._period_ms = feed, rows_of, period_ms
-        self._clock, self._stopping, self._cut = SystemClock(), threading.Event(), threading.Event()
+        self._feed = feed
+        self._rows_of = rows_of
+        self._period_ms = period_ms
+        self._clock = SystemClock()
+        self._stopping = threading.Event()
+        self._cut = threading.Event()
         self._sending = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.bucket = first - 1

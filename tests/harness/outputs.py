@@ -169,18 +169,14 @@ class Replica:
         schema: str = "",
     ) -> None:
         names = of.topic_names
-        self._replica, self._partitions, self._timeline, self._batch = (
-            replica,
-            of.partitions,
-            entropy.token(),
-            0,
-        )
-        self._log, self._at, self._counter, self._tentative_tip = (
-            log,
-            TopicPartition(names.boundaries(STAGE), 0),
-            0,
-            BatchId("", 0),
-        )
+        self._replica = replica
+        self._partitions = of.partitions
+        self._timeline = entropy.token()
+        self._batch = 0
+        self._log = log
+        self._at = TopicPartition(names.boundaries(STAGE), 0)
+        self._counter = 0
+        self._tentative_tip = BatchId("", 0)
         writers = of.stream_writers(STAGE)
         self._boundaries = BoundaryWriter(
             log,

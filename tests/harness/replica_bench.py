@@ -114,10 +114,15 @@ class Bench:
         given_up: int = 0,
         rows_per_s: int = 0,
     ) -> None:
-        self.names, self.traits, self.policy = names, traits, policy
+        self.names = names
+        self.traits = traits
+        self.policy = policy
         self.streams = {name: Stream() for name in names}
         self.now_ms = 0
-        self.may_correct, self.held, self.peer_serves, self.uncorrected = True, False, False, False
+        self.may_correct = True
+        self.held = False
+        self.peer_serves = False
+        self.uncorrected = False
         self.unreachable: set[str] = set()
         """Inputs of which nobody can read the log to its end."""
         self.availability = Availability(names, waits, policy)

@@ -213,13 +213,11 @@ class World:
         width_ms: int = WIDTH_MS,
         waits: Waits = WAITS,
     ) -> None:
-        self.names, self.traits, self.policy, self.rows_max, self.successor_after_ms = (
-            names,
-            traits,
-            policy,
-            rows_max,
-            successor_after_ms,
-        )
+        self.names = names
+        self.traits = traits
+        self.policy = policy
+        self.rows_max = rows_max
+        self.successor_after_ms = successor_after_ms
         self.width_ms, self.waits = width_ms, waits
         self.clock = VirtualClock()
         self.log = LocalEventLog(self.clock)

@@ -164,7 +164,9 @@ class Feed:
     """Writes a source's stream in place of ingestion."""
 
     def __init__(self, kafka: str, pipeline: Pipeline, source: str) -> None:
-        log, names, self._width = KafkaEventLog(kafka), pipeline.topic_names, pipeline.bucket_ms
+        log = KafkaEventLog(kafka)
+        names = pipeline.topic_names
+        self._width = pipeline.bucket_ms
         self._partitions = pipeline.partitions
         self.boundary = BoundaryWriter(
             log,

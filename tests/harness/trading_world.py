@@ -140,7 +140,10 @@ class Node:
     """
 
     def __init__(self, log: EventLog, clock: Clock, of: Pipeline, name: str, seed: int) -> None:
-        self.name, self._log, self._clock, self._of = name, log, clock, of
+        self.name = name
+        self._log = log
+        self._clock = clock
+        self._of = of
         self._entropy = SeededEntropy(seed)
         self._placement = PlacementReader(log, of.topic_names.placement(), of.places())
         self._beats = HeartbeatSender(

@@ -52,7 +52,9 @@ class Workers:
             return options | {"statistics.interval.ms": 50, "stats_cb": told}  # type: ignore[return-value]
 
         monkeypatch.setattr(KafkaSettings, "consumer", consumer)
-        self.log, self.topic, self.rng = KafkaEventLog(address), topic, random.Random(1)
+        self.log = KafkaEventLog(address)
+        self.topic = topic
+        self.rng = random.Random(1)
         self.log.admin().create([TopicSettings(topic, PARTITIONS)])
         self.workers = [RangeReader(self.log, SystemClock()) for _ in range(WORKERS)]
         self.writer = self.log.writer()

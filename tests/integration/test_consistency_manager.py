@@ -95,12 +95,10 @@ class World:
     """A stage of two replicas on a real broker, and its manager."""
 
     def __init__(self, address: str, prefix: str, url: str, replicas: int = 2) -> None:
-        self.log, self.clock, self.entropy, self.prefix = (
-            KafkaEventLog(address),
-            SystemClock(),
-            SystemEntropy(),
-            prefix,
-        )
+        self.log = KafkaEventLog(address)
+        self.clock = SystemClock()
+        self.entropy = SystemEntropy()
+        self.prefix = prefix
         self.pipeline = outputs.pipeline(prefix, replicas=replicas)
         create_topics(self.log, self.pipeline)
         names = self.pipeline.stream_writers("totals")

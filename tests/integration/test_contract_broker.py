@@ -62,7 +62,9 @@ class World(FederationWorld):
         super().__init__(KafkaEventLog(kafka), name)
         (folder / "functions.py").write_text("def same(reports):\n    return reports\n")
         (folder / "report.avsc").write_text(json.dumps(REPORT.avro))
-        self.path, self.kafka, self.folder = folder / "pipeline.yaml", kafka, folder
+        self.path = folder / "pipeline.yaml"
+        self.kafka = kafka
+        self.folder = folder
         self.path.write_text(FILE.format(name=name))
         write_key(self.keys["auditor"], folder / "auditor.key")
         monkeypatch.setenv(f"{VARIABLE}_FILE", str(folder / "auditor.key"))

@@ -83,7 +83,10 @@ class World:
                 live=f"live: {{topic: {name}.out.live, format: json, key: [car]}}" if live else "",
             )
         )
-        self.kafka, self.folder, self.log, self.name = kafka, folder, KafkaEventLog(kafka), name
+        self.kafka = kafka
+        self.folder = folder
+        self.log = KafkaEventLog(kafka)
+        self.name = name
         self.clock, self.entropy = SystemClock(), SystemEntropy()
         self.pipeline: Pipeline = load(path)
         names = self.pipeline.topic_names

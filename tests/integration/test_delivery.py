@@ -32,7 +32,9 @@ class World:
     """One output on a real broker, and what feeds it."""
 
     def __init__(self, address: str, prefix: str) -> None:
-        self.log, self.clock, self.entropy = KafkaEventLog(address), SystemClock(), SystemEntropy()
+        self.log = KafkaEventLog(address)
+        self.clock = SystemClock()
+        self.entropy = SystemEntropy()
         self.pipeline = outputs.pipeline(prefix, partitions=3)
         create_topics(self.log, self.pipeline)
         self.replica = Replica(self.log, self.pipeline, self.clock, self.entropy)

@@ -39,7 +39,9 @@ class World:
     """One output with a live topic on a real broker, and what feeds it."""
 
     def __init__(self, address: str, pipeline: Pipeline) -> None:
-        self.log, self.clock, self.entropy = KafkaEventLog(address), SystemClock(), SystemEntropy()
+        self.log = KafkaEventLog(address)
+        self.clock = SystemClock()
+        self.entropy = SystemEntropy()
         self.pipeline = pipeline
         create_topics(self.log, self.pipeline)
         self.replica = Replica(self.log, self.pipeline, self.clock, self.entropy)

@@ -44,7 +44,9 @@ class World:
     """
 
     def __init__(self, kafka: str, prefix: str) -> None:
-        self.log, self.clock, self.entropy = KafkaEventLog(kafka), SystemClock(), SystemEntropy()
+        self.log = KafkaEventLog(kafka)
+        self.clock = SystemClock()
+        self.entropy = SystemEntropy()
         made = sources.pipeline(prefix)
         sink = Sink(topic=f"{prefix}.out", key=["car"])
         self.pipeline: Pipeline = made.model_copy(

@@ -33,7 +33,9 @@ class World:
     """
 
     def __init__(self, address: str, prefix: str) -> None:
-        self.log, self.clock, self.entropy = KafkaEventLog(address), SystemClock(), SystemEntropy()
+        self.log = KafkaEventLog(address)
+        self.clock = SystemClock()
+        self.entropy = SystemEntropy()
         made = outputs.pipeline(prefix, replicas=2)
         slow = Output(
             name="slow", stage="totals", corrected=Sink(topic=f"{prefix}.slow", key=["car"])

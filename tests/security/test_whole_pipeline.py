@@ -133,7 +133,9 @@ class Service:
         self, vault: Vault, service: str, name: str, variables: Mapping[str, str], state: Path
     ) -> None:
         state.mkdir(parents=True, exist_ok=True)
-        self._state, self._service, self._name = state, service, name
+        self._state = state
+        self._service = service
+        self._name = name
         self.log = state / f"{service}-{name}.log"
         command = [
             sys.executable,

@@ -144,13 +144,11 @@ class SimulatedDisk:
         ``struck``: told of what the process may end of. ``write``: called before something is
             written; raises Unavailable on a full disk.
         """
-        self._machine, self._step, self._reached, self._wrong, self._peers = (
-            machine,
-            step,
-            reached,
-            wrong,
-            peers,
-        )
+        self._machine = machine
+        self._step = step
+        self._reached = reached
+        self._wrong = wrong
+        self._peers = peers
         self._struck, self._write = struck, write
 
     def directory(self, name: str) -> Directory:

@@ -106,13 +106,11 @@ class SimulatedEngine:
     ) -> None:
         """``options``: of the stages that it may prepare."""
         self.rows_max, self.pace_ms = BATCH_ROWS_MAX, 0
-        self._context, self._port, self._disk, self._options, self._rng = (
-            context,
-            port,
-            disk,
-            options,
-            rng,
-        )
+        self._context = context
+        self._port = port
+        self._disk = disk
+        self._options = options
+        self._rng = rng
 
     def prepare(self, label: str, stage: str, schemas: Mapping[str, pa.Schema]) -> SimulatedStage:
         """See the port."""
@@ -139,13 +137,11 @@ class SimulatedStage:
         options: StageOptions,
         rng: random.Random,
     ) -> None:
-        self._context, self._port, self._disk, self._stage, self._rng = (
-            context,
-            port,
-            disk,
-            options,
-            rng,
-        )
+        self._context = context
+        self._port = port
+        self._disk = disk
+        self._stage = options
+        self._rng = rng
         is_stateful = options.operator in ("sum", "both", "timed")
         self.traits = PlanTraits(
             is_stateful, options.is_batch_safe, has_timers=options.operator == "timed"
@@ -200,13 +196,11 @@ class SimulatedQuery:
         rng: random.Random,
         task: _Task,
     ) -> None:
-        self._context, self._port, self._stage, self._rng, self._task = (
-            context,
-            port,
-            stage,
-            rng,
-            task,
-        )
+        self._context = context
+        self._port = port
+        self._stage = stage
+        self._rng = rng
+        self._task = task
         self._pipeline, self._names = context.pipeline, context.pipeline.topic_names
         self._is_stopping = False
         self._error: Exception | None = None

@@ -20,7 +20,9 @@ class SimulatedCondition:
         """``name`` must be its own: who waits for it watches this name. ``is_turn``: whoever
         has it may wait, for the broker or the disk.
         """
-        self._scheduler, self._name, self._is_turn = scheduler, name, is_turn
+        self._scheduler = scheduler
+        self._name = name
+        self._is_turn = is_turn
         self._owner: Process | None = None
         self._depth = 0
 

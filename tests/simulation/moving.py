@@ -58,12 +58,10 @@ class Moving:
         epochs: Mapping[tuple[str, str], int],
     ) -> None:
         """``closed``, ``epochs``: of each writer, as its log has them now."""
-        self._options, self._pipeline, self._network, self._unexpected = (
-            options,
-            pipeline,
-            network,
-            unexpected,
-        )
+        self._options = options
+        self._pipeline = pipeline
+        self._network = network
+        self._unexpected = unexpected
         self._closed, self._epochs = closed, epochs
         self.label = options.moved
         stage, _, replica = self.label.partition(".")

@@ -96,13 +96,11 @@ class Network:
         history: History,
         rng: random.Random,
     ) -> None:
-        self.scheduler, self.log, self.index, self.history, self.rng = (
-            scheduler,
-            log,
-            index,
-            history,
-            rng,
-        )
+        self.scheduler = scheduler
+        self.log = log
+        self.index = index
+        self.history = history
+        self.rng = rng
         self.visible_ms: dict[tuple[str, int, int], int] = {}
         """When committed readers could see each record of a transaction, by (topic,
         partition, offset).
@@ -145,7 +143,9 @@ class Port:
     """The part that all ports of a process share: steps, deaths, cuts."""
 
     def __init__(self, network: Network, process: Process, link: Link) -> None:
-        self.network, self.process, self.link = network, process, link
+        self.network = network
+        self.process = process
+        self.link = link
         self.life = Life(network.scheduler.now_ms)
 
     @property

@@ -56,14 +56,14 @@ class SimulatedNode:
     ) -> None:
         """``make``: a new replica; ``excuse``: told what one died of that is started again."""
         self.status = ServiceStatus()
-        self._context, self._port, self._node, self._watch, self._rng = (
-            context,
-            port,
-            node,
-            watch,
-            rng,
-        )
-        self._label, self._make, self._excuse = watch.label, make, excuse
+        self._context = context
+        self._port = port
+        self._node = node
+        self._watch = watch
+        self._rng = rng
+        self._label = watch.label
+        self._make = make
+        self._excuse = excuse
         self._placement: PlacementReader | None = None
         self._next_ms = 0
         self._is_kept = False

@@ -33,7 +33,9 @@ class Producers:
         network: Network,
         history: History,
     ) -> None:
-        self._options, self._scheduler, self._log = options, scheduler, log
+        self._options = options
+        self._scheduler = scheduler
+        self._log = log
         self._network, self._history = network, history
         self._silent: dict[tuple[str, int], int] = {}
         self.gone: set[tuple[str, int]] = set()

@@ -63,7 +63,10 @@ class WatchedDriver:
     def __init__(
         self, runner: ReplicaRunner, traits: PlanTraits, port: Port, context: ServiceContext
     ) -> None:
-        self._runner, self._traits, self._port, self._context = runner, traits, port, context
+        self._runner = runner
+        self._traits = traits
+        self._port = port
+        self._context = context
         self._complete: dict[str, int] = {}
         """By query, the buckets that were complete before it was given the plan that it runs."""
         self.moved_ms = 0
@@ -116,14 +119,12 @@ class SimulatedReplica:
         node: str = "",
     ) -> None:
         self.status, self._node = ServiceStatus(), node
-        self._context, self._port, self._disk, self._stage, self._replica, self._rng = (
-            context,
-            port,
-            disk,
-            stage,
-            replica,
-            rng,
-        )
+        self._context = context
+        self._port = port
+        self._disk = disk
+        self._stage = stage
+        self._replica = replica
+        self._rng = rng
         self._pipeline, self._scheduler = context.pipeline, port.network.scheduler
         self._changed = SimulatedCondition(self._scheduler, f"{port.process.name} changed")
         self._inputs: dict[str, BoundaryReader] = {}

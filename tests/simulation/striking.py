@@ -56,12 +56,10 @@ class ProcessFaults:
         start: Start,
         rng: random.Random,
     ) -> None:
-        self._scheduler, self._history, self._runs, self._machines = (
-            scheduler,
-            history,
-            runs,
-            machines,
-        )
+        self._scheduler = scheduler
+        self._history = history
+        self._runs = runs
+        self._machines = machines
         self._start, self._rng = start, rng
 
     def strike(self, fault: Fault, until_ms: int) -> None:

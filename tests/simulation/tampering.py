@@ -36,7 +36,10 @@ class Tampering:
         network: Network,
         epochs: Mapping[tuple[str, str], int],
     ) -> None:
-        self._pipeline, self._log, self._network, self._epochs = pipeline, log, network, epochs
+        self._pipeline = pipeline
+        self._log = log
+        self._network = network
+        self._epochs = epochs
 
     def forge(self, stream: str, choice: int, last: int, now_ms: int) -> None:
         """Somebody writes into a boundary log, and into a control topic. ``last``: the last bucket

@@ -168,7 +168,9 @@ class Bench:
     def __init__(
         self, kafka: str, folder: Path, function: str, *, replicas: int = 1, chain: bool = False
     ) -> None:
-        self.function, self.kafka, self.state = function, kafka, folder / "state"
+        self.function = function
+        self.kafka = kafka
+        self.state = folder / "state"
         stages = (
             f"merged:\n  participant: north\n  reads: [a, b]\n  transform: MODULE:{function}\n "
             f" replicas: {replicas}\n"

@@ -64,12 +64,10 @@ class Run:
     """One pipeline: its input, and the outputs of its stages."""
 
     def __init__(self, kafka: str, pipeline: Pipeline, state: Path) -> None:
-        self.kafka, self.pipeline, self.state, self.log = (
-            kafka,
-            pipeline,
-            state,
-            KafkaEventLog(kafka),
-        )
+        self.kafka = kafka
+        self.pipeline = pipeline
+        self.state = state
+        self.log = KafkaEventLog(kafka)
         create_topics(kafka, pipeline)
         self.feed = Feed(kafka, pipeline, "a")
         self.outputs = {stage: Output(kafka, pipeline, stage) for stage in pipeline.stages}

@@ -74,12 +74,10 @@ class Load(threading.Thread):
 
     def __init__(self, feed: Feed, output: Output, every_s: float = 0.25) -> None:
         super().__init__(daemon=True)
-        self._feed, self._output, self._every_s, self._ending = (
-            feed,
-            output,
-            every_s,
-            threading.Event(),
-        )
+        self._feed = feed
+        self._output = output
+        self._every_s = every_s
+        self._ending = threading.Event()
         self.given = FIRST - 1
         self.closed: list[tuple[float, int]] = []
         self.error: Exception | None = None

@@ -103,11 +103,9 @@ class Both:
 
     def __init__(self, kafka: str, folder: Path, prefix: str) -> None:
         self.kafka, self._prefix = kafka, prefix.replace("-", "_")
-        self.north, self.south, self.state = (
-            folder / "north" / "north.yaml",
-            folder / "south" / "south.yaml",
-            folder / "state",
-        )
+        self.north = folder / "north" / "north.yaml"
+        self.south = folder / "south" / "south.yaml"
+        self.state = folder / "state"
         for path in (self.north, self.south):
             path.parent.mkdir()
             (path.parent / "reading.avsc").write_text(RECORD)

@@ -28,6 +28,9 @@ FUNCTION_LINES_MAX = 100
 CONSTRUCTOR_ARGUMENTS_MAX = 6
 """More are several ideas: those that belong together are one frozen object of settings."""
 
+ASSIGNMENTS_MAX = 2
+"""More attributes are set line by line."""
+
 
 def python_files(files: list[Path]) -> list[Path]:
     return [path for path in files if path.suffix == ".py"]
@@ -57,6 +60,19 @@ def wide_constructors(name: str, source: str, arguments_max: int) -> list[str]:
                 if count > arguments_max:
                     found.append(f"{name}: {of.name} takes {count} arguments")
     return found
+
+
+def crowded_assignments(name: str, source: str) -> list[str]:
+    """Lines that assign three or more values at once, an attribute among them."""
+    return [
+        f"{name}:{node.lineno}: {len(target.elts)} assignments"
+        for node in nodes(source)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Tuple)
+        and len(target.elts) > ASSIGNMENTS_MAX
+        and any(isinstance(each, ast.Attribute) for each in target.elts)
+    ]
 
 
 def has_docstring(source: str) -> bool:
@@ -102,6 +118,14 @@ def test_constructors_take_few_arguments(modules: dict[str, str]) -> None:
     ] == []
 
 
+def test_attributes_are_set_line_by_line(root: Path, files: list[Path]) -> None:
+    assert [
+        crowded
+        for path in python_files(files)
+        for crowded in crowded_assignments(str(path), (root / path).read_text())
+    ] == []
+
+
 def test_adapters_are_not_scripts(modules: dict[str, str]) -> None:
     """Run as a script, a module in adapters/redis would put its folder first on the path and
     hide the library.
@@ -128,3 +152,8 @@ def test_a_wide_constructor_is_found() -> None:
     source = "class A:\n    def __init__(self, a, /, b, *c, d=1): ...\n    def f(self, a, b, c, d, e): ..."
     assert wide_constructors("x", source, 3) == ["x: A takes 4 arguments"]
     assert wide_constructors("x", source, 4) == []
+
+
+def test_a_crowded_assignment_is_found() -> None:
+    source = "a, b, c = f()\nself.a, self.b = 1, 2\nself.a, self.b, c = 1, 2, 3\n"
+    assert crowded_assignments("x", source) == ["x:3: 3 assignments"]

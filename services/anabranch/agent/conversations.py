@@ -42,7 +42,10 @@ class Conversations:
         verify: VerifyAt,
         clock: Clock,
     ) -> None:
-        self._log, self._topics, self._key, self._verify = log, topics, key, verify
+        self._log = log
+        self._topics = topics
+        self._key = key
+        self._verify = verify
         self._clock = clock
         self._reader = log.reader(committed=False, headers=False, follows=True)
         self._next: dict[TopicPartition, int] = {}

@@ -28,7 +28,10 @@ class LedgerWriter:
         self, log: EventLog, topics: FederationTopics, key: SigningKey, clock: Clock
     ) -> None:
         """Nothing is contacted yet."""
-        self._log, self._topics, self._key, self._clock = log, topics, key, clock
+        self._log = log
+        self._topics = topics
+        self._key = key
+        self._clock = clock
         self._writer: LogWriter | None = None
         self._sent: dict[tuple[str, str, int], int] = {}
 

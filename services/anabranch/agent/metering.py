@@ -30,7 +30,9 @@ class Meter:
     """Of one participant. Not thread-safe."""
 
     def __init__(self, participant: str, ledgers: LedgerWriter, clock: Clock) -> None:
-        self._participant, self._ledgers, self._clock = participant, ledgers, clock
+        self._participant = participant
+        self._ledgers = ledgers
+        self._clock = clock
         self._begun_ms = clock.now_ms()
         self._next: dict[str, int] = {}
         """Movement -> the slot that is measured next."""

@@ -104,8 +104,12 @@ class AgentService:
     ) -> None:
         """``hosted``: pipelines of others whose stages may run here. Nothing is contacted yet."""
         self.status = ServiceStatus()
-        self._context, self._federation, self._key = context, federation, key
-        self._participant, self._hosted, self._policy = federation.participant, hosted, policy
+        self._context = context
+        self._federation = federation
+        self._key = key
+        self._participant = federation.participant
+        self._hosted = hosted
+        self._policy = policy
         self._topics = FederationTopics(federation.name)
         rules = AgentRules(
             offer_every_ms=policy.offer_every_ms,

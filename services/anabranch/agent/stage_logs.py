@@ -32,7 +32,10 @@ class StageLogs:
         self, log: EventLog, clock: Clock, pipeline: Pipeline, stage: str, *, hears: bool
     ) -> None:
         """Nothing is contacted yet. ``hears``: also follow the heartbeats of its replica."""
-        self._log, self._clock, self._pipeline, self._stage = log, clock, pipeline, stage
+        self._log = log
+        self._clock = clock
+        self._pipeline = pipeline
+        self._stage = stage
         self._declared, self._hears = pipeline.stages[stage], hears
         self._replica = self._declared.replica_ids()[0]
         self.workload = Workload(self._declared.reads, pipeline.bucket_ms)

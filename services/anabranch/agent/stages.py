@@ -40,7 +40,9 @@ class OwnStages:
             Unavailable: there is none, or no answer.
         """
         pipeline = context.pipeline
-        self._context, self._pipeline, self._participant = context, pipeline, participant
+        self._context = context
+        self._pipeline = pipeline
+        self._participant = participant
         self.names = [s.name for s in pipeline.stages.values() if s.participant == participant]
         self._logs = {
             task_of(pipeline.name, stage): StageLogs(

@@ -94,13 +94,11 @@ class Rows(_Open, Generic[T]):
     ) -> None:
         """Nothing is contacted yet."""
         super().__init__()
-        self._log, self._topic, self._values, self._start, self._follow = (
-            log,
-            topic,
-            values,
-            start,
-            follow,
-        )
+        self._log = log
+        self._topic = topic
+        self._values = values
+        self._start = start
+        self._follow = follow
         self._last: dict[int, tuple[int, int]] = {}
         self._positions: dict[int, int] = {}
         self.foreign = 0
@@ -210,7 +208,10 @@ class Answer(_Open, Generic[T]):
     ) -> None:
         """Nothing is contacted yet."""
         super().__init__()
-        self._log, self._topic, self._values, self._kept = log, topic, values, buckets_kept
+        self._log = log
+        self._topic = topic
+        self._values = values
+        self._kept = buckets_kept
 
     def rows(self) -> list[Row[T]]:
         """All of it: stable rows, then tentative ones, in the order of their ids. Of stable

@@ -54,12 +54,10 @@ class Rows:
     def select(self, rows: npt.NDArray[np.intp]) -> Rows:
         """The same bytes with cursors for some of the records only."""
         part = object.__new__(Rows)
-        part.data, part.ends, part.at, part.good = (
-            self.data,
-            self.ends[rows],
-            self.at[rows],
-            self.good[rows],
-        )
+        part.data = self.data
+        part.ends = self.ends[rows]
+        part.at = self.at[rows]
+        part.good = self.good[rows]
         return part
 
     def put_back(self, rows: npt.NDArray[np.intp], part: Rows) -> None:

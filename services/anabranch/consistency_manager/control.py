@@ -43,12 +43,10 @@ class ControlRoom:
     """
 
     def __init__(self, context: ServiceContext, image: IndexImage) -> None:
-        self._clock, self._log, self._pipeline, self._image = (
-            context.clock,
-            context.log,
-            context.pipeline,
-            image,
-        )
+        self._clock = context.clock
+        self._log = context.log
+        self._pipeline = context.pipeline
+        self._image = image
         names = self._pipeline.topic_names
         topic = names.manager()
         self._reader: ControlReader | None = None

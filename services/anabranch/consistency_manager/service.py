@@ -55,7 +55,9 @@ class ConsistencyManager:
 
     def __init__(self, context: ServiceContext) -> None:
         self.status = ServiceStatus()
-        self._context, self._pipeline, self._index = context, context.pipeline, context.index
+        self._context = context
+        self._pipeline = context.pipeline
+        self._index = context.index
         self._streams: dict[str, BoundaryReader] = {}
         self._audits: dict[str, StreamAudit] = {}
         self._alarms: LogWriter | None = None

@@ -63,7 +63,9 @@ class ContractBroker:
         self, context: ServiceContext, federation: Federation, key: SigningKey | None
     ) -> None:
         self.status = ServiceStatus()
-        self._context, self._federation, self._key = context, federation, key
+        self._context = context
+        self._federation = federation
+        self._key = key
         self._topics = FederationTopics(federation.name)
         self._reader: FederationReader | None = None
         self._writer: LogWriter | None = None

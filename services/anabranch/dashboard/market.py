@@ -48,7 +48,9 @@ class MarketFollower:
 
     def __init__(self, federation: Federation, connect: Connect, feed: Feed) -> None:
         """Nothing is contacted yet."""
-        self._federation, self._connect, self._feed = federation, connect, feed
+        self._federation = federation
+        self._connect = connect
+        self._feed = feed
 
     def work(self) -> None:
         """Follow the contracts at one broker, until another is named or the end.

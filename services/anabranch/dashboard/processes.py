@@ -39,7 +39,9 @@ class ProcessFollower:
         self, feed: Feed, state_dir: Path | None, addresses: Mapping[str, Address]
     ) -> None:
         """``addresses``: by SERVICE/NAME; where there are any, ``state_dir`` is not looked at."""
-        self._feed, self._state_dir, self._addresses = feed, state_dir, dict(addresses)
+        self._feed = feed
+        self._state_dir = state_dir
+        self._addresses = dict(addresses)
         self._figures: deque[dict[str, Figures]] = deque([{}], maxlen=_FIGURES_KEPT)
         self._round = 0
 

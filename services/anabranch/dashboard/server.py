@@ -106,7 +106,9 @@ class PageServer:
     """The application."""
 
     def __init__(self, feed: Feed, letters: Letters, access: Access) -> None:
-        self._feed, self._letters, self._access = feed, letters, access
+        self._feed = feed
+        self._letters = letters
+        self._access = access
         self._broadcast = Broadcast()
         self._wrong = 0
         assets = [

@@ -134,7 +134,9 @@ class Strip:
             if old is None:
                 self.cells[bucket] = Cell(Phase.STABLE, rows, source, stable_ms=late_ms)
             else:
-                old.phase, old.rows, old.writer = Phase.CORRECTED, rows, source
+                old.phase = Phase.CORRECTED
+                old.rows = rows
+                old.writer = source
                 old.stable_ms = late_ms
                 corrected = True
             self._changed.add(bucket)

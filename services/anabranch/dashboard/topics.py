@@ -42,7 +42,9 @@ class TopicFollower:
 
     def __init__(self, pipeline: Pipeline, connect: Connect, feed: Feed) -> None:
         """Nothing is contacted yet."""
-        self._pipeline, self._connect, self._feed = pipeline, connect, feed
+        self._pipeline = pipeline
+        self._connect = connect
+        self._feed = feed
         self._readers: dict[str, BoundaryReader] = {}
         self._ends: dict[str, int] = {}
         """Where each log ended when it was opened: what stands before is history."""

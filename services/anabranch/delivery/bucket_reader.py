@@ -43,12 +43,10 @@ class BucketReader:
     ) -> None:
         names = pipeline.topic_names
         self._log, self._topic_of = log, partial(names.blocks, output.stage)
-        self._width_ms, self._output, self._following, self._logger = (
-            pipeline.bucket_ms,
-            output,
-            following,
-            logger,
-        )
+        self._width_ms = pipeline.bucket_ms
+        self._output = output
+        self._following = following
+        self._logger = logger
         self._writers = pipeline.stream_writers(output.stage)
 
         def reader() -> BlockReader:

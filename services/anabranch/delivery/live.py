@@ -102,13 +102,11 @@ class LiveTopic:
         """Nothing is contacted yet. ``schemas``: gives the ids of Avro's schemas."""
         assert output.live is not None, f"{output.name} has no live topic"  # noqa: S101
         self._schemas = schemas
-        self._context, self._output, self._sink, self._following, self._status = (
-            context,
-            output,
-            output.live,
-            following,
-            status,
-        )
+        self._context = context
+        self._output = output
+        self._sink = output.live
+        self._following = following
+        self._status = status
         self._pipeline = context.pipeline
         self._progress_topic = self._pipeline.topic_names.live_progress(output.name)
         self._transactional_id = f"{self._pipeline.name}.{output.name}.live"

@@ -63,7 +63,9 @@ class KindSequence:
         """``fitting_bytes``: larger records are left out; None: none is. ``lacks``: what was
         given up of stable buckets.
         """
-        self._renderer, self._width_ms, self._fitting_bytes = renderer, width_ms, fitting_bytes
+        self._renderer = renderer
+        self._width_ms = width_ms
+        self._fitting_bytes = fitting_bytes
         self._topic, self._partitions = renderer.topic, renderer.partitions
         self._lacks = lacks
         self.left_out = 0
@@ -132,7 +134,9 @@ class CompactedView:
 
         ``lacks``: what was given up of stable buckets.
         """
-        self._renderer, self._view, self._fitting_bytes = renderer, view, fitting_bytes
+        self._renderer = renderer
+        self._view = view
+        self._fitting_bytes = fitting_bytes
         self._topic, self._partitions = renderer.topic, renderer.partitions
         self._lacks = lacks
         self.left_out = 0

@@ -91,7 +91,9 @@ class Renderer:
         self, name: str, sink: Sink, partitions: int, registry: SchemaRegistry | None = None
     ) -> None:
         """``registry``: gives the ids of Avro's schemas."""
-        self._name, self._sink, self._registry = name, sink, registry
+        self._name = name
+        self._sink = sink
+        self._registry = registry
         self.topic, self.partitions = sink.topic, partitions
         self._partitioner = Partitioner(partitions)
         self._columns: pa.Schema | None = None

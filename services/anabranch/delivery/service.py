@@ -105,7 +105,9 @@ class DeliveryService:
     ) -> None:
         self._registry = registry
         self.status = ServiceStatus()
-        self._context, self._output, self._pipeline = context, output, context.pipeline
+        self._context = context
+        self._output = output
+        self._pipeline = context.pipeline
         names = self._pipeline.topic_names
         self._topic, self._rejected_topic = output.corrected.topic, output.rejected
         self._progress_topic = names.progress(output.name)

@@ -96,7 +96,9 @@ class DeadLetters:
     """Writes to one dead-letter topic. Not thread-safe."""
 
     def __init__(self, log: EventLog, topic: str, partitions: int) -> None:
-        self._log, self._topic, self._partitions = log, topic, partitions
+        self._log = log
+        self._topic = topic
+        self._partitions = partitions
         self._writer: LogWriter | None = None
         self._queued: list[_Letter] = []
 

@@ -47,7 +47,10 @@ class Words:
     def __init__(
         self, log: EventLog, federation: Federation, key: SigningKey, clock: Clock
     ) -> None:
-        self._log, self._federation, self._key, self._clock = log, federation, key, clock
+        self._log = log
+        self._federation = federation
+        self._key = key
+        self._clock = clock
         self._topics = FederationTopics(federation.name)
 
     @property

@@ -80,14 +80,12 @@ class GiveUp:
                 f"the pipeline {pipeline.name} has no source {source}; it has"
                 f" {', '.join(pipeline.sources)}"
             )
-        self._log, self._pipeline, self._source, self._asked, self._clock, self._entropy = (
-            log,
-            pipeline,
-            source,
-            asked,
-            clock,
-            entropy,
-        )
+        self._log = log
+        self._pipeline = pipeline
+        self._source = source
+        self._asked = asked
+        self._clock = clock
+        self._entropy = entropy
         self._topic = pipeline.topic_names.boundaries(source)
 
     def plan(self) -> GivenUp:

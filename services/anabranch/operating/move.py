@@ -30,13 +30,11 @@ class Moving:
         """``label``: ``STAGE.REPLICA``. ``node``: where it is to run; empty: nowhere. Nothing
         is contacted yet.
         """
-        self._log, self._pipeline, self._label, self._node, self._clock = (
-            log,
-            pipeline,
-            label,
-            node,
-            clock,
-        )
+        self._log = log
+        self._pipeline = pipeline
+        self._label = label
+        self._node = node
+        self._clock = clock
         self._at = TopicPartition(pipeline.topic_names.placement(), 0)
         self.runs_on = ""
         """The node that ran the replica before; empty: none."""

@@ -34,11 +34,9 @@ class Beats(threading.Thread):
         self, log: EventLog, topic: str, clock: Clock, beat: Callable[[], Heartbeat | None]
     ) -> None:
         super().__init__(name="heartbeats", daemon=True)
-        self._sender, self._beat, self._ending = (
-            HeartbeatSender(log, topic, clock),
-            beat,
-            threading.Event(),
-        )
+        self._sender = HeartbeatSender(log, topic, clock)
+        self._beat = beat
+        self._ending = threading.Event()
 
     def run(self) -> None:
         """The thread's body. What the broker does not take is not said."""

@@ -20,7 +20,9 @@ class InputFollower(threading.Thread):
     def __init__(self, stream: str, reader: BoundaryReader, changed: threading.Condition) -> None:
         """``reader``: of the log, with ``changed`` as its lock; it is closed with the thread."""
         super().__init__(name=f"follow {stream}", daemon=True)
-        self._stream, self._changed, self._closing = stream, changed, threading.Event()
+        self._stream = stream
+        self._changed = changed
+        self._closing = threading.Event()
         self.reader = reader
         self.runner: ReplicaRunner | None = None
         """Once there is one, it follows the log."""

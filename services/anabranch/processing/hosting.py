@@ -71,13 +71,11 @@ class HostedReplica:
             after_end: Whether to start it again, by all that is known now: asked when it has ended,
                 and told whether it was fenced.
         """
-        self.label, self._make, self._clock, self._logger, self._after_end = (
-            label,
-            make,
-            clock,
-            logger,
-            after_end,
-        )
+        self.label = label
+        self._make = make
+        self._clock = clock
+        self._logger = logger
+        self._after_end = after_end
         self._backoff = Backoff()
         self._replica: Replica | None = None
         self._thread: threading.Thread | None = None
@@ -149,12 +147,10 @@ class HostedReplica:
         return self._thread is None or not self._thread.is_alive()
 
     def _begin(self) -> None:
-        self._stopping, self._ended_by, self._ready_ms, self._state = (
-            threading.Event(),
-            None,
-            None,
-            "starting",
-        )
+        self._stopping = threading.Event()
+        self._ended_by = None
+        self._ready_ms = None
+        self._state = "starting"
         self._replica = replica = self._make(self._stopping, self.restarts)
         self._thread = threading.Thread(
             target=self._run, args=(replica, self._stopping), name=self.label, daemon=True

@@ -47,13 +47,11 @@ class StageInputs:
         """``lock``: under which the log states of ``followers`` change. ``pause``: waits a
         little, or raises to give up.
         """
-        self._log, self._names, self._followers, self._lock, self._pause = (
-            log,
-            names,
-            followers,
-            lock,
-            pause,
-        )
+        self._log = log
+        self._names = names
+        self._followers = followers
+        self._lock = lock
+        self._pause = pause
         self._forgot = 0
         self._gone: tuple[int, dict[str, tuple[int, int]]] = (-1, {})
 

@@ -79,7 +79,9 @@ class Node:
                 f"--name {settings.name}: pipeline {context.pipeline.name} has the nodes"
                 f" {', '.join(nodes)}"
             )
-        self._settings, self._context, self._node = settings, context, settings.name
+        self._settings = settings
+        self._context = context
+        self._node = settings.name
         self._engine: Engine | None = None
         self._ends = EngineEnds(
             Path(settings.state_dir) / "processing" / f"{self._node}.ends.json", context.clock

@@ -83,7 +83,10 @@ class RangeQuery:
         """``name``: of the query. ``task``: what it runs. ``only``: of what it makes only
         these buckets are written.
         """
-        self.name, self.only, self._task, self._width_ms = name, only, task, width_ms
+        self.name = name
+        self.only = only
+        self._task = task
+        self._width_ms = width_ms
         self._joint, self._lock = JointPlan(), threading.Lock()
         self._after = QueryPosition()
         self.finished = threading.Event()
@@ -146,12 +149,10 @@ class Recomputing:
     def __init__(self, context: ServiceContext, made: Made) -> None:
         """Nothing is contacted before there is a request."""
         pipeline = context.pipeline
-        self._context, self._made, self._pipeline, self._names = (
-            context,
-            made,
-            pipeline,
-            pipeline.topic_names,
-        )
+        self._context = context
+        self._made = made
+        self._pipeline = pipeline
+        self._names = pipeline.topic_names
         self._writers = pipeline.stream_writers(made.stage)
         self._replies = RecomputeReplies(made.stage, made.replica, self._writers)
         self._control = ControlWriter(

@@ -117,19 +117,17 @@ class ReplicaRunner:
         process: HostProcess,
         upstream: Upstream | None = None,
     ) -> None:
-        self._name, self._inputs, self._boundary, self._disk = (
-            boundary.replica,
-            inputs,
-            boundary,
-            disk,
-        )
-        self._rules, self._availability, self._traits = rules, rules.availability, rules.traits
-        self._clock, self._stopping, self._crash_point, self._may_wait = (
-            process.clock,
-            process.stopping,
-            process.crash_point,
-            process.may_wait,
-        )
+        self._name = boundary.replica
+        self._inputs = inputs
+        self._boundary = boundary
+        self._disk = disk
+        self._rules = rules
+        self._availability = rules.availability
+        self._traits = rules.traits
+        self._clock = process.clock
+        self._stopping = process.stopping
+        self._crash_point = process.crash_point
+        self._may_wait = process.may_wait
         self._upstream = upstream if upstream is not None else Upstream()
         self.lock, self.log_lock = process.lock, process.log_lock
         self._steps = ReplicaSteps(boundary, disk, process)

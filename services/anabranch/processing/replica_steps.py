@@ -33,7 +33,9 @@ class ReplicaSteps:
     """Those of one process."""
 
     def __init__(self, boundary: BoundaryWriter, disk: Checkpoints, process: HostProcess) -> None:
-        self._boundary, self._disk, self._process = boundary, disk, process
+        self._boundary = boundary
+        self._disk = disk
+        self._process = process
         self.recovery = Recovery()
         """What there is besides the own disk."""
 

@@ -92,16 +92,18 @@ class StageReplica:
         ``node``: on which it runs. ``may_run_elsewhere``: on another one, too: it was moved, or has
             run before. ``has_place``: on this node.
         """
-        self._node, self._may_run_elsewhere, self._has_place = node, may_run_elsewhere, has_place
+        self._node = node
+        self._may_run_elsewhere = may_run_elsewhere
+        self._has_place = has_place
         pipeline, settings = context.pipeline, context.settings
         stage, _, replica = settings.name.rpartition(".")
-        self._context, self._settings, self._pipeline, self._engine = (
-            context,
-            settings,
-            pipeline,
-            engine,
-        )
-        self._stage_name, self._process, self._stage = stage, replica, pipeline.stages[stage]
+        self._context = context
+        self._settings = settings
+        self._pipeline = pipeline
+        self._engine = engine
+        self._stage_name = stage
+        self._process = replica
+        self._stage = pipeline.stages[stage]
         writers = pipeline.stream_writers(stage)
         self._replica = replica if replica in writers else writers[0]
         self._names = pipeline.topic_names

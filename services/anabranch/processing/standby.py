@@ -73,13 +73,11 @@ class Standby:
             pipeline.stream_writers(stage),
             pipeline.bucket_ms,
         )
-        self._clock, self._stage, self._process, self._disk, self._token = (
-            clock,
-            stage,
-            process,
-            disk,
-            token,
-        )
+        self._clock = clock
+        self._stage = stage
+        self._process = process
+        self._disk = disk
+        self._token = token
         self._is_moved = own.node is not None
         self._writer = process if self._is_moved else writers[0]
         turns = [process] if self._is_moved else pipeline.stages[stage].process_ids()

@@ -39,7 +39,9 @@ class BlockReader:
         ``is_own``: the same participant writes the stream, so its blocks need not be looked
             through.
         """
-        self._log, self._topic_of, self._clock = log, topic_of, clock
+        self._log = log
+        self._topic_of = topic_of
+        self._clock = clock
         self._is_own = is_own
         self._readers: dict[str, RangeReader] = {}
 

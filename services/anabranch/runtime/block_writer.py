@@ -23,13 +23,11 @@ class BlockWriter:
     def __init__(
         self, log: EventLog, topic: str, replica: str, epoch: int, entropy: Entropy
     ) -> None:
-        self._log, self._topic, self._replica, self._epoch, self._entropy = (
-            log,
-            topic,
-            replica,
-            epoch,
-            entropy,
-        )
+        self._log = log
+        self._topic = topic
+        self._replica = replica
+        self._epoch = epoch
+        self._entropy = entropy
         self._writer: LogWriter | None = None
 
     def write(self, slices: Sequence[tuple[int, int, pa.Table]]) -> tuple[Part, ...]:

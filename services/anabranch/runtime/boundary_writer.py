@@ -53,7 +53,9 @@ class BoundaryWriter:
         with the owner's key, for readers of other owners.
         """
         self._sign = sign
-        self._log, self._clock, self._started = log, clock, started
+        self._log = log
+        self._clock = clock
+        self._started = started
         self._at = TopicPartition(topic, 0)
         self._reader = BoundaryReader(
             log,

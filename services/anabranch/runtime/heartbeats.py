@@ -50,7 +50,9 @@ class ControlWriter:
 
     def __init__(self, log: EventLog, topic: str, clock: Clock) -> None:
         """Nothing is contacted yet."""
-        self._log, self._at, self._clock = log, TopicPartition(topic, 0), clock
+        self._log = log
+        self._at = TopicPartition(topic, 0)
+        self._clock = clock
         self._writer: LogWriter | None = None
         self._under_way = False
         self._not_before_ms = 0
@@ -150,11 +152,9 @@ class HeartbeatSender:
         self, log: EventLog, topic: str, clock: Clock, *, every_ms: int = HEARTBEAT_EVERY_MS
     ) -> None:
         """Nothing is contacted yet. ``every_ms``: between two heartbeats without news."""
-        self._writer, self._clock, self._every_ms = (
-            ControlWriter(log, topic, clock),
-            clock,
-            every_ms,
-        )
+        self._writer = ControlWriter(log, topic, clock)
+        self._clock = clock
+        self._every_ms = every_ms
         self._last: Heartbeat | None = None
         self._sent_ms = 0
 
@@ -297,7 +297,10 @@ class ReplicaControl:
         other threads; not while the topic is read.
         """
         self._listener, self._lock = listener, lock
-        self._reader, self._clock, self._gate, self._detector = reader, clock, gate, detector
+        self._reader = reader
+        self._clock = clock
+        self._gate = gate
+        self._detector = detector
         self._current: dict[str, str] = {}
 
     def poll(self, wait_ms: int = 0) -> int:

@@ -28,7 +28,9 @@ class RecomputeClient:
     def __init__(self, context: ServiceContext, reader: str, streams: Collection[str]) -> None:
         """``reader``: who asks, the process by service and name. ``streams``: what it reads."""
         pipeline = context.pipeline
-        self._context, self._reader, self._streams = context, reader, tuple(streams)
+        self._context = context
+        self._reader = reader
+        self._streams = tuple(streams)
         self._requests = RecomputeRequests(
             reader, {s: pipeline.stream_writers(s) for s in streams if s in pipeline.stages}
         )

@@ -273,21 +273,17 @@ class Supervisor:
             OSError
         ) as error:  # no memory, no room, no such program: the same as if it had ended at once
             delay_ms = service.backoff.after_end(0)
-            service.again_ms, service.state, service.error = (
-                self._clock.monotonic_ms() + delay_ms,
-                "restarting",
-                str(error),
-            )
+            service.again_ms = self._clock.monotonic_ms() + delay_ms
+            service.state = "restarting"
+            service.error = str(error)
             self._say(
                 f"{service.spec.label} cannot be started: {error}; again in {delay_ms / 1_000:g} s"
             )
             return
-        service.again_ms, service.ready, service.metrics_port, service.state = (
-            None,
-            False,
-            None,
-            "starting",
-        )
+        service.again_ms = None
+        service.ready = False
+        service.metrics_port = None
+        service.state = "starting"
 
     def _watch(self, service: _Watched) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -306,14 +302,18 @@ class Supervisor:
         process.kill()  # a JVM or worker may have outlived it
         text = process.last_error()
         if code == ExitCode.CONFIGURATION:
-            service.process, service.state, service.error = None, "failed", text
+            service.process = None
+            service.state = "failed"
+            service.error = text
             raise ConfigurationError(f"{service.spec.label}: {text}")
         failed = code == ExitCode.STAGE_FAILED
         # A start is no sign of health: where it takes a minute, a function that fails at once would
         # be tried again without any rest.
         ran_ms = now_ms - service.ready_ms if service.ready else 0
         delay_ms = service.backoff.after_end(ran_ms, of_function=failed)
-        service.process, service.ready, service.again_ms = None, False, now_ms + delay_ms
+        service.process = None
+        service.ready = False
+        service.again_ms = now_ms + delay_ms
         service.state = "failed" if failed else "restarting"
         service.error = text or _how_ended(code)
         self._say(
@@ -329,7 +329,9 @@ class Supervisor:
                 self._state_dir, service.spec.service, service.spec.name, process.pid
             )
         if service.metrics_port is not None and probe.ready(service.metrics_port):
-            service.ready, service.state, service.error = True, "running", None
+            service.ready = True
+            service.state = "running"
+            service.error = None
             service.ready_ms = self._clock.monotonic_ms()
             self._say(f"{service.spec.label} is running (pid {process.pid})")
         elif service.metrics_port is not None:

@@ -21,7 +21,9 @@ from harness.registries import RegistryServer
 
 class World:
     def __init__(self, server: RegistryServer, *, live: bool = False) -> None:
-        self.server, self.clock, self.entropy = server, VirtualClock(), SeededEntropy(1)
+        self.server = server
+        self.clock = VirtualClock()
+        self.entropy = SeededEntropy(1)
         self.log = LocalEventLog(self.clock)
         of = outputs.pipeline("p", live=live)
         output = of.outputs["out"]

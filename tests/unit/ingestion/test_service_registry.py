@@ -28,7 +28,9 @@ NEWER: dict[str, Any] = {
 
 class World:
     def __init__(self, server: RegistryServer) -> None:
-        self.server, self.clock, self.entropy = server, VirtualClock(), SeededEntropy(1)
+        self.server = server
+        self.clock = VirtualClock()
+        self.entropy = SeededEntropy(1)
         self.log = LocalEventLog(self.clock)
         self.pipeline = pipeline("p", format="avro", bounded=True).model_copy(
             update={"schema_registry": server.url}

@@ -68,11 +68,9 @@ class Both:
     """Two folders, in which only what the participants give each other is the same."""
 
     def __init__(self, folder: Path) -> None:
-        self.north, self.south, self.given = (
-            folder / "north" / "north.yaml",
-            folder / "south" / "south.yaml",
-            folder / "south" / "given" / "north.yaml",
-        )
+        self.north = folder / "north" / "north.yaml"
+        self.south = folder / "south" / "south.yaml"
+        self.given = folder / "south" / "given" / "north.yaml"
         for path in (self.north, self.south, self.given):
             path.parent.mkdir(parents=True)
             (path.parent / "car.avsc").write_text(CAR)

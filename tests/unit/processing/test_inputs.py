@@ -34,11 +34,9 @@ class Inputs:
     """One input ``a`` in memory, of which buckets 1 to 9 are closed, and a follower."""
 
     def __init__(self) -> None:
-        self.log, self.changed, clock = (
-            LocalEventLog(SystemClock()),
-            threading.Condition(),
-            SystemClock(),
-        )
+        self.log = LocalEventLog(SystemClock())
+        self.changed = threading.Condition()
+        clock = SystemClock()
         self.log.admin().create(
             [TopicSettings(NAMES.boundaries("a"), 1), TopicSettings(NAMES.blocks("a", "0"), 1)]
         )

@@ -48,12 +48,10 @@ class Waiting:
         has_place: bool,
     ) -> None:
         self._context, self._node = context, node
-        self.name, self.may_run_elsewhere, self.has_place, self.stopping = (
-            context.settings.name,
-            may_run_elsewhere,
-            has_place,
-            context.stopping,
-        )
+        self.name = context.settings.name
+        self.may_run_elsewhere = may_run_elsewhere
+        self.has_place = has_place
+        self.stopping = context.stopping
         self.status, self.dies_of = ServiceStatus(), None
         MADE.append(self)
 

@@ -162,11 +162,9 @@ class World:
         self.context = outputs.context(
             self.log, self.pipeline, self.clock, self.entropy, "processing", f"{STAGE}.0"
         )
-        self.input, self.first, self.second = (
-            Writer(self, INPUT, "0", sign),
-            Writer(self, STAGE, "0"),
-            Writer(self, STAGE, "1"),
-        )
+        self.input = Writer(self, INPUT, "0", sign)
+        self.first = Writer(self, STAGE, "0")
+        self.second = Writer(self, STAGE, "1")
         self.disk, self.traits = Disk(), traits
         self.begun: list[int] = []
         """The batch after which the engine's query began."""

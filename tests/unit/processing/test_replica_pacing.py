@@ -61,7 +61,9 @@ class Cores:
         self.world = World("ab", traits, rows_max=60, width_ms=width_ms, waits=waits)
         self.process: Process = self.world.start(upstream=Upstream(peer_serves=lambda: served))
         self.process.begin()
-        self.batch_ms, self.row_ms, self.count = batch_ms, row_ms, count
+        self.batch_ms = batch_ms
+        self.row_ms = row_ms
+        self.count = count
         self.branch_share = branch_share
         self.cut = False
         self.due = 0

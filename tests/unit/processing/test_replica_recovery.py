@@ -37,7 +37,9 @@ class Stage:
     """A stage of two replicas."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.clock, self.log = folder, VirtualClock(), LocalEventLog(VirtualClock())
+        self.folder = folder
+        self.clock = VirtualClock()
+        self.log = LocalEventLog(VirtualClock())
         create_topics(self.log, NAMES)
         self.source = Source(self.log, NAMES, self.clock, SeededEntropy(1))
         self._started = 10

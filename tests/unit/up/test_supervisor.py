@@ -172,7 +172,9 @@ def test_a_server_that_the_disk_stops_from_starting_is_tried_again(tmp_path: Pat
         lines.append,
         {"kafka": server},
     )
-    server.up, server.rejections, server.rejection = False, 1, OSError("No space left on device")
+    server.up = False
+    server.rejections = 1
+    server.rejection = OSError("No space left on device")
 
     def restarted() -> bool:
         supervisor.step()

@@ -50,7 +50,9 @@ class ReplicaDisk:
         crash_point: Callable[[str], None] = lambda _: None,
     ) -> None:
         """``peers``: the folders of the stage's other replicas, which need not be there."""
-        self._root, self._peers, self._crash_point = root, dict(peers or {}), crash_point
+        self._root = root
+        self._peers = dict(peers or {})
+        self._crash_point = crash_point
         self._timelines, self._checkpoints = root / "timelines", root / "checkpoints"
         self._synced = SyncedTree()
         self._removed: dict[str, int] = {}

@@ -154,7 +154,9 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         # Reports of records that are thrown away say nothing any more: purged ones come as errors.
         self._settled(lambda: producer.abort_transaction(self._timeout_s), "abort")
         self._serve(lambda: producer.flush(0))
-        self._places, self._partitions, self._reports = [], {}, {}
+        self._places = []
+        self._partitions = {}
+        self._reports = {}
         self._failures.clear()
         self._begun = False
 

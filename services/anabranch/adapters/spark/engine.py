@@ -88,7 +88,9 @@ class SparkEngine:
         """
         pipeline = context.pipeline
         self.rows_max, self.pace_ms = settings.batch_rows_max, settings.pace_ms
-        self._context, self._settings, self._scratch = context, settings, Scratch(scratch_root)
+        self._context = context
+        self._settings = settings
+        self._scratch = Scratch(scratch_root)
         self._served: dict[str, _Served] = {}
         """By the name that Spark knows the query by."""
         self._building = threading.Lock()
@@ -191,13 +193,11 @@ class SparkStage:
         query: StageQuery,
     ) -> None:
         """``session``: in which ``query`` was built."""
-        self._engine, self._session, self._context, self._label, self._query = (
-            engine,
-            session,
-            context,
-            label,
-            query,
-        )
+        self._engine = engine
+        self._session = session
+        self._context = context
+        self._label = label
+        self._query = query
         self._stage = context.pipeline.stages[label.rpartition(".")[0]]
         self._expected = ResultsExpected()
 
@@ -307,7 +307,10 @@ class SparkQuery:
         """``cause``: the true one of what Spark raises. ``release``: called once, when the
         query has stopped.
         """
-        self._stream, self._name, self._clock, self._cause = stream, name, clock, cause
+        self._stream = stream
+        self._name = name
+        self._clock = clock
+        self._cause = cause
         self._release: Callable[[], None] | None = release
 
     def ended(self, wait_ms: int) -> bool:

@@ -66,11 +66,9 @@ class PlanServer:
     def __init__(self, answer: Answer, watermark_of: WatermarkOf, path: str) -> None:
         self.path = path
         self._server = _Server(path, _Handler)
-        self._server.answer, self._server.watermark_of, self._server.errors = (
-            answer,
-            watermark_of,
-            {},
-        )
+        self._server.answer = answer
+        self._server.watermark_of = watermark_of
+        self._server.errors = {}
         self._thread = threading.Thread(
             target=self._server.serve_forever,
             kwargs={"poll_interval": 0.2},

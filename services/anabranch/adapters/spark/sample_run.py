@@ -32,7 +32,9 @@ class SampleRun:
 
     def __init__(self, session: SparkSession, folder: Path) -> None:
         """Nothing is read or written yet."""
-        self._session, self._folder, self._files = session, folder, 0
+        self._session = session
+        self._folder = folder
+        self._files = 0
         session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "true")
 
     def frame(self, table: pa.Table, time: str) -> DataFrame:

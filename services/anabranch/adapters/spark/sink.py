@@ -223,7 +223,10 @@ class StageSink:
         expected: ResultsExpected,
         crash_point: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._output, self._query, self._blocks, self._clock = output, query, blocks, clock
+        self._output = output
+        self._query = query
+        self._blocks = blocks
+        self._clock = clock
         self._expected, self._crash_point = expected, crash_point
         self._reached: tuple[int, QueryPosition] | None = None
         self.failure: BaseException | None = None

@@ -171,11 +171,9 @@ class RecomputeReplies:
 
     def __init__(self, stream: str, replica: str, replicas: Sequence[str]) -> None:
         """``replicas``: all of the stage, in the order of their turns."""
-        self._stream, self._replica, self._turn_ms = (
-            stream,
-            replica,
-            list(replicas).index(replica) * ASK_TURN_MS,
-        )
+        self._stream = stream
+        self._replica = replica
+        self._turn_ms = list(replicas).index(replica) * ASK_TURN_MS
         self._peers = frozenset(replicas) - {replica}
         self._waiting: dict[str, tuple[Ask, int]] = {}
         self._working: Ask | None = None

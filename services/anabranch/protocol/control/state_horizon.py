@@ -74,11 +74,9 @@ class StateHorizon:
         """``complete``: amnesia; the last bucket that is complete on all inputs, their logs
         read to the end. None: upstream backup.
         """
-        self._stage, self._horizon_ms, self._buckets = (
-            stage,
-            state_horizon_ms,
-            buckets_of(state_horizon_ms, width_ms),
-        )
+        self._stage = stage
+        self._horizon_ms = state_horizon_ms
+        self._buckets = buckets_of(state_horizon_ms, width_ms)
         self._complete = complete
         self._after = 0
         self._expected: dict[int, tuple[int, int]] = {}
@@ -179,7 +177,9 @@ class GapBook:
     """
 
     def __init__(self, stream: str, horizon_buckets: int, width_ms: int) -> None:
-        self._stream, self._horizon_buckets, self._width_ms = stream, horizon_buckets, width_ms
+        self._stream = stream
+        self._horizon_buckets = horizon_buckets
+        self._width_ms = width_ms
         self._closed = 0
         self.lost = 0
         """Buckets that were given up, as far as the log was read."""

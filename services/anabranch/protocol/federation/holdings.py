@@ -154,7 +154,9 @@ class Holdings:
         if after is None:
             del self.tasks[held.name]
             return
-        held.place, held.since_ms, held.asked_ms = after, now_ms, now_ms
+        held.place = after
+        held.since_ms = now_ms
+        held.asked_ms = now_ms
         if event in {Event.TAKEN, Event.LEFT, Event.BACK}:
             term = held.came if event is Event.TAKEN else held.went
             held.held_until_ms = now_ms + (term.min_hold_ms if term else 0)

@@ -134,12 +134,10 @@ class PlanSwitch:
         if after is None or objection:
             return objection
         if word.word is Word.PROPOSED:
-            self.next_plan, self.number, self._by, self._since_ms = (
-                word.plan,
-                word.number,
-                word.by,
-                appended_ms,
-            )
+            self.next_plan = word.plan
+            self.number = word.number
+            self._by = word.by
+            self._since_ms = appended_ms
         elif word.word is Word.SWITCHED:
             self.plan = self.next_plan
         elif word.word is Word.CANCELLED:

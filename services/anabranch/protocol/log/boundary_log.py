@@ -318,12 +318,10 @@ class LogState:
         ):  # what another version closed behind a hole is not this one's
             writer.base = writer.closed
         self.bucket_ms = self.bucket_ms or entry.bucket_ms
-        writer.epoch, writer.fingerprint, writer.schema, writer.version = (
-            offset,
-            entry.fingerprint,
-            entry.schema,
-            entry.version,
-        )
+        writer.epoch = offset
+        writer.fingerprint = entry.fingerprint
+        writer.schema = entry.schema
+        writer.version = entry.version
         writer.node = entry.node
         writer.timelines.clear()  # ids of older epochs are rejected by the epoch
         return Outcome(accepted=True, reason="epoch", replica=entry.replica)
@@ -617,11 +615,9 @@ class LogState:
                     " not a writer in it"
                 )
         self._forgotten, self._past = log_snapshot.forgotten, log_snapshot.past
-        self._version, self._version_after, self.bucket_ms = (
-            log_snapshot.version,
-            log_snapshot.version_after,
-            log_snapshot.bucket_ms,
-        )
+        self._version = log_snapshot.version
+        self._version_after = log_snapshot.version_after
+        self.bucket_ms = log_snapshot.bucket_ms
         self.given_up.add(log_snapshot.given_up)
         for r in log_snapshot.replicas:
             if r.replica in self._writers:

@@ -192,12 +192,10 @@ class Branches:
         branches = cls()
         if log_snapshot is None:
             return branches
-        branches._number, branches.tip, branches._closed, branches.upto = (
-            log_snapshot.number,
-            log_snapshot.tip,
-            log_snapshot.closed,
-            log_snapshot.upto,
-        )
+        branches._number = log_snapshot.number
+        branches.tip = log_snapshot.tip
+        branches._closed = log_snapshot.closed
+        branches.upto = log_snapshot.upto
         branches._open = OpenParts(log_snapshot.pending)
         for entry in log_snapshot.ranges:
             branches._ranges.append(replace(entry, parts=()))

@@ -69,7 +69,9 @@ class CorrectionGate:
         """Of this process, set once it has one (rule 1): a fence names it."""
         self.why = Why.NOTHING_WANTED
         """What decided at the last look."""
-        self._stage, self._replica, self._detector = stage, replica, detector
+        self._stage = stage
+        self._replica = replica
+        self._detector = detector
         self._has_peers = detector.replicas(REPLICA_SERVICE, stage) not in ([], [replica])
         self._wanted_at: int | None = None
 

@@ -65,7 +65,9 @@ class CorrectionWatch:
 
     def ended(self) -> None:
         """There is nothing to correct, or nothing to correct it from (PA3)."""
-        self._steps, self._began, self._late = 0, None, False
+        self._steps = 0
+        self._began = None
+        self._late = False
 
     def pace(self, *, peer_serves: bool) -> Pace:
         """How the branch runs now. ``peer_serves``: another replica of the stage gives new

@@ -125,11 +125,9 @@ class EmptyBatches:
 
     def __init__(self, inputs: Iterable[str], traits: PlanTraits, count: int) -> None:
         """``inputs``: names of the streams. ``count``: of batches."""
-        self._log_states, self._traits, self._count = (
-            {name: LogState(()) for name in inputs},
-            traits,
-            count,
-        )
+        self._log_states = {name: LogState(()) for name in inputs}
+        self._traits = traits
+        self._count = count
         self._run = 0
 
     @property

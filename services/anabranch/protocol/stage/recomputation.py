@@ -46,7 +46,9 @@ class Recomputation:
         ``log_states``: the inputs, nothing forgotten.
         """
         self._wanted = {bucket: contents(parts) for bucket, _, parts in wanted}
-        self._log_states, self._traits, self._rows_max = log_states, traits, rows_max
+        self._log_states = log_states
+        self._traits = traits
+        self._rows_max = rows_max
         self._made: dict[int, list[Part]] = {}
         self.first, self.last = min(self._wanted), max(self._wanted)
         self._closed = 0

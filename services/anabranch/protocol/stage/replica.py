@@ -206,7 +206,9 @@ class Replica:
         self.branches = 0
         traits, availability, batches = rules.traits, rules.availability, rules.batches
         self._rows_max = batches.batch_rows_max()
-        self._availability, self._traits, self._rules = availability, traits, batches
+        self._availability = availability
+        self._traits = traits
+        self._rules = batches
         self._caught_up_buckets = max(1, CAUGHT_UP_MS // batches.width_ms)
         self._correction_buckets = max(1, availability.waits.first_ms // batches.width_ms)
         """A batch beside the branch may take so many, whatever rows they have (RE9)."""
@@ -533,7 +535,9 @@ class Replica:
 
     def _end_branch(self) -> str | None:
         """There is no branch any more. Returns the one that was there."""
-        ended, self.branch, self._correcting = self.branch, None, False
+        ended = self.branch
+        self.branch = None
+        self._correcting = False
         self._stable_batch = None
         self._watch.ended()
         if ended is not None:
@@ -595,12 +599,10 @@ class RecordChain:
             (``protocol.control.state_horizon``).
         """
         self._given_up = given_up
-        self._replica, self._epoch, self._timeline, self._is_stateful = (
-            replica,
-            epoch,
-            timeline.name,
-            is_stateful,
-        )
+        self._replica = replica
+        self._epoch = epoch
+        self._timeline = timeline.name
+        self._is_stateful = is_stateful
         self.tip: BatchId | None = timeline.start_tip
         self._fork: tuple[int, int, tuple[Part, ...]] | None = None
         self._branch_begun = False

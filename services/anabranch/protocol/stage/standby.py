@@ -124,11 +124,9 @@ class StandbyWatch:
         self._reads_back = reads_back
         self._node, self._behind_max = own.node, MOVED_BEHIND_MS // width_ms
         self._runs_on = ""
-        self._stage, self._process, self._primary = (
-            own.stage,
-            own.process,
-            Peer(REPLICA_SERVICE, own.stage, writer),
-        )
+        self._stage = own.stage
+        self._process = own.process
+        self._primary = Peer(REPLICA_SERVICE, own.stage, writer)
         self._order = {each: number for number, each in enumerate(processes)}
         self._detector = FailureDetector(
             [self._primary, *(Peer(STANDBY_SERVICE, own.stage, each) for each in processes)]
@@ -146,7 +144,9 @@ class StandbyWatch:
 
         ``runs_on``: the node on which it began; empty: nobody knows.
         """
-        self._log_was_read, self._epoch, self._runs_on = True, epoch, runs_on
+        self._log_was_read = True
+        self._epoch = epoch
+        self._runs_on = runs_on
         if epoch is not None:
             self._detector.began(self._primary, epoch, now_ms)
 

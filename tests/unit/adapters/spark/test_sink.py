@@ -118,7 +118,9 @@ class Driver:
 
 class Bench:
     def __init__(self, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.checkpoint, self.driver, self.done = checkpoint, Driver(), list[BatchDone]()
+        self.checkpoint = checkpoint
+        self.driver = Driver()
+        self.done = list[BatchDone]()
         (checkpoint / "offsets").mkdir()
         self.clock = VirtualClock()
         self.log = LocalEventLog(self.clock)

@@ -32,12 +32,10 @@ class Log:
     """The boundary log of the stage, and who listens."""
 
     def __init__(self, horizon: StateHorizon | None = None, book: GapBook | None = None) -> None:
-        self.log_state, self.horizon, self.book, self.alarms = (
-            LogState(["0"]),
-            horizon,
-            book,
-            list[Alarm](),
-        )
+        self.log_state = LogState(["0"])
+        self.horizon = horizon
+        self.book = book
+        self.alarms = list[Alarm]()
         self._offset = self._batch = 0
 
     def add(self, entry: LogEntry) -> None:

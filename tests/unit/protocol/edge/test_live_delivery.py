@@ -37,7 +37,10 @@ class Log:
     """
 
     def __init__(self, *, rows: int = 2, empty: tuple[int, ...] = ()) -> None:
-        self.upto, self.tentative, self.rows, self.empty = 0, 0, rows, empty
+        self.upto = 0
+        self.tentative = 0
+        self.rows = rows
+        self.empty = empty
         self.settled = True
 
     def available(self, now: LiveProgress) -> Available:

@@ -92,13 +92,11 @@ class Strict:
     def __init__(self) -> None:
         self.stable: dict[RecordId, bytes | None] = {}
         self.tentative: dict[RecordId, bytes | None] = {}
-        self.upto, self.last, self.failure, self.undone, self.ended_failure = (
-            0,
-            RecordId(0, 0),
-            False,
-            False,
-            False,
-        )
+        self.upto = 0
+        self.last = RecordId(0, 0)
+        self.failure = False
+        self.undone = False
+        self.ended_failure = False
 
     def take(self, record: LiveRecord) -> None:
         kind, ident = record.kind, record.id

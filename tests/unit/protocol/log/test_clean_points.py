@@ -19,7 +19,9 @@ class Log:
     """A stage of the replicas 0, 1, 2, and who listens to 0 and 1."""
 
     def __init__(self) -> None:
-        self.log_state, self.points, self.offset = LogState("012"), CleanPoints("01", "2"), 0
+        self.log_state = LogState("012")
+        self.points = CleanPoints("01", "2")
+        self.offset = 0
         for replica in "012":
             self.add(EpochStarted(replica, "f", "token"))
 
@@ -139,7 +141,9 @@ def test_cp5_of_a_snapshot_the_tips_are_points() -> None:
     log.add(EpochStarted("1", "g", "token"))
     log_snapshot = log.log_state.snapshot(log.offset)
     again = Log()
-    again.log_state, again.points, again.offset = LogState("012"), CleanPoints("01"), log.offset
+    again.log_state = LogState("012")
+    again.points = CleanPoints("01")
+    again.offset = log.offset
     again.log_state.adopt(log_snapshot)
     again.points.seen(
         again.log_state, log_snapshot, Outcome(accepted=False, reason="log_snapshot", replica="")

@@ -42,7 +42,9 @@ class Reader:
     """Somebody who began to read when the log began at ``first``."""
 
     def __init__(self, first: int, position: int = 0) -> None:
-        self.log_state, self.position, self.heard = LogState(WRITERS), position, Listening()
+        self.log_state = LogState(WRITERS)
+        self.position = position
+        self.heard = Listening()
         self.start = LogStart(self.log_state, first)
         self.blank = self.log_state.snapshot(0)
 

@@ -350,7 +350,9 @@ class TestG8:
 
     def test_the_next_process_starts_from_a_peer(self) -> None:
         disk = peer(7, clean={7: 70}, name=timeline_name(4, 0))
-        disk.newest, disk.batches[OLD], disk.fenced = Timeline.fresh(3), [9, 8], {"0": 3}
+        disk.newest = Timeline.fresh(3)
+        disk.batches[OLD] = [9, 8]
+        disk.fenced = {"0": 3}
         assert disk.run() == Timeline.from_peer(NAME, 7, 70)
         assert Copy(OLD, NAME) not in disk.steps
 

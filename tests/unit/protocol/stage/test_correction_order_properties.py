@@ -75,7 +75,9 @@ class Watch:
     """For how long more than one has been open (CO1)."""
 
     def __init__(self, stage: CorrectingStage) -> None:
-        self._stage, self._since_ms, self.settled_ms = stage, stage.now_ms, stage.now_ms
+        self._stage = stage
+        self._since_ms = stage.now_ms
+        self.settled_ms = stage.now_ms
 
     def tick(self, order: list[str] | None = None) -> None:
         """``TICK_MS`` pass."""

@@ -264,7 +264,9 @@ def test_any_history(
     g, bench = random.Random(seed), WatchedBench(names, traits, policy, width_ms)
     for _ in range(length):
         action(g)(bench)
-    bench.held, bench.may_correct, bench.unreachable = False, True, set()
+    bench.held = False
+    bench.may_correct = True
+    bench.unreachable = set()
     last = max(s.log_state.past_upto for s in bench.streams.values()) + 3
     bench.close(last)
     bench.now_ms += 100

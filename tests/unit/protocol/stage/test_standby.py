@@ -252,12 +252,10 @@ class Disks:
     def __init__(
         self, own: tuple[Timeline, int] | None, theirs: tuple[Timeline, int] | None
     ) -> None:
-        self.own, self.theirs, self.is_readable, self.whole = (
-            own,
-            theirs,
-            True,
-            theirs[1] if theirs else None,
-        )
+        self.own = own
+        self.theirs = theirs
+        self.is_readable = True
+        self.whole = theirs[1] if theirs else None
         self.after: tuple[tuple[str, Timeline], ...] | None = None
         self.changes: list[Step] = []
         self.asked: tuple[int, ...] = ()
