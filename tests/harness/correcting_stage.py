@@ -69,7 +69,7 @@ class CorrectingStage:
         """A new process of a replica, on the same machine."""
         self._epochs += 1
         detector = FailureDetector.of_replicas({STAGE: self.names})
-        gate = CorrectionGate(STAGE, name, detector, self._epochs)
+        gate = CorrectionGate(STAGE, name, detector)
         skew_ms = self.replicas[name].skew_ms if name in self.replicas else 0
         self.replicas[name] = ReplicaProcess(gate, detector, self._epochs, len(self.topic), skew_ms)
 

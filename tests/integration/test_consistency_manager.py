@@ -22,6 +22,7 @@ from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.stage.correction_order import CorrectionGate, Why
+from anabranch.runtime.fences import FenceWatch
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
 from anabranch.up.embedded_redis import EmbeddedRedis
 from harness import outputs
@@ -41,9 +42,15 @@ class Neighbour:
     def __init__(self, world: World, name: str) -> None:
         self.name, self.epoch = name, world.replicas[int(name)].epoch
         detector = FailureDetector.of_replicas({"totals": world.pipeline.stream_writers("totals")})
-        self.gate = CorrectionGate("totals", name, detector, self.epoch)
+        self.gate = CorrectionGate("totals", name, detector)
+        fences = FenceWatch(world.log, world.pipeline, "totals", name)
+        fences.epoch = self.epoch
         self._control = ReplicaControl(
-            ControlReader(world.log, speakers(world.pipeline)), world.clock, self.gate, detector
+            ControlReader(world.log, speakers(world.pipeline)),
+            world.clock,
+            self.gate,
+            detector,
+            fences.hear,
         )
         self._sender = HeartbeatSender(
             world.log,

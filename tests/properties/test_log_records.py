@@ -23,6 +23,7 @@ from anabranch.protocol.control.records import (
     Fence,
     Heartbeat,
     TrimPoint,
+    Vote,
 )
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
@@ -168,7 +169,15 @@ control: st.SearchStrategy[ControlRecord] = (
         longs,
         st.booleans(),
     )
-    | st.builds(Fence, names, names, longs, names, longs)
+    | st.builds(
+        Fence,
+        names,
+        names,
+        longs,
+        longs,
+        several(st.builds(Vote, names, longs, longs, st.integers(0, 2**64 - 1))),
+        longs,
+    )
     | st.builds(TrimPoint, names, longs, longs)
     | st.builds(
         DeliveryProgress,

@@ -31,7 +31,10 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
-    "fenced_state_kept": 1346,
+    "forged_fence_believed": 22,
+    "votes_not_compared_with_the_log": 22,
+    "minority_believed": 30,
+    "fenced_state_kept": 1852,
     "fence_ignored": 129,
     "second_record": 296,
     "rec_done_too_early": 55,

@@ -13,13 +13,12 @@ from typing import Any, Final
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.plan_offsets import Offset
 from anabranch.pipeline.shape import lags, policy, waits
-from anabranch.pipeline.speakers import fence_speakers, speakers
+from anabranch.pipeline.speakers import speakers
 from anabranch.ports import BatchDone, QueryOutput, RunningQuery, TopicPartition
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.standby import Standby
 from anabranch.protocol.control.failure_detector import FailureDetector
-from anabranch.protocol.control.fencing import fenced_epochs
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced
@@ -33,12 +32,12 @@ from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.fences import FenceWatch
 from anabranch.runtime.gone_blocks import missing_blocks
 from anabranch.runtime.heartbeats import (
     ControlReader,
     HeartbeatSender,
     ReplicaControl,
-    records_so_far,
 )
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from simulation.disk import SimulatedDisk
@@ -203,6 +202,7 @@ class SimulatedReplica:
             {stream: pipeline.stream_writers(stream) for stream in (stage.name, *stage.reads)}
         )
         self._gate = CorrectionGate(stage.name, self._replica, detector)
+        self._fences = FenceWatch(context.log, pipeline, stage.name, self._replica)
         self._heartbeats = HeartbeatSender(
             context.log, names.control("processing", f"{stage.name}.{self._replica}"), context.clock
         )
@@ -211,7 +211,8 @@ class SimulatedReplica:
             context.clock,
             self._gate,
             detector,
-            lock=lock,
+            self._fences.hear,
+            lock,
         )
         self._boundary = boundary
         self._lags = lags(pipeline, stage.name)
@@ -247,10 +248,10 @@ class SimulatedReplica:
                 tuple(other for other in own if other != self._replica),
                 self._missing_input,
                 self._await_peer,
-                fenced=self._fenced,
+                fenced=self._fences.fenced,
             )
         )
-        self._gate.epoch = boundary.epoch
+        self._fences.epoch = boundary.epoch
         self._runner, self._driver = (
             runner,
             WatchedDriver(runner, self._prepared.traits, self._port, context),
@@ -277,15 +278,6 @@ class SimulatedReplica:
             if bucket is not None:
                 return f"the blocks of {stream} from bucket {bucket} on are deleted"
         return ""
-
-    def _fenced(self) -> dict[str, int]:
-        peers = [
-            each
-            for each in self._pipeline.stream_writers(self._stage.name)
-            if each != self._replica
-        ]
-        entries = records_so_far(self._context.log, fence_speakers(self._pipeline))
-        return fenced_epochs(self._stage.name, peers, entries)
 
     def _await_peer(self, missing: str) -> None:
         self._port.network.history.reached("waits for a peer")

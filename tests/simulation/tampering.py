@@ -5,13 +5,13 @@ blocks that are deleted or spoilt.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.memory.partition import Record
 from anabranch.codec import boundary_records, control_records
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat, TrimPoint
+from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat, TrimPoint, Vote
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.log.boundary_log import LogState
 from simulation import hostile
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
     from anabranch.protocol.log.records import Part
     from simulation.network import Network
+
+
+_UNHEARD_OF: Final = 1_000
 
 
 class Tampering:
@@ -54,6 +57,7 @@ class Tampering:
             partition.append(Record(value, None, (), now_ms))
             self._network.wake({at.topic})
         self._forge_control(stream, choice, last, now_ms)
+        self._forge_fences(stream, now_ms)
 
     def _forge_control(self, stream: str, choice: int, last: int, now_ms: int) -> None:
         """A process says in its own control topic what only the manager, or another process,
@@ -65,7 +69,7 @@ class Tampering:
         at = TopicPartition(topics[choice % len(topics)], 0)
         forged: list[ControlRecord] = [TrimPoint(stream, last, now_ms)]
         forged += [
-            Fence(stream, writer, self._epochs.get((stream, writer), -1), "forged", now_ms)
+            Fence(stream, writer, self._epochs.get((stream, writer), -1), last, (), now_ms)
             for writer in self._pipeline.stream_writers(stream)
         ]
         if "delivery" not in at.topic:
@@ -87,18 +91,51 @@ class Tampering:
             )
         self._network.wake({at.topic})
 
+    def _forge_fences(self, stream: str, now_ms: int) -> None:
+        """Somebody who may write where the manager does says of each writer that it is outvoted:
+        without votes, by two of them, by replicas that there are not, by replicas that made
+        something else, of a bucket that nobody has closed.
+        """
+        log_state = self._log_state(stream)
+        at = TopicPartition(self._pipeline.topic_names.fences(), 0)
+        for writer in log_state.writers:
+            epoch, bucket = self._epochs.get((stream, writer), -1), log_state.closed(writer)
+            own = Vote(writer, epoch, 1, 1)
+            peers = tuple(
+                Vote(peer, self._epochs.get((stream, peer), -1), 2, 2)
+                for peer in log_state.writers
+                if peer != writer
+            )
+            strangers = (Vote("x", epoch, 2, 2), Vote("y", epoch, 2, 2))
+            for votes, of in (
+                ((), bucket),
+                ((own, *peers[:1]), bucket),
+                ((own, *strangers), bucket),
+                ((own, *peers), bucket),
+                ((own, *peers), bucket + _UNHEARD_OF),
+            ):
+                fence = Fence(stream, writer, epoch, of, votes, now_ms)
+                self._log.partition(at).append(
+                    Record(control_records.encode(fence), control_records.key_of(fence), (), now_ms)
+                )
+        self._network.wake({at.topic})
+
+    def _log_state(self, stream: str) -> LogState:
+        """Of a stream, from what there is of its log."""
+        log = self._log.partition(TopicPartition(self._pipeline.topic_names.boundaries(stream), 0))
+        log_state = LogState(self._pipeline.stream_writers(stream))
+        for offset in range(log.start, log.end):
+            with contextlib.suppress(RemoteProtocolError):
+                record = log.at(offset)
+                log_state.apply(offset, boundary_records.decode(record.value, record.headers))
+        return log_state
+
     def lose_blocks(self, stream: str, choice: int, *, spoils: bool) -> None:
         """Blocks of one writer are gone, or hold other rows, as far as another one has closed
         the same buckets.
         """
         names, writers = self._pipeline.topic_names, self._pipeline.stream_writers(stream)
-        log = self._log.partition(TopicPartition(names.boundaries(stream), 0))
-        log_state = LogState(writers)
-        for offset in range(log.start, log.end):
-            with contextlib.suppress(RemoteProtocolError):
-                log_state.apply(
-                    offset, boundary_records.decode(log.at(offset).value, log.at(offset).headers)
-                )
+        log_state = self._log_state(stream)
         writer = writers[choice % len(writers)]
         held, needed = self._blocks_needed(log_state, writer, writers)
         if spoils:

@@ -22,6 +22,7 @@ from anabranch.protocol.control.records import (
     Heartbeat,
     Move,
     TrimPoint,
+    Vote,
 )
 from anabranch.protocol.errors import RemoteProtocolError
 
@@ -78,7 +79,18 @@ def decode(value: bytes | None) -> ControlRecord:
     if kind is AskReply:
         stream, replica, reader, number, outcome, *rest = fields
         return AskReply(stream, replica, reader, number, AskOutcome(outcome), *rest)
+    if kind is Fence:
+        stage, replica, epoch, bucket, votes, written_ms = fields
+        return Fence(
+            stage, replica, epoch, bucket, tuple(_vote(*vote) for vote in votes), written_ms
+        )
     return kind(*fields)
+
+
+def _vote(replica: str, epoch: int, rows: int, digest: bytes) -> Vote:
+    if len(replica) > limits.NAME_CHARACTERS_MAX:
+        raise RemoteProtocolError(f"a vote of a replica whose id has {len(replica)} characters")
+    return Vote(replica, epoch, rows, int.from_bytes(digest, "big"))
 
 
 def key_of(entry: ControlRecord) -> bytes:
@@ -104,6 +116,11 @@ def _plain(name: str, value: Any) -> Any:
     """A field's value as the schema wants it."""
     if name == "positions":
         return [{"partition": partition, "offset": offset} for partition, offset in value]
+    if name == "votes":
+        return [
+            {**dataclasses.asdict(vote), "digest": (vote.digest % 2**64).to_bytes(8, "big")}
+            for vote in value
+        ]
     if isinstance(value, AskOutcome):
         return value.value
     return value[: limits.ALARM_CHARACTERS_MAX] if name in _TEXTS else value

@@ -25,6 +25,7 @@ from anabranch.protocol.control.records import (
 )
 from anabranch.protocol.control.state_horizon import buckets_of
 from anabranch.protocol.control.trimming import Trimming
+from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.stage.standby import STANDBY_SERVICE
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender
@@ -113,14 +114,14 @@ class ControlRoom:
         """The newest one of ``stream`` that stands in the topic; 0: none."""
         return self._points.get(stream, 0)
 
-    def fence(self, stage: str, replica: str, epoch: int, bucket: int) -> Fence | None:
-        """Have a process fenced; None if it was already. Written with the next round, and
-        until it could be.
+    def fence(self, fence: Fence, log_state: LogState) -> bool:
+        """Have a process fenced; False if it was already. Written with the next round, and
+        until it could be. ``log_state``: of the stage.
         """
-        fence = self._fences.fence(stage, replica, epoch, bucket, self._clock.now_ms())
-        if fence is not None:
+        is_new = self._fences.is_new(fence, log_state)
+        if is_new:
             self._unsent.append(fence)
-        return fence
+        return is_new
 
     def close(self) -> None:
         """Idempotent."""

@@ -1,5 +1,5 @@
-"""The consistency manager: wiring of ``protocol.control.consistency``, ``correction_order``,
-``fencing`` and ``trimming`` to the logs and the index.
+"""The consistency manager: wiring of ``protocol.control.consistency``, ``fencing`` and
+``trimming`` to the logs and the index.
 
 It keeps nothing of its own: a start reads the logs, from their beginning or from a log snapshot on,
 and comes to the same conclusions. Two of them may run; they write the same index. While the index
@@ -24,10 +24,10 @@ from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
 from anabranch.protocol.control.consistency import AlarmBook, IndexImage, Mismatch, StreamAudit
-from anabranch.protocol.control.records import Alarm, ControlRecord
+from anabranch.protocol.control.records import Alarm, ControlRecord, Fence
 from anabranch.protocol.control.state_horizon import GapBook, buckets_of
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
-from anabranch.protocol.log.boundary_log import Outcome
+from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import BoundaryRecord, LogEntry, LogSnapshot
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -212,7 +212,7 @@ class ConsistencyManager:
         for mismatch in self._audits[stream].seen(log_state, entry, outcome):
             self._mismatch(mismatch)
             for replica in mismatch.outvoted:
-                self._fence(mismatch, replica, log_state.epoch(replica))
+                self._fence(mismatch, replica, log_state)
         if stream in self._gaps:
             self._raise_once(self._gaps[stream].seen(entry, outcome, self._context.clock.now_ms()))
         if outcome.accepted and isinstance(entry, BoundaryRecord):
@@ -240,14 +240,20 @@ class ConsistencyManager:
             )
             self._unsent.append(alarm)
 
-    def _fence(self, mismatch: Mismatch, replica: str, epoch: int | None) -> None:
+    def _fence(self, mismatch: Mismatch, replica: str, log_state: LogState) -> None:
         """A majority contradicts a replica: its process, which goes on from what it made,
         must end. Deterministic over restarts (EF1).
         """
-        fence = self._control.fence(
-            mismatch.stream, replica, -1 if epoch is None else epoch, mismatch.bucket
+        epoch = log_state.epoch(replica)
+        fence = Fence(
+            mismatch.stream,
+            replica,
+            -1 if epoch is None else epoch,
+            mismatch.bucket,
+            mismatch.votes,
+            self._context.clock.now_ms(),
         )
-        if fence is not None:
+        if self._control.fence(fence, log_state):
             alarm = Alarm(
                 "replica_fenced", fence.stage, mismatch.bucket, fence.reason, fence.written_ms
             )

@@ -17,7 +17,7 @@ from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.key_files import signer
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import lags, policy, waits
-from anabranch.pipeline.speakers import bound_speakers, fence_speakers, neighbours_of
+from anabranch.pipeline.speakers import bound_speakers, neighbours_of
 from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
 from anabranch.processing.follower import InputFollower
@@ -28,7 +28,6 @@ from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.standby import Standby
 from anabranch.processing.state_metrics import StateMetrics
 from anabranch.protocol.control.failure_detector import FailureDetector
-from anabranch.protocol.control.fencing import fenced_epochs
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.control.state_horizon import StateHorizon, buckets_of
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
@@ -48,7 +47,8 @@ from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.heartbeats import ControlReader, ReplicaControl, records_so_far
+from anabranch.runtime.fences import FenceWatch
+from anabranch.runtime.heartbeats import ControlReader, ReplicaControl
 from anabranch.runtime.logs import short
 from anabranch.runtime.offered_columns import not_as_offered
 from anabranch.runtime.recompute_client import RecomputeClient
@@ -129,6 +129,7 @@ class StageReplica:
             {stream: pipeline.stream_writers(stream) for stream in (stage, *self._stage.reads)}
         )
         self._gate = CorrectionGate(stage, self._replica, self._detector)
+        self._fences = FenceWatch(context.log, self._pipeline, stage, self._replica)
         self._beats = Beats(
             context.log, self._names.control("processing", settings.name), context.clock, self._beat
         )
@@ -282,7 +283,7 @@ class StageReplica:
         except _StoppingError:
             return
         self.status.state, self.status.waiting_for = "starting", None
-        self._gate.epoch = self._boundary.epoch
+        self._fences.epoch = self._boundary.epoch
         if runner.given_up > self._boundary.log_state.closed(self._replica):
             self.status.detail["given_up_ms"] = runner.given_up * self._pipeline.bucket_ms
             self._context.logger.error(
@@ -337,7 +338,7 @@ class StageReplica:
             self._inputs.missing,
             self._wait_for_blocks,
             horizon=self._horizon,
-            fenced=self._fenced,
+            fenced=self._fences.fenced,
             recomputed=self._inputs.recomputed,
             late=LateStart(
                 self._inputs.last_gone, buckets_of(state_horizon_ms, self._pipeline.bucket_ms)
@@ -364,16 +365,6 @@ class StageReplica:
             sign=signer(
                 self._pipeline, self._stage_name, self._pipeline.places().owner_of(self._node)
             ),
-        )
-
-    def _fenced(self) -> dict[str, int]:
-        """The newest fenced epoch of each replica of the stage, read where somebody may be fenced
-        at all.
-        """
-        return fenced_epochs(
-            self._stage_name,
-            self._peers,
-            records_so_far(self._context.log, fence_speakers(self._pipeline)),
         )
 
     def _wait_for_blocks(self, missing: str) -> None:
@@ -439,6 +430,7 @@ class StageReplica:
             running.stop()
 
     def _hear(self, entry: ControlRecord) -> None:
+        self._fences.hear(entry)
         if self._recomputing is not None:
             self._recomputing.heard(entry)
 

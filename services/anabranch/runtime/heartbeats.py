@@ -18,13 +18,12 @@ from typing import Final
 from anabranch.codec import control_records
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.control.failure_detector import FailureDetector
-from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat
+from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.control.speaking import Speaker
 from anabranch.protocol.errors import (
     DataMissing,
     OutcomeUnknown,
-    Outvoted,
     RemoteProtocolError,
     Unavailable,
 )
@@ -290,10 +289,9 @@ class ReplicaControl:
         listener: Callable[[ControlRecord], None] = lambda _: None,
         lock: AbstractContextManager[object] = _ALONE,
     ) -> None:
-        """``gate.epoch`` is this process's epoch: set it before the first ``poll``.
+        """``detector``: what is heard of its peers, and of the replicas of its inputs.
 
-        ``detector``: what is heard of its peers, and of the replicas of its inputs. ``listener``
-        gets every record. ``lock``: held while what follows changes, for callers that ask from
+        ``listener`` gets every record; what it raises, ``poll`` does. ``lock``: held while what follows changes, for callers that ask from
         other threads; not while the topic is read.
         """
         self._listener, self._lock = listener, lock
@@ -304,11 +302,7 @@ class ReplicaControl:
         self._current: dict[str, str] = {}
 
     def poll(self, wait_ms: int = 0) -> int:
-        """Take what is there; how many records. Call it before asking anything.
-
-        Raises:
-            Outvoted: the manager says that this replica must end.
-        """
+        """Take what is there; how many records. Call it before asking anything."""
         entries = self._reader.poll(wait_ms)
         for entry in entries:
             self._listener(entry)
@@ -320,12 +314,6 @@ class ReplicaControl:
         for entry in entries:
             if isinstance(entry, Heartbeat):
                 self._detector.heard(entry, now_ms)
-            elif isinstance(entry, Fence) and self._gate.is_fenced_by(entry):
-                message = (
-                    f"replica {entry.replica} of {entry.stage}, epoch {entry.epoch}, must end:"
-                    f" {entry.reason}"
-                )
-                raise Outvoted(message)
         self._detector.look(now_ms)
 
     def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:

@@ -23,9 +23,12 @@ from anabranch.protocol.control.records import (
     Fence,
     Heartbeat,
     TrimPoint,
+    Vote,
 )
 from anabranch.protocol.limits import HEARTBEAT_SEND_MS, TRIM_EVERY_MS
+from anabranch.protocol.log.boundary_log import LogState
 from harness import outputs
+from harness.boundary_logs import part, record, started
 from harness.control_topics import said, say
 from harness.outputs import create_topics
 
@@ -90,11 +93,25 @@ def test_it_lives_and_says_so(world: World) -> None:
     assert (beat.service, beat.name, beat.bucket) == ("consistency_manager", "p", 8)
 
 
+def contradicted(epoch: int, *, newest: int = 30) -> tuple[Fence, LogState]:
+    """(the fence of replica 2 for what its process of ``epoch`` made of bucket 2, its stage's log,
+    in which its newest epoch is ``newest``).
+    """
+    log_state = LogState("012")
+    for writer, begun in (("0", 0), ("1", 1), ("2", epoch)):
+        log_state.apply(begun, started(writer, token=f"{writer} {begun}"))
+        made = (part(2, rows=3 if writer == "2" else 2),)
+        log_state.apply(begun + 1, record(begun, 0, 2, made, replica=writer))
+    log_state.apply(newest, started("2", token="newest"))
+    votes = (Vote("0", 0, 2, 7), Vote("1", 1, 2, 7), Vote("2", epoch, 3, 7))
+    return Fence("totals", "2", epoch, 2, votes, 0), log_state
+
+
 def test_a_fence_is_written_once_and_until_it_is_there(world: World) -> None:
     room = world.room()
-    fence = room.fence("totals", "2", 9, 42)
-    assert fence is not None
-    assert room.fence("totals", "2", 9, 43) is None
+    fence, log_state = contradicted(9)
+    assert room.fence(fence, log_state)
+    assert not room.fence(replace(fence, written_ms=5), log_state)
     world.log.fail_next(Operation.FLUSH, applied=0, topic="p.fences")
     room.round({}, "running")
     assert world.said(Fence) == []
@@ -102,7 +119,7 @@ def test_a_fence_is_written_once_and_until_it_is_there(world: World) -> None:
     room.round({}, "running")
     room.round({}, "running")
     assert world.said(Fence) == [fence]
-    assert world.room().fence("totals", "2", 9, 42) is None
+    assert not world.room().fence(fence, log_state)
     room.close()
     room.close()
 
@@ -110,12 +127,18 @@ def test_a_fence_is_written_once_and_until_it_is_there(world: World) -> None:
 def test_every_fence_there_ever_was_is_known_after_a_restart(world: World) -> None:
     """Of one replica several, whether the topic is compacted or not: each has a key of its own."""
     room = world.room()
-    fences = [room.fence("totals", "2", epoch, bucket) for epoch, bucket in ((9, 42), (30, 70))]
+    made = [contradicted(9), contradicted(20)]
+    assert all(room.fence(*each) for each in made)
     room.round({}, "running")
-    assert world.said(Fence) == fences
-    assert len({control_records.key_of(fence) for fence in fences if fence is not None}) == 2
-    again = world.room()
-    assert [again.fence("totals", "2", epoch, 42) for epoch in (9, 30)] == [None, None]
+    assert world.said(Fence) == [fence for fence, _ in made]
+    assert len({control_records.key_of(fence) for fence, _ in made}) == 2
+    assert not any(world.room().fence(*each) for each in made)
+
+
+def test_a_forged_fence_does_not_keep_the_manager_from_writing_its_own(world: World) -> None:
+    fence, log_state = contradicted(9)
+    world.hears(replace(fence, votes=()), replace(fence, epoch=31))
+    assert world.room().fence(fence, log_state)
 
 
 def test_trim_points_follow_the_slowest_reader(world: World) -> None:
@@ -158,7 +181,7 @@ def test_what_others_say_in_its_name_is_counted_and_changes_nothing(world: World
     writer = world.log.writer()
     forged = (
         TrimPoint("totals", 9, 1),
-        Fence("totals", "1", 7, "forged", 1),
+        Fence("totals", "2", 9, 2, contradicted(9)[0].votes, 1),
         replace(DELIVERY, checkpoint_bucket=9),
         replace(BEAT, replica="1"),
     )
@@ -172,7 +195,7 @@ def test_what_others_say_in_its_name_is_counted_and_changes_nothing(world: World
     assert room.rejected._value.get() == len(forged)
     assert room.trim_point("totals") == 0
     assert list(world.content()) == ["process:consistency_manager:p:0"], "only what it says itself"
-    assert room.fence("totals", "1", 7, 3) is not None, "no fence of it is known"
+    assert room.fence(*contradicted(9)), "no fence of it is known"
 
 
 def test_every_reader_of_a_stream_holds_its_trimming_back() -> None:

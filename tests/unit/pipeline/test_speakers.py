@@ -35,7 +35,7 @@ def test_a_topic_for_each_process_and_two_for_the_manager() -> None:
     assert [
         topic for topic, speaker in found.items() if speaker.may_say(TrimPoint("totals", 9, 1))
     ] == ["p.manager"]
-    fence = Fence("totals", "0", 1, "", 1)
+    fence = Fence("totals", "0", 1, 1, (), 1)
     assert [topic for topic, speaker in found.items() if speaker.may_say(fence)] == ["p.fences"]
     assert fence_speakers(of) == {"p.fences": found["p.fences"]}
 

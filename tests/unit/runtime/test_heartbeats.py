@@ -19,7 +19,6 @@ from anabranch.protocol.control.speaking import Speaker
 from anabranch.protocol.errors import (
     AnabranchError,
     DataMissing,
-    Fenced,
     OutcomeUnknown,
     Unavailable,
 )
@@ -231,12 +230,12 @@ def test_only_what_its_writer_may_say_counts(log: LocalEventLog) -> None:
         log,
         BEAT,
         TrimPoint("s", 9, 1),
-        Fence("tolls", "1", 7, "forged", 1),
+        Fence("tolls", "1", 7, 1, (), 1),
         replace(BEAT, replica="1"),
         Heartbeat("delivery", "out", "0", -1, "", 9, 1),
     )
     writer = log.writer()
-    for entry in (TrimPoint("s", 3, 1), Fence("tolls", "1", 7, "in the wrong topic", 1)):
+    for entry in (TrimPoint("s", 3, 1), Fence("tolls", "1", 7, 1, (), 2)):
         writer.send(TopicPartition("p.manager", 0), control_records.encode(entry))
     writer.flush()
     found: list[ControlRecord] = []
@@ -261,7 +260,7 @@ class Neighbours:
     def __init__(self, log: LocalEventLog, clock: VirtualClock) -> None:
         self._log, self._clock = log, clock
         detector = FailureDetector.of_replicas({"tolls": "01", "means": "01"})
-        self.gate = CorrectionGate("tolls", "0", detector, epoch=7)
+        self.gate = CorrectionGate("tolls", "0", detector)
         self.control = ReplicaControl(ControlReader(log, SPEAKERS), clock, self.gate, detector)
 
     def hears(self, *entries: ControlRecord) -> None:
@@ -285,7 +284,7 @@ def test_the_topic_is_read_with_no_lock_held(
     lock, reader, gate = (
         threading.Lock(),
         ControlReader(log, SPEAKERS),
-        CorrectionGate("tolls", "0", detector, epoch=7),
+        CorrectionGate("tolls", "0", detector),
     )
     control = ReplicaControl(reader, clock, gate, detector, lock=lock)
     poll, look, seen = reader.poll, detector.look, list[bool]()
@@ -357,9 +356,3 @@ def test_polling_lets_time_pass_also_while_nobody_says_anything(
         assert neighbours.control.poll() == 0
     assert neighbours.control.states("means")["0"] is ReplicaState.FAILURE
     assert neighbours.control.may_correct(True)
-
-
-def test_a_fenced_process_ends(neighbours: Neighbours) -> None:
-    neighbours.hears(Fence("tolls", "0", 6, "an older process", 0), TrimPoint("means", 1, 0))
-    with pytest.raises(Fenced, match="replica 0 of tolls, epoch 7, must end: outvoted"):
-        neighbours.hears(Fence("tolls", "0", 7, "outvoted", 0))

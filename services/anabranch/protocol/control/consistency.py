@@ -57,7 +57,7 @@ from hashlib import blake2b
 from typing import Final
 
 from anabranch.protocol.control.fencing import outvoted
-from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint
+from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint, Vote
 from anabranch.protocol.control.state_horizon import GAP
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import (
@@ -99,6 +99,8 @@ class Mismatch:
     """The replica whose rows the stream has; empty: not known yet, or another one made none
     and was first.
     """
+    votes: tuple[Vote, ...] = ()
+    """Where somebody is outvoted: what all replicas that closed the bucket made of it."""
     outvoted: tuple[str, ...] = ()
     """Replicas that a majority of at least three contradicts (``protocol.control.fencing``)."""
 
@@ -158,13 +160,18 @@ class _Replica:
     """(rows, digest) of the buckets in ``order``, which are closed and not empty."""
     points: dict[BatchId, _Point] = field(default_factory=dict)
     """Of the newest CHAIN_RECORDS_MAX records."""
-    spans: list[tuple[int, str]] = field(default_factory=list)
-    """(first bucket, history with which it and those after it were made)."""
+    spans: list[tuple[int, str, int]] = field(default_factory=list)
+    """(first bucket, history with which it and those after it were made, epoch that closed them)."""
 
     def history_of(self, bucket: int) -> str:
         """Empty: not known."""
         at = bisect_right(self.spans, bucket, key=lambda span: span[0])
         return self.spans[at - 1][1] if at else ""
+
+    def epoch_of(self, bucket: int) -> int:
+        """Of the process that closed a bucket; -1: not known."""
+        at = bisect_right(self.spans, bucket, key=lambda span: span[0])
+        return self.spans[at - 1][2] if at else -1
 
 
 class StreamAudit:
@@ -218,7 +225,7 @@ class StreamAudit:
                 replica.points = {
                     last.id: _Point(log_state.origin(name).tip_by, history, _place(last))
                 }
-                replica.spans = [(replica.closed + 1, history)]
+                replica.spans = [(replica.closed + 1, history, last.epoch)]
         self.floor = max(r.closed for r in self._replicas.values())
         slowest = min(r.closed for r in self._replicas.values())
         self.uncompared += (
@@ -247,8 +254,9 @@ class StreamAudit:
         replica.points[record.id] = _Point(plan, history, _place(record))
         if len(replica.points) > CHAIN_RECORDS_MAX:
             del replica.points[next(iter(replica.points))]
-        if not replica.spans or replica.spans[-1][1] != history:
-            replica.spans.append((max(replica.closed, record.base or 0) + 1, history))
+        if not replica.spans or replica.spans[-1][1:] != (history, record.epoch):
+            first = max(replica.closed, record.base or 0) + 1
+            replica.spans.append((first, history, record.epoch))
 
     def _copied(self, replica: _Replica, base: int) -> str:
         """The history of a peer's checkpoint that holds everything up to ``base``; empty: it
@@ -310,6 +318,8 @@ class StreamAudit:
             one, two = theirs.digests.get(bucket, _EMPTY), mine.digests.get(bucket, _EMPTY)
             if one != two:
                 stands = _stands(log_state, bucket, (other, *one), (name, *two))
+                votes = self._votes(bucket, history)
+                lost = outvoted({v.replica: (v.rows, v.digest) for v in votes})
                 found.append(
                     Mismatch(
                         self._stream,
@@ -317,7 +327,8 @@ class StreamAudit:
                         (other, *one),
                         (name, *two),
                         stands,
-                        outvoted(self._votes(bucket, history)),
+                        votes if lost else (),
+                        lost,
                     )
                 )
             elif one[0] <= FLOAT_ROWS_MAX:
@@ -326,14 +337,13 @@ class StreamAudit:
                 )
         return found
 
-    def _votes(self, bucket: int, history: str) -> dict[str, tuple[int, int]]:
+    def _votes(self, bucket: int, history: str) -> tuple[Vote, ...]:
         """What the replicas that closed ``bucket`` with ``history`` made of it."""
-        able = {
-            n: r
-            for n, r in self._replicas.items()
-            if r.base < bucket <= r.closed and r.history_of(bucket) == history
-        }
-        return {name: replica.digests.get(bucket, _EMPTY) for name, replica in able.items()}
+        return tuple(
+            Vote(name, replica.epoch_of(bucket), *replica.digests.get(bucket, _EMPTY))
+            for name, replica in self._replicas.items()
+            if replica.base < bucket <= replica.closed and replica.history_of(bucket) == history
+        )
 
     def _forget(self) -> None:
         slowest = floor = min(r.closed for r in self._replicas.values())

@@ -10,21 +10,28 @@ left is of no use to it (``protocol.log.timeline``, TI8), whether that process h
 died before. One that began before the fence was written goes on from that, and is outvoted and
 fenced in its turn.
 
+What a fence says is not believed. It carries the votes: what each replica made of the bucket. A
+process that hears of its fence, one that looks for a checkpoint, and the manager that looks whether
+it has said so before, count them by the rule by which they were cast, and compare them with what
+the stage's boundary log says of the same bucket. Of buckets that the log does not name any more
+only the rule is left.
+
 Invariants:
-    EF1 a process is fenced at most once, over restarts of the manager too: reading the logs again
-        gives the same fences.
+    EF1 nobody is fenced twice for what one process made, over restarts of the manager too: reading
+        the logs again gives the same fences.
     EF2 nobody is fenced unless at least three replicas closed the bucket and more than half of them
-        agree on something else.
+        agree on something else; a fence that does not prove it is of no effect.
     EF3 fencing needs the manager and nothing else needs fencing: what stands in the log stands.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
-from anabranch.protocol.control.records import ControlRecord, Fence
+from anabranch.protocol.control.records import Fence, Vote
+from anabranch.protocol.log.boundary_log import LogState, contents
 
 VOTERS_MIN: Final = 3
 """Fewer have no majority that leaves somebody over."""
@@ -44,24 +51,49 @@ def outvoted(votes: Mapping[str, Hashable]) -> tuple[str, ...]:
     )
 
 
-def fenced_epochs(
-    stage: str, peers: Collection[str], entries: Iterable[ControlRecord]
-) -> dict[str, int]:
-    """Of each replica of ``stage`` that was fenced the newest epoch that was, by the topic of
-    fences.
+def is_proven(fence: Fence, log_state: LogState) -> bool:
+    """Whether the votes of ``fence`` outvote the process that it names, and ``log_state`` does not
+    contradict one of them. ``log_state``: of its stage, read to the end after the fence was.
+    """
+    votes = {vote.replica: vote for vote in fence.votes}
+    own = votes.get(fence.replica)
+    if own is None or len(votes) < len(fence.votes):
+        return False
+    if not own.epoch <= fence.epoch <= _newest(log_state, fence.replica):
+        return False
+    if any(_is_contradicted(vote, fence.bucket, log_state) for vote in fence.votes):
+        return False
+    return fence.replica in outvoted({r: (vote.rows, vote.digest) for r, vote in votes.items()})
+
+
+def _newest(log_state: LogState, replica: str) -> int:
+    """The newest epoch of a replica; -1: it is none, or has never begun."""
+    epoch = log_state.epoch(replica) if replica in log_state.writers else None
+    return -1 if epoch is None else epoch
+
+
+def _is_contradicted(vote: Vote, bucket: int, log_state: LogState) -> bool:
+    if not vote.epoch <= _newest(log_state, vote.replica) or bucket > log_state.closed(
+        vote.replica
+    ):
+        return True
+    parts = log_state.replica_bucket(vote.replica, bucket)
+    if parts is None or log_state.recomputed_after(bucket - 1):
+        return False  # forgotten, or named once more and not as this writer's
+    return contents(parts) != (vote.rows, vote.digest)
+
+
+def fenced_epochs(fences: Iterable[Fence], log_state: LogState) -> dict[str, int]:
+    """Of each replica of a stage that was fenced the newest epoch that was.
 
     Args:
-        stage: The stage of the replica that asks.
-        peers: The other replicas of the stage. Where they are so few that nobody is outvoted, no
-            fence counts and ``entries`` is not read.
-        entries: Records of the topic of fences, in any order.
+        fences: Of the stage, in any order.
+        log_state: As for ``is_proven``.
     """
-    if len(peers) + 1 < VOTERS_MIN:
-        return {}
     found: dict[str, int] = {}
-    for entry in entries:
-        if isinstance(entry, Fence) and entry.stage == stage:
-            found[entry.replica] = max(entry.epoch, found.get(entry.replica, entry.epoch))
+    for fence in fences:
+        if is_proven(fence, log_state):
+            found[fence.replica] = max(fence.epoch, found.get(fence.replica, fence.epoch))
     return found
 
 
@@ -69,22 +101,19 @@ class FenceBook:
     """Which processes were fenced already."""
 
     def __init__(self) -> None:
-        self._known: set[tuple[str, str, int]] = set()
+        self._known: dict[tuple[str, str], set[Fence]] = {}
 
     def known(self, fence: Fence) -> None:
-        """A fence stands in the topic."""
-        self._known.add((fence.stage, fence.replica, fence.epoch))
+        """A fence stands in the topic, whether it proves anything or not."""
+        self._known.setdefault((fence.stage, fence.replica), set()).add(fence)
 
-    def fence(self, stage: str, replica: str, epoch: int, bucket: int, now_ms: int) -> Fence | None:
-        """The fence to write for a replica that was outvoted about ``bucket``; None: it is
-        known (EF1).
+    def is_new(self, fence: Fence, log_state: LogState) -> bool:
+        """Whether to write ``fence``; from then on it is known. Not where the replica was fenced in
+        an epoch that is not older than that of the process which made the bucket (EF1).
         """
-        reason = (
-            f"a majority of the replicas of {stage} made other tuples of bucket {bucket} than"
-            f" replica {replica}, by the same plan"
-        )
-        made = Fence(stage, replica, epoch, reason, now_ms)
-        if (stage, replica, epoch) in self._known:
-            return None
-        self.known(made)
-        return made
+        made = max((v.epoch for v in fence.votes if v.replica == fence.replica), default=-1)
+        known = self._known.get((fence.stage, fence.replica), ())
+        if any(each.epoch >= made and is_proven(each, log_state) for each in known):
+            return False
+        self.known(fence)
+        return True

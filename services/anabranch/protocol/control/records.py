@@ -42,14 +42,37 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Vote:
+    """What a replica made of a bucket, as its boundary records say."""
+
+    replica: str
+    epoch: int
+    """Of the process that closed the bucket."""
+    rows: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fence:
     """A process of a replica must end: a majority of its peers made something else."""
 
     stage: str
     replica: str
     epoch: int
-    reason: str
+    bucket: int
+    votes: tuple[Vote, ...]
+    """What all of them made of the bucket: whoever reads a fence counts them
+    (``protocol.control.fencing``).
+    """
     written_ms: int
+
+    @property
+    def reason(self) -> str:
+        """For people."""
+        return (
+            f"a majority of the replicas of {self.stage} made other tuples of bucket {self.bucket}"
+            f" than replica {self.replica}, by the same plan"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from enum import Enum
 from typing import Final
 
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, FailureDetector, Peer
-from anabranch.protocol.control.records import Fence, Heartbeat
+from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.limits import CORRECTION_STALL_MS, CORRECTION_TURN_MS, FAILURE_AFTER_MS
 
@@ -59,14 +59,8 @@ class CorrectionGate:
     After a restart nothing is wanted.
     """
 
-    def __init__(
-        self, stage: str, replica: str, detector: FailureDetector, epoch: int = -1
-    ) -> None:
-        """``detector``: what is heard of the replicas of ``stage``. ``epoch``: see the
-        attribute.
-        """
-        self.epoch = epoch
-        """Of this process, set once it has one (rule 1): a fence names it."""
+    def __init__(self, stage: str, replica: str, detector: FailureDetector) -> None:
+        """``detector``: what is heard of the replicas of ``stage``."""
         self.why = Why.NOTHING_WANTED
         """What decided at the last look."""
         self._stage = stage
@@ -101,10 +95,6 @@ class CorrectionGate:
             ReplicaState.heard(beat.replica_state) is not ReplicaState.FAILURE and not beat.corrects
             for beat in alive
         )
-
-    def is_fenced_by(self, fence: Fence) -> bool:
-        """Whether a fence means this process."""
-        return (fence.stage, fence.replica, fence.epoch) == (self._stage, self._replica, self.epoch)
 
     def open(self, now_ms: int) -> bool:
         """Whether to correct at full speed now. To be asked again and again: it may close."""

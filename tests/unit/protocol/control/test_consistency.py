@@ -15,7 +15,7 @@ from anabranch.protocol.control.consistency import (
     Mismatch,
     StreamAudit,
 )
-from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint
+from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint, Vote
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.records import (
@@ -182,7 +182,14 @@ def test_of_three_the_one_that_two_contradict_is_outvoted() -> None:
         (3, ("2",)),
         (3, ("2",)),
     ]
-    assert [(m.bucket, m.outvoted) for m in log.close("2", 4, {})] == [(4, ("1",))]
+    log.begin("2")
+    (found,) = log.close("2", 4, {})
+    assert (found.bucket, found.outvoted) == (4, ("1",))
+    assert found.votes == (
+        Vote("0", 0, 0, 0),
+        Vote("1", 1, 10, 9),
+        Vote("2", log.epochs["2"], 0, 0),
+    )
 
 
 def test_only_those_that_made_the_bucket_themselves_by_the_same_plan_vote() -> None:

@@ -44,7 +44,7 @@ def beat(service: str, name: str, replica: str = "0") -> Heartbeat:
         (AskReply("tolls", "0", "delivery.out", 1, AskOutcome.TAKEN, "", 1), True, False, False),
         (AskReply("means", "0", "delivery.out", 1, AskOutcome.TAKEN, "", 1), False, False, False),
         (TrimPoint("reports", 9, 1), False, True, False),
-        (Fence("tolls", "0", 1, "why", 1), False, False, True),
+        (Fence("tolls", "0", 1, 1, (), 1), False, False, True),
         (Alarm("gap", "tolls", 1, "text", 1), False, False, False),
     ],
 )

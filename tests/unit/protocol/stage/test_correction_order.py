@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anabranch.protocol.control.failure_detector import FailureDetector
-from anabranch.protocol.control.records import Fence, Heartbeat
+from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import (
     CORRECTION_STALL_MS,
     CORRECTION_TURN_MS,
@@ -27,7 +27,7 @@ class Gate:
 
     def __init__(self, *, wants: bool = True) -> None:
         self.detector, self.now = FailureDetector.of_replicas({"tolls": "012"}), NOW
-        self.gate = CorrectionGate("tolls", "1", self.detector, epoch=9)
+        self.gate = CorrectionGate("tolls", "1", self.detector)
         self.gate.open(self.now)
         if wants:
             self.gate.want(self.now)
@@ -140,13 +140,3 @@ def test_6_a_pause_does_not_make_one_alone() -> None:
     assert gate.after(100) is Why.ANOTHER_IS_FIRST
     assert gate.after(FAILURE_AFTER_MS - OBSERVED_STEP_MS - 100) is Why.ANOTHER_IS_FIRST
     assert gate.after(100) is Why.OWN_TURN
-
-
-def test_a_fence_means_one_process() -> None:
-    gate = CorrectionGate("tolls", "1", FailureDetector([]), epoch=9)
-    fence = Fence("tolls", "1", 9, "", NOW)
-    assert gate.is_fenced_by(fence)
-    assert not any(
-        gate.is_fenced_by(replace(fence, **other))
-        for other in ({"stage": "t"}, {"replica": "2"}, {"epoch": 8})
-    )
