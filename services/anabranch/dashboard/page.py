@@ -277,7 +277,18 @@ class Page:
             "streams": self.streams,
             "federation": None if pipeline.federation is None else pipeline.federation.name,
             "places": [asdict(each) for each in self._places],
+            "nodes": self._nodes_by_owner(),
         }
+
+    def _nodes_by_owner(self) -> dict[str, list[str]]:
+        """Of each participant the nodes that run its stages, as the pipeline file says."""
+        found: dict[str, list[str]] = {}
+        for node, replicas in self._pipeline.nodes().items():
+            for owner in sorted(
+                {self._pipeline.stages[r.rpartition(".")[0]].participant for r in replicas}
+            ):
+                found.setdefault(owner, []).append(node)
+        return found
 
     def _sections(self, now_ms: int, monotonic_ms: int) -> dict[str, Section]:
         return {
@@ -344,8 +355,20 @@ class Page:
             "missed_by": without,
             "replicas": replicas,
             "newest_ms": strip.newest * self._width_ms if strip.newest else None,
+            "bound_ms": self._bound_ms(stream),
             "rows_per_s": self._rate(strip),
         }
+
+    def _bound_ms(self, stream: str) -> int | None:
+        """How old new results of a stage may be, whatever is missing; None: a source has no
+        bound.
+        """
+        pipeline = self._pipeline
+        return (
+            normal_ms(pipeline, stream) + pipeline.max_delay_ms
+            if stream in pipeline.stages
+            else None
+        )
 
     def _heard(
         self, service: str, name: str, replica: str, monotonic_ms: int
@@ -397,12 +420,11 @@ class Page:
         ]
         delays = delays_of(found_ms)
         is_stage = stream in self._pipeline.stages
-        normal = normal_ms(self._pipeline, stream) if is_stage else None
         batch = self._batch(stream) if is_stage else None
         return {
             "name": stream,
             "kind": "stage" if is_stage else "source",
-            "bound_ms": None if normal is None else normal + self._pipeline.max_delay_ms,
+            "bound_ms": self._bound_ms(stream),
             "delays": None if delays is None else asdict(delays),
             "rows_per_s": self._rate(self._strips[stream]),
             "batch_ms": batch,
@@ -419,11 +441,10 @@ class Page:
                 {} if before is None else before.ages.get(output, {}),
                 _SHARES,
             )
-        stage = self._pipeline.outputs[output].stage
         return {
             "name": output,
             "kind": "output",
-            "bound_ms": normal_ms(self._pipeline, stage) + self._pipeline.max_delay_ms,
+            "bound_ms": self._bound_ms(self._pipeline.outputs[output].stage),
             "upto_ms": None if found is None else [round(each * 1_000) for each in found],
             "rows_per_s": None,
             "batch_ms": None,

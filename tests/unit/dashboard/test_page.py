@@ -9,6 +9,7 @@ from anabranch.dashboard.exposition import Figures
 from anabranch.dashboard.page import EVENTS_MAX, TEXT_MAX, Page
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import AgentPolicy, Federation
+from anabranch.pipeline.shape import normal_ms
 from anabranch.protocol.control.records import Alarm, Heartbeat
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import LogEntry
@@ -181,3 +182,20 @@ def test_what_one_more_unit_of_load_would_cost_is_the_agents_own_cost() -> None:
     for hostile in wrong:
         shown.show_processes([row("agent/north", detail=hostile)], {}, {}, NOW_MS)
         assert shown.whole(NOW_MS, 0)["agent"] is None
+
+
+def test_cards_tell_the_bound_of_what_is_made_and_the_lanes_their_nodes() -> None:
+    """The bound counts from a bucket's end: what is normal without a failure, and ``max_delay``."""
+    shown = page()
+    whole = shown.whole(NOW_MS, 0)
+    bounds = {key: card["bound_ms"] for key, card in whole["cards"].items()}
+    pipeline = load(TOLL_ROAD)
+    assert bounds["stream reports_1"] is None
+    for stage in pipeline.stages:
+        bound = normal_ms(pipeline, stage) + pipeline.max_delay_ms
+        assert bounds[f"stream {stage}"] == bound
+        assert {hop["bound_ms"] for hop in whole["hops"] if hop["name"] == stage} == {bound}
+    assert bounds["output tolls"] == bounds[f"stream {pipeline.outputs['tolls'].stage}"]
+    nodes = whole["pipeline"]["nodes"]
+    assert {node for each in nodes.values() for node in each} == set(pipeline.nodes())
+    assert set(nodes) == {stage.participant for stage in pipeline.stages.values()}

@@ -1,4 +1,5 @@
-// The pipeline as cards in columns, a lane for each participant, with a line for each stream.
+// The pipeline as cards in columns, a lane for each participant and its nodes, with a line for each
+// stream.
 
 import { drawn, made, setText, whenChanged } from "./dom.js";
 import { clock, duration, rate } from "./words.js";
@@ -15,11 +16,11 @@ export class Graph {
 
   show(feed) {
     const { pipeline, cards } = feed.known;
-    if (this.places !== pipeline.places) this.build(pipeline.places);
+    if (this.places !== pipeline.places) this.build(pipeline);
     for (const [key, card] of Object.entries(cards)) this.fill(key, card, feed);
   }
 
-  build(places) {
+  build({ places, nodes }) {
     this.places = places;
     this.cards.clear();
     this.lines = drawn("svg", { class: "lines", "aria-hidden": "true" });
@@ -32,7 +33,7 @@ export class Graph {
     }
     const columns = 1 + Math.max(...places.map((place) => place.column));
     const bands = [...lanes].map(([name, lane]) => {
-      const band = made("div", { class: "lane" }, made("span", {}, name || "nobody's"));
+      const band = made("div", { class: "lane" }, made("span", {}, laneTitle(name, nodes[name])));
       band.style.gridRow = `${lane.first + 1} / ${lane.last + 2}`;
       band.style.gridColumn = `1 / ${columns + 2}`;
       return band;
@@ -116,10 +117,15 @@ export class Graph {
   }
 }
 
+function laneTitle(participant, nodes = []) {
+  return nodes.length ? `${participant}: ${nodes.join(", ")}` : participant || "nobody's";
+}
+
 function flow(card, feed) {
   if (card.newest_ms === null) return "no bucket yet";
   const age = feed.known.is_of_now
     ? `newest ${duration(feed.now() - card.newest_ms)} old`
     : `newest bucket ${clock(card.newest_ms)}`;
-  return `${rate(card.rows_per_s)} rows, ${age}`;
+  const bound = card.bound_ms === null ? "" : `, bound ${duration(card.bound_ms)}`;
+  return `${rate(card.rows_per_s)} rows, ${age}${bound}`;
 }

@@ -6,6 +6,7 @@ import { Feed } from "./feed.js";
 import { Graph } from "./graph.js";
 import { showEvents, Strips } from "./strips.js";
 import { showLetters, showMarket, showProcesses } from "./tables.js";
+import { duration } from "./words.js";
 
 const at = (id) => document.getElementById(id);
 const TABS = [["now", "Now"], ["delay", "Delay"], ["letters", "Dead letters"], ["processes", "Processes"], ["market", "Market"]];
@@ -56,9 +57,12 @@ function verdict(known) {
   const missing = [...new Set(cards.flatMap(([, card]) => card.missing))];
   // What is missing further down follows from what is missing at the beginning.
   const first = missing.filter((name) => known.cards[`stream ${name}`]?.missing.length === 0);
-  if (missing.length) return ["warn", `Results are tentative, without ${(first.length ? first : missing).join(", ")}`];
+  if (missing.length) {
+    const without = (first.length ? first : missing).join(", ");
+    return ["warn", `Results are tentative, without ${without}, and at most ${duration(known.pipeline.max_delay_ms)} later than usual`];
+  }
   const lost = cards.flatMap(([name, card]) => card.replicas.filter((each) => each.tone === "bad").map((each) => `${name}.${each.replica}`));
-  if (named("bad")) return ["bad", `Not as it should be: ${named("bad")}`];
+  if (named("bad")) return ["bad", `Failed or silent: ${named("bad")}`];
   if (named("busy")) return ["busy", `Correcting or starting: ${named("busy")}`];
   if (named("off") && cards.every(([, card]) => card.tone === "off")) return ["off", "Nothing is heard of the pipeline"];
   if (lost.length) return ["warn", `All results are stable; without replica ${lost.join(", ")}`];
