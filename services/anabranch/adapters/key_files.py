@@ -97,15 +97,37 @@ def key_for(participant: str, path: Path) -> SigningKey:
     return key
 
 
-def signer(pipeline: Pipeline, stream: str, writer: str = "") -> Callable[[bytes], bytes] | None:
+def signer(pipeline: Pipeline, stream: str, writer: str) -> Callable[[bytes], bytes] | None:
     """What signs the boundary records of a stage that is published; None: nothing does, since it is
-    not, or the environment names no key. ``writer``: the participant who runs the stage; empty: its
-    owner does.
+    not, or the environment names no key. ``writer``: the participant who runs the stage.
 
     Raises:
         ConfigurationError: as of ``key_of_environment``.
     """
     if stream not in pipeline.publish_ms:
         return None
-    key = key_of_environment(writer or pipeline.stages[stream].participant)
+    key = key_of_environment(writer)
     return None if key is None else key.sign_bytes
+
+
+def owners_signer(pipeline: Pipeline, stream: str) -> Callable[[bytes], bytes] | None:
+    """What signs the log snapshots of a stage that is published, with a key of the pipeline's
+    owner, whoever runs the stage; None: as of ``signer``. Where the file names no federation, each
+    participant of its stages may be the owner.
+
+    Raises:
+        ConfigurationError: as of ``read_key``, or it is somebody else's.
+    """
+    named = os.environ.get(f"{VARIABLE}_FILE")
+    if stream not in pipeline.publish_ms or not named:
+        return None
+    if pipeline.federation is not None:
+        return signer(pipeline, stream, pipeline.federation.participant)
+    key = read_key(Path(named))
+    owners = sorted({stage.participant for stage in pipeline.stages.values()})
+    if key.participant not in owners:
+        raise ConfigurationError(
+            f"{named} is a key of {key.participant}, who has no stage in the pipeline file; there"
+            f" are {', '.join(owners)}"
+        )
+    return key.sign_bytes

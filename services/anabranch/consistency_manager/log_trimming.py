@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
 
-from anabranch.adapters.key_files import signer
+from anabranch.adapters.key_files import owners_signer
 from anabranch.codec import boundary_records
 from anabranch.codec.signed_records import Sign, signed
 from anabranch.ports import TopicPartition
@@ -64,7 +64,7 @@ class LogTrimming:
                 writers[0],
                 buckets_of(state_horizon_ms or 0, pipeline.bucket_ms),
                 LogSnapshots(writers, limits.SNAPSHOT_EVERY_RECORDS),
-                signer(pipeline, stream),
+                owners_signer(pipeline, stream),
             )
         self._writer: LogWriter | None = None
         self._admin: LogAdmin | None = None

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from anabranch.adapters.key_files import VARIABLE, write_key
 from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.adapters.memory.log import LocalLogAdmin, LocalLogWriter
+from anabranch.adapters.signing import SigningKey
 from anabranch.codec import boundary_records
+from anabranch.codec.signed_records import by_one_of, check_signature
 from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.consistency_manager.service import ConsistencyManager
+from anabranch.pipeline.internal_topics import internal_topics
+from anabranch.pipeline.model import Federation
 from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol import limits
 from anabranch.protocol.errors import DataMissing, LocalProtocolError, OutcomeUnknown, Unavailable
@@ -281,3 +287,32 @@ def test_who_lags_by_more_than_is_left_is_overtaken(world: World) -> None:
     world.close(40, manager)
     with pytest.raises(DataMissing):
         lagging.poll(0)
+
+
+@pytest.mark.parametrize("federation", [Federation(name="tolls", participant="north"), None])
+def test_log_snapshots_are_signed_by_the_pipelines_owner_whosever_the_stage_is(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, federation: Federation | None
+) -> None:
+    key = SigningKey.generate("north", "1")
+    write_key(key, tmp_path / "key")
+    monkeypatch.setenv(f"{VARIABLE}_FILE", str(tmp_path / "key"))
+    stage = world.pipeline.stages["totals"]
+    of_south = {
+        "totals": stage.model_copy(update={"participant": "south"}),
+        "norths": stage.model_copy(update={"name": "norths", "participant": "north"}),
+    }
+    world.pipeline = world.pipeline.model_copy(
+        update={
+            "stages": of_south,
+            "publish_ms": {"totals": 1_000, "norths": 1_000},
+            "federation": federation,
+        }
+    )
+    world.log.admin().create([settings for _, settings in internal_topics(world.pipeline)])
+    manager = world.manager()
+    world.close(11, manager)
+    assert len(world.log_snapshots()) == 1
+    partition = world.log.partition(AT)
+    records = [partition.at(offset) for offset in range(partition.end)]
+    (found,) = [r for r in records if isinstance(boundary_records.decode(r.value), LogSnapshot)]
+    check_signature(AT.topic, found.value, found.headers, by_one_of([key.public]))

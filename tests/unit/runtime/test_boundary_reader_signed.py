@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.key_files import VARIABLE, signer, write_key
+from anabranch.adapters.key_files import VARIABLE, owners_signer, signer, write_key
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.signing import SigningKey
@@ -96,13 +96,27 @@ def test_published_streams_are_signed_where_the_environment_names_a_key(
     (tmp_path / "north.yaml").write_text(NORTH)
     north = load(tmp_path / "north.yaml")
     monkeypatch.delenv(f"{VARIABLE}_FILE", raising=False)
-    assert signer(north, "speeds") is None
+    assert signer(north, "speeds", "north") is None
+    assert owners_signer(north, "speeds") is None
     write_key(KEY, tmp_path / "key")
     monkeypatch.setenv(f"{VARIABLE}_FILE", str(tmp_path / "key"))
-    sign = signer(north, "speeds")
-    assert sign is not None
-    assert by_one_of([KEY.public])(b"message", sign(b"message"))
+    for sign in (signer(north, "speeds", "north"), owners_signer(north, "speeds")):
+        assert sign is not None
+        assert by_one_of([KEY.public])(b"message", sign(b"message"))
     with pytest.raises(ConfigurationError, match="is a key of"):
         signer(north, "speeds", "south")
-    assert signer(north, "drafts") is None
-    assert signer(north, "sightings") is None
+    for stream in ("drafts", "sightings"):
+        assert signer(north, stream, "north") is None
+        assert owners_signer(north, stream) is None
+
+
+def test_a_manager_signs_with_no_key_of_a_stranger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "speed.avsc").write_text(RECORD)
+    write_key(FORGERS, tmp_path / "key")
+    monkeypatch.setenv(f"{VARIABLE}_FILE", str(tmp_path / "key"))
+    for federation in ("", "federation: {name: tolls, participant: north}\n"):
+        (tmp_path / "north.yaml").write_text(NORTH + federation)
+        with pytest.raises(ConfigurationError, match="is a key of south"):
+            owners_signer(load(tmp_path / "north.yaml"), "speeds")
