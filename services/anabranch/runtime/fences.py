@@ -26,7 +26,8 @@ class FenceWatch:
     """Of one process. Not thread-safe."""
 
     def __init__(self, log: EventLog, pipeline: Pipeline, stage: str, replica: str) -> None:
-        self._log, self._pipeline, self._stage, self._replica = log, pipeline, stage, replica
+        self._log, self._pipeline = log, pipeline
+        self._stage, self._replica = stage, replica
         self.epoch = -1
         """Of this process, set once it has one (rule 1): a fence names it."""
 
