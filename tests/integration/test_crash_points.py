@@ -9,6 +9,7 @@ which need Spark; here a replica without Spark stands for its failover.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from itertools import count as numbers
 from itertools import islice
@@ -30,7 +31,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint
 from anabranch.protocol.edge.live_delivery import Kind
 from anabranch.protocol.identifiers import BatchId, RecordId
-from anabranch.protocol.limits import SNAPSHOT_EVERY_RECORDS
+from anabranch.protocol.limits import SNAPSHOT_EVERY_RECORDS, SOURCE_BATCH_RECORDS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -201,6 +202,31 @@ def test_ingestion(kafka: str, topic_prefix: str, tmp_path: Path, first: str, se
     )
     view.close()
     writer.close()
+
+
+def test_ingestion_in_a_backlog(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
+    """Killed while the blocks of a round and the record of the round before are under way."""
+    world, count = World(kafka, topic_prefix, tmp_path), 4 * SOURCE_BATCH_RECORDS
+    writer = world.log.writer()
+    for car in range(count):
+        value = b"broken" if car % 5_000 == 7 else report(1_001 + 10 * (car // 1_000), car)
+        writer.send(TopicPartition(f"{world.name}.reports", car % 2), value)
+    writer.flush()
+    writer.close()
+    world.killed("ingestion", "reports", "ingestion.blocks_begun:3")
+    world.killed("ingestion", "reports", "ingestion.blocks_begun:2")
+    view = StreamView(world.log, world.pipeline, world.clock)
+    end = -(-(1_001 + 10 * ((count - 1) // 1_000)) // 100)
+    world.until("ingestion", "reports", lambda: view.closed() >= end)
+    assert view.cars() == [car for car in range(count) if car % 5_000 != 7]
+    dead = Counter(
+        value
+        for chunk in everything(world.log, f"{world.name}.reports.rejected")
+        for value in chunk.values
+    )
+    assert set(dead) == {b"broken"}
+    assert dead[b"broken"] >= sum(car % 5_000 == 7 for car in range(count))
+    view.close()
 
 
 SIZES = {1: 3, 2: 700, 4: 1, 5: 40, 7: 900, 9: 5}

@@ -30,6 +30,7 @@ def hurried(options: Options) -> Iterator[None]:
     """Within it they are as ``options`` say."""
     changed: list[tuple[Any, str, int | None]] = [
         (boundary_writer, "_SEEN_WAIT_MS", options.seen_wait_ms),
+        (ingestion, "_BACKLOG_RECORDS", options.backlog_records),
         (standby, "MOVED_BEHIND_MS", BEHIND_MS),
         (trimming, "TRIM_EVERY_MS", options.trim_every_ms),
         (trimming, "TRIM_READER_MS", READER_MS),

@@ -92,6 +92,8 @@ def _near(chosen: Options) -> set[str]:
         "grown": chosen.grown_ms is not None,
         "idle": is_left_out,
         "late edges": is_left_out and chosen.edge_percent > 0,
+        "silence in a backlog": chosen.backlog_records is not None
+        and (is_left_out or chosen.source_idle_ms is not None),
         "source idle": chosen.source_idle_ms is not None,
         "ahead": chosen.max_ahead_ms is not None,
         "bad records": chosen.hostile_percent > 0,

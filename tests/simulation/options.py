@@ -127,6 +127,10 @@ class Options:
     edge_percent: int = 0
     """Of the rows: so many have the first or the last time of their bucket."""
 
+    backlog_records: int | None = None
+    """So many in one fetch are a backlog, in which ingestion reads on while what it wrote is under
+    way; None: as for real, which is more than there are.
+    """
     source_idle_ms: int | None = None
     """A source that is silent as a whole for so long goes on by the time."""
     max_ahead_ms: int | None = None
@@ -153,7 +157,11 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
     """The options of a seed."""
     drawn = _draw(seed, stages_max=stages_max)
     scenario = scenarios.of(seed) if stages_max else ""
-    drawn = replace(drawn, edge_percent=random.Random(f"{seed}/edges").choice((0, 0, 60)))
+    drawn = replace(
+        drawn,
+        edge_percent=random.Random(f"{seed}/edges").choice((0, 0, 60)),
+        backlog_records=random.Random(f"{seed}/backlog").choice((None, 1, 2)),
+    )
     shaped = _deep_join if scenario == "deep join" else _shaped
     drawn = shaped(replace(drawn, scenario=scenario)) if scenario else _idling(_grown(drawn))
     room = random.Random(f"{seed}/output")

@@ -1,9 +1,14 @@
 """The ingestion service: wiring of ``protocol.edge.ingestion`` to topics.
 
-A round: fetch; decide about every record; write dead letters and blocks and wait for both; append
-one boundary record that names the parts, the positions read to, and what is closed now. Nothing
-that was read is kept in memory afterwards. A crash at any point is answered by going on from the
-positions of the last accepted boundary record (rule 17): blocks that no record names do not exist.
+A round: fetch; decide about every record; send dead letters and blocks; when both are in the log,
+send one boundary record that names the parts, the positions read to, and what was closed when they
+were read; see it accepted. Nothing that was read is kept in memory afterwards. A crash at any point
+is answered by going on from the positions of the last accepted boundary record (rule 17): blocks
+that no record names do not exist.
+
+In a backlog the waits of a round are filled with the next one: the client sends blocks while
+further records are fetched and decoded. One attempt to write blocks and one boundary record are
+under way at most, the record after its blocks and after the record before it was seen accepted.
 
 Restart is also the answer to every error here: whatever cannot be done now raises, and the process
 ends.
@@ -14,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
@@ -44,7 +50,7 @@ from anabranch.protocol.limits import (
     SOURCE_BATCH_RECORDS,
 )
 from anabranch.protocol.log.buckets import bound_ms
-from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.collection import without_collection
@@ -224,7 +230,9 @@ class IngestionService:
             ),
             now_ms,
         )
-        self._closed, self._past = self._machine.closed, self._machine.past
+        self._closed = self._machine.closed
+        self._draft: BoundaryRecord | None = None
+        """Names what was read, as soon as its blocks are in the log."""
         self._reading: frozenset[tuple[str, int]] = frozenset()
         self._choose()
         self._report()
@@ -245,11 +253,9 @@ class IngestionService:
         with without_collection():
             self._read()
         self._look()
-        if (
-            self._machine.advance(clock.monotonic_ms()) > self._closed
-            or self._machine.past > self._past
-        ):
-            self._append(())
+        if self._machine.moves_unread(clock.monotonic_ms()):
+            self._draft = self._decided()
+            self._finish()
         self._look_around()
         self._choose()
         self._report()
@@ -257,22 +263,26 @@ class IngestionService:
     def _read(self) -> None:
         pieces: list[tuple[Batch, Decoded]] = []
         taken = wanted = 0
+        broken = False
         while taken == wanted < self._records_max:
             at_most = min(_DECODED_AT_ONCE, self._records_max - taken)
             try:
                 chunks = self._reader.fetch(at_most, 0 if pieces else _FETCH_WAIT_MS)
             except AnabranchError:
-                if pieces:
-                    break  # what stands before it is taken first; the next round says it again
-                raise
+                if not pieces and self._draft is None:
+                    raise
+                broken = True  # what stands before it is named first; the next round says it again
+                break
             piece = Batch.of([chunk for chunk in chunks if chunk.offsets])
             if piece.records:
                 pieces.append((piece, self._decoded(piece)))
             taken, wanted = taken + piece.records, wanted + at_most
-        self._backlog = taken >= min(_BACKLOG_RECORDS, self._records_max)
+        self._backlog = not broken and taken >= min(_BACKLOG_RECORDS, self._records_max)
         if pieces:
             crash_point("ingestion.fetched")
             self._take(*joined(pieces))
+        if not self._backlog:
+            self._finish()
 
     def _decoded(self, batch: Batch) -> Decoded:
         if self._registry is not None and self._decoder.avro is not None:
@@ -301,6 +311,7 @@ class IngestionService:
 
     def _take(self, batch: Batch, decoded: Decoded) -> None:
         """Make ``batch``, whose values are ``decoded``, part of the stream."""
+        self._name()
         context, bucket_ms = self._context, self._pipeline.bucket_ms
         judged = judge(
             batch,
@@ -323,48 +334,63 @@ class IngestionService:
         for number, why in judged.rejected:
             chunk, index = batch.locate(number)
             self._dead_letters.send(batch.chunks[chunk], index, why)
-        parts = (
-            self._blocks.write(slices(judged.table, bucket_ms, self._topics.blocks))
-            if judged.table.num_rows
-            else ()
-        )
-        self._dead_letters.flush()
-        crash_point("ingestion.blocks_written")
         now_ms = context.clock.monotonic_ms()
         self._machine.read(judged.facts, now_ms)
         self._machine.advance(now_ms)
-        self._append(parts)
+        self._draft = self._decided()
+        self._blocks.begin(slices(judged.table, bucket_ms, self._topics.blocks))
+        crash_point("ingestion.blocks_begun")
         if judged.buckets < PARTS_PER_RECORD_MAX // 4:
             self._sparse_max = SOURCE_BATCH_RECORDS
         self._count(batch, judged)
 
-    def _append(self, parts: tuple[Part, ...]) -> None:
-        """Name everything that was read so far."""
-        context = self._context
+    def _decided(self) -> BoundaryRecord:
+        """The boundary record of everything that was read so far, but for its parts."""
         self._batch += 1
-        record = BoundaryRecord(
+        return BoundaryRecord(
             replica=REPLICA,
             epoch=self._epoch,
             id=BatchId(self._timeline, self._batch),
-            prev=self._boundaries.tip(),
+            prev=None,
             closed=self._machine.closed,
-            parts=parts,
             positions=self._machine.positions(),
-            written_ms=context.clock.now_ms(),
+            written_ms=self._context.clock.now_ms(),
             past=self._machine.past,
         )
+
+    def _name(self) -> None:
+        """Put the record of what was read last under way, once its blocks are in the log."""
+        if self._draft is None:
+            return
+        parts = self._blocks.finish()
+        self._dead_letters.flush()
+        crash_point("ingestion.blocks_written")
+        self._accept()
+        self._boundaries.send(replace(self._draft, prev=self._boundaries.tip(), parts=parts))
+        self._draft = None
+        self._machine.named()
+        now_ms = self._context.clock.monotonic_ms()
+        self._append_next_ms = now_ms + self._machine.append_pause_ms(now_ms)
+
+    def _finish(self) -> None:
+        """Name everything that was read so far, and see it accepted."""
+        self._name()
+        self._accept()
+
+    def _accept(self) -> None:
+        """See the record that is under way accepted."""
         try:
-            self._boundaries.append(record)
+            record = self._boundaries.await_accepted()
         except TooManyParts as error:
             holding = _names(self._machine.holding())
             raise TooManyParts(
                 f"{error}: the boundary of source {self._source.name} is held back by {holding}"
             ) from error
+        if record is None:
+            return
         crash_point("ingestion.boundary_appended")
-        self._closed, self._past = record.closed, record.past
+        self._closed = record.closed
         self._boundaries.log_state.forget(self._closed)
-        now_ms = context.clock.monotonic_ms()
-        self._append_next_ms = now_ms + self._machine.append_pause_ms(now_ms)
         self._counts["boundary_records"] += 1
 
     def _look(self) -> None:

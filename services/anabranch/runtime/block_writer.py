@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from anabranch.codec.blocks import BlockHeaders, digests, encode_block, pieces
 from anabranch.ports import Entropy, EventLog, LogWriter, TopicPartition
-from anabranch.protocol.errors import OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import WRITE_TRIES_MAX
 from anabranch.protocol.log.records import Part
+
+Slice = tuple[int, int, pa.Table]
+"""(partition, bucket, rows)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """What was sent and is not known to be in the log."""
+
+    id: str
+    blocks: list[int]
+    """Of each slice."""
+    digests: list[int]
+    """Of each slice."""
 
 
 class BlockWriter:
@@ -29,10 +44,37 @@ class BlockWriter:
         self._epoch = epoch
         self._entropy = entropy
         self._writer: LogWriter | None = None
+        self._begun: list[Slice] = []
+        """What ``finish`` waits for; one slice for each part."""
+        self._attempt: _Attempt | None = None
 
-    def write(self, slices: Sequence[tuple[int, int, pa.Table]]) -> tuple[Part, ...]:
-        """Write ``slices`` = (partition, bucket, rows) and wait until the log has them, as one
-        fresh attempt.
+    def write(self, slices: Sequence[Slice]) -> tuple[Part, ...]:
+        """``begin`` and ``finish``."""
+        self.begin(slices)
+        return self.finish()
+
+    def begin(self, slices: Sequence[Slice]) -> None:
+        """Send ``slices`` as one fresh attempt, without waiting. They are held until ``finish``.
+
+        Raises:
+            Unavailable: the log rejected it for good.
+            LocalProtocolError: what was begun before is not finished.
+        """
+        if self._begun:
+            message = f"{self._topic}: blocks are begun while others are not finished"
+            raise LocalProtocolError(message)
+        self._begun = _merged(slices)
+        try:
+            if self._begun:
+                self._attempt = self._sent(self._begun)
+        except OutcomeUnknown:
+            self.close()
+        except BaseException:
+            self._forget()
+            raise
+
+    def finish(self) -> tuple[Part, ...]:
+        """Wait until the log has what was begun; nothing was: no parts.
 
         An attempt with an unknown outcome is abandoned and written again under a new attempt id.
 
@@ -40,15 +82,22 @@ class BlockWriter:
             Unavailable: the log rejected it for good, or does not say what became of
                 WRITE_TRIES_MAX attempts.
         """
+        if not self._begun:
+            return ()
         for _ in range(WRITE_TRIES_MAX):
             try:
-                return self._attempt(slices)
+                if self._attempt is None:
+                    self._attempt = self._sent(self._begun)
+                parts = self._named(self._attempt)
             except OutcomeUnknown:
                 self.close()
             except BaseException:
-                # what was queued is nobody's, and must not be taken for the next attempt's
-                self.close()
+                self._forget()
                 raise
+            else:
+                self._begun, self._attempt = [], None
+                return parts
+        self._forget()
         message = (
             f"{self._topic}: nobody says what became of {WRITE_TRIES_MAX} attempts to write blocks"
         )
@@ -56,26 +105,22 @@ class BlockWriter:
 
     def close(self) -> None:
         """Idempotent."""
+        self._attempt = None
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
-    def _attempt(self, slices: Sequence[tuple[int, int, pa.Table]]) -> tuple[Part, ...]:
+    def _forget(self) -> None:
+        """What was queued is nobody's, and must not be taken for the next attempt's."""
+        self._begun = []
+        self.close()
+
+    def _sent(self, slices: Sequence[Slice]) -> _Attempt:
         if self._writer is None:
             self._writer = self._log.writer()
         attempt, number = self._entropy.token(), 0
         counts = []
-        merged: dict[
-            tuple[int, int], list[pa.Table]
-        ] = {}  # a part is named by (attempt, partition, bucket)
         for partition, bucket, table in slices:
-            if table.num_rows:
-                merged.setdefault((partition, bucket), []).append(table)
-        filled = [
-            (*key, tables[0] if len(tables) == 1 else pa.concat_tables(tables))
-            for key, tables in merged.items()
-        ]
-        for partition, bucket, table in filled:
             at, blocks = TopicPartition(self._topic, partition), pieces(table)
             for block in blocks:
                 headers = BlockHeaders(
@@ -88,16 +133,22 @@ class BlockWriter:
                 self._writer.send(at, encode_block(block), headers=headers.encode())
                 number += 1
             counts.append(len(blocks))
-        sums = digests([table for _, _, table in filled])  # while the blocks are under way
+        sums = digests([table for _, _, table in slices])  # while the blocks are under way
+        return _Attempt(attempt, counts, sums)
+
+    def _named(self, attempt: _Attempt) -> tuple[Part, ...]:
+        assert self._writer is not None  # noqa: S101 - ``_sent`` opened it
         places, parts, start = self._writer.flush(), [], 0
-        for (partition, bucket, table), count, total in zip(filled, counts, sums, strict=True):
+        for (partition, bucket, table), count, total in zip(
+            self._begun, attempt.blocks, attempt.digests, strict=True
+        ):
             offsets = [place.offset for place in places[start : start + count]]
             start += count
             parts.append(
                 Part(
                     bucket=bucket,
                     partition=partition,
-                    attempt=attempt,
+                    attempt=attempt.id,
                     blocks=count,
                     offset_first=min(offsets),
                     offset_next=max(offsets) + 1,
@@ -106,3 +157,15 @@ class BlockWriter:
                 )
             )
         return tuple(parts)
+
+
+def _merged(slices: Sequence[Slice]) -> list[Slice]:
+    """``slices`` with one for each (partition, bucket), which name a part of an attempt."""
+    merged: dict[tuple[int, int], list[pa.Table]] = {}
+    for partition, bucket, table in slices:
+        if table.num_rows:
+            merged.setdefault((partition, bucket), []).append(table)
+    return [
+        (*key, tables[0] if len(tables) == 1 else pa.concat_tables(tables))
+        for key, tables in merged.items()
+    ]

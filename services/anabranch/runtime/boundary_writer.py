@@ -70,6 +70,7 @@ class BoundaryWriter:
         self._rejected: dict[BatchId, str] = {}
         self._listener: Listener | None = None
         self._recomputed: Recomputed | None = None
+        self._under_way: BoundaryRecord | None = None
         self._seen_wait_ms = _SEEN_WAIT_MS
         self.epoch = -1
 
@@ -132,18 +133,39 @@ class BoundaryWriter:
             raise Fenced(message)
 
     def append(self, record: BoundaryRecord) -> None:
-        """Rule 2: append ``record`` and read the log until it is seen accepted.
+        """``send`` and ``await_accepted``."""
+        self.send(record)
+        self.await_accepted()
+
+    def send(self, record: BoundaryRecord) -> None:
+        """Put ``record`` under way, without waiting. Whether it counts, ``await_accepted`` says.
+
+        Raises:
+            LocalProtocolError: it is of another epoch, or an earlier one is still under way: the
+                chain goes on only from a record that is seen accepted.
+        """
+        if self._under_way is not None:
+            message = f"record {record.id} given to a writer that waits for {self._under_way.id}"
+            raise LocalProtocolError(message)
+        if record.epoch != self.epoch:
+            message = f"record of epoch {record.epoch} given to the writer of epoch {self.epoch}"
+            raise LocalProtocolError(message)
+        self._rejected.pop(record.id, None)
+        self._under_way = record
+        self._queue(record)
+
+    def await_accepted(self) -> BoundaryRecord | None:
+        """Rule 2: read the log until the record that is under way is seen accepted. Returns it;
+        None: none is.
 
         Raises:
             Fenced: a newer epoch began, or the record was seen and rejected: this process is not
                 the writer any more.
             TooManyParts: it was rejected since too much is open.
         """
-        if record.epoch != self.epoch:
-            message = f"record of epoch {record.epoch} given to the writer of epoch {self.epoch}"
-            raise LocalProtocolError(message)
-        self._rejected.pop(record.id, None)
-        self._send(record)
+        record = self._under_way
+        if record is None:
+            return None
 
         def settled() -> bool:
             self.check_epoch()
@@ -161,7 +183,12 @@ class BoundaryWriter:
                 raise Fenced(message)
             return self.log_state.accepted(self._started.replica, record.id)
 
-        self._wait(settled, f"record {record.id}", resend=record)
+        try:
+            self._flush(record)
+            self._wait(settled, f"record {record.id}", resend=record)
+        finally:
+            self._under_way = None
+        return record
 
     def append_recomputed(self, entry: Recomputed) -> None:
         """Rule 2, for blocks that are named once more: append ``entry`` and read the log until it
@@ -199,10 +226,13 @@ class BoundaryWriter:
 
     def close(self) -> None:
         """Idempotent."""
+        self._close_writer()
+        self._reader.close()
+
+    def _close_writer(self) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-        self._reader.close()
 
     def _seen(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
         if entry == self._started:
@@ -222,28 +252,32 @@ class BoundaryWriter:
             self._listener(offset, entry, outcome)
 
     def _send(self, entry: EpochStarted | BoundaryRecord | Recomputed) -> None:
-        """Send until an acknowledgement or an unknown outcome comes; the log says afterwards
-        what happened.
-        """
+        self._queue(entry)
+        self._flush(entry)
+
+    def _queue(self, entry: EpochStarted | BoundaryRecord | Recomputed) -> LogWriter:
+        """Give ``entry`` to the client, and open one if there is none."""
         value, headers = boundary_records.encode(entry)
         if self._sign is not None:
             headers = [*headers, signed(self._at.topic, value, self._sign)]
+        if self._writer is None:
+            self._writer = self._log.writer()
+        self._writer.send(self._at, value, key=self._started.replica.encode(), headers=headers)
+        return self._writer
+
+    def _flush(self, entry: EpochStarted | BoundaryRecord | Recomputed) -> None:
+        """Wait for an acknowledgement of ``entry``, which is queued, or an unknown outcome; the log
+        says afterwards what happened.
+        """
         for attempt in range(_SEND_TRIES):
-            if self._writer is None:
-                self._writer = self._log.writer()
             try:
-                self._writer.send(
-                    self._at, value, key=self._started.replica.encode(), headers=headers
-                )
-                self._writer.flush()
+                (self._writer or self._queue(entry)).flush()
             except OutcomeUnknown:
-                self._writer.close()
-                self._writer = None
+                self._close_writer()
                 self._seen_wait_ms = _UNKNOWN_WAIT_MS
                 return
             except Unavailable:
-                self._writer.close()
-                self._writer = None
+                self._close_writer()
                 if attempt == _SEND_TRIES - 1:
                     raise
                 self._clock.sleep_ms(200)

@@ -18,6 +18,10 @@ VARIABLE: Final = "ANABRANCH_CRASH_POINT"
 POINTS: Final = {
     "ingestion.fetched": "records were read, nothing was done with them",
     "ingestion.decoded": "decided about each record, nothing was written",
+    "ingestion.blocks_begun": (
+        "blocks and dead letters are sent, in a backlog also the record of the round before;"
+        " nobody has answered"
+    ),
     "ingestion.blocks_written": (
         "blocks and dead letters are in the log; no record names the blocks"
     ),

@@ -77,12 +77,24 @@ SOURCES: Final = (
     ),
     Mutant(
         "dead_letters_not_flushed",
-        "ingestion.service:IngestionService._take",
+        "ingestion.service:IngestionService._name",
         "self._dead_letters.flush()",
         "pass",
         "3.1",
         ("bad records",),
         by=("ingestion",),
+    ),
+    Mutant(
+        "silence_closes_what_has_no_name",
+        "ingestion.service:IngestionService.step",
+        """if self._machine.moves_unread(clock.monotonic_ms()):
+            self._draft = self._decided()
+            self._finish()""",
+        "if self._machine.advance(clock.monotonic_ms()) > self._closed: self._accept() or"
+        " self._boundaries.append(replace(self._decided(), prev=self._boundaries.tip()))",
+        "IN12",
+        ("silence in a backlog",),
+        by=("ingestion", "conservation"),
     ),
     Mutant(
         "late_limit_off_by_one",

@@ -11,8 +11,8 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.codec.blocks import BlockHeaders, decode_block, digest, encode_block
 from anabranch.codec.catalog import TopicSettings
-from anabranch.ports import TopicPartition
-from anabranch.protocol.errors import Unavailable
+from anabranch.ports import LogWriter, TopicPartition
+from anabranch.protocol.errors import LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import BLOCK_ROWS_MAX, WRITE_TRIES_MAX
 from anabranch.protocol.log.records import Part
 from anabranch.runtime import block_writer as module
@@ -94,6 +94,45 @@ def test_large_tables_are_several_blocks(log: LocalEventLog, writer: BlockWriter
     check(log, first, big)
     check(log, second, rows(0, 1))
     assert [head.number for _, head, _ in stored(log, 0)] == [0, 1, 2, 3]
+
+
+def test_what_is_begun_is_waited_for_later(log: LocalEventLog, writer: BlockWriter) -> None:
+    assert writer.finish() == (), "nothing was begun"
+    writer.begin([(0, 4, rows(0, 3)), (1, 5, rows(3, 1))])
+    with pytest.raises(LocalProtocolError, match="not finished"):
+        writer.begin([(0, 6, rows(4, 1))])
+    first, second = writer.finish()
+    check(log, first, rows(0, 3))
+    check(log, second, rows(3, 1))
+    assert writer.finish() == (), "it is finished"
+    writer.begin([(0, 6, rows(4, 1))])
+    (third,) = writer.finish()
+    check(log, third, rows(4, 1))
+
+
+@pytest.mark.parametrize("applied", [0, None])
+def test_what_was_begun_is_held_until_it_is_in_the_log(
+    log: LocalEventLog, writer: BlockWriter, applied: int | None
+) -> None:
+    writer.begin([(0, 4, rows(0, 3))])
+    log.fail_next(Operation.FLUSH, applied=applied, topic=TOPIC)
+    (part,) = writer.finish()
+    check(log, part, rows(0, 3))
+
+
+def test_a_client_that_is_broken_at_the_beginning_is_replaced(
+    log: LocalEventLog, writer: BlockWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = log.writer
+
+    def broken() -> LogWriter:
+        monkeypatch.setattr(log, "writer", opened)
+        raise OutcomeUnknown("an earlier call said so")
+
+    monkeypatch.setattr(log, "writer", broken)
+    writer.begin([(0, 4, rows(0, 3))])
+    (part,) = writer.finish()
+    check(log, part, rows(0, 3))
 
 
 @pytest.mark.parametrize("applied", [0, 1, None])

@@ -323,3 +323,43 @@ def test_who_is_fenced_recomputes_nothing(make: Make) -> None:
     newer.start()
     with pytest.raises(Fenced):
         writer.append_recomputed(Recomputed("0", writer.epoch, ()))
+
+
+class TestUnderWay:
+    """A record that is sent and awaited later."""
+
+    @pytest.mark.parametrize("applied", [0, None, "whole"])
+    def test_it_counts_when_it_is_seen_accepted(
+        self, log: LocalEventLog, make: Make, applied: int | str | None
+    ) -> None:
+        writer = make()
+        writer.start()
+        assert writer.await_accepted() is None
+        first = record(writer, 1, 4)
+        writer.send(first)
+        assert writer.tip() is None
+        if not isinstance(applied, str):
+            log.fail_next(Operation.FLUSH, applied=applied, topic=AT.topic)
+        assert writer.await_accepted() == first
+        assert (writer.tip(), writer.log_state.closed("0")) == (first.id, 4)
+        assert writer.await_accepted() is None
+        writer.append(record(writer, 2, 5))
+        assert writer.log_state.closed("0") == 5
+
+    def test_one_at_a_time(self, make: Make) -> None:
+        writer = make()
+        writer.start()
+        first = record(writer, 1, 4)
+        writer.send(first)
+        with pytest.raises(LocalProtocolError, match="waits for"):
+            writer.send(record(writer, 2, 5, prev=first.id))
+
+    def test_a_newer_epoch_ends_it(self, make: Make) -> None:
+        writer = make()
+        writer.start()
+        writer.send(record(writer, 1, 4))
+        make().start()
+        with pytest.raises(Fenced):
+            writer.await_accepted()
+        with pytest.raises(Fenced):
+            writer.append(record(writer, 2, 5))

@@ -53,6 +53,9 @@ Invariants:
         something to be read: that is no silence (IN3).
     IN11 ``past`` never goes back, and is never below ``closed``; beyond it, it is what
         ``protocol.edge.source_pace`` says.
+    IN12 what was read is named by one boundary record, which is decided when it is read. Until it
+        is on its way the boundary stands still, and no other record is due: it would close buckets
+        whose parts nobody has named.
 """
 
 from __future__ import annotations
@@ -225,6 +228,7 @@ class SourceMachine:
         self._silent_since_ms: int | None = None
         self._silence_counted_ms = 0
         self._moved_ms = now_ms
+        self._is_unnamed = False
         self.is_full = False
         """Whether too much was open when ``to_read`` was asked last."""
         self.is_pushed_back = False
@@ -346,14 +350,14 @@ class SourceMachine:
         )
 
     def read(self, facts: Iterable[ChunkFacts], now_ms: int) -> None:
-        """Records were read, and will all be named by the next boundary record. A chunk without any
-        event time moves only the position.
+        """Records were read, and will all be named by the next boundary record (IN12). A chunk
+        without any event time moves only the position.
 
         Raises:
             LocalProtocolError: a position would go back (IN7).
             KeyError: not a partition of this source.
         """
-        spoke = False
+        self._is_unnamed, spoke = True, False
         for chunk in facts:
             partition = self._partitions[chunk.at]
             if chunk.offset_next < partition.offset_next:
@@ -374,6 +378,20 @@ class SourceMachine:
         if spoke:
             self._speaks = True
             self._speech(now_ms)
+
+    def named(self) -> None:
+        """The boundary record that names what was read is on its way."""
+        self._is_unnamed = False
+
+    def moves_unread(self, now_ms: int) -> bool:
+        """``advance`` by what was observed since the last boundary record, unless something that
+        was read waits to be named (IN12). Whether a record that names no parts is due by it.
+        """
+        if self._is_unnamed:
+            return False
+        before = self.closed, self.past
+        self.advance(now_ms)
+        return (self.closed, self.past) != before
 
     def _speech(self, now_ms: int) -> None:
         """The source speaks. If it was silent as a whole, the partitions that do not speak

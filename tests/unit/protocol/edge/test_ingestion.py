@@ -576,3 +576,41 @@ class TestAppendPause:
 
     def test_without_partitions_nothing_is_due(self) -> None:
         assert machine(0).append_pause_ms(0) == APPEND_EVERY_MS
+
+
+class TestNaming:
+    """What was read is named by one record, and until then the boundary stands still (IN12)."""
+
+    @staticmethod
+    def silent_after(m: SourceMachine) -> int:
+        """The partition that was behind is silent until it is left out; the time then."""
+        assert speak(m, 0, a=450, b=200) == 1
+        for at_ms in range(100, 2_101, LOOK_EVERY_MS):
+            m.looked(B, empty=True, begun_ms=at_ms, done_ms=at_ms)
+            m.read([ChunkFacts(A, m.offsets()[A] + 1, 450)], at_ms)
+        return 2_100
+
+    def test_observed_silence_makes_a_record_due(self) -> None:
+        m = machine(partition_idle_ms=1_000)
+        now_ms = self.silent_after(m)
+        m.named()
+        assert m.moves_unread(now_ms)
+        assert m.closed == 4
+        assert not m.moves_unread(now_ms), "that is said"
+
+    def test_not_while_something_that_was_read_has_no_name(self) -> None:
+        m = machine(partition_idle_ms=1_000)
+        now_ms = self.silent_after(m)
+        assert not m.moves_unread(now_ms)
+        assert m.closed == 1, "its rows may be of the buckets that would be closed"
+        m.named()
+        assert m.moves_unread(now_ms)
+
+    def test_a_source_that_gets_on_without_closing_anything_says_so(self) -> None:
+        m = machine(1, bucket_ms=10_000, source_idle_ms=100)
+        speak(m, 0, a=1_000)
+        m.named()
+        for at_ms in range(0, 12_000, LOOK_EVERY_MS):
+            m.looked(A, empty=True, begun_ms=at_ms, done_ms=at_ms)
+        assert m.moves_unread(12_000)
+        assert (m.closed, m.past) == (1, 1)
