@@ -94,10 +94,15 @@ class Tampering:
     def _forge_fences(self, stream: str, now_ms: int) -> None:
         """Somebody who may write where the manager does says of each writer that it is outvoted:
         without votes, by two of them, by replicas that there are not, by replicas that made
-        something else, of a bucket that nobody has closed.
+        something else, of buckets that nobody has closed. Of the first one also, that the others
+        made something else of the newest bucket: of those that the log does not name any more only
+        the votes could tell.
         """
         log_state = self._log_state(stream)
         at = TopicPartition(self._pipeline.topic_names.fences(), 0)
+        first = log_state.writers[0]
+        is_named = log_state.replica_bucket(first, log_state.upto) is not None
+        newest = first if is_named else ""
         for writer in log_state.writers:
             epoch, bucket = self._epochs.get((stream, writer), -1), log_state.closed(writer)
             own = Vote(writer, epoch, 1, 1)
@@ -111,8 +116,9 @@ class Tampering:
                 ((), bucket),
                 ((own, *peers[:1]), bucket),
                 ((own, *strangers), bucket),
-                ((own, *peers), bucket),
+                ((own, *peers), 0),
                 ((own, *peers), bucket + _UNHEARD_OF),
+                *([((own, *peers), bucket)] if writer == newest else []),
             ):
                 fence = Fence(stream, writer, epoch, of, votes, now_ms)
                 self._log.partition(at).append(

@@ -73,9 +73,9 @@ def _newest(log_state: LogState, replica: str) -> int:
 
 
 def _is_contradicted(vote: Vote, bucket: int, log_state: LogState) -> bool:
-    if not vote.epoch <= _newest(log_state, vote.replica) or bucket > log_state.closed(
-        vote.replica
-    ):
+    if vote.epoch > _newest(log_state, vote.replica):
+        return True
+    if not 0 < bucket <= log_state.closed(vote.replica):
         return True
     parts = log_state.replica_bucket(vote.replica, bucket)
     if parts is None or log_state.recomputed_after(bucket - 1):

@@ -74,6 +74,7 @@ def test_a_fence_is_proven_by_its_votes_and_the_log() -> None:
         replace(FENCE, epoch=1),
         replace(FENCE, epoch=7),
         replace(FENCE, bucket=6),
+        replace(FENCE, bucket=0),
         replace(FENCE, bucket=3),
         replace(FENCE, votes=(VOTES[0], replace(VOTES[1], replica="x"), VOTES[2])),
         replace(FENCE, votes=(VOTES[0], replace(VOTES[1], epoch=9), VOTES[2])),
