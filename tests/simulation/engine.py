@@ -243,6 +243,7 @@ class SimulatedQuery:
     def _batches(self) -> Steps:
         """For ever."""
         task, context, reads = self._task, self._context, self._stage.reads
+        pipeline = context.pipeline
         directory = task.directory()
         batch = directory.last_commit + 1
         own = self._names.blocks(self._stage.name, task.output.replica)
@@ -250,7 +251,12 @@ class SimulatedQuery:
             context.log, own, task.output.replica, task.output.epoch, context.entropy
         )
         readers = {
-            s: BlockReader(context.log, lambda r, s=s: self._names.blocks(s, r), context.clock)  # type: ignore[misc]
+            s: BlockReader(
+                context.log,
+                lambda r, s=s: self._names.blocks(s, r),  # type: ignore[misc]
+                context.clock,
+                is_own=pipeline.is_of(pipeline.stages[self._stage.name].participant, s),
+            )
             for s in reads
         }
         while True:
