@@ -82,14 +82,15 @@ class ControlRoom:
         """Trim points that were read in the topic."""
 
     def start(self) -> None:
-        """Read the topics to their ends.
+        """Read the topics to their ends. A heartbeat that stands there may be of yesterday: whoever
+        is alive sends another one soon.
 
         Raises:
             Unavailable: there is no such topic, or no answer.
         """
         self._reader = ControlReader(self._log, speakers(self._pipeline), from_beginning=True)
         for entry in self._reader.to_end():
-            self._take(entry)
+            self._take(entry, is_news=False)
 
     def round(self, uptos: Mapping[str, int], state: str) -> int:
         """Hear what there is, then say what follows; how many records were heard."""
@@ -131,11 +132,11 @@ class ControlRoom:
         self._fence_writer.close()
         self._heartbeats.close()
 
-    def _take(self, entry: ControlRecord) -> None:
+    def _take(self, entry: ControlRecord, *, is_news: bool = True) -> None:
         now_ms = self._clock.now_ms()
         if isinstance(entry, Heartbeat):
             self._trimming.heard(entry, now_ms)
-            if not self._image.heartbeat(entry):
+            if is_news and not self._image.heartbeat(entry, now_ms):
                 self.rejected.inc()
             if (
                 entry.service == _DELIVERY

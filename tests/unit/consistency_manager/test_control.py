@@ -141,6 +141,15 @@ def test_a_forged_fence_does_not_keep_the_manager_from_writing_its_own(world: Wo
     assert world.room().fence(fence, log_state)
 
 
+def test_who_was_there_before_it_began_is_there_when_it_is_heard_again(world: World) -> None:
+    world.hears(BEAT)
+    room = world.room()
+    assert world.content() == {}
+    world.hears(BEAT)
+    room.round({}, "running")
+    assert list(world.content()) == ["process:processing:totals:0"]
+
+
 def test_trim_points_follow_the_slowest_reader(world: World) -> None:
     room = world.room()
     room.round({"totals": 9}, "running")

@@ -45,6 +45,8 @@ Invariants:
     CX1 the image depends on the logs only, and on where a log begins: two managers that read the
         same have the same one.
     CX2 after ``everything_lost`` and one complete writing, the index holds the image.
+    CX3 whose heartbeats are heard is in it, whatever its clock says: time is observed, as by the
+        failure detector.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
+from anabranch.protocol.control.failure_detector import ObservedTime
 from anabranch.protocol.control.fencing import outvoted
 from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint, Vote
 from anabranch.protocol.control.state_horizon import GAP
@@ -453,7 +456,9 @@ class IndexImage:
         self.marker = f"{self.prefix}index"
         self._hashes: dict[str, dict[str, str]] = {}
         self._rankings: dict[str, _Ranking] = {}
-        self._heartbeats: dict[str, Heartbeat] = {}
+        self._time = ObservedTime()
+        self._heartbeats: dict[str, tuple[Heartbeat, int]] = {}
+        """The last one of each process, and the observed time at which it was heard."""
         self._dirty: dict[str, None] = {}
         """Keys to write, oldest first."""
 
@@ -504,14 +509,17 @@ class IndexImage:
     def _upto(self, stream: str, log_state: LogState) -> None:
         self._put(f"{self.prefix}stream:{stream}", {"upto": str(log_state.upto)})
 
-    def heartbeat(self, beat: Heartbeat) -> bool:
-        """A process is alive; whether there was room to remember it."""
+    def heartbeat(self, beat: Heartbeat, now_ms: int) -> bool:
+        """A process is alive; whether there was room to remember it. ``now_ms``: of the reader's
+        clock; what the sender's says decides nothing (CX3).
+        """
+        at = self._time.at(now_ms)
         key = f"{self.prefix}process:{beat.service}:{beat.name}:{beat.replica}"
         known = self._heartbeats.get(key)
         if known is None and len(self._heartbeats) >= HEARTBEATS_MAX:
             return False
-        if known is None or beat.epoch >= known.epoch:
-            self._heartbeats[key] = beat
+        if known is None or beat.epoch >= known[0].epoch:
+            self._heartbeats[key] = beat, at
             self._dirty[key] = None
         return True
 
@@ -521,15 +529,15 @@ class IndexImage:
 
     def states(self, now_ms: int) -> dict[str, str]:
         """State of each process by name, those not heard of any more left out (and forgotten)."""
-        for key in [
-            k
-            for k, beat in self._heartbeats.items()
-            if now_ms - beat.written_ms > HEARTBEAT_LIFETIME_MS
-        ]:
-            del self._heartbeats[key]
+        at = self._time.at(now_ms)
+        self._heartbeats = {
+            key: (beat, heard_at)
+            for key, (beat, heard_at) in self._heartbeats.items()
+            if at - heard_at <= HEARTBEAT_LIFETIME_MS
+        }
         return {
             key.removeprefix(f"{self.prefix}process:"): beat.state
-            for key, beat in self._heartbeats.items()
+            for key, (beat, _) in self._heartbeats.items()
         }
 
     def everything_lost(self) -> None:
@@ -552,9 +560,9 @@ class IndexImage:
                 return IndexWrite(key, members=tuple(new), keep_from=ranking.entries[0][1])
             if key in self._hashes:
                 return IndexWrite(key, fields=self._hashes[key])
-            beat = self._heartbeats.get(key)
-            if beat is not None and now_ms - beat.written_ms <= HEARTBEAT_LIFETIME_MS:
-                return IndexWrite(key, fields=_fields_of(beat), expire_ms=HEARTBEAT_LIFETIME_MS)
+            heard = self._heartbeats.get(key)
+            if heard is not None and self._time.at(now_ms) - heard[1] <= HEARTBEAT_LIFETIME_MS:
+                return IndexWrite(key, fields=_fields_of(heard[0]), expire_ms=HEARTBEAT_LIFETIME_MS)
             del self._dirty[key]
         return None
 

@@ -570,7 +570,8 @@ def test_a_heartbeat_is_in_the_index_with_all_that_it_says() -> None:
             checkpoint="l",
             checkpoint_bucket=6,
             corrects=True,
-        )
+        ),
+        1_000,
     )
     (write,) = write_all(image, 1_000)
     assert write.fields is not None
@@ -595,25 +596,44 @@ def beat(
 
 def test_heartbeats_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     image = IndexImage("p")
-    assert image.heartbeat(beat())
+    assert image.heartbeat(beat(), 1_000)
     (write,) = write_all(image, 1_000)
     assert (write.key, write.expire_ms) == (
         "anabranch:p:process:processing:stage:0",
         limits.HEARTBEAT_LIFETIME_MS,
     )
-    assert image.heartbeat(beat(epoch=0, state="zombie"))
+    assert image.heartbeat(beat(epoch=0, state="zombie"), 1_000)
     assert image.states(1_000) == {"processing:stage:0": "stable"}
     assert write_all(image, 1_000) == []
     late = 1_001 + limits.HEARTBEAT_LIFETIME_MS
+    for now_ms in range(2_000, late, limits.OBSERVED_STEP_MS):
+        assert image.states(now_ms) == {"processing:stage:0": "stable"}
     image.everything_lost()
     assert write_all(image, late) == []
     assert image.states(late) == {}
-    image.heartbeat(beat(at=late))
-    image.states(late * 3)
-    assert write_all(image, late * 3) == []
     monkeypatch.setattr(consistency, "HEARTBEATS_MAX", 1)
-    assert image.heartbeat(beat())
-    assert not image.heartbeat(beat(replica="1"))
+    assert image.heartbeat(beat(), late)
+    assert not image.heartbeat(beat(replica="1"), late)
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
+def test_cx3_a_process_with_a_wrong_clock_is_there_as_long_as_it_is_heard(ahead_ms: int) -> None:
+    image, now_ms = IndexImage("p"), 10_000_000
+    for _ in range(30):
+        now_ms += limits.OBSERVED_STEP_MS
+        assert image.heartbeat(beat(at=now_ms + ahead_ms), now_ms)
+        assert [write.key for write in write_all(image, now_ms)]
+        assert image.states(now_ms) == {"processing:stage:0": "stable"}
+    for _ in range(limits.HEARTBEAT_LIFETIME_MS // limits.OBSERVED_STEP_MS + 1):
+        now_ms += limits.OBSERVED_STEP_MS
+        image.states(now_ms)
+    assert image.states(now_ms) == {}
+
+
+def test_cx3_a_manager_that_slept_hears_before_it_forgets() -> None:
+    image = IndexImage("p")
+    image.heartbeat(beat(), 1_000)
+    assert image.states(3_600_000) == {"processing:stage:0": "stable"}
 
 
 def test_a_gap_is_told_once_also_after_a_restart() -> None:
