@@ -65,9 +65,9 @@ def pause(
     """Stop processes with SIGSTOP, with all below them: they are there and do nothing, as on a
     machine that hangs.
 
-    The nastier sister of `kill`: nobody restarts it, and after `resume` it goes on with what it
-    believed before - for a stage or a delivery that was replaced meanwhile, to find out that it no
-    longer counts. What to see: `status` shows it as `paused`.
+    Nothing restarts it, other than after `kill`. After `resume` it continues with its old state; a
+    stage or a delivery that was replaced meanwhile finds that it no longer counts. What to see:
+    `status` shows it as `paused`.
 
         anabranch drill pause processing/local.0 --for 20s
 
