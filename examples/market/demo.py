@@ -56,7 +56,7 @@ unit: {{reference: row/s, share_ppm: 1000000}}
 tasks: [north.speeds]
 min_hold: 15s
 moving: {{transfer: rebuild, payer: buyer, deadline: 2m}}
-quality: {{delay: 3s, availability_ppm: 999000, precision_ppm: 1000000}}
+quality: {{delay: 15s, availability_ppm: 999000, precision_ppm: 1000000}}
 ending: {{notice: 1h, drain: 1m}}
 penalty: {{violation: 100000, silent_per_s: 2000}}
 audit: {{meter: 2s, tolerance_ppm: 100000, sample_ppm: 10000, settle: 8s}}

@@ -23,6 +23,7 @@ from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Clock, EventLog
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Fenced
+from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.contracts import AuditClauses, Contract, MoveClauses
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.ledger import Ledger
@@ -156,6 +157,8 @@ class Node:
         self.is_alive = True
         self.is_stuck = False
         """It is heard, and closes nothing."""
+        self.slow_since: int | None = None
+        """From this bucket on it closes one where two come."""
         self.closed: set[int] = set()
         """Buckets that it has made."""
 
@@ -196,6 +199,8 @@ class Node:
     def _close(self, writer: BoundaryWriter, upto: int) -> None:
         beat = Heartbeat("processing", "speeds", "0", writer.epoch, "running", upto, 0)
         self._beats.send(beat)
+        if self.slow_since is not None:
+            upto = min(upto, (self.slow_since + upto) // 2)
         if upto > writer.log_state.closed("0") and not self.is_stuck:
             before = writer.log_state.closed("0")
             if before:
@@ -234,6 +239,8 @@ class TradingWorld:
     rate: int = CALM
     agents: dict[str, AgentService] = field(default_factory=dict)
     brokers: dict[str, broker_service.ContractBroker] = field(default_factory=dict)
+    before_round: Callable[[], None] = lambda: None
+    """What somebody does who is none of them."""
 
     def __post_init__(self) -> None:
         (self.folder / "functions.py").write_text("def same(sightings):\n    return sightings\n")
@@ -322,6 +329,7 @@ class TradingWorld:
 
     def round(self) -> None:
         """Everybody does a little."""
+        self.before_round()
         for name, source in self.sources.items():
             source.write(self.rate if name == "north" else CALM)
         for node in self.nodes.values():
@@ -331,6 +339,12 @@ class TradingWorld:
         for broker in self.brokers.values():
             broker.step()
         self.passes()
+
+    def lasts(self, time_ms: int) -> None:
+        """Rounds, until so much time has passed."""
+        end_ms = self.clock.now_ms() + time_ms
+        while self.clock.now_ms() < end_ms:
+            self.round()
 
     def until(self, holds: Callable[[], bool], what: str, rounds: int = 400) -> None:
         for _ in range(rounds):
@@ -359,12 +373,15 @@ class TradingWorld:
             reader.read_to_end()
             return reader.log_state.node("0")
 
-    def ledger(self) -> Ledger:
+    def contract(self) -> ContractLog:
         with closing(self.book.reader()) as reader:
             reader.read_to_end()
-            found = reader.contracts["north-south"].ledger
-            assert found is not None, "agreed"
-            return found
+            return reader.contracts["north-south"]
+
+    def ledger(self) -> Ledger:
+        found = self.contract().ledger
+        assert found is not None, "agreed"
+        return found
 
     def movements(self) -> list[Movement]:
         return list(self.ledger().movements)

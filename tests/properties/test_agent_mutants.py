@@ -50,13 +50,14 @@ class Judged:
         return until()
 
     def look(self) -> None:
-        """FZ2: whoever the ledger says runs the stage does."""
+        """FZ2: whoever the ledger says runs the stage does, or has failed."""
         place, runs_on = self.world.place(), self.world.newest()
         if not self.world.nodes["south.0"].is_alive:
             return
         if place is Place.HERE and runs_on == "south.0":
             self.wrong.append("home by the ledger, and runs at its partner's")
-        if place is Place.AWAY and runs_on == "north.0":
+        has_failed = self.world.nodes["south.0"].is_stuck
+        if place is Place.AWAY and runs_on == "north.0" and not has_failed:
             self.wrong.append("away by the ledger, and runs at home")
 
     def payments(self) -> Iterator[str]:
@@ -105,7 +106,8 @@ def dead(judged: Judged) -> Iterator[str]:
         yield "without a runner for too long"
     judged.rounds(200, lambda: world.place() is Place.HERE)
     movements = world.movements()
-    if [each.why for each in movements] != [Why.SILENT] or world.balances()["south"] >= 0:
+    silent = [each for each in world.ledger().postings if each.reason.startswith("silent")]
+    if [each.why for each in movements] != [Why.SILENT] or len(silent) != 1:
         yield f"{movements}, {world.balances()}"
     topic = world.pipelines["north"].topic_names.placement()
     moves = sum(len(chunk.values) for chunk in everything(world.log, topic))
@@ -135,6 +137,25 @@ def dead_in_long_slots(judged: Judged) -> Iterator[str]:
     moves = sum(len(chunk.values) for chunk in everything(world.log, topic))
     if moves != 2:
         yield f"{moves} moves"
+
+
+def stuck(judged: Judged) -> Iterator[str]:
+    """The seller's node is heard and makes nothing; its agent is honest."""
+    world = judged.world
+    judged.begin()
+    judged.rounds(300, lambda: world.place() is Place.AWAY)
+    judged.rounds(63)
+    world.nodes["south.0"].is_stuck = True
+    stuck_ms = world.clock.now_ms()
+    judged.rounds(300, lambda: world.newest() == "north.0")
+    if world.clock.now_ms() - stuck_ms > SILENCE_MS:
+        yield "without results for too long"
+    judged.rounds(200, lambda: world.place() is Place.HERE)
+    judged.rounds(40)
+    booked = world.contract().booked
+    if world.balances()["south"] >= 0 or booked is None or booked.suspended_by != ("north",):
+        yield f"{world.balances()}, {booked}"
+    yield from judged.payments()
 
 
 def never_ready(judged: Judged) -> Iterator[str]:
@@ -176,6 +197,7 @@ SCENARIOS = {
     "rush": rush,
     "dead": dead,
     "dead in long slots": dead_in_long_slots,
+    "stuck": stuck,
     "never ready": never_ready,
     "forged": forged,
     "unmeasured": unmeasured,
@@ -211,7 +233,7 @@ MUTANTS = [
         Mutant(
             "silence_ignored",
             f"{_F}.stage_moves:wanted_node",
-            "(place is Place.AWAY and is_silent)",
+            "(place is Place.AWAY and has_failed)",
             "False",
             "FZ1",
         ),
@@ -220,10 +242,40 @@ MUTANTS = [
         "dead in long slots",
         Mutant(
             "fled_and_back",
-            "agent.stages:OwnStages._is_silent",
-            "self._fled.add(name)",
-            "return True",
+            "agent.stages:OwnStages._failure",
+            "if name not in self._fled:",
+            "if self._fled.pop(name, None) is None or True:",
             "FZ1",
+        ),
+    ),
+    (
+        "stuck",
+        Mutant(
+            "who_is_heard_is_believed",
+            f"{_F}.stage_moves:failure",
+            "or waits_ms > patience_ms(contract)",
+            "or waits_ms < 0",
+            "FZ1",
+        ),
+    ),
+    (
+        "stuck",
+        Mutant(
+            "what_was_made_waits_no_less",
+            f"{_F}.workload:Workload._await",
+            "self._waits.append((upto, at_ms))",
+            "pass",
+            "FV5",
+        ),
+    ),
+    (
+        "stuck",
+        Mutant(
+            "never_suspended",
+            f"{_F}.contract_log:ContractLog.reason_to_suspend",
+            "len(ledger.breaches) > breaches",
+            "len(ledger.breaches) < 0",
+            "FR4",
         ),
     ),
     (
@@ -240,10 +292,10 @@ MUTANTS = [
         "dead",
         Mutant(
             "seller_is_never_silent",
-            f"{_F}.ledger:Ledger.is_silent",
-            "> SILENT_SLOTS * meter_ms",
+            f"{_F}.silence:Silence.is_silent",
+            "> SILENT_SLOTS * contract.audit.meter_ms",
             "> 10**12",
-            "FL",
+            "FI1",
         ),
     ),
     (

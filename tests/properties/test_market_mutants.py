@@ -566,9 +566,9 @@ MUTANTS = (
     bug(
         "penalties",
         "silence_by_word_alone",
-        f"{_LEDGER}.is_silent",
-        "return self.silent_ms(movement, at_ms) > SILENT_SLOTS * meter_ms",
-        "return meter_ms > 0",
+        "protocol.federation.silence:Silence.is_silent",
+        "return self.silent_ms(movement, at_ms) > SILENT_SLOTS * contract.audit.meter_ms",
+        "return at_ms > 0",
         "ledger",
     ),
     bug(

@@ -1,4 +1,4 @@
-"""Writes entries of a participant into the ledgers of its contracts.
+"""Writes entries of a participant into the ledgers of its contracts, and its words about them.
 
 An entry whose outcome is not known is written again: what has counted counts once. So nothing is
 kept here but when an entry was written last, which bounds how often that is.
@@ -13,6 +13,7 @@ from anabranch.codec import federation_records
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
+from anabranch.protocol.federation.contract_book import ContractChange
 from anabranch.protocol.federation.ledger import Metered
 from anabranch.protocol.federation.movements import MovementEntry
 from anabranch.runtime.crash_points import crash_point
@@ -35,11 +36,12 @@ class LedgerWriter:
         self._writer: LogWriter | None = None
         self._sent: dict[tuple[str, str, int], int] = {}
 
-    def write(self, entry: MovementEntry | Metered) -> bool:
+    def write(self, entry: MovementEntry | Metered | ContractChange) -> bool:
         """Write ``entry``, unless it was written a moment ago; whether it is in the topic now."""
         now_ms = self._clock.monotonic_ms()
         slot = entry.slot if isinstance(entry, Metered) else -1
-        which = type(entry).__name__, entry.movement_id, slot
+        what = entry.contract_id if isinstance(entry, ContractChange) else entry.movement_id
+        which = type(entry).__name__, what, slot
         self._sent = {
             each: sent_ms for each, sent_ms in self._sent.items() if now_ms - sent_ms < _AGAIN_MS
         }

@@ -30,6 +30,7 @@ from anabranch.pipeline.model import AgentPolicy, Federation
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.agent import Agent
+from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.contract_log import ContractStatement
 from anabranch.protocol.federation.costs import QueueCost
 from anabranch.protocol.federation.holdings import Place
@@ -190,6 +191,7 @@ class AgentService:
         for command in stages.settle(self.agent, reader.contracts, self._now_ms()):
             self._perform([command])
         meter.measure(reader.contracts, {**stages.workloads(), **self._guests})
+        self._suspend(reader)
         self._report(reader, talk)
 
     def stop(self) -> None:
@@ -350,6 +352,20 @@ class AgentService:
         if isinstance(entry, Withdrawn):
             return movement is None
         return movement is not None and movement.state is MovementState.RUNNING
+
+    def _suspend(self, reader: FederationReader) -> None:
+        """Contracts whose other side has failed: nothing new moves until somebody resumes them."""
+        assert self._ledgers is not None, "started"  # noqa: S101
+        for name, log in reader.contracts.items():
+            reason = log.reason_to_suspend(self._participant)
+            if not reason or log.booked is None:
+                continue
+            version, now_ms = log.booked.contract.version, self._now_ms()
+            word = ContractChange(
+                name, version, self._participant, Change.SUSPENDED, now_ms, now_ms
+            )
+            if self._ledgers.write(word):
+                self._context.logger.warning("contract_suspended", contract=name, why=reason)
 
     # ---------------------------------------------------------------- what it shows
 

@@ -45,6 +45,8 @@ class StageLogs:
         self._control: ControlReader | None = None
         self._peer = Peer(REPLICA_SERVICE, stage, self._replica)
         self._detector = FailureDetector([self._peer])
+        self._began: tuple[str, int] = ("", 0)
+        """The node that runs it, and the observed time since when."""
 
     @property
     def runs_on(self) -> str:
@@ -58,6 +60,15 @@ class StageLogs:
         silent_ms = self._detector.silent_ms(self._peer, self._clock.monotonic_ms())
         return silent_ms >= PRIMARY_SILENT_MS
 
+    def waits_ms(self) -> int:
+        """How long the oldest bucket waits that is not made: of time that was observed, and since
+        the node that runs it now has begun.
+        """
+        since = self.workload.waits_since()
+        if since is None:
+            return 0
+        return self._detector.look(self._clock.monotonic_ms()) - max(since, self._began[1])
+
     def poll(self) -> None:
         """Take what is there, without waiting.
 
@@ -67,11 +78,14 @@ class StageLogs:
         """
         self._open()
         assert self._own is not None, "opened"  # noqa: S101
+        observed_ms = self._detector.look(self._clock.monotonic_ms())
         for stream, reader in self._inputs.items():
             reader.poll(0)
-            self._take(stream, reader)
+            self._take(stream, reader, observed_ms)
         self._own.poll(0)
         self._own.log_state.forget(self._own.log_state.upto)
+        if self.runs_on != self._began[0]:
+            self._began = self.runs_on, observed_ms
         now_ms = self._clock.monotonic_ms()
         epoch = self._own.log_state.epoch(self._replica)
         if epoch is not None:
@@ -115,7 +129,7 @@ class StageLogs:
         log_state = own.log_state
         self.workload.made(log_state.node(self._replica), log_state.closed(self._replica))
 
-    def _take(self, stream: str, reader: BoundaryReader) -> None:
+    def _take(self, stream: str, reader: BoundaryReader, observed_ms: int) -> None:
         log_state = reader.log_state
         before, upto = self._upto.get(stream), log_state.upto
         rows = (
@@ -128,7 +142,7 @@ class StageLogs:
         )
         log_state.forget(upto)
         self._upto[stream] = upto
-        self.workload.arrived(stream, upto, rows)
+        self.workload.arrived(stream, upto, rows, observed_ms)
 
     def close(self) -> None:
         """Idempotent."""

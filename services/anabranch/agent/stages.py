@@ -16,8 +16,15 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.holdings import Holding, Place
-from anabranch.protocol.federation.movements import Command
-from anabranch.protocol.federation.stage_moves import is_ready, node_of, task_of, wanted_node
+from anabranch.protocol.federation.movements import Command, Why
+from anabranch.protocol.federation.stage_moves import (
+    failure,
+    is_ready,
+    may_end,
+    node_of,
+    task_of,
+    wanted_node,
+)
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.placement import PlacementReader
 
@@ -55,8 +62,8 @@ class OwnStages:
         self._placement.read_to_end()
         self._homes = {stage: pipeline.places().node_of(f"{stage}.0") for stage in self.names}
         self._moved_ms: dict[str, int] = {}
-        self._fled: set[str] = set()
-        """Movements whose stage was taken home because its seller was silent."""
+        self._fled: dict[str, tuple[Why, int]] = {}
+        """Movements whose stage was taken home because its seller had failed: how, and when."""
 
     def workloads(self) -> dict[str, StageLogs]:
         """By task."""
@@ -95,58 +102,63 @@ class OwnStages:
         for stage in self.names:
             task = task_of(self._pipeline.name, stage)
             held, logs = agent.holdings.tasks[task], self._logs[task]
-            home, partner, is_silent = self._homes[stage], "", False
+            home, partner, why = self._homes[stage], "", None
             if held.went is not None:
                 term = held.went
                 contract = contracts[term.contract_id]
                 assert contract.booked is not None, "it moved under it"  # noqa: S101
                 partner = node_of(contract.booked.contract.seller)
                 running.add(term.movement_id)
-                is_silent = self._is_silent(held, logs, contract, partner, now_ms)
-                if is_silent and self._may_end(held, contract, now_ms):
-                    commands += agent.silent(term.movement_id, now_ms)
+                why = self._failure(held, logs, contract, partner, now_ms)
+                if why is not None:
+                    if logs.runs_on != partner and self._may_end(held, why, contract, now_ms):
+                        commands += agent.failed(term.movement_id, why, now_ms)
                 elif is_ready(held.place, logs.runs_on, home, partner):
                     commands += agent.ready(term.movement_id, now_ms)
-            wanted = wanted_node(held.place, home, partner, is_silent=is_silent)
+            wanted = wanted_node(held.place, home, partner, has_failed=why is not None)
             self._place(stage, wanted)
-        self._fled &= running
+        self._fled = {name: found for name, found in self._fled.items() if name in running}
         return commands
 
-    def _is_silent(
+    def _failure(
         self, held: Holding, logs: StageLogs, contract: ContractLog, partner: str, now_ms: int
-    ) -> bool:
-        """Whether it was taken home, or is to be. Who has taken it home does not bring it back:
+    ) -> Why | None:
+        """Why it was taken home, or is to be. Who has taken it home does not bring it back:
         whoever is heard then is a node of its own.
         """
         assert held.went is not None, "asked for"  # noqa: S101
         name, ledger = held.went.movement_id, contract.ledger
-        if held.place is not Place.AWAY or ledger is None:
-            self._fled.discard(name)
-            return False
-        movement = ledger.movements.find(name)
-        gone = (
-            logs.is_silent()
-            if logs.runs_on == partner
-            else (movement is not None and ledger.is_silent(movement, now_ms))
-        )
-        if gone and name not in self._fled:
-            self._fled.add(name)
-            self._context.logger.warning("seller_silent", movement=name, node=partner)
-        return name in self._fled
-
-    def _may_end(self, held: Holding, contract: ContractLog, now_ms: int) -> bool:
-        """Whether the ledger has proof of the silence, or asks for none any more."""
-        assert held.went is not None, "asked for"  # noqa: S101
-        ledger = contract.ledger
-        movement = None if ledger is None else ledger.movements.find(held.went.movement_id)
-        return (
-            ledger is not None
-            and movement is not None
-            and (
-                ledger.is_silent(movement, contract.now_ms)
-                or ledger.is_silent(movement, now_ms)
-                or now_ms >= held.held_until_ms
+        movement = None if ledger is None else ledger.movements.find(name)
+        if held.place is not Place.AWAY or ledger is None or movement is None:
+            self._fled.pop(name, None)
+            return None
+        if name not in self._fled:
+            is_there = logs.runs_on == partner
+            why = failure(
+                ledger,
+                movement,
+                is_heard=not (logs.is_silent() if is_there else ledger.is_silent(movement, now_ms)),
+                waits_ms=logs.waits_ms() if is_there else 0,
             )
+            if why is not None:
+                self._fled[name] = why, now_ms
+                self._context.logger.warning(
+                    "seller_failed", movement=name, node=partner, why=why.value
+                )
+        return self._fled[name][0] if name in self._fled else None
+
+    def _may_end(self, held: Holding, why: Why, contract: ContractLog, now_ms: int) -> bool:
+        """Whether the ledger has proof of the failure. It is waited for as long as a movement may
+        take: what proves it may be measured only once the stage is home. Then the end is free, if
+        the stage has stayed long enough.
+        """
+        assert held.went is not None, "asked for"  # noqa: S101
+        assert contract.ledger is not None, "it moved under it"  # noqa: S101
+        ledger, (_, fled_ms) = contract.ledger, self._fled[held.went.movement_id]
+        movement = ledger.movements[held.went.movement_id]
+        deadline_ms = fled_ms + ledger.movements.contract(movement.version).moving.deadline_ms
+        return now_ms >= max(held.held_until_ms, deadline_ms) or any(
+            may_end(ledger, movement, why, at_ms) for at_ms in (contract.now_ms, now_ms)
         )
 
     def _place(self, stage: str, node: str) -> None:

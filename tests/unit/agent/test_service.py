@@ -141,11 +141,9 @@ def test_a_seller_that_stops_making_results_is_paid_for_what_it_made(world: Trad
     (movement,) = world.movements()
     node = world.nodes["south.0"]
     node.is_stuck = True
-    for _ in range(100):
-        world.round()
+    world.lasts(3_000)
     node.is_stuck = False
-    for _ in range(200):
-        world.round()
+    world.lasts(20_000)
     assert world.ledger().disputes == []
     seen = world.ledger()
     assert seen.movements[movement.movement_id].state is MovementState.RUNNING

@@ -135,14 +135,14 @@ class Agent:
             return [Claim(movement, held.name, self._shedding.agreed[movement])]
         return [self._ended(held.went, Why.RECALLED, now_ms)]
 
-    def silent(self, movement: str, now_ms: int) -> list[Command]:
-        """Whoever runs the task of an own movement gives no sign of life: the shell runs it
-        here again when the ledger says so.
+    def failed(self, movement: str, why: Why, now_ms: int) -> list[Command]:
+        """Whoever runs the task of an own movement has failed: the shell runs it here again
+        when the ledger says so.
         """
         held = self.holdings.by_movement(movement)
         if held is None or held.went is None or held.place not in {Place.AWAY, Place.COMING}:
             return []
-        return [self._ended(held.went, Why.SILENT, now_ms)]
+        return [self._ended(held.went, why, now_ms)]
 
     def recorded(self, entry: MovementEntry, now_ms: int) -> list[Command]:
         """An entry of a ledger that counts, in the order of that ledger."""

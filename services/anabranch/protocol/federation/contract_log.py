@@ -15,6 +15,8 @@ Invariants:
     FR1  a record without the signature of whoever must have said it changes nothing.
     FR2  replaying the log gives the same state; a record that is written again changes nothing.
     FR3  nobody can date a word back, or ahead, by more than ``WORD_SKEW_MS``.
+    FR4  what a party has suspended a contract for, or resumed it after, is no reason to suspend it
+        again.
 """
 
 from __future__ import annotations
@@ -28,10 +30,18 @@ from anabranch.protocol.federation.contract_book import (
     Change,
     ContractBook,
     ContractChange,
+    ContractState,
     Verdict,
 )
 from anabranch.protocol.federation.contracts import Contract
-from anabranch.protocol.federation.ledger import Audited, Ledger, LedgerEntry, Metered, Settled
+from anabranch.protocol.federation.ledger import (
+    DISPUTES_MAX,
+    Audited,
+    Ledger,
+    LedgerEntry,
+    Metered,
+    Settled,
+)
 from anabranch.protocol.federation.movements import Ended, Started, Withdrawn
 from anabranch.protocol.federation.statements import Signature, is_signed
 
@@ -73,6 +83,8 @@ class ContractLog:
         """The log's time of the last record; it never goes back."""
         self.ignored: Counter[str] = Counter()
         """Records that changed nothing, by the reason."""
+        self._judged: dict[str, tuple[int, int]] = {}
+        """Party -> breaches and disputes that there were when it suspended or resumed (FR4)."""
 
     @property
     def booked(self) -> BookedContract | None:
@@ -83,6 +95,20 @@ class ContractLog:
     def proposal(self) -> BookedContract | None:
         """The text that one of the two has signed and the other has not; None: there is none."""
         return self._book.proposal(self.contract_id)
+
+    def reason_to_suspend(self, participant: str) -> str:
+        """Why a party is to suspend the contract; empty: it is not, or has done so (FR4)."""
+        booked, ledger = self.booked, self.ledger
+        if booked is None or ledger is None or booked.contract.party(participant) is None:
+            return ""
+        if booked.state_at(self.now_ms) not in {ContractState.ACTIVE, ContractState.SUSPENDED}:
+            return ""
+        breaches, disputes = self._judged.get(participant, (0, 0))
+        if participant == booked.contract.buyer and len(ledger.breaches) > breaches:
+            return f"{booked.contract.seller} owes a violation for {ledger.breaches[-1]}"
+        if len(ledger.disputes) - disputes >= DISPUTES_MAX:
+            return f"{len(ledger.disputes) - disputes} slots are in dispute"
+        return ""
 
     def add(self, statement: ContractStatement, signature: Signature, appended_ms: int) -> str:
         """Counts a record, in the order of the log; answers why it changes nothing, or nothing.
@@ -130,6 +156,8 @@ class ContractLog:
             return str(verdict.value)
         if word.change is Change.NOTICE and self.ledger is not None:
             self.ledger.noticed(self.now_ms)
+        if word.change in {Change.SUSPENDED, Change.RESUMED} and self.ledger is not None:
+            self._judged[word.by] = len(self.ledger.breaches), len(self.ledger.disputes)
         return ""
 
     def _verify(self, signature: Signature, message: bytes) -> bool:

@@ -14,6 +14,8 @@ Penalties follow from how a movement ended:
     before the minimum hold is over                            whoever ended it owes one violation
     because the seller was silent, and it measured nothing
     for more than two slots before                             the seller owes one violation, and the rate for the time of silence
+    because the seller was silent, and both measured zeros
+    for longer than it may make nothing (``silence``)          the seller owes one violation
     because an audit found something                           the seller owes one violation
     because the contract ends, and it does                     nobody owes anything
 An end with a reason that does not hold is judged as one without.
@@ -53,10 +55,13 @@ from anabranch.protocol.federation.movements import (
     Why,
 )
 from anabranch.protocol.federation.offers import UNITS_MAX
+from anabranch.protocol.federation.silence import Silence
 from anabranch.protocol.federation.statements import Verify
 
-SILENT_SLOTS: Final = 2
-"""A seller may be late with what it measured by so many slots before it counts as silent."""
+DISPUTES_MAX: Final = 5
+"""After so many slots in dispute a stage comes home and its contract is suspended. One may come of
+a process that began in the middle of a slot.
+"""
 
 FINDINGS_MAX: Final = 1_000
 """In one entry: bounds what a reader holds of it."""
@@ -123,13 +128,12 @@ class Ledger:
         self.postings: list[Posting] = []
         self._contract, self._auditor = contract, auditor
         self.disputes: list[tuple[str, int]] = []
-        """Movement and slot where the two measured different loads: what suspends a contract,
-        and what people talk about.
-        """
+        """Movement and slot where the two measured different loads."""
+        self.breaches: list[str] = []
+        """Movements for whose end the seller owed a violation: it was silent, or wrong."""
         self._readings: dict[int, dict[tuple[str, int], Reading]] = {}
         """Period -> movement and slot -> what was measured; of settled periods nothing."""
-        self._last_metered_ms: dict[str, int] = {}
-        """Movement -> end of the last slot that its seller measured."""
+        self._silence = Silence()
         self._wrong: set[str] = set()
         self._audits: set[tuple[str, bytes]] = set()
         self._settled = -1
@@ -189,13 +193,10 @@ class Ledger:
             return "measured already"
         if side is Side.SELLER:
             reading = reading._replace(seller=entry.units)
-            end_ms = (entry.slot + 1) * clauses.meter_ms
-            self._last_metered_ms[entry.movement_id] = max(
-                self._last_metered_ms.get(entry.movement_id, 0), end_ms
-            )
         else:
             reading = reading._replace(buyer=entry.units)
         readings[entry.movement_id, entry.slot] = reading
+        self._silence.measured(entry.movement_id, (entry.slot + 1) * clauses.meter_ms, reading)
         if is_dispute(reading, self.movements.contract(movement.version).audit.tolerance_ppm):
             self.disputes.append((entry.movement_id, entry.slot))
         return ""
@@ -233,6 +234,7 @@ class Ledger:
             return f"the sum is {due}"
         self._settled = entry.period
         self._readings.pop(entry.period, None)
+        self._silence.settled(period_end_ms(entry.period, clauses))
         self._post(self._contract.buyer, due, f"period {entry.period}")
         return ""
 
@@ -290,29 +292,42 @@ class Ledger:
     def _penalise(self, movement: Movement, entry: Ended) -> None:
         contract = self.movements.contract(movement.version)
         violation = contract.penalty.violation_micro * NANO_PER_MICRO
-        silent_ms = self.silent_ms(movement, movement.ended_ms)
         by_buyer = entry.by == contract.buyer
         if entry.why is Why.SILENT and by_buyer and self.is_silent(movement, movement.ended_ms):
-            self._post(
-                contract.seller,
-                violation + contract.penalty.silent_micro_per_s * silent_ms,
-                f"silent {silent_ms} ms: {entry.movement_id}",
-            )
-        elif entry.why is Why.WRONG and by_buyer and entry.movement_id in self._wrong:
+            self._breached(movement, violation, contract)
+        elif entry.why is Why.WRONG and by_buyer and self.is_wrong(entry.movement_id):
+            self.breaches.append(entry.movement_id)
             self._post(contract.seller, violation, f"wrong results: {entry.movement_id}")
         elif entry.why is Why.CONTRACT_ENDS and self._ends(contract, movement.ended_ms):
             return
         elif movement.ended_ms - movement.started_ms < contract.min_hold_ms:
             self._post(entry.by, violation, f"ended before its time: {entry.movement_id}")
 
-    def silent_ms(self, movement: Movement, at_ms: int) -> int:
-        """For how long its seller had measured nothing at a time of the log."""
-        return at_ms - max(movement.started_ms, self._last_metered_ms.get(movement.movement_id, 0))
+    def _breached(self, movement: Movement, violation: int, contract: Contract) -> None:
+        """Its seller was silent, or idle, which costs no more than the violation."""
+        at_ms, name = movement.ended_ms, movement.movement_id
+        self.breaches.append(name)
+        silent_ms = self._silence.silent_ms(movement, at_ms)
+        if self._silence.is_silent(movement, contract, at_ms):
+            due = violation + contract.penalty.silent_micro_per_s * silent_ms
+            self._post(contract.seller, due, f"silent {silent_ms} ms: {name}")
+        else:
+            self._post(contract.seller, violation, f"made nothing: {name}")
 
     def is_silent(self, movement: Movement, at_ms: int) -> bool:
-        """Whether its seller has been silent for so long that it owes the penalty."""
-        meter_ms = self.movements.contract(movement.version).audit.meter_ms
-        return self.silent_ms(movement, at_ms) > SILENT_SLOTS * meter_ms
+        """Whether its seller has been silent, or idle, for so long that it owes the penalty."""
+        contract, silence = self.movements.contract(movement.version), self._silence
+        return silence.is_silent(movement, contract, at_ms) or silence.is_idle(
+            movement, contract, at_ms
+        )
+
+    def is_wrong(self, movement_id: str) -> bool:
+        """Whether an audit found something."""
+        return movement_id in self._wrong
+
+    def disputed(self, movement_id: str) -> int:
+        """Slots of a movement in dispute."""
+        return sum(name == movement_id for name, _ in self.disputes)
 
     def _ends(self, contract: Contract, at_ms: int) -> bool:
         return at_ms >= contract.valid_to_ms or (

@@ -9,13 +9,15 @@ whoever comes back after a crash comes to the same node, and a move that was los
 The place of a task decides its node, the boundary log who runs it, the ledger who is paid:
     leaving, away   the partner's node: it stands by, becomes the primary, runs
     all others      a node of the owner's
-    away, silent    a node of the owner's, at once: the ledger is told when the seller's silence is
-                    proven there
+    away, failed    a node of the owner's, at once: the ledger is told when it has the proof, or
+                    when the stage need not stay any more
+A seller has *failed* that is not heard, or makes nothing of what there is for longer than it may,
+or that the ledger convicts: by an audit, or by measurements in dispute.
 
 Invariants:
     FZ1  a task without a contract that lets it move is on a node of its owner's.
     FZ2  a buyer says that a movement has started only when the partner's node runs the stage, and
-         that it has ended only when a node of its own does, or the seller is silent.
+         that it has ended only when that one does not any more.
     FZ3  nobody trades under a contract whose load it cannot measure, or whose tasks it does not
          have in a file.
 """
@@ -27,6 +29,9 @@ from typing import Final
 
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.ledger import DISPUTES_MAX, Ledger
+from anabranch.protocol.federation.movements import Movement, Why
+from anabranch.protocol.federation.silence import patience_ms
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
 
 _AT_PARTNER: Final = frozenset({Place.LEAVING, Place.AWAY})
@@ -73,13 +78,35 @@ def reason_against(
     return f"no file here has {', '.join(strange)}" if strange else ""
 
 
-def wanted_node(place: Place, home: str, partner: str, *, is_silent: bool) -> str:
-    """Where a task of one's own is to run (FZ1). ``partner``: the node of whoever it was sold to;
-    ``is_silent``: nothing is heard from there.
+def wanted_node(place: Place, home: str, partner: str, *, has_failed: bool) -> str:
+    """Where a task of one's own is to run (FZ1). ``partner``: the node of whoever it was sold
+    to, which may have failed.
     """
-    if place not in _AT_PARTNER or (place is Place.AWAY and is_silent):
+    if place not in _AT_PARTNER or (place is Place.AWAY and has_failed):
         return home
     return partner
+
+
+def failure(ledger: Ledger, movement: Movement, *, is_heard: bool, waits_ms: int) -> Why | None:
+    """How the seller of a movement that runs has failed; None: it has not.
+
+    Args:
+        ledger: Of its contract.
+        movement: Of which the seller's node runs the task.
+        is_heard: That node is.
+        waits_ms: So long the oldest bucket waits that it has not made.
+    """
+    name, contract = movement.movement_id, ledger.movements.contract(movement.version)
+    if ledger.is_wrong(name) or ledger.disputed(name) >= DISPUTES_MAX:
+        return Why.WRONG
+    return Why.SILENT if not is_heard or waits_ms > patience_ms(contract) else None
+
+
+def may_end(ledger: Ledger, movement: Movement, why: Why, at_ms: int) -> bool:
+    """Whether the ledger has the proof of a failure, so that the end costs its buyer nothing."""
+    if why is Why.SILENT:
+        return ledger.is_silent(movement, at_ms)
+    return ledger.is_wrong(movement.movement_id)
 
 
 def is_ready(place: Place, runs_on: str, home: str, partner: str) -> bool:

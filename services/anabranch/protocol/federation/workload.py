@@ -11,15 +11,20 @@ Rows are counted from the moment on at which the logs are followed and something
 first bucket of a stream has a large number. Of a slot that was not followed
 whole nothing is said, as after a restart; the other side's figure counts then (``metering``).
 
+How long the oldest bucket waits that the inputs have and the stage has not made says whether who
+runs it keeps up. Moments are the follower's own.
+
 Invariants:
     FV1  who follows the same logs measures the same, in whatever order they are read.
     FV2  a bucket counts for one node, the one that closed it first.
     FV3  a slot is measured when all of its buckets are closed, here and in all inputs.
     FV4  of a slot a node is paid for the rows that it made, never for more time than it ran.
+    FV5  a bucket waits from the moment on at which the follower read that all inputs have it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -30,6 +35,11 @@ ROW_PER_SECOND: Final = LoadUnit("row/s", PARTS_PER_MILLION)
 
 KEPT_BUCKETS: Final = 20_000
 """So many are remembered: bounds what a follower holds, and how late a slot may be measured."""
+
+WAITS_MAX: Final = 10_000
+"""So many moments are remembered at which something arrived: bounds what a follower holds of a
+stage that makes nothing. Later ones are taken for one.
+"""
 
 _MS_PER_S: Final = 1_000
 
@@ -47,11 +57,14 @@ class Workload:
         self._since = 0
         """Buckets up to it are not known."""
         self._asked: int | None = None
+        self._waits: deque[tuple[int, int]] = deque()
+        """All inputs stable up to, and the moment of it: of what is not made."""
 
-    def arrived(self, stream: str, upto: int, rows: Mapping[int, int]) -> None:
+    def arrived(self, stream: str, upto: int, rows: Mapping[int, int], at_ms: int = 0) -> None:
         """An input is stable up to ``upto``. ``rows``: of its buckets since it was told last."""
         before = self._arrived[stream]
         self._arrived[stream] = upto
+        self._await(at_ms)
         if not before:
             self._since = max(self._since, upto)
             return
@@ -62,12 +75,27 @@ class Workload:
     def made(self, node: str, upto: int) -> None:
         """The stage is closed up to ``upto``, the last of it on ``node`` (FV2)."""
         before, self._made = self._made, max(upto, self._made or 0)
+        while self._waits and self._waits[0][0] <= self._made:
+            self._waits.popleft()
         if not before:
             self._since = max(self._since, upto)
             return
         for bucket in range(max(before, upto - KEPT_BUCKETS) + 1, upto + 1):
             self._made_by[bucket] = node
         self._forget(self._made_by)
+
+    def _await(self, at_ms: int) -> None:
+        """FV5."""
+        upto, last = self._upto, self._waits[-1][0] if self._waits else self._made or 0
+        if upto is None or upto <= last:
+            return
+        if len(self._waits) == WAITS_MAX:
+            self._waits.pop()
+        self._waits.append((upto, at_ms))
+
+    def waits_since(self) -> int | None:
+        """The moment since which the oldest bucket waits that is not made (FV5); None: all is."""
+        return self._waits[0][1] if self._waits else None
 
     def _forget(self, known: Mapping[int, object]) -> None:
         """What is kept longest goes first."""

@@ -151,14 +151,14 @@ def test_ready_of_what_is_no_own_movement_says_nothing() -> None:
 
 def test_what_a_silent_seller_had_runs_here_when_the_ledger_says_so() -> None:
     made, name = sold_and_started()
-    assert made.silent("unknown", 0) == []
-    [entry] = made.silent(name, 13_000)
+    assert made.failed("unknown", Why.SILENT, 0) == []
+    [entry] = made.failed(name, Why.SILENT, 13_000)
     assert entry == Ended("south-east", name, "south", 13_000, Why.SILENT)
     assert place(made) is Place.AWAY
     assert made.recorded(entry, 13_100) == []
     assert place(made) is Place.HERE
-    assert made.silent(name, 13_200) == []
-    assert host().silent(NAME, 0) == []
+    assert made.failed(name, Why.SILENT, 13_200) == []
+    assert host().failed(NAME, Why.WRONG, 0) == []
 
 
 def test_fa6_a_task_that_goes_home_comes_back_from_whom_it_was_sold_on_to() -> None:

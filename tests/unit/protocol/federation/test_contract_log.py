@@ -16,7 +16,13 @@ from anabranch.protocol.federation.contract_log import (
     ContractLog,
     ContractStatement,
 )
-from anabranch.protocol.federation.ledger import Audited, LedgerEntry, Metered, Settled
+from anabranch.protocol.federation.ledger import (
+    DISPUTES_MAX,
+    Audited,
+    LedgerEntry,
+    Metered,
+    Settled,
+)
 from anabranch.protocol.federation.movements import Ended, Why, Withdrawn
 from anabranch.protocol.federation.statements import Signature
 from harness.markets import CONTRACT, DAY_MS, answer, contract, signature, started, verify
@@ -235,3 +241,39 @@ def state(of: ContractLog) -> object:
             ledger.ripe(10 * DAY_MS),
         ),
     )
+
+
+def disputed(made: ContractLog, slots: range) -> None:
+    for slot in slots:
+        for by, units in (("north", 10), ("south", 20)):
+            assert say(made, metered(slot, by, units), by, 100_000) == ""
+
+
+def test_fr4_disputes_suspend_a_contract_for_each_side_once() -> None:
+    assert ContractLog("north-south", verify_at, "auditor").reason_to_suspend("north") == ""
+    made = log()
+    say(made, started(answer()), "north")
+    disputed(made, range(DISPUTES_MAX - 1))
+    assert made.reason_to_suspend("north") == ""
+    disputed(made, range(DISPUTES_MAX - 1, DISPUTES_MAX))
+    for party in ("north", "south"):
+        assert made.reason_to_suspend(party) == f"{DISPUTES_MAX} slots are in dispute"
+        assert say(made, word(Change.SUSPENDED, party, at_ms=100_000), party, 100_000) == ""
+        assert made.reason_to_suspend(party) == ""
+    assert made.reason_to_suspend("east") == ""
+    assert say(made, word(Change.RESUMED, "north", 2, 100_000), "north", 100_000) == ""
+    assert made.reason_to_suspend("north") == ""
+    disputed(made, range(DISPUTES_MAX, 2 * DISPUTES_MAX))
+    assert made.reason_to_suspend("north") == f"{DISPUTES_MAX} slots are in dispute"
+    assert say(made, word(Change.NOTICE, "south", 2, 100_000), "south", 100_000) == ""
+    assert made.reason_to_suspend("north") == "", "it ends"
+
+
+def test_fr4_a_breach_is_its_buyers_to_suspend_for() -> None:
+    made = log()
+    say(made, started(answer()), "north")
+    assert say(made, Ended("north-south", NAME, "north", 0, Why.SILENT), "north", 9_000) == ""
+    assert made.reason_to_suspend("north") == f"south owes a violation for {NAME}"
+    assert made.reason_to_suspend("south") == ""
+    assert say(made, word(Change.SUSPENDED, at_ms=9_000), "north", 9_000) == ""
+    assert made.reason_to_suspend("north") == ""

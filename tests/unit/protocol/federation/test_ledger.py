@@ -143,6 +143,7 @@ def test_a_seller_that_claims_more_than_it_ran_gets_what_the_buyer_measured_and_
     assert made.add(metered(0, 10, "north"), 1_000) == ""
     assert made.due(0) == SECOND
     assert made.disputes == [(NAME, 0)]
+    assert (made.disputed(NAME), made.disputed("other")) == (1, 0)
 
 
 def test_a_buyer_that_does_not_measure_pays_what_was_agreed() -> None:
@@ -189,6 +190,21 @@ def test_a_silent_seller_owes_a_violation_and_the_time() -> None:
     assert made.postings == [
         Posting("south", "north", VIOLATION + 2_000 * 3_000, f"silent 3000 ms: {NAME}")
     ]
+
+
+def test_a_seller_that_made_nothing_owes_a_violation_once_both_say_so() -> None:
+    made = ledger()
+    for slot in range(1, 7):
+        assert made.add(metered(slot, 0), 7_000) == ""
+        if slot < 4:
+            assert made.add(metered(slot, 0, "north"), 7_000) == ""
+    movement = made.movements[NAME]
+    assert not made.is_silent(movement, 8_000), "of the fourth slot the buyer has said nothing"
+    assert made.add(metered(4, 0, "north"), 7_000) == ""
+    assert made.is_silent(movement, 8_000)
+    assert made.add(ended(Why.SILENT), 8_000) == ""
+    assert made.postings == [Posting("south", "north", VIOLATION, f"made nothing: {NAME}")]
+    assert made.breaches == [NAME]
 
 
 @pytest.mark.parametrize(("by", "at_ms"), [("north", 7_000), ("south", 8_000)])

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.protocol.federation.audit import Fault, Finding
 from anabranch.protocol.federation.contracts import LoadUnit
 from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.ledger import (
+    DISPUTES_MAX,
+    Audited,
+    Ledger,
+    LedgerEntry,
+    Metered,
+)
+from anabranch.protocol.federation.movements import Why
 from anabranch.protocol.federation.stage_moves import (
+    failure,
     is_ready,
+    may_end,
     node_of,
     reason_against,
     stage_of,
@@ -15,9 +26,12 @@ from anabranch.protocol.federation.stage_moves import (
     wanted_node,
 )
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
-from harness.markets import contract
+from harness.markets import answer, contract, started, verify
 
 TEXT = contract(unit=ROW_PER_SECOND, tasks=("north.a", "north.b"))
+NAME = "north-south:1/north.a"
+PATIENCE_MS = 3_000 + 2 * 1_000
+"""What the seller has promised, and two slots."""
 
 
 def test_names() -> None:
@@ -27,12 +41,12 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize("place", list(Place))
-@pytest.mark.parametrize("is_silent", [False, True])
+@pytest.mark.parametrize("has_failed", [False, True])
 def test_a_stage_is_at_its_partner_only_while_that_one_is_to_run_it(
-    place: Place, is_silent: bool
+    place: Place, has_failed: bool
 ) -> None:
-    wanted = wanted_node(place, "north.0", "south.0", is_silent=is_silent)
-    away = place is Place.LEAVING or (place is Place.AWAY and not is_silent)
+    wanted = wanted_node(place, "north.0", "south.0", has_failed=has_failed)
+    away = place is Place.LEAVING or (place is Place.AWAY and not has_failed)
     assert wanted == ("south.0" if away else "north.0")
 
 
@@ -41,6 +55,42 @@ def test_a_stage_is_at_its_partner_only_while_that_one_is_to_run_it(
 def test_the_ledger_is_told_when_the_other_side_runs_it(place: Place, runs_on: str) -> None:
     expected = (place, runs_on) in {(Place.LEAVING, "south.0"), (Place.COMING, "north.0")}
     assert is_ready(place, runs_on, "north.0", "south.0") is expected
+
+
+def ledger(*entries: LedgerEntry, at_ms: int = 0) -> Ledger:
+    """With a movement that began at 0."""
+    made = Ledger(contract(), verify, "auditor")
+    assert made.add(started(answer()), 0) == ""
+    for entry in entries:
+        assert made.add(entry, at_ms) == ""
+    return made
+
+
+def test_a_seller_has_failed_that_is_not_heard_or_makes_nothing_for_too_long() -> None:
+    of = ledger()
+    movement = of.movements[NAME]
+    assert failure(of, movement, is_heard=True, waits_ms=PATIENCE_MS) is None
+    assert failure(of, movement, is_heard=False, waits_ms=0) is Why.SILENT
+    assert failure(of, movement, is_heard=True, waits_ms=PATIENCE_MS + 1) is Why.SILENT
+    assert not may_end(of, movement, Why.SILENT, 2_000)
+    assert may_end(of, movement, Why.SILENT, 2_001)
+
+
+def test_a_seller_has_failed_whom_the_ledger_convicts() -> None:
+    found = Audited("north-south", NAME, "auditor", b"n", (Finding(3, Fault.WRONG_RESULT),))
+    of = ledger(found)
+    assert failure(of, of.movements[NAME], is_heard=True, waits_ms=0) is Why.WRONG
+    assert may_end(of, of.movements[NAME], Why.WRONG, 0)
+    claims = [
+        Metered("north-south", NAME, by, slot, units)
+        for slot in range(DISPUTES_MAX)
+        for by, units in (("north", 10), ("south", 20))
+    ]
+    of = ledger(*claims[:-1], at_ms=100_000)
+    assert failure(of, of.movements[NAME], is_heard=True, waits_ms=0) is None
+    of = ledger(*claims, at_ms=100_000)
+    assert failure(of, of.movements[NAME], is_heard=True, waits_ms=0) is Why.WRONG
+    assert not may_end(of, of.movements[NAME], Why.WRONG, 0), "it is one word against the other"
 
 
 def test_a_buyer_trades_what_its_partner_may_run() -> None:

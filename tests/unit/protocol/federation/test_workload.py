@@ -7,7 +7,12 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.federation.workload import KEPT_BUCKETS, ROW_PER_SECOND, Workload
+from anabranch.protocol.federation.workload import (
+    KEPT_BUCKETS,
+    ROW_PER_SECOND,
+    WAITS_MAX,
+    Workload,
+)
 
 WIDTH_MS, METER_MS = 250, 1_000
 SLOT = 10
@@ -127,6 +132,34 @@ def test_memory_is_bounded_and_old_slots_are_not_said() -> None:
     load.made("south.0", 10 * upto)
     load.arrived("a", 10 * upto, {})
     assert load.units(10 * last, METER_MS, "south.0", 1_000) == 0
+
+
+def test_fv5_the_oldest_bucket_that_is_not_made_waits_since_all_inputs_have_it() -> None:
+    load = followed("a", "b")
+    assert load.waits_since() is None
+    load.arrived("a", 40, {}, 1_000)
+    assert load.waits_since() is None
+    load.arrived("b", 39, {}, 2_000)
+    load.arrived("b", 39, {}, 2_500)
+    load.arrived("b", 40, {}, 3_000)
+    assert load.waits_since() == 2_000
+    load.made("south.0", 39)
+    assert load.waits_since() == 3_000
+    load.made("south.0", 40)
+    assert load.waits_since() is None
+
+
+def test_what_waits_is_bounded_and_the_oldest_is_remembered() -> None:
+    load = followed()
+    for number in range(WAITS_MAX + 5):
+        load.arrived("a", 39 + number, {}, number)
+    assert load.waits_since() == 0
+    load.made("south.0", 39)
+    assert load.waits_since() == 1
+    load.made("south.0", 39 + WAITS_MAX)
+    assert load.waits_since() == WAITS_MAX + 4
+    load.made("south.0", 39 + WAITS_MAX + 4)
+    assert load.waits_since() is None
 
 
 @given(st.lists(st.integers(0, 3), max_size=20))
