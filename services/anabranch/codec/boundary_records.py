@@ -8,7 +8,7 @@ limits, or raises RemoteProtocolError: a reader rejects it, counts it and goes o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final, cast
 
 from anabranch.codec import single_object
@@ -16,6 +16,7 @@ from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.log.origins import NODE_CHANGES_MAX
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
@@ -26,6 +27,7 @@ from anabranch.protocol.log.records import (
     InputPosition,
     LogEntry,
     LogSnapshot,
+    MadeOn,
     Origin,
     Part,
     Recomputed,
@@ -304,6 +306,11 @@ def _branches_of(fields: tuple[Any, ...]) -> BranchSnapshot:
     )
 
 
+def _origin_of(fields: tuple[Any, ...]) -> Origin:
+    *known, made_on = fields
+    return replace(Origin(*known), made_on=tuple([MadeOn(*each) for each in made_on]))
+
+
 def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
     (
         replica,
@@ -336,7 +343,7 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
         last=None if last is None else _record_of(last),
         closed_parts=_parts_of(closed_parts),
         branches=None if branches is None else _branches_of(branches),
-        origin=Origin(*origin),
+        origin=_origin_of(origin),
         history=history,
         version=version,
         node=node,
@@ -398,6 +405,7 @@ def _check_snapshot(entry: LogSnapshot) -> None:
             replica.fingerprint,
             replica.origin.tip_by,
             replica.origin.made_by,
+            *(each.node for each in replica.origin.made_on),
             replica.history,
             *(ident.timeline for ident in (*replica.path, *replica.timelines)),
         )
@@ -410,7 +418,9 @@ def _check_snapshot(entry: LogSnapshot) -> None:
             origin.gap or 0,
             origin.open_upto,
             origin.late_upto,
+            *(each.after for each in origin.made_on),
         )
+        _require(len(origin.made_on) <= NODE_CHANGES_MAX, "too many changes of the node")
         _require(len(replica.path) <= limits.CHAIN_RECORDS_MAX, "a chain that is too long")
         _require(len(replica.timelines) <= limits.TIMELINES_MAX, "too many timelines")
         _require(

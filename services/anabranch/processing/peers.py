@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from anabranch.ports import Clock
 from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.control.state_horizon import StateHorizon
+from anabranch.protocol.control.state_horizon import PartnerWrong, StateHorizon
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.stage.late_start import LateStart
 
@@ -65,6 +65,8 @@ class Recovery:
     """Tell people what is missing, and wait a while; raises to give up."""
     horizon: StateHorizon | None = None
     """Of a stage that saves its state nowhere else."""
+    tell: Callable[[PartnerWrong], None] = lambda _found: None
+    """Tell people what a partner made otherwise."""
     late: LateStart | None = None
     """Of a stage that may have been added to a pipeline of which blocks are deleted."""
     fenced: Callable[[], Mapping[str, int]] = dict

@@ -398,6 +398,8 @@ class ReplicaRunner:
             record = named(record, self._lacks(start.before.bucket + 1, record.closed))
         if self._steps.recovery.horizon is not None:
             self._steps.recovery.horizon.check(record)
+            for found in self._steps.recovery.horizon.partner_wrong():
+                self._steps.recovery.tell(found)
         try:
             with self.log_lock:
                 for piece in pieces(record):

@@ -29,7 +29,7 @@ from anabranch.processing.standby import Standby
 from anabranch.processing.state_metrics import StateMetrics
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
-from anabranch.protocol.control.state_horizon import StateHorizon, buckets_of
+from anabranch.protocol.control.state_horizon import PartnerWrong, StateHorizon, buckets_of
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.limits import (
     ASK_TAKEN_MS,
@@ -67,6 +67,8 @@ _BOUND_LOOK_S: Final = 1.0
 _EPOCH_CHECK_MS: Final = 1_000
 _START_PAUSE_MS: Final = 50
 _PEER_STEPS: Final = 20
+_PARTNER_WRONG_MAX: Final = 20
+"""Of the buckets that a partner made otherwise so many are named in the status."""
 
 
 class _StoppingError(Exception):
@@ -146,7 +148,11 @@ class StageReplica:
         if self._stage.backup_horizon_ms is not None:
             complete = self._inputs.complete if self._stage.ha == "amnesia" else None
             self._horizon = StateHorizon(
-                stage, self._stage.backup_horizon_ms, pipeline.bucket_ms, complete
+                stage,
+                self._stage.backup_horizon_ms,
+                pipeline.bucket_ms,
+                complete,
+                pipeline.places().is_partners,
             )
         self._ended = False
         self._state_metrics = StateMetrics(context.registry, pipeline.name, stage, replica)
@@ -338,12 +344,28 @@ class StageReplica:
             self._inputs.missing,
             self._wait_for_blocks,
             horizon=self._horizon,
+            tell=self._partner_wrong,
             fenced=self._fences.fenced,
             recomputed=self._inputs.recomputed,
             late=LateStart(
                 self._inputs.last_gone, buckets_of(state_horizon_ms, self._pipeline.bucket_ms)
             ),
         )
+
+    def _partner_wrong(self, found: PartnerWrong) -> None:
+        """What the partner made stands; who is to know is told."""
+        self._state_metrics.partner_wrong()
+        self._context.logger.error(
+            "partner_wrong",
+            stage=found.stage,
+            bucket=found.bucket,
+            node=found.node,
+            text=f"bucket {found.bucket}, made on {found.node}, is not what {found.stage} makes of"
+            " the same input at home; it stands. An audit can prove it (docs/federation.md)",
+        )
+        wrong = self.status.detail.setdefault("partner_wrong", [])
+        if isinstance(wrong, list) and len(wrong) < _PARTNER_WRONG_MAX:
+            wrong.append({"bucket": found.bucket, "node": found.node})
 
     def _boundary_writer(self, prepared: PreparedStage) -> BoundaryWriter:
         """Of its stream; signs what other pipelines read, if there is a key."""

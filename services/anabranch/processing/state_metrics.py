@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from anabranch.protocol.control.replica_states import ReplicaState
 
@@ -41,11 +41,22 @@ class StateMetrics:
             registry=registry,
             buckets=_SECONDS,
         )
+        self._partner_wrong = Counter(
+            "anabranch_stage_partner_wrong_buckets",
+            "Buckets that a partner's node made otherwise than this one",
+            _LABELS,
+            registry=registry,
+        )
+        self._partner_wrong.labels(*self._own)
         self._were_missing: set[str] = set()
 
     def batch(self, seconds: float) -> None:
         """A stable batch took so long."""
         self._batches.labels(*self._own).observe(seconds)
+
+    def partner_wrong(self) -> None:
+        """One more bucket."""
+        self._partner_wrong.labels(*self._own).inc()
 
     def show(self, state: ReplicaState, missing: Collection[str]) -> None:
         """The state of now, and what is missing now."""

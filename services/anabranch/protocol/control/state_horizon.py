@@ -10,7 +10,8 @@ whatever the function is, and an empty query that begins there makes them whole.
 closed bucket less *twice* the horizon. What it makes of the first horizon may be partial, and is
 closed already: nobody takes it (rule 4). What it makes of the second is whole, and closed already:
 it must be what stands in the log, bucket by bucket, else the promise is wrong, and the process ends
-before it writes anything new. Until it has closed something new the comparison is *open*, which the
+before it writes anything new. What another participant's node made may be wrong for another reason,
+and its owner cannot mend it: it stands, as the first record in the log does, and is told. Until it has closed something new the comparison is *open*, which the
 log says, too: a process that begins then does not go on from the checkpoint that was made so far,
 of which half was never compared, but begins as the one before did. Trimming keeps what this needs.
 No results are lost, and by their ids none comes twice: precise.
@@ -26,7 +27,7 @@ Invariants:
         out.
     SH3 upstream backup: no record that closes a new bucket is let through unless every bucket of
         the second horizon was the same as before, by whichever process: while that is open, each
-        begins anew.
+        begins anew. A bucket that was made on a partner's node, by what the log says, may differ.
     SH4 amnesia: a bucket that is not given up is whole; one that is given up is empty, and its
         record has ``missing``.
     SH5 amnesia: a gap that a crash interrupted is gone on with: its end follows from the log.
@@ -37,6 +38,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from anabranch.protocol.control.records import Alarm
@@ -59,6 +61,15 @@ def buckets_of(state_horizon_ms: int, width_ms: int) -> int:
     return -(-state_horizon_ms // width_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class PartnerWrong:
+    """A bucket that a partner's node made is not what was made of the same input at home."""
+
+    stage: str
+    bucket: int
+    node: str
+
+
 class StateHorizon:
     """Of one process of a stage with ``upstream_backup`` or ``amnesia``, which is the only
     writer of its stream.
@@ -70,13 +81,18 @@ class StateHorizon:
         state_horizon_ms: int,
         width_ms: int,
         complete: Callable[[], int] | None = None,
+        is_partners: Callable[[str], bool] = lambda _node: False,
     ) -> None:
         """``complete``: amnesia; the last bucket that is complete on all inputs, their logs
-        read to the end. None: upstream backup.
+        read to the end. None: upstream backup. ``is_partners``: whether another participant
+        runs a node.
         """
         self._stage = stage
         self._horizon_ms = state_horizon_ms
         self._buckets = buckets_of(state_horizon_ms, width_ms)
+        self._is_partners = is_partners
+        self._made_on = Origin()
+        self._wrong: list[PartnerWrong] = []
         self._complete = complete
         self._after = 0
         self._expected: dict[int, tuple[int, int]] = {}
@@ -126,7 +142,9 @@ class StateHorizon:
             origin.made_by in ("", log_state.fingerprint(replica))
             and whole_from < closed <= log_state.upto
         ):
-            self._compared, self._compare_upto = whole_from, closed
+            self._compared = whole_from
+            self._compare_upto = closed
+            self._made_on = origin
             self._expected = {
                 bucket: contents(parts)
                 for bucket, _, parts in log_state.stable(whole_from + 1, closed)
@@ -150,6 +168,10 @@ class StateHorizon:
             if self._compared < bucket <= upto and self._made.get(
                 bucket, (0, 0)
             ) != self._expected.get(bucket, (0, 0)):
+                node = self._made_on.node_of(bucket)
+                if self._is_partners(node):
+                    self._wrong.append(PartnerWrong(self._stage, bucket, node))
+                    continue
                 message = (
                     f"stage {self._stage}: bucket {bucket}, made again from {2 * self._horizon_ms}"
                     " ms of input, is not what it was: give the stage a longer state_horizon, or"
@@ -159,6 +181,11 @@ class StateHorizon:
         self._compared = max(self._compared, upto)
         if self._compared >= self._compare_upto:
             self._expected, self._made = {}, {}
+
+    def partner_wrong(self) -> list[PartnerWrong]:
+        """What was found since this was asked last."""
+        found, self._wrong = self._wrong, []
+        return found
 
     def held(self, closed: int, synced: int) -> int:
         """Up to which bucket the inputs are not needed any more (rule 18). ``synced``: the

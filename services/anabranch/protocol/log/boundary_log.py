@@ -302,7 +302,9 @@ class LogState:
             self._past = max(self._past, writer.branches.upto)
         else:
             self._take(writer, entry)
-            writer.origin = origin_after(writer.origin, entry, closed, writer.fingerprint)
+            writer.origin = origin_after(
+                writer.origin, entry, closed, writer.fingerprint, writer.node
+            )
         writer.know(entry.id)
         self._past = max(self._past, entry.past)
         return "tentative" if is_tentative else "accepted"

@@ -2,7 +2,7 @@
 
 Theory of operation. Some decisions of a start need more of the stage's own log than its end:
 whether a stage has ever made anything (``protocol.stage.late_start``), with what its newest chain
-begins, and which function made the last results (``protocol.control.state_horizon``). These facts
+begins, which function made the last results, and on which nodes (``protocol.control.state_horizon``). These facts
 are few, and each follows from the facts before a record and that record. So the log state carries
 them for each writer, and a log snapshot says them: whoever begins to read there knows them too.
 
@@ -13,7 +13,14 @@ Invariants:
 
 from __future__ import annotations
 
-from anabranch.protocol.log.records import BoundaryRecord, Origin
+from typing import Final
+
+from anabranch.protocol.log.records import BoundaryRecord, MadeOn, Origin
+
+NODE_CHANGES_MAX: Final = 8
+"""So many changes of a writer's node are remembered: of what is before nobody is known to have made
+it.
+"""
 
 
 def says_late_start(record: BoundaryRecord) -> bool:
@@ -21,7 +28,9 @@ def says_late_start(record: BoundaryRecord) -> bool:
     return record.prev is None and record.base is None and bool(record.missing) and not record.parts
 
 
-def origin_after(before: Origin, record: BoundaryRecord, closed: int, fingerprint: str) -> Origin:
+def origin_after(
+    before: Origin, record: BoundaryRecord, closed: int, fingerprint: str, node: str = ""
+) -> Origin:
     """The facts after a stable record.
 
     Args:
@@ -29,6 +38,7 @@ def origin_after(before: Origin, record: BoundaryRecord, closed: int, fingerprin
         record: Was accepted.
         closed: The last bucket that the writer had closed before it.
         fingerprint: Of the plan of its epoch.
+        node: On which its epoch began.
     """
     is_first, is_late, is_news = (
         record.prev is None,
@@ -36,6 +46,9 @@ def origin_after(before: Origin, record: BoundaryRecord, closed: int, fingerprin
         record.closed > closed,
     )
     is_other = is_news and before.made_by != fingerprint
+    made_on = before.made_on
+    if is_news and node != (made_on[-1].node if made_on else ""):
+        made_on = (*made_on, MadeOn(node, closed))[-NODE_CHANGES_MAX:]
     gap, open_upto = before.gap, before.open_upto
     if is_first:
         gap, open_upto = record.closed if record.missing else None, closed
@@ -47,4 +60,5 @@ def origin_after(before: Origin, record: BoundaryRecord, closed: int, fingerprin
         open_upto=0 if is_news else open_upto,
         late_upto=max(before.late_upto, record.closed) if is_late else before.late_upto,
         has_results=before.has_results or not is_late,
+        made_on=made_on,
     )

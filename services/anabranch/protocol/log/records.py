@@ -165,6 +165,14 @@ class BranchSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class MadeOn:
+    """What a writer closed after bucket ``after`` was made on ``node``, until it moved again."""
+
+    node: str
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where what a writer has closed comes from (``protocol.log.origins``)."""
 
@@ -188,6 +196,12 @@ class Origin:
     """
     has_results: bool = False
     """Whether it wrote anything else."""
+    made_on: tuple[MadeOn, ...] = ()
+    """The last changes of the node, ascending (NODE_CHANGES_MAX)."""
+
+    def node_of(self, bucket: int) -> str:
+        """On which a bucket that the writer has closed was made; empty: not known."""
+        return next((each.node for each in reversed(self.made_on) if each.after < bucket), "")
 
 
 @dataclass(frozen=True, slots=True)

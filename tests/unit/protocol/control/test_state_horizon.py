@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from anabranch.protocol.control.records import Alarm
-from anabranch.protocol.control.state_horizon import GapBook, StateHorizon, buckets_of
+from anabranch.protocol.control.state_horizon import (
+    GapBook,
+    PartnerWrong,
+    StateHorizon,
+    buckets_of,
+)
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState, Outcome
@@ -44,8 +49,8 @@ class Log:
         if self.book is not None and (alarm := self.book.seen(entry, outcome, 77)) is not None:
             self.alarms.append(alarm)
 
-    def begin(self, fingerprint: str = "f") -> None:
-        self.add(EpochStarted("0", fingerprint, ""))
+    def begin(self, fingerprint: str = "f", node: str = "") -> None:
+        self.add(EpochStarted("0", fingerprint, "", node=node))
 
     def record(
         self,
@@ -143,6 +148,50 @@ def test_sh3_a_bucket_too_many_or_too_few_is_a_difference() -> None:
     assert log.horizon is not None
     with pytest.raises(StageFunctionError, match="bucket 9"):
         log.horizon.check(log.record(11, part(10, 1_010)))
+
+
+def sold(*nodes: str) -> Log:
+    """Bucket 7 and those before were made on ``home``, 8, 9 and 10 on these; then the stage came
+    home.
+    """
+    log = Log(StateHorizon("s", 200, WIDTH_MS, None, {"partner"}.__contains__))
+    log.begin(node="home")
+    log.add(log.record(7))
+    for bucket, node in zip(range(8, 11), nodes, strict=True):
+        if node != log.log_state.node("0"):
+            log.begin(node=node)
+        log.add(log.record(bucket, part(bucket, 1_000 + bucket)))
+    log.begin(node="home")
+    return log
+
+
+def test_sh3_what_a_partner_made_otherwise_stands_and_is_told() -> None:
+    log = sold("partner", "partner", "partner")
+    begun(log)
+    made_again(log, b10=4_711)
+    assert log.horizon is not None
+    assert log.horizon.partner_wrong() == [PartnerWrong("s", 10, "partner")]
+    assert log.horizon.partner_wrong() == []
+
+
+def test_sh3_a_stage_that_came_home_and_ends_is_not_stopped_by_what_its_partner_made() -> None:
+    log = sold("partner", "partner", "home")
+    begun(log)
+    made_again(log, b9=4_711)
+    assert log.horizon is not None
+    assert log.horizon.partner_wrong() == [PartnerWrong("s", 9, "partner")]
+
+
+@pytest.mark.parametrize(
+    "nodes", [("home", "home", "home"), ("partner", "partner", "home"), ("home", "away", "away")]
+)
+def test_sh3_a_difference_of_own_nodes_ends_the_process_wherever_it_has_been(
+    nodes: tuple[str, ...],
+) -> None:
+    log = sold(*nodes)
+    begun(log)
+    with pytest.raises(StageFunctionError, match="bucket 10"):
+        made_again(log, b10=4_711)
 
 
 def test_another_function_is_not_compared() -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.origins import origin_after
-from anabranch.protocol.log.records import BoundaryRecord, Origin, Part
+from anabranch.protocol.log.origins import NODE_CHANGES_MAX, origin_after
+from anabranch.protocol.log.records import BoundaryRecord, MadeOn, Origin, Part
 
 FIRST = BoundaryRecord("0", 0, BatchId("l", 0), None, 7)
 NEXT = replace(FIRST, id=BatchId("l", 1), prev=BatchId("l", 0), closed=9)
@@ -73,3 +73,22 @@ def test_what_follows_from_a_record(
     before: Origin, record: BoundaryRecord, closed: int, plan: str, after: Origin
 ) -> None:
     assert origin_after(before, record, closed, plan) == after
+
+
+def test_who_made_a_bucket_follows_from_the_nodes_that_closed_something_new() -> None:
+    origin, closed = Origin(), 0
+    for node, upto in (("a", 5), ("a", 6), ("b", 6), ("b", 8), ("a", 9), ("", 10)):
+        origin = origin_after(origin, replace(NEXT, closed=upto), closed, "f", node)
+        closed = upto
+    assert origin.made_on == (MadeOn("a", 0), MadeOn("b", 6), MadeOn("a", 8), MadeOn("", 9))
+    made = {bucket: origin.node_of(bucket) for bucket in range(1, 11)}
+    assert made == dict.fromkeys((1, 2, 3, 4, 5, 6, 9), "a") | {7: "b", 8: "b", 10: ""}
+
+
+def test_of_what_was_made_too_many_nodes_ago_nobody_is_known() -> None:
+    origin = Origin()
+    for closed in range(NODE_CHANGES_MAX + 1):
+        record = replace(NEXT, closed=closed + 1)
+        origin = origin_after(origin, record, closed, "f", f"n{closed % 2}")
+    assert len(origin.made_on) == NODE_CHANGES_MAX
+    assert (origin.node_of(1), origin.node_of(2)) == ("", "n1")
