@@ -27,7 +27,7 @@ from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import Clock, Entropy, EventLog, TopicPartition
 from anabranch.processing.peers import HostProcess, Recovery
 from anabranch.processing.replica import ReplicaRunner
-from anabranch.protocol.control.state_horizon import StateHorizon
+from anabranch.protocol.control.state_horizon import PartnerWrong, StateHorizon
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
@@ -132,6 +132,7 @@ class FileReplica:
         wait: Callable[[str], None] = lambda _: None,
         horizon: StateHorizon | None = None,
         fenced: Callable[[], Mapping[str, int]] = dict,
+        tell: Callable[[PartnerWrong], None] = lambda _found: None,
     ) -> None:
         self._input = BoundaryReader(log, names.boundaries(INPUT), ["0"])
         self._log, self._names = log, names
@@ -156,7 +157,13 @@ class FileReplica:
             HostProcess(clock, crash_point=point, may_wait=False),
         )
         self._recovery = Recovery(
-            tuple(peers), self._missing, wait, horizon, LateStart(self._last_gone), fenced
+            tuple(peers),
+            self._missing,
+            wait,
+            horizon,
+            LateStart(self._last_gone),
+            fenced,
+            tell=tell,
         )
         self._attempts = 0
         self.checkpoint = folder

@@ -43,6 +43,7 @@ from harness.sources import REPORT
 
 BUCKET_MS: Final = 250
 METER_MS, SETTLE_MS = 1_000, 5_000
+SAMPLE_PPM: Final = 200_000
 MIN_HOLD_MS: Final = 4_000
 WARM_UP_MS: Final = 800
 """So long a node stands by before it begins."""
@@ -87,7 +88,7 @@ def terms(now_ms: int, task: str, **changes: Any) -> Contract:
         "min_hold_ms": MIN_HOLD_MS,
         "valid_to_ms": now_ms + DAY_MS,
         "moving": MoveClauses(contract().moving.transfer, contract().moving.payer, 10_000),
-        "audit": AuditClauses(METER_MS, 100_000, 10_000, SETTLE_MS),
+        "audit": AuditClauses(METER_MS, 100_000, SAMPLE_PPM, SETTLE_MS),
         **changes,
     }
     return contract(**found)

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from anabranch.protocol.federation import offers
-from anabranch.protocol.federation.audit import Fault, Finding
+from anabranch.protocol.federation.audit import Fault, Finding, commitment, sample
 from anabranch.protocol.federation.contract_book import (
     Change,
     ContractBook,
@@ -22,7 +22,14 @@ from anabranch.protocol.federation.contract_book import (
     Verdict,
 )
 from anabranch.protocol.federation.contracts import Contract
-from anabranch.protocol.federation.ledger import Audited, Ledger, LedgerEntry, Metered, Settled
+from anabranch.protocol.federation.ledger import (
+    AuditCommitted,
+    Audited,
+    Ledger,
+    LedgerEntry,
+    Metered,
+    Settled,
+)
 from anabranch.protocol.federation.movements import Ended, Why, Withdrawn
 from anabranch.protocol.federation.offers import AcceptedTask, OfferedTask
 from checkers import market as judges
@@ -234,6 +241,12 @@ def hostile_ledger() -> Iterator[str]:
         return Metered("north-south", name, by, slot, 10)
 
     second = 900 * 10 * 1_000
+    number, first, last = bytes(16), 1_401, 2_999
+    drawn = sample(number, name, range(first, last), CONTRACT.audit.sample_ppm)
+    early = sample(number, name, range(1, first), CONTRACT.audit.sample_ppm)[0]
+    other = next(bucket for bucket in range(first, last) if bucket not in drawn)
+    fixed = AuditCommitted("north-south", name, "broker", commitment(number), 100)
+    told = Audited("north-south", name, "broker", number, (Finding(drawn[0], Fault.WRONG_RESULT),))
     log: list[tuple[LedgerEntry, int, bool]] = [
         (forged, 0, False),
         (dear, 0, False),
@@ -249,11 +262,13 @@ def hostile_ledger() -> Iterator[str]:
         (Settled("north-south", "north", 0, second), 120_000, True),
         (metered(2), 120_000, False),
         (Settled("north-south", "south", 0, second), 130_000, False),
-        (
-            Audited("north-south", name, "north", b"", (Finding(1, Fault.WRONG_RESULT),)),
-            130_000,
-            False,
-        ),
+        (fixed, 140_000, True),
+        (replace(fixed, by="north"), 140_000, False),
+        (replace(told, by="north"), 300_000, False),
+        (replace(told, nonce=bytes(17)), 300_000, False),
+        (replace(told, findings=(Finding(early, Fault.WRONG_RESULT),)), 300_000, False),
+        (replace(told, findings=(Finding(other, Fault.WRONG_RESULT),)), 300_000, False),
+        (told, 300_000, True),
     ]
     ledger = Ledger(CONTRACT, verify, "broker")
     for entry, at_ms, counts in log:
@@ -540,6 +555,22 @@ MUTANTS = (
         "FL3",
     ),
     bug(
+        "ledger",
+        "audited_after_the_fact",
+        f"{_F}.audit:Commitments.reveal",
+        "max(committed_ms, ran_ms[0])",
+        "ran_ms[0]",
+        "FU4",
+    ),
+    bug(
+        "ledger",
+        "findings_at_choice",
+        f"{_F}.audit:Commitments.reveal",
+        "if not is_sampled(nonce, movement_id, bucket, sample_ppm):",
+        "if bucket < 0:",
+        "FU4",
+    ),
+    bug(
         "payments",
         "whole_slots_are_paid",
         f"{_METERING}:overlap_ms",
@@ -566,7 +597,7 @@ MUTANTS = (
     bug(
         "penalties",
         "silence_by_word_alone",
-        "protocol.federation.silence:Silence.is_silent",
+        f"{_F}.silence:Silence.is_silent",
         "return self.silent_ms(movement, at_ms) > SILENT_SLOTS * contract.audit.meter_ms",
         "return at_ms > 0",
         "ledger",

@@ -21,7 +21,7 @@ from anabranch.protocol import limits
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.federation.contract_book import ContractChange
 from anabranch.protocol.federation.contracts import Contract
-from anabranch.protocol.federation.ledger import Audited, Metered, Settled
+from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Metered, Settled
 from anabranch.protocol.federation.movements import Ended, Started, Withdrawn
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
 from anabranch.protocol.federation.published_keys import PublishedKey
@@ -37,6 +37,7 @@ KINDS: Final[dict[str, type[Any]]] = {
     "movement_withdrawn": Withdrawn,
     "movement_ended": Ended,
     "metered": Metered,
+    "audit_committed": AuditCommitted,
     "audited": Audited,
     "settled": Settled,
     "offer": Offer,

@@ -65,14 +65,14 @@ class Recovery:
     """Tell people what is missing, and wait a while; raises to give up."""
     horizon: StateHorizon | None = None
     """Of a stage that saves its state nowhere else."""
-    tell: Callable[[PartnerWrong], None] = lambda _found: None
-    """Tell people what a partner made otherwise."""
     late: LateStart | None = None
     """Of a stage that may have been added to a pipeline of which blocks are deleted."""
     fenced: Callable[[], Mapping[str, int]] = dict
     """The newest epoch that was fenced of each replica of the stage that ever was."""
     recomputed: Callable[[int], bool] = lambda _after: False
     """(bucket) -> whether blocks of later buckets of the inputs stand elsewhere than they did."""
+    tell: Callable[[PartnerWrong], None] = lambda _found: None
+    """Tell people what a partner made otherwise."""
 
     def begins_after(self, log_state: LogState, closed: int) -> int:
         """The bucket after which a replica without a checkpoint reads its inputs, when its

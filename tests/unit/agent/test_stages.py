@@ -9,12 +9,17 @@ import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.protocol.federation.audit import Fault, Finding
+from anabranch.protocol.federation.audit import Fault, Finding, commitment, sample
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.holdings import Place
-from anabranch.protocol.federation.ledger import DISPUTES_MAX, Audited, Metered
+from anabranch.protocol.federation.ledger import (
+    DISPUTES_MAX,
+    AuditCommitted,
+    Audited,
+    Metered,
+)
 from anabranch.protocol.federation.movements import Movement, MovementState, Why
-from harness.trading_world import METER_MS, RUSH, TradingWorld
+from harness.trading_world import BUCKET_MS, METER_MS, RUSH, SAMPLE_PPM, TradingWorld
 
 
 @pytest.fixture
@@ -128,8 +133,15 @@ def test_what_the_auditor_finds_ends_the_movement_and_suspends_the_contract_once
     world: TradingWorld,
 ) -> None:
     (movement,) = world.movements()
-    found = (Finding(world.sources["north"].upto - 8, Fault.WRONG_RESULT),)
-    world.book.say("auditor", Audited("north-south", movement.movement_id, "auditor", b"n", found))
+    name, number = movement.movement_id, bytes(range(16))
+    fixed = AuditCommitted("north-south", name, "auditor", commitment(number), BUCKET_MS)
+    world.book.say("auditor", fixed)
+    world.lasts(20_000)
+    assert world.place() is Place.AWAY
+    upto = world.sources["north"].upto
+    drawn = sample(number, name, range(upto - 70, upto), SAMPLE_PPM)
+    found = (Finding(drawn[0], Fault.WRONG_RESULT),)
+    world.book.say("auditor", Audited("north-south", name, "auditor", number, found))
     world.until(lambda: suspended_by(world) == ("north",), "nothing new moves")
     assert ended(world).why is Why.WRONG
     assert penalties(world) == [("south", "wrong results")]

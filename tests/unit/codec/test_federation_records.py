@@ -17,7 +17,13 @@ from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.federation.audit import Fault, Finding
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.contracts import TASKS_MAX, Contract
-from anabranch.protocol.federation.ledger import FINDINGS_MAX, Audited, Metered, Settled
+from anabranch.protocol.federation.ledger import (
+    FINDINGS_MAX,
+    AuditCommitted,
+    Audited,
+    Metered,
+    Settled,
+)
 from anabranch.protocol.federation.movements import Ended, Started, Why, Withdrawn
 from anabranch.protocol.federation.offers import (
     OFFERED_TASKS_MAX,
@@ -44,6 +50,7 @@ KINDS = (
     Withdrawn,
     Ended,
     Metered,
+    AuditCommitted,
     Audited,
     Offer,
     Answer,

@@ -12,7 +12,7 @@ import pytest
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.pipeline.topic_names import TopicNames
-from anabranch.protocol.control.state_horizon import StateHorizon
+from anabranch.protocol.control.state_horizon import PartnerWrong, StateHorizon
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.log.records import BoundaryRecord
 from harness import spark_files
@@ -44,6 +44,7 @@ class Stage:
         self.source = Source(self.log, NAMES, self.clock, SeededEntropy(1))
         self._started = 10
         self.waited: list[str] = []
+        self.told: list[PartnerWrong] = []
         self.while_waiting: Callable[[], None] = self._nobody_helps
         self.fenced: dict[str, int] = {}
 
@@ -71,6 +72,7 @@ class Stage:
             wait=self._wait,
             horizon=horizon,
             fenced=lambda: self.fenced,
+            tell=self.told.append,
         )
         made.start()
         return made
@@ -562,6 +564,20 @@ def test_sh3_a_state_horizon_that_is_too_short_stops_one_process_after_the_other
             again.settle()
         again.close()
     stage.check(20)
+
+
+def test_sh3_what_a_partner_made_stands_and_the_stage_goes_on(stage: Stage) -> None:
+    """Made anew from too little input, so that it differs: on a node that is a partner's that is
+    told, and what is new is closed.
+    """
+    last_of_all(stage, WIDTH_MS)
+    horizon = StateHorizon("s", WIDTH_MS, WIDTH_MS, is_partners=lambda _node: True)
+    again = stage.start("0", disk="d", horizon=horizon)
+    again.settle()
+    again.close()
+    assert [(found.stage, found.bucket) for found in stage.told] != []
+    assert {found.stage for found in stage.told} == {"s"}
+    assert all(found.bucket <= 20 for found in stage.told)
 
 
 @pytest.mark.parametrize("batches", range(1, 4))

@@ -34,3 +34,12 @@ def test_one_state_holds_and_a_stream_that_is_back_is_said_to_be() -> None:
     metrics.show(ReplicaState.UP_FAILURE, ("b",))
     assert states() == {"stable": 0, "up_failure": 1, "stabilization": 0, "failure": 0}
     assert (missing("a"), missing("b")) == (0, 1)
+
+
+def test_buckets_that_a_partner_made_otherwise_are_counted() -> None:
+    registry = CollectorRegistry()
+    metrics = StateMetrics(registry, "p", "s", "0")
+    name = "anabranch_stage_partner_wrong_buckets_total"
+    assert registry.get_sample_value(name, _OWN) == 0
+    metrics.partner_wrong()
+    assert registry.get_sample_value(name, _OWN) == 1

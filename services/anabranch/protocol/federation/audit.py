@@ -3,8 +3,10 @@
 Theory of operation. The digest of a bucket is the same at every replica, so one that computes a
 bucket again finds out whether the seller's is right. Which buckets are computed again follows from
 a number that the auditor keeps to itself until it writes its findings: before, nobody knows which
-to get right, and after, everybody can check that they were not picked. Loads are compared by
-``metering``.
+to get right, and after, everybody can check that they were not picked. Of the number the auditor
+writes a hash beforehand, so it cannot look for one that suits it either: the buckets that count are
+those that end after the hash was written. How wide a bucket is the auditor says; if it is wrong, no
+bucket ends in the time that counts. Loads are compared by ``metering``.
 
 Invariants:
     FU1  whether a bucket is in the sample follows from the auditor's number, the movement and the
@@ -12,6 +14,8 @@ Invariants:
     FU2  of many buckets the contract's share is in the sample.
     FU3  a right digest is no finding; a wrong one, and a bucket that the seller has closed without
         one, is.
+    FU4  findings count with a number whose hash stood in the log before their buckets ended, once,
+        and only for buckets of the sample that ended while the movement ran.
 """
 
 from __future__ import annotations
@@ -20,8 +24,18 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from anabranch.protocol.federation.contracts import PARTS_PER_MILLION
+from anabranch.protocol.federation.contracts import PARTS_PER_MILLION, TIME_MS_MAX
+
+DIGEST_BYTES: Final = 32
+"""Of SHA-256."""
+
+NONCE_BYTES_MIN: Final = 16
+"""A shorter number could be found from its hash by trying all."""
+
+COMMITMENTS_MAX: Final = 10_000
+"""Of one contract: bounds what the auditor can make a reader hold."""
 
 
 class Fault(StrEnum):
@@ -37,6 +51,58 @@ class Finding:
 
     bucket: int
     fault: Fault
+
+
+class Commitments:
+    """Of one contract's ledger. Not thread-safe. After a crash: replay."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, bytes], tuple[int, int]] = {}
+        """Movement and hash -> the log's time of it, and the width of a bucket."""
+        self._written: set[tuple[str, bytes]] = set()
+
+    def add(self, movement_id: str, digest: bytes, bucket_ms: int, at_ms: int) -> str:
+        """The auditor has fixed a number; why this does not count, or nothing."""
+        which = movement_id, digest
+        if len(digest) != DIGEST_BYTES or not 0 < bucket_ms <= TIME_MS_MAX:
+            return "not a commitment"
+        if which in self._written:
+            return "committed to already"
+        if len(self._written) >= COMMITMENTS_MAX:
+            return "too many commitments"
+        self._written.add(which)
+        self._open[which] = at_ms, bucket_ms
+        return ""
+
+    def reveal(
+        self,
+        movement_id: str,
+        nonce: bytes,
+        buckets: Iterable[int],
+        sample_ppm: int,
+        ran_ms: tuple[int, int],
+    ) -> str:
+        """The auditor tells the number; why its findings do not count, or nothing (FU4).
+
+        Args:
+            movement_id: Of which it computed a sample.
+            nonce: The number.
+            buckets: In which it found something.
+            sample_ppm: By the contract.
+            ran_ms: The movement ran from, to, by the log's time.
+        """
+        which = movement_id, commitment(nonce)
+        if len(nonce) < NONCE_BYTES_MIN or which not in self._open:
+            return "not committed to before"
+        committed_ms, bucket_ms = self._open[which]
+        first_ms, last_ms = max(committed_ms, ran_ms[0]), ran_ms[1]
+        for bucket in buckets:
+            if not first_ms < bucket * bucket_ms <= last_ms:
+                return "a bucket that did not end in the time that counts"
+            if not is_sampled(nonce, movement_id, bucket, sample_ppm):
+                return "a bucket that is not in the sample"
+        del self._open[which]
+        return ""
 
 
 def commitment(nonce: bytes) -> bytes:

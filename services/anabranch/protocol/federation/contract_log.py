@@ -36,6 +36,7 @@ from anabranch.protocol.federation.contract_book import (
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.ledger import (
     DISPUTES_MAX,
+    AuditCommitted,
     Audited,
     Ledger,
     LedgerEntry,
@@ -63,6 +64,7 @@ STATEMENTS: Final = (
     Withdrawn,
     Ended,
     Metered,
+    AuditCommitted,
     Audited,
     Settled,
 )

@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from anabranch.protocol.federation.audit import Finding
+from anabranch.protocol.federation.audit import Commitments, Finding
 from anabranch.protocol.federation.contracts import Contract, Side
 from anabranch.protocol.federation.metering import (
     NANO_PER_MICRO,
@@ -81,6 +81,21 @@ class Metered:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditCommitted:
+    """The auditor has fixed the number from which the next sample follows: ``digest`` is its
+    ``commitment``. ``bucket_ms``: width of the stream's buckets.
+    """
+
+    SIGNED_AS: ClassVar[str] = "audit committed"
+
+    contract_id: str
+    movement_id: str
+    by: str
+    digest: bytes
+    bucket_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Audited:
     """The auditor computed a sample again. ``nonce`` is the number that the sample follows from."""
 
@@ -105,7 +120,7 @@ class Settled:
     due_nano: int
 
 
-LedgerEntry = MovementEntry | Metered | Audited | Settled
+LedgerEntry = MovementEntry | Metered | AuditCommitted | Audited | Settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +150,7 @@ class Ledger:
         """Period -> movement and slot -> what was measured; of settled periods nothing."""
         self._silence = Silence()
         self._wrong: set[str] = set()
-        self._audits: set[tuple[str, bytes]] = set()
+        self._commitments = Commitments()
         self._settled = -1
         """Periods up to it are settled."""
         self._noticed_ms: int | None = None
@@ -162,8 +177,8 @@ class Ledger:
             return "not of this contract"
         if isinstance(entry, Metered):
             return self._metered(entry, appended_ms)
-        if isinstance(entry, Audited):
-            return self._audited(entry)
+        if isinstance(entry, (AuditCommitted, Audited)):
+            return self._audited(entry, appended_ms)
         if isinstance(entry, Settled):
             return self._settle(entry, appended_ms)
         rejection = self.movements.add(entry, appended_ms)
@@ -201,22 +216,29 @@ class Ledger:
             self.disputes.append((entry.movement_id, entry.slot))
         return ""
 
-    def _audited(self, entry: Audited) -> str:
+    def _audited(self, entry: AuditCommitted | Audited, appended_ms: int) -> str:
         movement = self.movements.find(entry.movement_id)
         if entry.by != self._auditor:
             return "not by the auditor"
-        if (
-            movement is None
-            or movement.state is MovementState.VOID
-            or len(entry.findings) > FINDINGS_MAX
-        ):
+        if movement is None or movement.state is MovementState.VOID:
             return "no such movement"
-        if (entry.movement_id, entry.nonce) in self._audits:
-            return "audited with this number already"
-        self._audits.add((entry.movement_id, entry.nonce))
-        if entry.findings:
+        if isinstance(entry, AuditCommitted):
+            return self._commitments.add(
+                entry.movement_id, entry.digest, entry.bucket_ms, appended_ms
+            )
+        if len(entry.findings) > FINDINGS_MAX:
+            return "too many findings"
+        is_over = movement.state is MovementState.OVER
+        reason = self._commitments.reveal(
+            entry.movement_id,
+            entry.nonce,
+            [finding.bucket for finding in entry.findings],
+            self.movements.contract(movement.version).audit.sample_ppm,
+            (movement.started_ms, movement.ended_ms if is_over else appended_ms),
+        )
+        if not reason and entry.findings:
             self._wrong.add(entry.movement_id)
-        return ""
+        return reason
 
     def _settle(self, entry: Settled, appended_ms: int) -> str:
         """FL2."""

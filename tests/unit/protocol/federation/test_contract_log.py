@@ -18,6 +18,7 @@ from anabranch.protocol.federation.contract_log import (
 )
 from anabranch.protocol.federation.ledger import (
     DISPUTES_MAX,
+    AuditCommitted,
     Audited,
     LedgerEntry,
     Metered,
@@ -87,7 +88,8 @@ def test_a_text_of_another_contract_is_not_of_this_log() -> None:
         Withdrawn("north-south", NAME, "north", 0),
         Ended("north-south", NAME, "north", 0, Why.RECALLED),
         metered(0, "north"),
-        Audited("north-south", NAME, "auditor", b"n", (Finding(1, Fault.WRONG_RESULT),)),
+        AuditCommitted("north-south", NAME, "auditor", bytes(32), 100),
+        Audited("north-south", NAME, "auditor", bytes(16), (Finding(1, Fault.WRONG_RESULT),)),
         Settled("north-south", "north", 0, 0),
         word(Change.NOTICE),
     ],

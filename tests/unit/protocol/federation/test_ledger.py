@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.protocol.federation.audit import Fault, Finding
+from anabranch.protocol.federation.audit import Fault, Finding, commitment, is_sampled
 from anabranch.protocol.federation.ledger import (
+    AuditCommitted,
     Audited,
     Ledger,
     LedgerEntry,
@@ -48,7 +49,18 @@ def ended(why: Why = Why.RECALLED, by: str = "north") -> Ended:
     return Ended("north-south", NAME, by, 0, why)
 
 
-def audited(*found: Finding, nonce: bytes = b"n", by: str = "broker") -> Audited:
+NONCE = bytes(16)
+WIDTH_MS = 100
+SAMPLED = next(b for b in range(11, 5_000) if is_sampled(NONCE, NAME, b, 10_000))
+"""The first bucket of the sample that ends after the first second; with ``WIDTH_MS``."""
+FOUND_MS = SAMPLED * WIDTH_MS
+
+
+def committed(nonce: bytes = NONCE, by: str = "broker") -> AuditCommitted:
+    return AuditCommitted("north-south", NAME, by, commitment(nonce), WIDTH_MS)
+
+
+def audited(*found: Finding, nonce: bytes = NONCE, by: str = "broker") -> Audited:
     return Audited("north-south", NAME, by, nonce, found)
 
 
@@ -218,24 +230,40 @@ def test_silence_that_was_none_is_no_reason(by: str, at_ms: int) -> None:
 
 def test_wrong_results_cost_a_violation_if_an_audit_found_them() -> None:
     made = ledger()
-    assert made.add(audited(Finding(3, Fault.WRONG_RESULT)), 1) == ""
-    assert made.add(ended(Why.WRONG), 20_000) == ""
+    assert made.add(committed(), 1_000) == ""
+    assert made.add(audited(Finding(SAMPLED, Fault.WRONG_RESULT)), FOUND_MS) == ""
+    assert made.add(ended(Why.WRONG), FOUND_MS + 20_000) == ""
     assert made.postings == [Posting("south", "north", VIOLATION, f"wrong results: {NAME}")]
-    for found, by in (((), "north"), ((Finding(3, Fault.NO_RESULT),), "south")):
-        made = ledger()
-        assert made.add(audited(*found), 1) == ""
-        assert made.add(ended(Why.WRONG, by), 5_000) == ""
+    assert made.breaches == [NAME]
+    for found, by in (((), "north"), ((Finding(SAMPLED, Fault.NO_RESULT),), "south")):
+        made = ledger(begun_ms=FOUND_MS - 1_000)
+        assert made.add(committed(), FOUND_MS - 1_000) == ""
+        assert made.add(audited(*found), FOUND_MS) == ""
+        assert made.add(ended(Why.WRONG, by), FOUND_MS + 1) == ""
         assert [each.payer for each in made.postings] == [by], "judged as an end before its time"
 
 
-def test_an_audit_is_the_auditors_and_counts_once() -> None:
+def test_an_audit_is_the_auditors_and_counts_once_and_as_it_was_committed_to() -> None:
+    made, wrong = ledger(), Finding(SAMPLED, Fault.WRONG_RESULT)
+    assert made.add(audited(wrong), FOUND_MS) == "not committed to before"
+    assert made.add(committed(by="north"), FOUND_MS) == "not by the auditor"
+    assert made.add(replace(committed(), movement_id="unknown"), FOUND_MS) == "no such movement"
+    assert made.add(committed(), FOUND_MS) == ""
+    assert made.add(audited(by="north"), FOUND_MS) == "not by the auditor"
+    assert made.add(audited(*[wrong] * 1_001), FOUND_MS) == "too many findings"
+    late = made.add(audited(wrong), FOUND_MS + 1)
+    assert late == "a bucket that did not end in the time that counts", "it was known before"
+    assert not made.is_wrong(NAME)
+    assert made.add(audited(), FOUND_MS) == ""
+    assert made.add(audited(), FOUND_MS) == "not committed to before"
+
+
+def test_a_bucket_after_the_end_is_not_its_sellers() -> None:
     made = ledger()
-    assert made.add(audited(by="north"), 1) == "not by the auditor"
-    assert made.add(replace(audited(), movement_id="unknown"), 1) == "no such movement"
-    assert made.add(audited(*[Finding(1, Fault.NO_RESULT)] * 1_001), 1) == "no such movement"
-    assert made.add(audited(), 1) == ""
-    assert made.add(audited(), 1) == "audited with this number already"
-    assert made.add(audited(nonce=b"o"), 1) == ""
+    assert made.add(committed(), 1_000) == ""
+    assert made.add(ended(), FOUND_MS - 1) == ""
+    found = made.add(audited(Finding(SAMPLED, Fault.WRONG_RESULT)), FOUND_MS + 1)
+    assert found == "a bucket that did not end in the time that counts"
 
 
 @pytest.mark.parametrize("notice_ms", [None, 6_000, 3_000])
@@ -257,7 +285,7 @@ def test_a_contract_without_penalties_posts_none() -> None:
     assert made.postings == []
 
 
-@pytest.mark.parametrize("entry", [metered(0), audited(), settled(0, 0), ended()])
+@pytest.mark.parametrize("entry", [metered(0), committed(), audited(), settled(0, 0), ended()])
 def test_fl5_what_is_of_another_contract_does_not_count(entry: LedgerEntry) -> None:
     made = ledger()
     assert made.add(replace(entry, contract_id="other"), 1_000_000) == "not of this contract"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from anabranch.protocol.federation.audit import Fault, Finding
+from anabranch.protocol.federation.audit import Fault, Finding, commitment
 from anabranch.protocol.federation.contracts import LoadUnit
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.ledger import (
     DISPUTES_MAX,
+    AuditCommitted,
     Audited,
     Ledger,
     LedgerEntry,
@@ -77,8 +80,12 @@ def test_a_seller_has_failed_that_is_not_heard_or_makes_nothing_for_too_long() -
 
 
 def test_a_seller_has_failed_whom_the_ledger_convicts() -> None:
-    found = Audited("north-south", NAME, "auditor", b"n", (Finding(3, Fault.WRONG_RESULT),))
-    of = ledger(found)
+    number, sample = bytes(16), replace(contract().audit, sample_ppm=1_000_000)
+    fixed = AuditCommitted("north-south", NAME, "auditor", commitment(number), 100)
+    found = Audited("north-south", NAME, "auditor", number, (Finding(3, Fault.WRONG_RESULT),))
+    of = Ledger(contract(audit=sample), verify, "auditor")
+    for entry, at_ms in ((started(answer()), 0), (fixed, 0), (found, 300)):
+        assert of.add(entry, at_ms) == ""
     assert failure(of, of.movements[NAME], is_heard=True, waits_ms=0) is Why.WRONG
     assert may_end(of, of.movements[NAME], Why.WRONG, 0)
     claims = [
