@@ -32,7 +32,6 @@ from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.agent import Agent
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.contract_log import ContractStatement
-from anabranch.protocol.federation.costs import QueueCost
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.movements import (
     Claim,
@@ -117,10 +116,10 @@ class AgentService:
             ttl_ms=policy.answer_within_ms,
             rest_ms=policy.rest_ms,
             backoff_ms=policy.backoff_ms,
+            margin_permille=policy.margin_permille,
+            recall_permille=policy.recall_permille,
         )
-        self.agent = Agent(
-            self._participant, QueueCost(policy.capacity_units, policy.scale_micro), rules
-        )
+        self.agent = Agent(self._participant, policy.cost(), rules)
         self._news: list[ContractStatement] = []
         """Statements that count, since they were looked at last."""
         self._answers: OrderedDict[tuple[str, int], Signature] = OrderedDict()

@@ -37,7 +37,7 @@ from anabranch.dashboard.strips import Strip
 from anabranch.pipeline.shape import normal_ms
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat
-from anabranch.protocol.federation.costs import QueueCost, marginal
+from anabranch.protocol.federation.costs import marginal
 from anabranch.protocol.limits import HEARTBEAT_LIFETIME_MS
 from anabranch.protocol.log.records import EpochStarted, LogSnapshot
 
@@ -511,7 +511,7 @@ class Page:
         level = detail.get("load_units")
         if not isinstance(level, int):
             return None
-        cost = QueueCost(policy.capacity_units, policy.scale_micro)
+        cost = policy.cost()
         tasks = detail.get("tasks")
         return {
             "phase": _cut(detail.get("phase")),

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from anabranch.pipeline.document import MISSING, Document, Place
+from anabranch.pipeline.document import MISSING, Document, Place, shown
 from anabranch.pipeline.model import AgentPolicy, Federation, Stage
 from anabranch.pipeline.offers import own_offers
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.federation.costs import CornerCost
 
 FEDERATION_KEYS: Final = (
     "name",
@@ -22,9 +24,20 @@ FEDERATION_KEYS: Final = (
 )
 _OWNERS_ALONE: Final = ("hosts", "agent", "offers")
 """Who runs an offer in somebody else's pipeline has nothing to do with these."""
-AGENT_KEYS: Final = ("capacity", "scale", "offer_every", "answer_within", "rest", "backoff")
+AGENT_KEYS: Final = (
+    "capacity",
+    "scale",
+    "cost",
+    "margin_permille",
+    "recall_permille",
+    "offer_every",
+    "answer_within",
+    "rest",
+    "backoff",
+)
 _CAPACITY_MAX: Final = 10**9
 _SCALE_MAX: Final = 10**12
+_PERMILLE_MAX: Final = 10_000
 
 
 def federation(
@@ -122,13 +135,42 @@ def _agent(file: Document, value: object) -> AgentPolicy:
     def length(key: str, default: str) -> int:
         return file.duration(raw.get(key, default), (*at, key), 1) or 0
 
+    def permille(key: str, default: int) -> int:
+        return file.integer(raw.get(key, default), (*at, key), 0, _PERMILLE_MAX)
+
+    corners = _corners(file, raw["cost"], (*at, "cost")) if "cost" in raw else ()
+    scale = raw.get("scale", 1 if "cost" in raw else MISSING)
     return AgentPolicy(
         capacity_units=file.integer(
             raw.get("capacity", MISSING), (*at, "capacity"), 2, _CAPACITY_MAX
         ),
-        scale_micro=file.integer(raw.get("scale", MISSING), (*at, "scale"), 1, _SCALE_MAX),
+        scale_micro=file.integer(scale, (*at, "scale"), 1, _SCALE_MAX),
+        corners=corners,
+        margin_permille=permille("margin_permille", 0),
+        recall_permille=permille("recall_permille", 50),
         offer_every_ms=length("offer_every", "2s"),
         answer_within_ms=length("answer_within", "3s"),
         rest_ms=length("rest", "5s"),
         backoff_ms=length("backoff", "1m"),
     )
+
+
+def _corners(file: Document, value: object, at: Place) -> tuple[tuple[int, int], ...]:
+    """Straight lines that the operator draws."""
+    found = file.mapping(value, at, ("corners",)).get("corners", MISSING)
+    at = (*at, "corners")
+    if not isinstance(found, list) or not found:
+        file.mistake(at, "a list of [units, micro-units per second for each from there on]")
+        return ()
+    corners = []
+    for number, each in enumerate(found):
+        if not isinstance(each, list) or len(each) != len(("units", "slope")):
+            file.mistake((*at, number), f"[units, micro-units] is wanted, not {shown(each)}")
+            return ()
+        units = file.integer(each[0], (*at, number, 0), 0, _CAPACITY_MAX)
+        corners.append((units, file.integer(each[1], (*at, number, 1), 0, _SCALE_MAX)))
+    try:
+        return CornerCost(tuple(corners)).corners
+    except ConfigurationError as error:
+        file.mistake(at, str(error))
+        return ()

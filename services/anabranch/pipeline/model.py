@@ -17,6 +17,7 @@ from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.protocol.control.placement import PlacedStage, Places, place
+from anabranch.protocol.federation.costs import CornerCost, Cost, QueueCost
 from anabranch.protocol.federation.offered_stages import Terms
 
 __all__ = [
@@ -267,10 +268,28 @@ class AgentPolicy(_Model):
     capacity_units: int
     scale_micro: int
     """Micro-units per second for each that waits (``protocol.federation.costs.QueueCost``)."""
+    corners: tuple[tuple[int, int], ...] = ()
+    """Units, and what each costs from there on, in micro-units per second (``CornerCost``); empty:
+    it is that of a queue.
+    """
+    margin_permille: int = 0
+    """As seller: a bid is above its cost by so much."""
+    recall_permille: int = 50
+    """As buyer: home is cheaper by so much when a stage is recalled."""
     offer_every_ms: int = 2_000
     answer_within_ms: int = 3_000
     rest_ms: int = 5_000
     backoff_ms: int = 60_000
+
+    def cost(self) -> Cost:
+        """What a level of load costs.
+
+        Raises:
+            ConfigurationError: the corners are not convex.
+        """
+        if self.corners:
+            return CornerCost(self.corners)
+        return QueueCost(self.capacity_units, self.scale_micro)
 
 
 class Federation(_Model):

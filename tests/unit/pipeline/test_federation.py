@@ -58,6 +58,23 @@ def test_what_it_says(tmp_path: Path) -> None:
     assert not any("agent" in topic for topic in speakers(found))
 
 
+def test_a_participant_may_draw_its_cost_and_say_what_gain_it_wants(tmp_path: Path) -> None:
+    policy = (
+        "{capacity: 400, cost: {corners: [[0, 2], [100, 30]]}, margin_permille: 20,"
+        " recall_permille: 80}"
+    )
+    section = SECTION.replace("{capacity: 400, scale: 1000, rest: 7s}", policy)
+    found = loaded(tmp_path, section).federation
+    assert found is not None
+    assert found.agent is not None
+    assert [found.agent.cost()(units) for units in (100, 110)] == [200, 500]
+    assert (found.agent.margin_permille, found.agent.recall_permille) == (20, 80)
+    plain = loaded(tmp_path, SECTION).federation
+    assert plain is not None
+    assert plain.agent is not None
+    assert plain.agent.cost()(200) == 1_000
+
+
 def test_without_a_policy_nobody_trades(tmp_path: Path) -> None:
     found = loaded(tmp_path, "federation: {name: tolls, participant: north}\n")
     assert [service for service, _ in found.processes()].count("agent") == 0
@@ -87,6 +104,13 @@ def test_a_partners_node_is_started_by_its_whole_name_alone(tmp_path: Path) -> N
         ("agent: {capacity: 1, scale: 3}", "an integer from 2"),
         ("agent: {capacity: 9, scale: 3, rest: soon}", "agent.rest"),
         ("agent: {capacity: 9, scale: 3, greed: 1}", "greed"),
+        ("agent: {capacity: 9, scale: 3, margin_permille: -1}", "agent.margin_permille"),
+        ("agent: {capacity: 9, cost: 3}", "agent.cost: a mapping is wanted"),
+        ("agent: {capacity: 9, cost: {corners: 3}}", "agent.cost.corners: a list of [units"),
+        ("agent: {capacity: 9, cost: {corners: [[0, 1], [2]]}}", "[units, micro-units] is wanted"),
+        ("agent: {capacity: 9, cost: {corners: [[0, a]]}}", "an integer from 0"),
+        ("agent: {capacity: 9, cost: {corners: [[1, 2]]}}", "they begin at 0 and grow"),
+        ("agent: {capacity: 9, cost: {corners: [[0, 5], [9, 2]]}}", "at least as much"),
     ],
 )
 def test_mistakes_are_said(tmp_path: Path, section: str, says: str) -> None:
