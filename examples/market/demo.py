@@ -3,8 +3,8 @@
 Everything is real: a broker, Redis and Spark for each of three pipelines, and a node of south's for
 north's stage, started by ``anabranch up`` as a person would. North and south sign a contract; then
 north has a rush. Exit code 0: north's agent sold its stage and took it back, the corrected tolls
-are those of the oracle, each once, what was paid is within the contract's bound, and all balances
-together are zero.
+are those of the oracle, each once, what was paid is within the contract's bound, both sides gained
+by it, and all balances together are zero.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.client import corrected
 from anabranch.operating.contract_book import ledgers_of, movements_of, read_book
 from anabranch.pipeline.model import Federation
+from anabranch.protocol.federation.costs import QueueCost
 from examples.federation.demo import Sighting, Story, Traffic, oracle
 from examples.progress import Shown
 
@@ -206,7 +207,26 @@ def in_words(region: str, line: dict[str, Any]) -> str:
 
 def waiting_micro(region: str, rows_per_s: int) -> int:
     """What a load costs a region by its own cost function, in micro-units per second."""
-    return 1_000 * rows_per_s // (_CAPACITY[region] - rows_per_s)
+    return QueueCost(_CAPACITY[region], 1_000)(rows_per_s)
+
+
+def gains(row: dict[str, Any]) -> tuple[int, int]:
+    """What a movement saves north, and what it brings south, in micro-units per second: the
+    waiting at home less the payment, the payment less the waiting that it causes at south. Their
+    sum is what all together save.
+    """
+    units = row["units"]
+    paid = row["price_micro"] * units
+    caused = waiting_micro("south", _SOUTHS_OWN + units) - waiting_micro("south", _SOUTHS_OWN)
+    return waiting_micro("north", units) - paid, paid - caused
+
+
+def ended_well(movements: Sequence[dict[str, Any]]) -> bool:
+    """Whether each was recalled, but for one that north took home because south's node was late
+    or not heard: on a busy machine that happens, and nothing is lost by it.
+    """
+    reasons = Counter(row["why"] for row in movements)
+    return bool(movements) and reasons.total() == reasons["recalled"] + min(reasons["silent"], 1)
 
 
 def run(market: Market) -> bool:
@@ -234,7 +254,7 @@ def run(market: Market) -> bool:
     sold = running(market)[0]
     say(f"south runs {sold['task']}: {sold['units']} rows/s at {sold['price_micro']} micro-units")
     shown.until(
-        lambda: market.ledger()["balances_nano"].get("south", 0) > 0,
+        lambda: bool(market.ledger()["contracts"][0]["postings"]),
         "a period is settled",
     )
     say(f"a first period is settled: {market.ledger()['balances_nano']} thousandths")
@@ -288,24 +308,26 @@ def judge_market(market: Market) -> bool:
     """Say who ran what and who owes whom how much; whether it is as it should be."""
     movements, ledger = market.movements(), market.ledger()
     for row in movements:
-        units, price = row["units"], row["price_micro"]
-        kept = waiting_micro("north", units)
-        taken = waiting_micro("south", _SOUTHS_OWN + units) - waiting_micro("south", _SOUTHS_OWN)
+        north, south = gains(row)
         market.say(
-            f"{row['task']} ran at {row['moved_to']} from {row['from']} to {row['to']} at {price}"
-            f" per row: waiting cost {taken} micro-units per second there, {kept} at home"
+            f"{row['task']} ran at {row['moved_to']} from {row['from']} to {row['to']} at"
+            f" {row['price_micro']} per row ({row['why']}): per second it saved north {north} and"
+            f" brought south {south} micro-units"
         )
+        if row["why"] == "silent":
+            market.say("it was taken home since south was late or not heard; south pays for that")
     book = ledger["contracts"][0]
     market.say(
         f"balances {ledger['balances_nano']}, sum {ledger['sum_nano']}; disputes {book['disputes']}"
     )
     least, most = _PRICES
+    is_paid = ledger["balances_nano"]["south"] > 0
     return (
-        bool(movements)
+        ended_well(movements)
         and all(least <= row["price_micro"] <= most for row in movements)
-        and all(row["why"] == "recalled" for row in movements)
+        and all(min(gains(row)) >= 0 < sum(gains(row)) for row in movements)
         and ledger["sum_nano"] == 0
-        and ledger["balances_nano"]["south"] > 0
+        and (is_paid or any(row["why"] == "silent" for row in movements))
         and book["disputes"] == 0
     )
 

@@ -8,7 +8,7 @@ from anabranch.pipeline.contract_file import load_contract
 from anabranch.pipeline.file import load
 from anabranch.protocol.federation.costs import QueueCost
 from anabranch.protocol.federation.stage_moves import reason_against
-from examples.market.demo import TERMS, in_words, waiting_micro
+from examples.market.demo import TERMS, ended_well, gains, in_words, waiting_micro
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "market"
 
@@ -39,3 +39,22 @@ def test_what_agents_say_is_told() -> None:
     entry = {"event": "recorded", "what": "started", "movement": "m", "by": "north"}
     assert in_words("north", entry) == "ledger: m has started, says north"
     assert in_words("south", entry) == ""
+
+
+def test_a_movement_pays_where_both_sides_gain() -> None:
+    assert gains({"units": 400, "price_micro": 10}) == (4_000, 3_606)
+    north, south = gains({"units": 400, "price_micro": 20})
+    assert (north, south) == (0, 7_606)
+    assert min(gains({"units": 100, "price_micro": 6})) < 0, "at home it costs less than that"
+    assert gains({"units": 450, "price_micro": 10})[0] > 10_000, "more than there is room for"
+
+
+def test_one_movement_may_end_in_silence_under_load_and_the_others_are_recalled() -> None:
+    recalled, silent, returned = ({"why": why} for why in ("recalled", "silent", "returned"))
+    assert ended_well([recalled])
+    assert ended_well([silent, recalled])
+    assert ended_well([silent])
+    assert not ended_well([])
+    assert not ended_well([silent, silent])
+    assert not ended_well([recalled, returned])
+    assert not ended_well([recalled, {"why": None}])
