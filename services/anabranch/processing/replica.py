@@ -593,7 +593,7 @@ class ReplicaRunner:
             self._successor = StartQuery(successor.name)
 
     def _abandon(self, cause: Exception | None = None) -> None:
-        """R7: go on without a branch at this hole."""
+        """RE7: go on without a branch at this hole."""
         branch = self._started().abandon(self._clock.monotonic_ms(), cause)
         self._release_successor()
         self._carry_out_drop(Decision(drop=branch))

@@ -6,14 +6,15 @@ of participant P runs on node ``P.i``: all stages of a participant share one nod
 twice is there on two nodes. The file may name nodes and what runs on them; what it does not name
 keeps its place. Processes of a passive stage are placed like replicas.
 
-An operator moves a replica by a record in a log that every node reads. All log state it to the same
-places, so nobody hands anything out. A *partner's node* is a node of the pipeline that another
-participant runs, under a contract (``protocol.federation``): nothing has its place there by the
-file, and only the stages that the file names may be moved there. Who runs a replica stands in its boundary log: the node on
-which its newest epoch began. The node to which it comes lets it stand by beside that one
-(``protocol.stage.standby``). Once it is up to date it begins an epoch, which ends the other one as
-a restart would have (rule 1). So the state of a move is nothing but these two logs, and either node
-may die at any point of it.
+An operator moves a replica, or an agent does, by a record in a log that every node reads. All nodes
+compute the same places from it, so nobody hands anything out. A *partner's node* is a node of the
+pipeline that another participant runs, under a contract (``protocol.federation``): nothing has its
+place there by the file, and only the stages that the file names may be moved there.
+
+Who runs a replica stands in its boundary log: the node on which its newest epoch began. The node to
+which it comes lets it stand by beside that one (``protocol.stage.standby``). Once it is up to date
+it begins an epoch, which ends the other one as a restart would have (rule 1). So the state of a
+move is nothing but these two logs, and either node may die at any point of it.
 
 ====================  ==============================  ==================================  =========================================
 what ended it here    its newest epoch began          the node has its place              the node has not
