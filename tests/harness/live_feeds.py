@@ -8,6 +8,7 @@ from typing import Self
 
 from anabranch.adapters.system.clock import SystemClock
 from harness.stages import Feed, readings
+from harness.waiting import given_s
 
 Rows = list[tuple[int, ...]]
 
@@ -34,7 +35,7 @@ class LiveFeed:
         self.sent = first - 1
         """The last bucket that the source has closed."""
         self.due_ms: dict[int, int] = {}
-        """When each bucket's time had come."""
+        """When each bucket's time had come, by the clock of ``waiting.given_s``."""
         self.error: BaseException | None = None
 
     def __enter__(self) -> Self:
@@ -63,7 +64,7 @@ class LiveFeed:
                 due = begun + count * self._period_ms
                 self._stopping.wait(max(0, due - self._clock.monotonic_ms()) / 1000)
                 self.bucket += 1
-                self.due_ms[self.bucket] = self._clock.monotonic_ms()
+                self.due_ms[self.bucket] = round(given_s() * 1_000)
                 with self._sending:
                     if not self._cut.is_set() and not self._stopping.is_set():
                         self._send()

@@ -29,7 +29,7 @@ from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.model import Pipeline
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -356,6 +356,10 @@ class Output:
     def tables(self, first: int, last: int) -> list[tuple[int, pa.Table]]:
         """The stable buckets as they are in the blocks."""
         return list(self._blocks.read_buckets(self.reader.log_state.stable(first, last)))
+
+    def rows(self, replica: str, parts: Sequence[Part]) -> pa.Table | None:
+        """All rows of ``parts``; None: they have none."""
+        return self._blocks.read(replica, parts)
 
     def close(self) -> None:
         """Idempotent."""

@@ -14,6 +14,7 @@ T = TypeVar("T")
 _PAUSE = threading.Event()
 _STATISTICS = Path("/proc/stat")
 _STOLEN_FIELD = 8
+_RUNNABLE_PER_PROCESSOR_MAX = 3
 _TIMES_MAX = 5
 """However little of the time the machine was given, a wait takes at most so many deadlines,
 unless its caller says less.
@@ -38,6 +39,13 @@ def stolen_s() -> float:
         if len(fields) > _STOLEN_FIELD
         else 0.0
     )
+
+
+def is_busy() -> bool:
+    """Whether in the last minute more ran here than one test with its broker and Spark: what
+    depends on the time that it was given cannot be judged.
+    """
+    return os.getloadavg()[0] > _RUNNABLE_PER_PROCESSOR_MAX * (os.cpu_count() or 1)
 
 
 def wait_until(
