@@ -55,10 +55,10 @@ from simulation.disk import Directory, Machine, SimulatedDisk
 from simulation.engine import SimulatedEngine
 from simulation.history import History
 from simulation.network import Link, Network, Port, SimulatedLog
-from simulation.options import StageOptions
+from simulation.options import WINDOW_BUCKETS, StageOptions
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock
-from simulation.workload import BASE_MS, WINDOW_BUCKETS, Row
+from simulation.workload import BASE_MS, Row
 from simulation.world import WorldClock
 
 WIDTH_MS: Final = 100

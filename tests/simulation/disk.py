@@ -16,7 +16,14 @@ from typing import Any, Final
 
 from anabranch.codec.plan_offsets import Offset, position_of
 from anabranch.protocol.errors import Fenced, Unavailable
-from anabranch.protocol.log.timeline import Timeline, epoch_of, newest, obsolete
+from anabranch.protocol.log.timeline import (
+    Timeline,
+    epoch_of,
+    newest,
+    number_of,
+    obsolete,
+    timeline_name,
+)
 
 _TORN_CHANCE: Final = 0.4
 State = tuple[tuple[tuple[int, int], int], ...]
@@ -97,11 +104,16 @@ class Machine:
         self.timelines: dict[str, Timeline] = {}
         self.epoch = -1
         """The highest of any directory that was ever here."""
+        self.copied = (-1, -1)
+        """Epoch and number of the highest copy of one that stands by."""
 
     def add(self, directory: Directory) -> None:
         """There is a new directory."""
-        self.directories[directory.name] = directory
-        self.epoch = max(self.epoch, epoch_of(directory.name) or 0)
+        name = directory.name
+        self.directories[name] = directory
+        self.epoch = max(self.epoch, epoch_of(name) or 0)
+        if timeline_name(epoch_of(name) or 0, number_of(name)) != name:
+            self.copied = max(self.copied, (epoch_of(name) or 0, number_of(name)))
 
     def power_cut(self, rng: random.Random) -> tuple[int, bool]:
         """Lose a random tail of what was not synced, or any part of it, as it reached the disk in
@@ -164,10 +176,13 @@ class SimulatedDisk:
         return found
 
     def _removed(self, name: str) -> None:
-        """A directory is gone under the process: only a newer one may have removed it."""
+        """A directory is gone under the process: only a newer one may have removed it, or one
+        that has a newer copy of the same epoch (TI2).
+        """
         self._reached("directory removed under a process")
         self._struck("directory removed")
-        if (epoch_of(name) or 0) >= self._machine.epoch:
+        epoch, number = epoch_of(name) or 0, number_of(name)
+        if epoch >= self._machine.epoch and (epoch, number) >= self._machine.copied:
             self._wrong(f"checkpoint {name} was removed, and no newer process has one")
 
     def said_synced(self, name: str, bucket: int) -> None:
@@ -180,6 +195,12 @@ class SimulatedDisk:
                 f"says that checkpoint {name} is synced up to bucket {bucket}, it is up to"
                 f" {directory.synced_bucket}"
             )
+
+    def said_newest_synced(self, bucket: int) -> None:
+        """The same of the newest that it has."""
+        name = newest(self._machine.timelines)
+        if name is not None:
+            self.said_synced(name, bucket)
 
     def newest(self) -> Timeline | None:
         """See the port."""
@@ -278,6 +299,12 @@ class SimulatedDisk:
         return max(
             (position_of(next(iter(logged.offsets.values()))).bucket for logged in ends), default=0
         )
+
+    def peer_commit(self, replica: str, name: str) -> int:
+        """See ``adapters.disk.checkpoints``."""
+        self._step()
+        found = self._peers()[replica].directories.get(name)
+        return -1 if found is None else found.last_commit
 
     def copy_peer(self, replica: str, source: str, target: str) -> bool:
         """See the port. File by file, as ``copy``."""

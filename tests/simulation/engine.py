@@ -27,8 +27,8 @@ from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.service import ServiceContext
 from simulation.disk import Directory, Logged, SimulatedDisk, State
 from simulation.network import Port
-from simulation.options import Operator, StageOptions
-from simulation.workload import WINDOW_BUCKETS, Row, bucket_of, far, mapped, moved, result_row
+from simulation.options import WINDOW_BUCKETS, Operator, StageOptions
+from simulation.workload import Row, bucket_of, far, mapped, moved, result_row
 
 SCHEMA: Final = pa.schema([pa.field(name, pa.int64()) for name in ("id", "key", "v", "event_time")])
 _ASK_EVERY_MS: Final = 20

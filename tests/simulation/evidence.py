@@ -9,7 +9,14 @@ from anabranch.pipeline.shape import waits
 from anabranch.protocol.log.boundary_log import LogState
 from checkers import availability, corrected, streams
 from simulation import branches, live_topic, operating, outvoting, workload
-from simulation.conduct import check_forks, check_trimmed, in_time_ms, said_stable, turns
+from simulation.conduct import (
+    check_failovers,
+    check_forks,
+    check_trimmed,
+    in_time_ms,
+    said_stable,
+    turns,
+)
 from simulation.happenings import has_happened
 from simulation.intake import check_conservation, source_replay, source_streams
 from simulation.raw_logs import Blocks, appended_ms, boundary_log, headers_of, records
@@ -111,6 +118,7 @@ def judge(run: Run) -> list[str]:
         "states", availability.check_said(said_stable(run), complete, reads, in_time_ms(run))
     )
     wrong += told("trimming", check_trimmed(run))
+    wrong += told("standbys", check_failovers(run))
     if only_silence(run):
         wrong += told(
             "correction order", availability.check_correction_order(turns(run), _HEARD_MS)

@@ -360,6 +360,8 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
                     )
                 )
             return found
+        case "passive":
+            return _standbys_fail(options, rng)
         case "far rows":
             # No loss of power: it goes back further than what is remembered here.
             kinds = ("record crash", "record crash", "record crash", "zombie", "double")
@@ -407,6 +409,38 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
             ]
         case _:
             return []
+
+
+def _standbys_fail(options: Options, rng: random.Random) -> list[Fault]:
+    """Whoever is primary first dies, or is held up for longer than others wait for it, or goes with
+    its disk; then any of them, most of all on its disk: that is where a standby copies.
+    """
+    found: list[Fault] = []
+    for stage in options.stages:
+        if stage.ha != "passive":
+            continue
+        processes = [f"processing/{stage.name}.{number}" for number in range(stage.replicas)]
+        at_ms = rng.randint(1_000, options.heal_ms // 2)
+        kind = rng.choice(("away", "away", "power", "disk", "pause", "zombie", "cut", "cut_to"))
+        value, duration_ms = 3 * rng.randrange(4), rng.randint(2_000, 5_000)
+        found.append(Fault(at_ms, kind, processes[0], value, duration_ms))
+        for _ in range(rng.choice((0, 1, 2, 3))):
+            kind = rng.choice(("crash", "zombie", "zombie", "pause", "away", "power"))
+            value = 3 * rng.randrange(8) + rng.choice((2, 2, 0))
+            struck_ms = max(0, at_ms + rng.randint(-1_000, 4_000))
+            duration_ms = rng.randint(100, 3_000)
+            found.append(Fault(struck_ms, kind, rng.choice(processes), value, duration_ms))
+    if rng.random() < 0.4:
+        found.append(
+            Fault(
+                rng.randrange(options.heal_ms // 2),
+                rng.choice(SOURCE_KINDS),
+                rng.choice(options.sources),
+                rng.randrange(24),
+                rng.randint(2_500, 5_000),
+            )
+        )
+    return found
 
 
 def _silence(options: Options) -> list[Fault]:

@@ -123,6 +123,7 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "flapping": _fails_again,
     "never back": _is_never_back,
     "stage down": _stage_was_down,
+    "passive": _reached("fails over to a copy"),
     "branch fails": _reached("replica row 8: the branch failed", "branch cannot begin"),
     "blocks deleted": _blocks_were_missing,
     "recovery twice": _recovered_twice,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from anabranch.ingestion import service as ingestion
+from anabranch.processing import standby as standby_process
 from anabranch.protocol import limits
 from anabranch.protocol.control import trimming
 from anabranch.protocol.edge import delivery as corrected_delivery
@@ -28,10 +29,14 @@ any fault, shorter than clocks may differ.
 @contextlib.contextmanager
 def hurried(options: Options) -> Iterator[None]:
     """Within it they are as ``options`` say."""
+    is_passive = any(stage.ha == "passive" for stage in options.stages)
     changed: list[tuple[Any, str, int | None]] = [
         (boundary_writer, "_SEEN_WAIT_MS", options.seen_wait_ms),
         (ingestion, "_BACKLOG_RECORDS", options.backlog_records),
         (standby, "MOVED_BEHIND_MS", BEHIND_MS),
+        (standby, "PRIMARY_SILENT_MS", 1_500 if is_passive else None),
+        (standby, "STANDBY_TURN_MS", 600 if is_passive else None),
+        (standby_process, "STANDBY_COPY_EVERY_MS", 400 if is_passive else None),
         (trimming, "TRIM_EVERY_MS", options.trim_every_ms),
         (trimming, "TRIM_READER_MS", READER_MS),
         (limits, "SNAPSHOT_EVERY_RECORDS", options.snapshot_every),

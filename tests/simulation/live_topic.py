@@ -211,6 +211,6 @@ def _has_bound(run: Run) -> bool:
         struck.add(fault.target)
     for stage in run.options.stages:
         mine = [target for target in struck if target.split("/")[1].split(".")[0] == stage.name]
-        if len(mine) > (1 if stage.replicas > 1 else 0):
+        if len(mine) > (1 if len(run.pipeline.stream_writers(stage.name)) > 1 else 0):
             return False
     return True

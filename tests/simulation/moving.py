@@ -39,6 +39,14 @@ def replica_of(runs: Runs) -> SimulatedReplica | None:
 
 def same(key: str, options: Options) -> list[str]:
     """The services that may run the same replica as ``key``."""
+    passive = [
+        f"processing/{stage.name}.{process}"
+        for stage in options.stages
+        for process in range(stage.replicas)
+        if stage.ha == "passive" and key.startswith(f"processing/{stage.name}.")
+    ]
+    if passive:
+        return passive
     moved = f"processing/{options.moved}"
     return [moved, moved + ON_NEW] if key in (moved, moved + ON_NEW) else [key]
 

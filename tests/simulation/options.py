@@ -14,6 +14,7 @@ from anabranch.codec import record_schema
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import (
     EventTime,
+    HaMode,
     IdleTimeout,
     LiveSink,
     Output,
@@ -36,6 +37,8 @@ Policy = Literal["process", "delay", "suspend"]
 
 NAME = "sim"
 OUTPUT = "out"
+WINDOW_BUCKETS = 2
+"""Of the operator ``sum``."""
 NEW_NODE = "north.7"
 """Runs nothing until a replica is moved to it."""
 SCHEMA = record_schema.from_avro(
@@ -61,6 +64,13 @@ class StageOptions:
     policy: Policy
     batch_ms: int = 0
     """What a batch takes beside the moments of every one."""
+    ha: HaMode = "active"
+    """Where it is passive, ``replicas`` are processes of one replica."""
+
+    @property
+    def horizon_buckets(self) -> int:
+        """So much later than itself a record changes results, at most."""
+        return {"sum": WINDOW_BUCKETS, "both": 1, "later": 1}.get(self.operator, 0)
 
 
 @dataclass(frozen=True)
@@ -307,6 +317,20 @@ def _three_replicas(options: Options, rng: random.Random) -> Options:
     )
 
 
+def _standing_by(options: Options, rng: random.Random) -> Options:
+    stages = _chain(options, rng, rng.choice((1, 1, 2)), (2, 2, 3), ("process",))
+    first = rng.randrange(len(stages))
+    return replace(
+        options,
+        stages=tuple(
+            replace(stage, ha="passive" if number == first or rng.random() < 0.5 else "active")
+            for number, stage in enumerate(stages)
+        ),
+        has_manager=rng.random() < 0.8,
+        buckets=rng.randint(16, 24),
+    )
+
+
 def _few_stages(options: Options, rng: random.Random) -> Options:
     replicas = (2, 2, 3) if options.scenario == "stage down" else (1, 1, 2)
     stages = _chain(options, rng, rng.choice((1, 1, 2)), replicas, ("process",))
@@ -387,6 +411,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "outvoted": _three_replicas,
     "stage down": _few_stages,
     "moved": _few_stages,
+    "passive": _standing_by,
     "ahead": _far_in_front,
     "quiet gap": _quiet_between,
     "far rows": _rows_in_far_buckets,
@@ -486,6 +511,10 @@ def pipeline(options: Options) -> Pipeline:
             transform=["m:f"],
             replicas=stage.replicas,
             on_missing_input=stage.policy,
+            ha=stage.ha,
+            state_horizon_ms=stage.horizon_buckets * options.bucket_ms
+            if stage.ha in ("upstream_backup", "amnesia")
+            else None,
         )
         for stage in options.stages
     }

@@ -90,10 +90,6 @@ UNREACHABLE: Final[dict[str, str]] = {
         "takes batches that cost more than real time: tests/unit/protocol/stage/test_pacing.py and"
         " test_replica.py"
     ),
-    "standby table": (
-        "no stage here has `ha: passive`: tests/unit/protocol/stage/test_standby.py,"
-        " tests/spark/test_ha_modes.py"
-    ),
     "recompute table": (
         "the engine makes no range again: tests/unit/protocol/control/test_recompute_requests.py,"
         " tests/spark/test_recomputing.py"
@@ -145,6 +141,9 @@ EXPECTED: Final[tuple[str, ...]] = (
         "its transaction timed out",
     ),
     *(
+        "stands by",
+        "standby copied",
+        "fails over to a copy",
         "snapshot written",
         "boundary log trimmed",
         "begun at a snapshot",

@@ -310,4 +310,37 @@ REGRESSIONS: Final = (
             Fault(4812, "silent", "a", 1, 1574),
         ],
     ),
+    Regression(
+        "a standby that had been killed as primary said that its checkpoint is durable, and nothing"
+        " had synced it: its input was trimmed",
+        replace(
+            _MOSTLY,
+            seed=60821,
+            source_partitions=2,
+            partitions=1,
+            output_partitions=3,
+            bucket_ms=250,
+            buckets=22,
+            rows_max=1,
+            out_of_orderness_ms=50,
+            stages=(
+                StageOptions(
+                    name="s0",
+                    reads=("a",),
+                    operator="later",
+                    replicas=2,
+                    is_batch_safe=False,
+                    policy="process",
+                    ha="passive",
+                ),
+            ),
+            is_live=False,
+            heal_ms=7000,
+            trim_every_ms=300,
+            seen_wait_ms=10000,
+            scenario="passive",
+            output_bytes_max=73,
+        ),
+        [Fault(3246, "away", "processing/s0.0", 6, 2883)],
+    ),
 )

@@ -24,6 +24,7 @@ CHANCES: Final[dict[str, int]] = {
     "deep join": 12,
     "moved": 15,
     "outvoted": 12,
+    "passive": 15,
 }
 """So many of 1 000 seeds are one of
 
@@ -45,7 +46,9 @@ operator gives up what the input owes; then it comes back after all, with all th
 join: a stage joins a source with a stream that has gone through three or four slow stages, and
 mostly nothing is wrong; moved: a replica is moved to another node, perhaps back again, and either
 node dies, is paused, cut off or overtaken meanwhile; outvoted: one of three replicas computes wrong
-rows from some time on, until its process ends.
+rows from some time on, until its process ends; passive: the processes of a stage stand by for one
+another, and the primary dies, is paused or cut off, or its disk is lost, or one of the others is
+struck while it copies.
 """
 
 

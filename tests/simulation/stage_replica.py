@@ -17,11 +17,10 @@ from anabranch.pipeline.speakers import speakers
 from anabranch.ports import BatchDone, QueryOutput, RunningQuery, TopicPartition
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
-from anabranch.processing.standby import Standby
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.errors import Fenced
+from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
 from anabranch.protocol.log.records import BoundaryKind, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability
@@ -29,7 +28,6 @@ from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.planner import QueryPosition
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica import BatchRules, StageRules
-from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.fences import FenceWatch
@@ -46,8 +44,8 @@ from simulation.locks import SimulatedCondition
 from simulation.network import Port
 from simulation.options import StageOptions
 from simulation.scheduler import Process
+from simulation.standing_by import STEP_MS, StandingBy
 
-_STEP_MS: Final = 100
 _POLL_MS: Final = 100
 _EPOCH_EVERY_MS: Final = 1_000
 _SYNC_CHANCE: Final = 0.3
@@ -122,8 +120,13 @@ class SimulatedReplica:
         self._port = port
         self._disk = disk
         self._stage = stage
-        self._replica = replica
+        self._process = replica
+        writers = context.pipeline.stream_writers(stage.name)
+        self._replica = replica if replica in writers else writers[0]
+        self._label = f"{stage.name}.{replica}"
         self._rng = rng
+        self._standing_by: StandingBy | None = None
+        self._forgot = 0
         self._pipeline, self._scheduler = context.pipeline, port.network.scheduler
         self._changed = SimulatedCondition(self._scheduler, f"{port.process.name} changed")
         self._inputs: dict[str, BoundaryReader] = {}
@@ -134,44 +137,25 @@ class SimulatedReplica:
         self._closed = 0
         self._corrects = self.stands_by = False
         self._prepared = SimulatedEngine(context, port, disk, {stage.name: stage}, rng).prepare(
-            f"{stage.name}.{replica}", stage.name, {}
+            self._label, stage.name, {}
         )
 
     def stand_by(self, warm_ms: int, *, has_place: bool, leaves: Callable[[], bool]) -> bool:
         """As one that was moved: until it is to become the primary; False: ``leaves`` says that its
         place is elsewhere.
         """
-        context, reached = self._context, self._port.network.history.reached
-        disk: Any = self._disk
-        standby = Standby(
-            context.log,
-            context.clock,
-            self._pipeline,
-            StandbyProcess(self._stage.name, self._replica, self._node),
-            disk,
-            context.entropy.token(),
-        )
+        moved = StandingBy(self._context, self._port, self._disk, self._label, self._node)
         try:
-            if standby.must_wait and not has_place:
+            if moved.standby.must_wait and not has_place:
                 raise Fenced("it runs on another node by now")
-            if standby.must_wait:
-                reached("stands by where it is moved to")
-                self.stands_by = True
-                context.clock.sleep_ms(warm_ms)
-                while not standby.round():
-                    if leaves():
-                        reached("move taken back")
-                        return False
-                    context.clock.sleep_ms(_STEP_MS)
-                self.stands_by = False
-                self._port.crash_point("processing.standby_due")
-            standby.end_watch()
+            self.stands_by = moved.standby.must_wait
+            return moved.until_due(warm_ms, leaves)
         finally:
-            standby.close()
-        return True
+            self.stands_by = self.stands_by and not moved.is_over
+            moved.standby.close()
 
     def start(self) -> None:
-        """Follow the inputs, fence the older process."""
+        """Follow the inputs, stand by if the stage is passive, fence the older process."""
         context, pipeline, stage, names = (
             self._context,
             self._pipeline,
@@ -185,6 +169,8 @@ class SimulatedReplica:
                 context.log, names.boundaries(stream), pipeline.stream_writers(stream), lock=lock
             )
             self._thread(f"follow {stream}", lambda stream=stream: self._follow(stream))  # type: ignore[misc]
+        if stage.ha == "passive":
+            self._stand_by()
         boundary = BoundaryWriter(
             context.log,
             names.boundaries(stage.name),
@@ -204,7 +190,7 @@ class SimulatedReplica:
         self._gate = CorrectionGate(stage.name, self._replica, detector)
         self._fences = FenceWatch(context.log, pipeline, stage.name, self._replica)
         self._heartbeats = HeartbeatSender(
-            context.log, names.control("processing", f"{stage.name}.{self._replica}"), context.clock
+            context.log, names.control("processing", self._label), context.clock
         )
         self._control = ReplicaControl(
             ControlReader(context.log, speakers(pipeline)),
@@ -258,8 +244,28 @@ class SimulatedReplica:
         )
         self._start_query(stable_query)
 
+    def _stand_by(self) -> None:
+        passive = self._standing_by = StandingBy(
+            self._context, self._port, self._disk, self._label, None
+        )
+        self.stands_by = True
+        passive.until_due(self._rng.randrange(STEP_MS), each_round=self._forget)
+        self.stands_by = False
+
+    def _forget(self, upto: int) -> None:
+        """As ``processing.inputs``."""
+        if self._error is not None:
+            raise self._error
+        with self._changed:
+            for follower in self._inputs.values():
+                follower.log_state.forget(upto)
+        self._forgot = upto
+
     def _missing_input(self, after: int) -> str:
         """What is gone of the inputs' blocks, as the service finds out."""
+        if after < self._forgot:
+            self._port.struck("another went on from an older checkpoint")
+            raise Unavailable(f"buckets after {after} are forgotten, up to {self._forgot}")
         reader = self._context.log.reader(committed=False, headers=False)
         names = self._pipeline.topic_names
         for stream, follower in self._inputs.items():
@@ -282,6 +288,8 @@ class SimulatedReplica:
     def _await_peer(self, missing: str) -> None:
         self._port.network.history.reached("waits for a peer")
         self._port.note("waits", missing)
+        if self._standing_by is not None:
+            self._standing_by.standby.copy()
         self._context.clock.sleep_ms(1_000)
 
     def step(self) -> None:
@@ -305,15 +313,17 @@ class SimulatedReplica:
             runner.check_epoch()
             if self._rng.random() < _SYNC_CHANCE:
                 runner.sync()
+        if self._standing_by is not None:
+            self._standing_by.say(self._closed, runner.synced_bucket)
         if self._heartbeats.send(self._heartbeat(runner)) and runner.state is ReplicaState.STABLE:
             position = runner._started().position(runner.stable_query)
             self._port.note(
                 "says stable",
                 self._stage.name,
-                self._replica,
+                self._process,
                 position.bucket if position is not None else 0,
             )
-        context.clock.sleep_ms(_STEP_MS)
+        context.clock.sleep_ms(STEP_MS)
 
     def stop(self) -> None:
         """Its threads end with the process."""
@@ -351,7 +361,7 @@ class SimulatedReplica:
                 self._port.note(
                     "forks again",
                     self._stage.name,
-                    self._replica,
+                    self._process,
                     self._port.now_ms - self._driver.moved_ms,
                 )
         self._port.crash_point(name)
@@ -362,7 +372,7 @@ class SimulatedReplica:
         self._port.network.history.reached(f"gate {self._gate.why.name}")
         if (may and wanted) != self._corrects:
             self._corrects = not self._corrects
-            self._port.note("corrects", self._stage.name, self._replica, self._corrects)
+            self._port.note("corrects", self._stage.name, self._process, self._corrects)
         return may
 
     @property
@@ -374,6 +384,16 @@ class SimulatedReplica:
     def branch(self) -> str | None:
         """The timeline of the branch, if there is one."""
         return None if self._runner is None else self._runner.branch
+
+    @property
+    def writer(self) -> str:
+        """The replica that it is a process of."""
+        return self._replica
+
+    @property
+    def is_passive(self) -> bool:
+        """Its process stands by where another one is primary."""
+        return self._standing_by is not None
 
     @property
     def epoch(self) -> int:

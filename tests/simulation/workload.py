@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from simulation.options import Operator, Options
+from simulation.options import WINDOW_BUCKETS, Operator, Options
 
 Row = tuple[int, int, int, int]
 """(event time in ms, id, key, v): its order is the canonical one."""
@@ -21,7 +21,6 @@ BASE_MS = 1_000_000
 """Wall clock at the beginning of a run."""
 AHEAD_MS = 3_600_000
 """So far in front of the clock are records that are too far in front of it."""
-WINDOW_BUCKETS = 2
 FAR_BUCKETS = 8
 TIMED_BUCKETS = 8
 """After so many without a row nothing is left of the largest count that a key has here."""

@@ -259,10 +259,10 @@ class World:
             return self.options.scenario != "given up" and self._is_all_shown()
         for stream in self.pipeline.streams():
             for writer in self.pipeline.stream_writers(stream):
-                runs = self.runs.get(f"processing/{stream}.{writer}")
-                if (runs is None or not runs.is_dead) and self._closed.get(
-                    (stream, writer), 0
-                ) < last:
+                ids = same(f"processing/{stream}.{writer}", self.options)
+                processes = [self.runs[key] for key in ids if key in self.runs]
+                is_dead = bool(processes) and all(each.is_dead for each in processes)
+                if not is_dead and self._closed.get((stream, writer), 0) < last:
                     return False
         for runs in self.runs.values():
             replica = replica_of(runs)
@@ -312,9 +312,9 @@ class World:
         """
         for key, runs in self.runs.items():
             service = replica_of(runs)
-            if service is None or runs.is_dead:
+            if service is None or runs.is_dead or service.stands_by:
                 continue
-            overtaken = bool(self.options.moved) or any(
+            overtaken = len(same(key, self.options)) > 1 or any(
                 fault.target == key and fault.kind in _OVERTAKING for fault in self.faults
             )
             extra = [
@@ -477,7 +477,11 @@ class World:
         if isinstance(service, SimulatedNode) and replica is None:
             return True  # it let the replica go
         if isinstance(replica, SimulatedReplica):
-            (stream, writer, *_), epoch = name.split("."), replica.epoch
+            stream, epoch = name.split(".")[0], replica.epoch
+            writer = replica.writer
+            has_newer = len(self.runs[process.key].lives) > process.number + 1
+            if has_newer and replica.is_passive:
+                return True  # a copy of the newer one may have replaced its directory (TI2)
         elif isinstance(service, ingestion.IngestionService):
             stream, writer, epoch = name, ingestion.REPLICA, vars(service).get("_epoch", -1)
         else:

@@ -128,8 +128,10 @@ class Bench:
     def __exit__(self, *_: object) -> None:
         for live in (self.a, self.b):
             live.__exit__()
-        for closable in (*self._feeds, *self.outputs.values()):
-            closable.close()
+        for feed in self._feeds:
+            feed.close()
+        for output in self.outputs.values():
+            output.close()
 
     @property
     def log_state(self) -> LogState:

@@ -191,9 +191,8 @@ class StageReplica:
                 log,
                 self._context.clock,
                 self._pipeline,
-                StandbyProcess(self._stage_name, self._process, node),
+                StandbyProcess(self._stage_name, self._process, node, token),
                 self._disk,
-                token,
             )
             self._standby = standby
             if standby.must_wait and not self._has_place:

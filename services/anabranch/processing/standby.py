@@ -11,7 +11,8 @@ it writes is read by anybody but its next process and trimming.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
 
 from anabranch.pipeline.speakers import stage_speakers
 from anabranch.processing.disk_steps import on_disk
@@ -40,6 +41,26 @@ _REACH_EVERY_MS: Final = 500
 """Between two looks of one that is moved at what is within its horizon."""
 
 
+class Beside(Protocol):
+    """Work that was begun beside the thread that asks; a ``threading.Thread`` is one."""
+
+    def is_alive(self) -> bool:
+        """Whether it goes on."""
+
+    def join(self) -> None:
+        """Wait for its end."""
+
+
+Begin = Callable[[str, Callable[[], None]], Beside]
+"""(name, work) -> the work, begun."""
+
+
+def _on_a_thread(name: str, work: Callable[[], None]) -> Beside:
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
 class Standby:
     """One process of a passive stage, as long as it is not primary; afterwards it only says
     what its checkpoint holds.
@@ -52,7 +73,7 @@ class Standby:
         pipeline: Pipeline,
         own: StandbyProcess,
         disk: ReplicaDisk,
-        token: str,
+        begin: Begin = _on_a_thread,
     ) -> None:
         """Open the stage's boundary log and the control topic.
 
@@ -62,7 +83,7 @@ class Standby:
             pipeline: With the stage.
             own: Which process this one is.
             disk: Its own.
-            token: This process's own, of 16 hexadecimal digits.
+            begin: Begins the copy of a checkpoint.
 
         Raises:
             Unavailable: one of them is missing, or there is no answer.
@@ -77,7 +98,8 @@ class Standby:
         self._stage = stage
         self._process = process
         self._disk = disk
-        self._token = token
+        self._token = own.token
+        self._begin = begin
         self._is_moved = own.node is not None
         self._writer = process if self._is_moved else writers[0]
         turns = [process] if self._is_moved else pipeline.stages[stage].process_ids()
@@ -97,11 +119,13 @@ class Standby:
         )
         self._log_was_read = False
         self._next_copy_ms = 0
-        self._copying: threading.Thread | None = None
+        self._copying: Beside | None = None
         self._copy_error: BaseException | None = None
         newest = (
             None if self._is_moved else disk.newest()
         )  # of one that is moved the running one's, in which nothing may be mended
+        if newest is not None:
+            disk.sync(newest.name)  # a primary that was killed had not; trimming counts on it
         whole = (
             None
             if newest is None
@@ -149,10 +173,7 @@ class Standby:
             return self._watch.due(now_ms, self.bucket, closed)
         if now_ms >= self._next_copy_ms and (self._copying is None or not self._copying.is_alive()):
             self._next_copy_ms = now_ms + STANDBY_COPY_EVERY_MS
-            self._copying = threading.Thread(
-                target=self._copy_beside, name="copy checkpoint", daemon=True
-            )
-            self._copying.start()
+            self._copying = self._begin("copy checkpoint", self._copy_beside)
         self.say("standby", closed, self.bucket)
         return self._watch.due(now_ms, self.bucket)
 

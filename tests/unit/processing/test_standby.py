@@ -66,7 +66,9 @@ class World:
     def standby(self) -> Standby:
         self.own, token = self.disk("1", "0"), f"{len(self.made):016x}"
         self.made.append(
-            Standby(self.log, self.clock, self.pipeline, StandbyProcess("s", "1"), self.own, token)
+            Standby(
+                self.log, self.clock, self.pipeline, StandbyProcess("s", "1", token=token), self.own
+            )
         )
         return self.made[-1]
 
@@ -120,6 +122,21 @@ def test_it_copies_what_is_further_and_keeps_one(world: World) -> None:
         "what was planned was not copied whole"
     )
     assert world.standby().bucket == 50, "its next process knows"
+
+
+def test_what_it_finds_is_durable_before_it_counts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A primary that was killed had not synced it, and trimming goes by what its next process
+    says.
+    """
+    synced: list[str] = []
+    monkeypatch.setattr(ReplicaDisk, "sync", lambda _, name: synced.append(name))
+    made = world.disk("1", "0")
+    spark_files.fill(made.directory(FIRST.name), 3)
+    made.write(FIRST)
+    assert world.standby().bucket == 30
+    assert synced == [FIRST.name]
 
 
 def test_a_copy_goes_on_as_the_primary_would(world: World) -> None:
@@ -286,9 +303,8 @@ class Moved(World):
             self.log,
             self.clock,
             self.pipeline,
-            StandbyProcess("s", "0", "north.9"),
+            StandbyProcess("s", "0", "north.9", "0" * 16),
             self.primary,
-            "0" * 16,
         )
         self.made.append(made)
         return made

@@ -103,6 +103,8 @@ class StandbyProcess:
     process: str
     node: str | None = None
     """To which its replica was moved (SB8); None: it stands by in a passive stage."""
+    token: str = ""
+    """Its own, of 16 hexadecimal digits (SB6)."""
 
 
 class StandbyWatch:

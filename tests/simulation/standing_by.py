@@ -1,0 +1,109 @@
+"""A process of a replica that stands by, in the simulation: what runs beside it is a thread of the
+scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from anabranch.processing.standby import Standby
+from anabranch.protocol.stage.standby import StandbyProcess
+from anabranch.runtime.service import ServiceContext
+from simulation.disk import SimulatedDisk
+from simulation.network import Port
+
+STEP_MS: Final = 100
+_LOOK_MS: Final = 10
+
+
+class SimulatedWork:
+    """See ``processing.standby.Beside``."""
+
+    def __init__(self, port: Port, name: str, body: Callable[[], None]) -> None:
+        self._scheduler = port.network.scheduler
+        self._thread = self._scheduler.spawn_thread(port.process, name, body)
+
+    def is_alive(self) -> bool:
+        """Whether it goes on."""
+        return not self._thread.is_ended
+
+    def join(self) -> None:
+        """Wait for its end."""
+        while self.is_alive():
+            self._scheduler.wait(self._scheduler.now_ms + _LOOK_MS)
+
+
+class StandingBy:
+    """What ``processing.stage_replica`` does while its process stands by."""
+
+    def __init__(
+        self,
+        context: ServiceContext,
+        port: Port,
+        disk: SimulatedDisk,
+        label: str,
+        node: str | None,
+    ) -> None:
+        """``label``: of the process, ``STAGE.ID``. ``node``: to which its replica was moved; None:
+        its stage is passive.
+        """
+        stage, _, process = label.partition(".")
+        own = StandbyProcess(stage, process, node, context.entropy.token())
+        real_disk: Any = disk
+        self._clock = context.clock
+        self._port = port
+        self._is_moved = node is not None
+        self._reached = port.network.history.reached
+        self.is_over = False
+        """It is the primary, or went away."""
+        self._bucket = 0
+        self._disk = disk
+        self._process = stage, process
+        self._token = own.token
+        self.standby = Standby(
+            context.log,
+            context.clock,
+            context.pipeline,
+            own,
+            real_disk,
+            lambda name, body: SimulatedWork(port, name, body),
+        )
+
+    def until_due(
+        self,
+        warm_ms: int,
+        leaves: Callable[[], bool] = lambda: False,
+        each_round: Callable[[int], None] = lambda _: None,
+    ) -> bool:
+        """Stand by until it is to become the primary; False: ``leaves`` says that its place is
+        elsewhere. ``each_round`` is told the bucket of the checkpoint at hand.
+        """
+        if self.standby.must_wait:
+            self._reached("stands by where it is moved to" if self._is_moved else "stands by")
+            self._clock.sleep_ms(warm_ms)
+            while not self.standby.round():
+                self._see_copies()
+                each_round(self.standby.bucket)
+                if leaves():
+                    self._reached("move taken back")
+                    return False
+                self._clock.sleep_ms(STEP_MS)
+            self._port.crash_point("processing.standby_due")
+            if not self._is_moved:
+                self._port.note("becomes the primary", *self._process)
+        self.standby.end_watch()
+        if self.standby.bucket and not self._is_moved:
+            self._reached("fails over to a copy")
+        self.is_over = True
+        return True
+
+    def _see_copies(self) -> None:
+        self._disk.said_newest_synced(self.standby.bucket)
+        if self.standby.bucket != self._bucket and not self._is_moved:
+            self._bucket = self.standby.bucket
+            self._reached("standby copied")
+
+    def say(self, bucket: int, checkpoint_bucket: int) -> None:
+        """As the primary of its stage."""
+        self.standby.say("primary", bucket, checkpoint_bucket)
