@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from anabranch.codec.plan_offsets import Offset, position_of
-from anabranch.protocol.errors import Fenced, Unavailable
+from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.log.timeline import (
     Timeline,
     epoch_of,
@@ -25,7 +25,8 @@ from anabranch.protocol.log.timeline import (
     timeline_name,
 )
 
-_TORN_CHANCE: Final = 0.4
+_OUT_OF_ORDER_CHANCE: Final = 0.4
+_HALF_CHANCE: Final = 0.4
 State = tuple[tuple[tuple[int, int], int], ...]
 """((end bucket of a window, key), total), sorted."""
 
@@ -48,6 +49,8 @@ class Directory:
     """Batch -> state after it."""
     unsynced: list[tuple[str, int]] = field(default_factory=list)
     """Operations since the last sync, in their order: (logged or commits, batch)."""
+    torn: set[tuple[str, int]] = field(default_factory=set)
+    """Of those that a power cut left half written."""
 
     @property
     def last_commit(self) -> int:
@@ -57,12 +60,30 @@ class Directory:
     def log(self, batch: int, logged: Logged) -> None:
         """Before a batch runs."""
         self.logged[batch] = logged
+        self.torn.discard(("logged", batch))
         self.unsynced.append(("logged", batch))
 
     def commit(self, batch: int, state: State) -> None:
         """After its record was accepted."""
         self.commits[batch] = state
+        self.torn.discard(("commits", batch))
         self.unsynced.append(("commits", batch))
+
+    def state(self, batch: int) -> State:
+        """After ``batch``.
+
+        Raises:
+            LocalProtocolError: it is half written.
+        """
+        if ("commits", batch) in self.torn:
+            raise LocalProtocolError(f"{self.name}: the state after batch {batch} is torn")
+        return self.commits[batch] if batch >= 0 else ()
+
+    def is_whole(self, batch: int) -> bool:
+        """Whether a query can go on after it."""
+        return batch < 0 or (
+            batch in self.logged and not self.torn & {("logged", batch), ("commits", batch)}
+        )
 
     def unsynced_of(
         self, logged: Mapping[int, Logged], commits: Mapping[int, State]
@@ -78,7 +99,7 @@ class Directory:
     def synced_bucket(self) -> int:
         """A power cut now would leave everything up to this bucket of its inputs; 0: nothing."""
         lost = {batch for kind, batch in self.unsynced if kind == "commits"}
-        kept = max((batch for batch in self.commits if batch not in lost), default=-1)
+        kept = max((b for b in self.commits if b not in lost and self.is_whole(b)), default=-1)
         return (
             position_of(next(iter(self.logged[kept].offsets.values()))).bucket
             if kept in self.logged
@@ -89,11 +110,19 @@ class Directory:
         """These of the unsynced operations, by their number, did not reach the disk."""
         for number in gone:
             kind, batch = self.unsynced[number]
+            self.torn.discard((kind, batch))
             entries: dict[int, Any] = self.logged if kind == "logged" else self.commits
             entries.pop(batch, None)
         self.unsynced = [
             operation for number, operation in enumerate(self.unsynced) if number not in gone
         ]
+
+    def tear(self) -> bool:
+        """What reached the disk last of the unsynced operations may have done so by half."""
+        chance = random.Random(f"{self.name}/{self.unsynced[-1:]}").random()
+        if self.unsynced and chance < _HALF_CHANCE:
+            self.torn.add(self.unsynced[-1])
+        return bool(self.torn)
 
 
 class Machine:
@@ -115,26 +144,28 @@ class Machine:
         if timeline_name(epoch_of(name) or 0, number_of(name)) != name:
             self.copied = max(self.copied, (epoch_of(name) or 0, number_of(name)))
 
-    def power_cut(self, rng: random.Random) -> tuple[int, bool]:
+    def power_cut(self, rng: random.Random) -> tuple[int, bool, bool]:
         """Lose a random tail of what was not synced, or any part of it, as it reached the disk in
-        another order.
+        another order; of what is left the last may be half written.
 
         Returns:
-            How many operations; whether something is left that came after one of them.
+            How many operations; whether something is left that came after one of them; whether
+            something is half written.
         """
-        lost, is_torn = 0, False
+        lost, is_out_of_order, is_torn = 0, False, False
         for name in sorted(self.directories):
             directory = self.directories[name]
             count = len(directory.unsynced)
             gone = set(range(count - rng.randint(0, count), count))
-            if rng.random() < _TORN_CHANCE:
+            if rng.random() < _OUT_OF_ORDER_CHANCE:
                 gone = {number for number in range(count) if rng.random() < 0.5}
             directory.lose(gone)
             lost += len(gone)
-            is_torn = is_torn or any(
+            is_out_of_order = is_out_of_order or any(
                 number not in gone for number in range(min(gone, default=count), count)
             )
-        return lost, is_torn
+            is_torn = directory.tear() or is_torn
+        return lost, is_out_of_order, is_torn
 
 
 class SimulatedDisk:
@@ -196,10 +227,12 @@ class SimulatedDisk:
                 f" {directory.synced_bucket}"
             )
 
-    def said_newest_synced(self, bucket: int) -> None:
-        """The same of the newest that it has."""
+    def said_newest_synced(self, bucket: int, token: str = "") -> None:
+        """The same of the newest that it has, if the process of ``token`` has made it: not another
+        one that slept while it copied.
+        """
         name = newest(self._machine.timelines)
-        if name is not None:
+        if name is not None and name.endswith(token):
             self.said_synced(name, bucket)
 
     def newest(self) -> Timeline | None:
@@ -228,7 +261,13 @@ class SimulatedDisk:
             self._removed(source)
             raise Unavailable(f"checkpoint {source} vanished while it was copied")
         self._machine.add(
-            Directory(target, logged, dict(found.commits), found.unsynced_of(logged, found.commits))
+            Directory(
+                target,
+                logged,
+                dict(found.commits),
+                found.unsynced_of(logged, found.commits),
+                set(found.torn),
+            )
         )
         self._step()
 
@@ -243,22 +282,23 @@ class SimulatedDisk:
         return sorted(self.directory(name).commits, reverse=True) or [-1]
 
     def whole(self, name: str, batches: Sequence[int]) -> int | None:
-        """See the port. Nothing is ever half written here, but a plan may be gone while its
-        commit is there.
-        """
+        """See the port. A plan may be gone while its commit is there, and either half written."""
         self._step()
         directory = self.directory(name)
-        return next((batch for batch in batches if batch < 0 or batch in directory.logged), None)
+        found = next((batch for batch in batches if directory.is_whole(batch)), None)
+        if found is not None and any(batch > found for _, batch in directory.torn):
+            self._reached("torn checkpoint files passed over")
+        return found
 
     def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
         """See the port."""
         self._step()
         directory = self.directory(name)
-        directory.logged = {
-            b: logged for b, logged in directory.logged.items() if b <= batch + keep_plan
-        }
+        plan = batch + (keep_plan and ("logged", batch + 1) not in directory.torn)
+        directory.logged = {b: logged for b, logged in directory.logged.items() if b <= plan}
         directory.commits = {b: state for b, state in directory.commits.items() if b <= batch}
         directory.unsynced = directory.unsynced_of(directory.logged, directory.commits)
+        directory.torn = {(kind, b) for kind, b in directory.torn if b <= batch}
 
     def bucket(self, name: str, batch: int) -> int:
         """See the port."""
@@ -294,7 +334,7 @@ class SimulatedDisk:
         ends = [
             directory.logged[directory.last_commit]
             for directory in found
-            if directory.last_commit in directory.logged
+            if directory.last_commit >= 0 and directory.is_whole(directory.last_commit)
         ]
         return max(
             (position_of(next(iter(logged.offsets.values()))).bucket for logged in ends), default=0
@@ -327,6 +367,7 @@ class SimulatedDisk:
                 logged,
                 dict(found.commits),
                 sorted(unsynced, key=lambda each: (each[1], each[0] == "commits")),
+                set(found.torn),
             )
         )
         self._step()

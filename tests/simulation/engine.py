@@ -320,7 +320,7 @@ class SimulatedQuery:
             rows = [(*row[:3], row[3] + 1) for row in rows]
             clock.sleep_ms(_WRONG_MS)
         yield True
-        state: State = directory.commits[batch - 1] if batch else ()
+        state: State = directory.state(batch - 1)
         state, results = operate(
             stage.operator, state, rows, logged.watermark_ms // width_ms, width_ms
         )

@@ -132,6 +132,8 @@ EXPECTED: Final[tuple[str, ...]] = (
     *(
         "checkpoint tail lost",
         "checkpoint files out of order",
+        "checkpoint files torn",
+        "torn checkpoint files passed over",
         "directory removed under a process",
         "blocks trimmed",
         "peer copied",

@@ -61,6 +61,7 @@ class StandingBy:
         self._disk = disk
         self._process = stage, process
         self._token = own.token
+        self._token = own.token
         self.standby = Standby(
             context.log,
             context.clock,
@@ -69,6 +70,8 @@ class StandingBy:
             real_disk,
             lambda name, body: SimulatedWork(port, name, body),
         )
+
+        self._disk.said_newest_synced(self.standby.bucket)
 
     def until_due(
         self,
@@ -99,9 +102,10 @@ class StandingBy:
         return True
 
     def _see_copies(self) -> None:
-        self._disk.said_newest_synced(self.standby.bucket)
+        """What it says of its checkpoint, as soon as it says something new."""
         if self.standby.bucket != self._bucket and not self._is_moved:
             self._bucket = self.standby.bucket
+            self._disk.said_newest_synced(self._bucket, self._token)
             self._reached("standby copied")
 
     def say(self, bucket: int, checkpoint_bucket: int) -> None:

@@ -181,10 +181,12 @@ class ProcessFaults:
         if kind == "power" and key not in self._machines:
             return
         if kind == "power":
-            lost, is_torn = self._machines[key].power_cut(self._rng)
+            lost, is_out_of_order, is_torn = self._machines[key].power_cut(self._rng)
             self._history.reached("checkpoint tail lost" if lost else "power cut without loss")
-            if is_torn:
+            if is_out_of_order:
                 self._history.reached("checkpoint files out of order")
+            if is_torn:
+                self._history.reached("checkpoint files torn")
         else:
             self._machines[key] = Machine()
 

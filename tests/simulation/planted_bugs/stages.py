@@ -283,15 +283,6 @@ STAGES: Final = (
         by=("standbys",),
     ),
     Mutant(
-        "older_epochs_are_heard",
-        "protocol.stage.standby:StandbyWatch.epoch_seen",
-        "self._detector.began(self._primary, epoch, now_ms)",
-        "pass",
-        "SB1, SB2",
-        scenario="passive",
-        by=("standbys", "progress"),
-    ),
-    Mutant(
         "copy_not_synced",
         "protocol.stage.standby:copy_steps",
         "yield Sync(name)",
@@ -299,15 +290,6 @@ STAGES: Final = (
         "SB7",
         scenario="passive",
         by=("disk",),
-    ),
-    Mutant(
-        "copy_of_a_branch",
-        "protocol.stage.standby:copy_steps",
-        "or not is_same",
-        "",
-        "SB7",
-        scenario="passive",
-        by=("streams", "corrected"),
     ),
     Mutant(
         "copies_share_a_name",
@@ -326,5 +308,16 @@ STAGES: Final = (
         "SB5",
         scenario="passive",
         by=("disk", "streams", "corrected", "ends"),
+    ),
+    Mutant(
+        "goes_on_from_torn_files",
+        "protocol.log.timeline:_from_own",
+        "last = yield FindWhole(name, tuple(batch for batch, tip in tips.items() if"
+        " _goes_on(found, batch, tip, own)))",
+        "last = max((batch for batch, tip in tips.items() if _goes_on(found, batch, tip, own)),"
+        " default=None)",
+        "TI4, TI6",
+        ("power", "power of all"),
+        by=("ends", "crash"),
     ),
 )
