@@ -61,7 +61,6 @@ class StandingBy:
         self._disk = disk
         self._process = stage, process
         self._token = own.token
-        self._token = own.token
         self.standby = Standby(
             context.log,
             context.clock,

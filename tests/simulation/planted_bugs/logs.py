@@ -105,7 +105,7 @@ LOGS: Final = (
     ),
     Mutant(
         "ack_is_enough",
-        f"{_WRITER}.append",
+        f"{_WRITER}.await_accepted",
         'self._wait(settled, f"record {record.id}", resend=record)',
         "pass",
         "rule 2",
