@@ -24,7 +24,8 @@ SAY_NOTHING = {
     "stuff",
 }
 FILE_LINES_MAX = 720
-FUNCTION_LINES_MAX = 100
+FUNCTION_LINES_MAX = {"services": 70, "": 90}
+"""Of the package, and elsewhere: a scenario is read from its top to its end."""
 CONSTRUCTOR_ARGUMENTS_MAX = 6
 """More are several ideas: those that belong together are one frozen object of settings."""
 
@@ -106,7 +107,9 @@ def test_files_and_functions_can_be_read_at_once(root: Path, files: list[Path]) 
     assert [
         line
         for path, source in sources.items()
-        for line in long_functions(path, source, FUNCTION_LINES_MAX)
+        for line in long_functions(
+            path, source, FUNCTION_LINES_MAX.get(path.parts[0], FUNCTION_LINES_MAX[""])
+        )
     ] == []
 
 

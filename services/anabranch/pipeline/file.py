@@ -88,13 +88,7 @@ class _Walk(Document):
     def pipeline(self) -> Pipeline | None:
         """The pipeline; only meaningful when there is no mistake."""
         top = self.mapping(self.root, (), _FILE_KEYS)
-        version = top.get("version", 1)
-        if version != 1 or isinstance(version, bool):
-            self.mistake(
-                ("version",),
-                f"{shown(version)} is no version of the pipeline file that this anabranch reads;"
-                " write version: 1",
-            )
+        self._check_version(top.get("version", 1))
         name = self.name(top.get("pipeline", MISSING), ("pipeline",), "pipeline")
         bucket_ms = cast(
             "int", self.duration(top.get("bucket", "250ms"), ("bucket",), 10, 24 * 3_600_000)
@@ -103,21 +97,7 @@ class _Walk(Document):
         partitions = self.integer(
             top.get("partitions", 4), ("partitions",), 1, limits.PARTITIONS_MAX
         )
-        sections = {
-            key: self._section(top, key, needed=instead not in top)
-            for key, instead in (
-                ("sources", "bindings"),
-                ("stages", "stages"),
-                ("outputs", "publish"),
-            )
-        }
-        for key, twice in (("stages", sections["sources"]), ("outputs", {})):
-            for entry in sections[key]:
-                if entry in twice:
-                    self.mistake(
-                        (key, entry),
-                        f"{entry} is the name of a source already; give every stream its own name",
-                    )
+        sections = self._sections(top)
         bound = bindings(
             self,
             top.get("bindings", {}),
@@ -173,14 +153,44 @@ class _Walk(Document):
             federation=federated,
             schema_registry=registry,
         )
+        self._check_resources(pipeline)
+        return pipeline
+
+    def _check_version(self, version: object) -> None:
+        if version != 1 or isinstance(version, bool):
+            self.mistake(
+                ("version",),
+                f"{shown(version)} is no version of the pipeline file that this anabranch reads;"
+                " write version: 1",
+            )
+
+    def _sections(self, top: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Sources, stages and outputs, as they are written; no two streams have one name."""
+        sections = {
+            key: self._section(top, key, needed=instead not in top)
+            for key, instead in (
+                ("sources", "bindings"),
+                ("stages", "stages"),
+                ("outputs", "publish"),
+            )
+        }
+        for entry in sections["stages"]:
+            if entry in sections["sources"]:
+                self.mistake(
+                    ("stages", entry),
+                    f"{entry} is the name of a source already; give every stream its own name",
+                )
+        return sections
+
+    def _check_resources(self, pipeline: Pipeline) -> None:
+        """Each is of a node that is there, and of one's own."""
         known = [*pipeline.nodes(), *pipeline.partner_nodes]
-        for node in resources:
+        for node in pipeline.resources:
             if node not in known:
                 self.mistake(("resources", node), f"there is no node {node}; {guess(node, known)}")
             elif node in pipeline.offering_nodes:
                 owner = pipeline.offering_nodes[node]
                 self.mistake(("resources", node), f"it is a node of {owner}, for {owner} to say")
-        return pipeline
 
     def _registry(self, value: object) -> str | None:
         at: Place = ("schema_registry",)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from anabranch.adapters.spark.query import build_query
+from anabranch.adapters.spark.query import StageQuery, build_query
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import EVENT_TIME
@@ -29,18 +30,13 @@ from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.runtime.offered_columns import offered_inputs
 
 if TYPE_CHECKING:
-    from anabranch.pipeline.model import Pipeline, Sink
+    from anabranch.pipeline.model import Offer, Pipeline, Sink, Stage
 
 
 def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
     """(what cannot run, what a person should know), as sentences. Starts Spark in this
     process for the time of the call.
     """
-    schemas: dict[str, pa.Schema] = {
-        name: source_schema(pipeline, name) for name in (*pipeline.sources, *pipeline.bindings)
-    }
-    errors: list[str] = []
-    facts: list[str] = []
     looked_at = [s for s in pipeline.stages.values() if pipeline.host in ("", s.participant)]
     with tempfile.TemporaryDirectory(prefix="anabranch-check-") as folder:
         session = start_session(
@@ -52,63 +48,78 @@ def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
             scratch=Scratch(Path(folder)),
         )
         try:
+            build = partial(build_query, session, pipeline, kafka="", socket="")
+            plans = _Plans(pipeline, build)
             for name in pipeline.order():
-                stage = pipeline.stages[name]
-                if stage not in looked_at:
-                    continue
-                unknown = [s for s in stage.reads if s not in schemas]
-                if unknown and pipeline.host:
-                    facts.append(
-                        f"stage {name}: not checked, since what {', '.join(unknown)} gives is not"
-                        " known here"
-                    )
-                    continue
-                if unknown:
-                    errors.append(
-                        f"stage {name}: not checked, since {', '.join(unknown)} cannot run"
-                    )
-                    continue
-                if stage.offered is not None and not stage.has_code:
-                    try:
-                        offered_inputs(stage, schemas)
-                    except ConfigurationError as error:
-                        errors.append(f"stage {name}: {error}")
-                    else:
-                        gives = stage.offered.gives.arrow_schema()
-                        schemas[name] = gives.append(pa.field(EVENT_TIME, pa.int64()))
-                        facts.append(
-                            f"stage {name}: runs at {stage.participant}; gives {_words(gives)}"
-                        )
-                    continue
-                try:
-                    query = build_query(
-                        session,
-                        pipeline,
-                        name,
-                        {s: schemas[s] for s in stage.reads},
-                        kafka="",
-                        socket="",
-                    )
-                except (ConfigurationError, StageFunctionError) as error:
-                    errors.append(f"stage {name}: {error}")
-                    continue
-                schemas[name] = query.schema
-                kind = "stateful" if query.traits.is_stateful else "stateless"
-                facts.append(
-                    f"stage {name}: {kind}; {query.traits.batch}; gives {_words(query.schema)}"
-                )
-                facts += [
-                    f"stage {name}: {query.traits.batch}, because {reason}"
-                    for reason in query.traits.reasons
-                ]
-                if query.traits.reasons:
-                    facts.append(
-                        f"stage {name}: make `bucket` wider than a batch takes, or what arrives"
-                        " faster than that will queue up"
-                    )
+                if pipeline.stages[name] in looked_at:
+                    plans.look(pipeline.stages[name])
         finally:
             session.stop()
-    return [*errors, *sink_mistakes(pipeline, schemas)], facts
+    return [*plans.errors, *sink_mistakes(pipeline, plans.schemas)], plans.facts
+
+
+class _Plans:
+    """The stages' plans, looked at in the order in which one reads another."""
+
+    def __init__(
+        self, pipeline: Pipeline, build: Callable[[str, Mapping[str, pa.Schema]], StageQuery]
+    ) -> None:
+        """``build``: the query of a stage, of its name and its inputs' schemas."""
+        self._pipeline = pipeline
+        self._build = build
+        self.schemas: dict[str, pa.Schema] = {
+            name: source_schema(pipeline, name) for name in (*pipeline.sources, *pipeline.bindings)
+        }
+        """Of each stream so far."""
+        self.errors: list[str] = []
+        self.facts: list[str] = []
+
+    def look(self, stage: Stage) -> None:
+        """Take note of what can be said of ``stage``."""
+        unknown = [s for s in stage.reads if s not in self.schemas]
+        if unknown and self._pipeline.host:
+            self.facts.append(
+                f"stage {stage.name}: not checked, since what {', '.join(unknown)} gives is not"
+                " known here"
+            )
+        elif unknown:
+            self.errors.append(
+                f"stage {stage.name}: not checked, since {', '.join(unknown)} cannot run"
+            )
+        elif stage.offered is not None and not stage.has_code:
+            self._look_at_offered(stage, stage.offered)
+        else:
+            self._look_at_plan(stage)
+
+    def _look_at_offered(self, stage: Stage, offered: Offer) -> None:
+        """Of one whose code its owner has."""
+        try:
+            offered_inputs(stage, self.schemas)
+        except ConfigurationError as error:
+            self.errors.append(f"stage {stage.name}: {error}")
+            return
+        gives = offered.gives.arrow_schema()
+        self.schemas[stage.name] = gives.append(pa.field(EVENT_TIME, pa.int64()))
+        self.facts.append(f"stage {stage.name}: runs at {stage.participant}; gives {_words(gives)}")
+
+    def _look_at_plan(self, stage: Stage) -> None:
+        """What Spark makes of the stage's function."""
+        name, inputs = stage.name, {s: self.schemas[s] for s in stage.reads}
+        try:
+            query = self._build(name, inputs)
+        except (ConfigurationError, StageFunctionError) as error:
+            self.errors.append(f"stage {name}: {error}")
+            return
+        self.schemas[name] = query.schema
+        traits = query.traits
+        kind = "stateful" if traits.is_stateful else "stateless"
+        self.facts.append(f"stage {name}: {kind}; {traits.batch}; gives {_words(query.schema)}")
+        self.facts += [f"stage {name}: {traits.batch}, because {r}" for r in traits.reasons]
+        if traits.reasons:
+            self.facts.append(
+                f"stage {name}: make `bucket` wider than a batch takes, or what arrives"
+                " faster than that will queue up"
+            )
 
 
 def _words(schema: pa.Schema) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -145,6 +145,18 @@ def _check_servers(
         redis_security.reject_security_for("the embedded Redis has no security")
 
 
+def _replicas_on(pipeline: Pipeline, names: Sequence[tuple[str, str]]) -> int:
+    """How many replicas of stages the nodes among ``names`` run together."""
+    return sum(
+        len(labels) for node, labels in pipeline.nodes().items() if ("processing", node) in names
+    )
+
+
+def _stop_begun(servers: Mapping[str, Server]) -> None:
+    """Stop those that had started before something went wrong."""
+    stop_servers({name: server for name, server in servers.items() if server.pid is not None}, 5.0)
+
+
 def up(
     pipeline_file: Path,
     *,
@@ -190,11 +202,7 @@ def up(
         if left := sweep(state_dir):
             say(f"ended {len(left)} processes that a killed supervisor had left")
         embedded = kafka is None
-        replicas = sum(
-            len(labels)
-            for node, labels in pipeline.nodes().items()
-            if ("processing", node) in names
-        )
+        replicas = _replicas_on(pipeline, names)
         specs = partial(
             specs_of, names, pipeline_file.resolve(), state_dir, replicas=replicas, offers=offers
         )
@@ -239,9 +247,7 @@ def up(
             say("stopping")
             supervisor.stop(stop_now)
         else:
-            stop_servers(
-                {name: server for name, server in servers.items() if server.pid is not None}, 5.0
-            )
+            _stop_begun(servers)
         early.end()
         os.environ.pop(MARK, None)
         lock.release()
