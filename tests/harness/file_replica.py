@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch.adapters.disk.checkpoints import ReplicaDisk
@@ -116,6 +117,19 @@ class Source:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Under which a replica runs: what a test does at its crash points and while it waits for a
+    peer, how much state it needs, which epochs are fenced, and who is told of a wrong partner.
+    """
+
+    point: Callable[[str], None] = lambda _: None
+    wait: Callable[[str], None] = lambda _: None
+    horizon: StateHorizon | None = None
+    fenced: Callable[[], Mapping[str, int]] = dict
+    tell: Callable[[PartnerWrong], None] = lambda _found: None
+
+
 class FileReplica:
     """One process of a replica."""
 
@@ -127,12 +141,7 @@ class FileReplica:
         folder: Path,
         clock: Clock,
         entropy: Entropy,
-        *,
-        point: Callable[[str], None] = lambda _: None,
-        wait: Callable[[str], None] = lambda _: None,
-        horizon: StateHorizon | None = None,
-        fenced: Callable[[], Mapping[str, int]] = dict,
-        tell: Callable[[PartnerWrong], None] = lambda _found: None,
+        conditions: Conditions = Conditions(),
     ) -> None:
         self._input = BoundaryReader(log, names.boundaries(INPUT), ["0"])
         self._log, self._names = log, names
@@ -144,7 +153,7 @@ class FileReplica:
             clock,
         )
         peers = {r: folder / f"{STAGE}.{r}" for r in REPLICAS if r != replica}
-        self.disk = ReplicaDisk(folder / f"{STAGE}.{replica}", peers, crash_point=point)
+        self.disk = ReplicaDisk(folder / f"{STAGE}.{replica}", peers, crash_point=conditions.point)
         self.runner = ReplicaRunner(
             {INPUT: self._input},
             self.boundary,
@@ -154,16 +163,16 @@ class FileReplica:
                 Availability([INPUT], WAITS, Policy.SUSPEND),
                 BatchRules(WIDTH_MS, rows_max=3),
             ),
-            HostProcess(clock, crash_point=point, may_wait=False),
+            HostProcess(clock, crash_point=conditions.point, may_wait=False),
         )
         self._recovery = Recovery(
             tuple(peers),
             self._missing,
-            wait,
-            horizon,
+            conditions.wait,
+            conditions.horizon,
             LateStart(self._last_gone),
-            fenced,
-            tell=tell,
+            conditions.fenced,
+            tell=conditions.tell,
         )
         self._attempts = 0
         self.checkpoint = folder
@@ -303,7 +312,7 @@ def main(kafka: str, pipeline: str, replica: str, folder: str, upto: str) -> Non
         Path(folder),
         SystemClock(),
         SystemEntropy(),
-        point=crash_point,
+        Conditions(point=crash_point),
     )
     print(made.start())
     while made.boundary.log_state.closed(replica) < int(upto):

@@ -94,29 +94,31 @@ class Stream:
         self.branch_tip = ident
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Of the replica on a bench."""
+
+    traits: PlanTraits = STATELESS
+    policy: Policy = Policy.PROCESS
+    warm_up: bool = False
+    epoch: int = 7
+    width_ms: int = WIDTH_MS
+    rows_max: int = 1_000
+    waits: Waits = WAITS
+    pace_ms: int = 0
+    empty_every_ms: int = 0
+    after: int = 0
+    given_up: int = 0
+    rows_per_s: int = 0
+
+
 class Bench:
     """Asks as an engine does, and carries out what is decided."""
 
-    def __init__(
-        self,
-        names: str = "a",
-        *,
-        traits: PlanTraits = STATELESS,
-        policy: Policy = Policy.PROCESS,
-        warm_up: bool = False,
-        epoch: int = 7,
-        width_ms: int = WIDTH_MS,
-        rows_max: int = 1_000,
-        waits: Waits = WAITS,
-        pace_ms: int = 0,
-        empty_every_ms: int = 0,
-        after: int = 0,
-        given_up: int = 0,
-        rows_per_s: int = 0,
-    ) -> None:
+    def __init__(self, names: str = "a", settings: Settings = Settings()) -> None:
         self.names = names
-        self.traits = traits
-        self.policy = policy
+        self.traits = settings.traits
+        self.policy = settings.policy
         self.streams = {name: Stream() for name in names}
         self.now_ms = 0
         self.may_correct = True
@@ -125,25 +127,25 @@ class Bench:
         self.uncorrected = False
         self.unreachable: set[str] = set()
         """Inputs of which nobody can read the log to its end."""
-        self.availability = Availability(names, waits, policy)
-        stable_query = timeline_name(epoch, 0)
+        self.availability = Availability(names, settings.waits, settings.policy)
+        stable_query = timeline_name(settings.epoch, 0)
         self.replica = Replica(
-            epoch,
+            settings.epoch,
             stable_query,
             StageRules(
-                traits,
+                settings.traits,
                 self.availability,
                 BatchRules(
-                    width_ms,
-                    rows_max,
-                    pace_ms,
-                    empty_every_ms,
-                    warm_up=warm_up,
-                    rows_per_s=rows_per_s,
+                    settings.width_ms,
+                    settings.rows_max,
+                    settings.pace_ms,
+                    settings.empty_every_ms,
+                    warm_up=settings.warm_up,
+                    rows_per_s=settings.rows_per_s,
                 ),
             ),
-            after=after,
-            given_up=given_up,
+            after=settings.after,
+            given_up=settings.given_up,
         )
         self.positions = {stable_query: QueryPosition()}
         self.ran: list[tuple[str, Plan]] = []
@@ -271,11 +273,11 @@ class Bench:
 # -- ways into each state --
 
 
-def stable(**options: object) -> Bench:
+def stable(names: str = "a", **options: object) -> Bench:
     """The stable query stands at 5, everything is complete up to 5; ``b`` is past 9 where
     there is one.
     """
-    bench = Bench(**options)  # type: ignore[arg-type]
+    bench = Bench(names, Settings(**options))  # type: ignore[arg-type]
     bench.look()
     bench.close(5, 5)
     bench.look()

@@ -17,6 +17,7 @@ from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.log.records import BoundaryRecord
 from harness import spark_files
 from harness.file_replica import (
+    Conditions,
     FileReplica,
     Source,
     create_topics,
@@ -68,11 +69,7 @@ class Stage:
             self.folder / disk,
             self.clock,
             SeededEntropy(self._started),
-            point=point,
-            wait=self._wait,
-            horizon=horizon,
-            fenced=lambda: self.fenced,
-            tell=self.told.append,
+            Conditions(point, self._wait, horizon, lambda: self.fenced, self.told.append),
         )
         made.start()
         return made

@@ -37,6 +37,7 @@ from harness.replica_bench import (
     WAITS,
     WIDTH_MS,
     Bench,
+    Settings,
     behind,
     part,
     stabilization,
@@ -159,7 +160,7 @@ def test_the_table_of_states_a_crash() -> None:
     numbers (RE3).
     """
     for bench in (stable(), up_failure(), stabilization()):
-        after = Bench(epoch=9)
+        after = Bench(settings=Settings(epoch=9))
         assert (after.state, after.replica.branch) == (FAILURE, None)
         assert after.replica.number > bench.replica.number
 
@@ -531,7 +532,7 @@ class TestStateHorizon:
     """What ``protocol.control.state_horizon`` has decided."""
 
     def test_a_query_without_a_checkpoint_leaves_buckets_out(self) -> None:
-        bench = Bench(warm_up=True, after=4)
+        bench = Bench(settings=Settings(warm_up=True, after=4))
         bench.close(9, 3, 5)
         plan = bench.decide(bench.stable_query).plan
         assert plan is not None
@@ -544,7 +545,7 @@ class TestStateHorizon:
         ] == [5]
 
     def test_a_query_with_one_does_not(self) -> None:
-        bench = Bench(warm_up=True, after=4)
+        bench = Bench(settings=Settings(warm_up=True, after=4))
         bench.positions[bench.stable_query] = QueryPosition(9, 2)
         bench.close(9, 3, 5)
         bench.settle()
@@ -554,7 +555,7 @@ class TestStateHorizon:
 
     @pytest.mark.parametrize("traits", [STATELESS, STATEFUL])
     def test_a_batch_ends_where_the_output_is_given_up_to(self, traits: PlanTraits) -> None:
-        bench = Bench(traits=traits, given_up=6)
+        bench = Bench(settings=Settings(traits=traits, given_up=6))
         bench.close(9, 3, 5, 7)
         bench.settle()
         assert bench.ran[0][1].after.bucket == 6

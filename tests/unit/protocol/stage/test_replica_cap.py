@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.replica import BatchRules
-from harness.replica_bench import Bench, part
+from harness.replica_bench import Bench, Settings, part
 
 ZERO = timeline_name(7, 0)
 
@@ -23,7 +23,7 @@ def test_a_batch_is_followed_by_the_rest_that_its_rows_ask_for(
 
 
 def test_over_any_while_a_query_takes_no_more_than_the_cap() -> None:
-    bench = Bench(rows_per_s=10)
+    bench = Bench(settings=Settings(rows_per_s=10))
     bench.close(40, *range(1, 41))
     bench.look()
     taken = []
@@ -37,7 +37,7 @@ def test_over_any_while_a_query_takes_no_more_than_the_cap() -> None:
 
 
 def test_a_bucket_that_has_more_than_a_second_may_have_comes_whole_and_is_paid_for() -> None:
-    bench = Bench(rows_per_s=10)
+    bench = Bench(settings=Settings(rows_per_s=10))
     bench.streams["a"].record(2, [part(1, rows=25), part(2)])
     bench.look()
     assert [plan.rows for plan in (bench.ask(ZERO).plan,) if plan] == [25]
@@ -50,7 +50,7 @@ def test_a_bucket_that_has_more_than_a_second_may_have_comes_whole_and_is_paid_f
 
 
 def test_a_rest_that_the_pace_wants_is_not_the_caps() -> None:
-    bench = Bench(rows_per_s=10, pace_ms=300)
+    bench = Bench(settings=Settings(rows_per_s=10, pace_ms=300))
     bench.close(1, 1)
     bench.look()
     assert bench.ask(ZERO).plan is not None

@@ -18,7 +18,7 @@ from anabranch.protocol.stage.planner import Plan
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica import Decision
 from harness.examples import examples
-from harness.replica_bench import STATEFUL, STATELESS, WAITS, Bench, part
+from harness.replica_bench import STATEFUL, STATELESS, WAITS, Bench, Settings, part
 
 FIRST = WAITS.first_ms
 TRAITS = (
@@ -35,7 +35,8 @@ class WatchedBench(Bench):
     def __init__(self, names: str, traits: PlanTraits, policy: Policy, width_ms: int) -> None:
         self.width_ms = width_ms
         super().__init__(
-            names, traits=traits, policy=policy, width_ms=width_ms, warm_up=True, rows_max=3
+            names,
+            Settings(traits=traits, policy=policy, width_ms=width_ms, warm_up=True, rows_max=3),
         )
         self.awake_ms = 0
         """Time without the pauses, at the last look."""
@@ -261,7 +262,10 @@ def action(g: random.Random) -> Action:
 def test_any_history(
     seed: int, length: int, names: str, traits: PlanTraits, policy: Policy, width_ms: int
 ) -> None:
-    g, bench = random.Random(seed), WatchedBench(names, traits, policy, width_ms)
+    g, bench = (
+        random.Random(seed),
+        WatchedBench(names, traits, policy, width_ms),
+    )
     for _ in range(length):
         action(g)(bench)
     bench.held = False

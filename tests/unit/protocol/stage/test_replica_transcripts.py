@@ -18,7 +18,7 @@ from anabranch.protocol.stage.planner import QueryPosition
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica import Decision
 from anabranch.protocol.stage.upstream_selection import awaits_corrections
-from harness.replica_bench import WAITS, Bench, part, stabilization, stable, up_failure
+from harness.replica_bench import WAITS, Bench, Settings, part, stabilization, stable, up_failure
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
 ZERO, ONE, TWO = (timeline_name(7, number) for number in range(3))
@@ -76,7 +76,7 @@ def test_a_failure_shorter_than_the_wait_leaves_no_trace() -> None:
 
 
 def test_inputs_that_never_said_anything_are_no_failure() -> None:
-    bench = Bench("ab", warm_up=True)
+    bench = Bench("ab", Settings(warm_up=True))
     bench.wait(10 * FIRST)
     bench.settle()
     assert (bench.state, bench.tentative_plans()) == (STABLE, [])
@@ -293,7 +293,7 @@ def test_without_a_branch_no_turn_is_waited_for() -> None:
 def test_how_much_a_batch_of_a_correction_takes(rows: int, buckets: int) -> None:
     """They share the cores with the branch."""
     for branching in (False, True):
-        bench = Bench("a", rows_max=5 * CORRECTION_ROWS_MAX, width_ms=100)
+        bench = Bench("a", Settings(rows_max=5 * CORRECTION_ROWS_MAX, width_ms=100))
         bench.look()
         bench.close(1, 1)
         bench.look()
@@ -311,7 +311,7 @@ def test_how_much_a_batch_of_a_correction_takes(rows: int, buckets: int) -> None
 
 
 def test_a_batch_of_a_correction_ends_where_output_is_given_up() -> None:
-    bench = Bench("a", rows_max=5 * CORRECTION_ROWS_MAX, width_ms=100, given_up=6)
+    bench = Bench("a", Settings(rows_max=5 * CORRECTION_ROWS_MAX, width_ms=100, given_up=6))
     bench.look()
     bench.close(1, 1)
     bench.look()
@@ -329,7 +329,7 @@ def test_a_batch_of_a_correction_ends_where_output_is_given_up() -> None:
 
 
 def test_the_successor_warms_up_at_the_hole() -> None:
-    bench = Bench("a", warm_up=True)
+    bench = Bench("a", Settings(warm_up=True))
     bench.look()
     bench.settle()
     assert [(p.rows, p.before.bucket, p.after.bucket) for p in bench.stable_plans()] == [(0, 0, 0)]
@@ -353,14 +353,14 @@ def test_the_successor_warms_up_at_the_hole() -> None:
 
 def test_what_there_is_to_run_warms_up_as_well_as_nothing() -> None:
     """A process that comes back to a backlog has results a batch earlier."""
-    bench = Bench("a", warm_up=True)
+    bench = Bench("a", Settings(warm_up=True))
     bench.close(5, 5)
     bench.settle()
     assert [(p.rows, p.before.bucket, p.after.bucket) for p in bench.stable_plans()] == [(1, 0, 5)]
 
 
 def test_a_successor_that_may_not_correct_yet_warms_up() -> None:
-    bench = Bench("a", warm_up=True)
+    bench = Bench("a", Settings(warm_up=True))
     bench.look()
     bench.close(5, 5)
     bench.look()
@@ -474,7 +474,7 @@ class TestWhatIsSaid:
     """RE10."""
 
     def test_a_replica_that_begins_far_behind_says_failure_until_it_has_caught_up(self) -> None:
-        bench = Bench(traits=PlanTraits(is_stateful=True, is_batch_safe=False))
+        bench = Bench(settings=Settings(traits=PlanTraits(is_stateful=True, is_batch_safe=False)))
         bench.close(50, *range(1, 51))
         bench.look()
         for bucket in range(50):
