@@ -1,0 +1,91 @@
+"""What is said of a pipeline's plans; what Spark makes of a function is handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from anabranch.pipeline.file import load
+from anabranch.processing.check import _Plans
+from anabranch.protocol.errors import StageFunctionError
+from anabranch.protocol.stage.plans import PlanTraits
+
+PIPELINE = (
+    "pipeline: p\nsources:\n  readings: {topics: [readings], record: reading.avsc, event_time:"
+    " {field: at, unit: ms}}\nstages:\n  first: {reads: readings, transform: stages:f}\n"
+    "  second: {reads: first, transform: stages:g}\noutputs:\n"
+    "  out: {stage: second, corrected: {topic: out}}\n"
+)
+GIVES = pa.schema([("total", pa.int64())])
+NORTH = Path(__file__).parents[3] / "examples/remote_definition/north/north.yaml"
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Any:
+    (tmp_path / "reading.avsc").write_text(
+        '{"type": "record", "name": "reading", "fields": [{"name": "at", "type": "long"}]}'
+    )
+    (tmp_path / "stages.py").write_text(
+        "def f(readings):\n    return readings\n\ndef g(first):\n    return first\n"
+    )
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    return load(tmp_path / "pipeline.yaml")
+
+
+def looked_at(pipeline: Any, build: Any) -> _Plans:
+    plans = _Plans(pipeline, build)
+    for name in pipeline.order():
+        plans.look(pipeline.stages[name])
+    return plans
+
+
+def test_each_stage_reads_what_the_one_before_gives(pipeline: Any) -> None:
+    built: dict[str, Mapping[str, pa.Schema]] = {}
+
+    def build(name: str, inputs: Mapping[str, pa.Schema]) -> Any:
+        built[name] = inputs
+        return SimpleNamespace(
+            schema=GIVES, traits=PlanTraits(is_stateful=True, is_batch_safe=True)
+        )
+
+    plans = looked_at(pipeline, build)
+    assert [list(inputs) for inputs in built.values()] == [["readings"], ["first"]]
+    assert built["second"]["first"] == GIVES
+    assert (plans.errors, plans.facts) == (
+        [],
+        [
+            f"stage {name}: stateful; several buckets per batch; gives total int64"
+            for name in ("first", "second")
+        ],
+    )
+
+
+def test_why_a_plan_takes_one_bucket_at_a_time_is_said(pipeline: Any) -> None:
+    traits = PlanTraits(is_stateful=False, is_batch_safe=False, reasons=("First depends",))
+    plans = looked_at(pipeline, lambda *_: SimpleNamespace(schema=GIVES, traits=traits))
+    first = [fact for fact in plans.facts if fact.startswith("stage first: ")]
+    assert first[1] == "stage first: rows of one bucket per batch, because First depends"
+    assert "make `bucket` wider" in first[2]
+
+
+def test_what_reads_a_stage_that_cannot_run_is_not_looked_at(pipeline: Any) -> None:
+    def build(name: str, _: object) -> Any:
+        raise StageFunctionError(f"{name} raised")
+
+    plans = looked_at(pipeline, build)
+    assert plans.errors == [
+        "stage first: first raised",
+        "stage second: not checked, since first cannot run",
+    ]
+    assert list(plans.schemas) == ["readings"]
+
+
+def test_of_a_stage_whose_code_its_owner_has_the_offer_says_what_it_gives() -> None:
+    plans = looked_at(load(NORTH), lambda *_: pytest.fail("there is no code to look at"))
+    assert plans.errors == []
+    assert ["runs at south; gives " in fact for fact in plans.facts] == [True, True]
