@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.adapters.signing import SigningKey, verifier
+from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.topic_names import FederationTopics
@@ -54,4 +54,4 @@ class FederationWorld:
             writer.close()
 
     def reader(self) -> FederationReader:
-        return FederationReader(self.log, self.topics, "auditor", verifier)
+        return FederationReader(self.log, self.topics, "auditor")

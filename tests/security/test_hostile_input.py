@@ -182,7 +182,7 @@ READINGS = {
         yardsticks_per_mib=OWN_YARDSTICKS_PER_MIB,
     ),
     "keys": Reading(
-        federation_records.decode_key,
+        federation_records.decode_key_log,
         RemoteProtocolError,
         federation_records.encode_key(PublishedKey("north", "1", bytes(32))),
     ),

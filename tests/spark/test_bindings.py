@@ -1,6 +1,7 @@
 """A stage reads a stream of another participant's pipeline, with real Spark and a real broker: it
-waits for its owner, goes on without it when that dies, and corrects when it is back. What the owner
-signs counts, and nothing else.
+waits for its owner, goes on without it when that dies, and corrects when it is back. It reads on
+when a partner of the owner runs the stage, and when it comes home. What the owner signs counts, and
+what that partner signs once the owner has named it; nothing else does.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +18,13 @@ import pytest
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.key_files import VARIABLE, write_key
 from anabranch.adapters.signing import SigningKey
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.codec import control_records
+from anabranch.operating.contract_words import Words
 from anabranch.pipeline.file import load
-from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.model import Federation, Pipeline
+from anabranch.ports import TopicPartition
+from anabranch.protocol.control.records import Move
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -37,7 +44,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 NORTH: Final = "theirs"
 SOUTH: Final = "ours"
 MAX_DELAY_MS: Final = 2_000
-KEY: Final = SigningKey.generate("local", "1")
+OWNER: Final = "local"
+PARTNER: Final = "south"
+KEYS: Final = {name: SigningKey.generate(name, "1") for name in (OWNER, PARTNER)}
 THEIR_FUNCTIONS = """
 def clean(a):
     return a.select("key", "value", "event_time").where("value > 0")
@@ -79,6 +88,7 @@ class Both:
     """The two pipelines, and traffic for both."""
 
     def __init__(self, kafka: str, folder: Path, prefix: str) -> None:
+        self.federation = f"{prefix}-federation"
         self.theirs = self._pipelines(folder, f"{prefix}-{NORTH}", f"{prefix}-{SOUTH}")
         self.kafka, self.folder = kafka, folder
         for pipeline in (self.theirs, self.ours):
@@ -104,12 +114,16 @@ class Both:
             stages="clean:\n  reads: [a]\n  transform: MODULE:clean\n",
             live=True,
             max_delay_ms=MAX_DELAY_MS,
+            apart=False,
+            more="publish: {clean: {keep: 1h}}\n"
+            f"federation: {{name: {self.federation}, participant: {OWNER},"
+            f" partners: {{{PARTNER}: [clean]}}}}\n",
         )
-        north.path.write_text(north.path.read_text() + "publish: {clean: {keep: 1h}}\n")
         stages = "counts:\n  reads: [b, their_clean]\n  transform: MODULE:counts\n"
         bindings = (
             f"bindings:\n  their_clean: {{pipeline: {north.name}, stream: clean,"
-            f" record: clean.avsc, keys: [{KEY.public.hex()}]}}\n"
+            f" record: clean.avsc, participant: {OWNER}}}\n"
+            f"federation: {{name: {self.federation}, participant: billing}}\n"
         )
         (folder / SOUTH).mkdir()
         (folder / SOUTH / "clean.avsc").write_text(THEIR_RECORD)
@@ -146,6 +160,25 @@ class Both:
         (label,) = pipeline.nodes()
         return StageProcess(pipeline, label, self.kafka, self.folder / f"state-{pipeline.name}")
 
+    def words(self, who: str) -> Words:
+        federation = Federation(name=self.federation, participant=who)
+        return Words(KafkaEventLog(self.kafka), federation, KEYS[who], SystemClock())
+
+    def move(self, node: str) -> None:
+        """As the owner's agent does."""
+        move = Move("clean", "0", node, SystemClock().now_ms())
+        at = TopicPartition(self.theirs.topic_names.placement(), 0)
+        with closing(KafkaEventLog(self.kafka).writer()) as writer:
+            writer.send(at, control_records.encode(move), control_records.key_of(move))
+            writer.flush()
+
+    def partner(self, monkeypatch: pytest.MonkeyPatch) -> StageProcess:
+        """The node that the partner runs, with a key of its own."""
+        with monkeypatch.context() as its_own:
+            its_own.setenv(f"{VARIABLE}_FILE", str(self.folder / PARTNER))
+            state = self.folder / f"state-{self.theirs.name}"
+            return StageProcess(self.theirs, f"{PARTNER}.0", self.kafka, state)
+
     def tentative(self) -> list[BoundaryRecord]:
         self.output.reader.poll(50)
         return [record for record in self.seen if record.kind is BoundaryKind.TENTATIVE]
@@ -160,15 +193,20 @@ class Both:
 def both(
     kafka: str, tmp_path: Path, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Both]:
-    write_key(KEY, tmp_path / "key")
-    monkeypatch.setenv(f"{VARIABLE}_FILE", str(tmp_path / "key"))
+    for who, key in KEYS.items():
+        write_key(key, tmp_path / who)
+    monkeypatch.setenv(f"{VARIABLE}_FILE", str(tmp_path / OWNER))
     found = Both(kafka, tmp_path, topic_prefix)
+    for who in KEYS:
+        found.words(who).publish()
     yield found
     found.stop_feeding()
     found.close()
 
 
-def test_a_stream_of_another_participant_is_waited_for_missed_and_corrected(both: Both) -> None:
+def test_a_stream_of_another_participant_is_waited_for_missed_and_corrected(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with both.process(both.ours) as ours:
         wait_until(lambda: "spark_started" in ours.all_of_its_log(), 120, "Spark has started")
         assert both.output.reader.log_state.upto == 0
@@ -191,6 +229,18 @@ def test_a_stream_of_another_participant_is_waited_for_missed_and_corrected(both
             # Neither of its own sources' names: of another pipeline only the binding is known.
             assert {r.missing for r in both.tentative()[first:]} == {("their_clean",)}
             ours.check()
+        both.move(f"{PARTNER}.0")
+        with both.partner(monkeypatch) as partner:
+            wait_until(
+                lambda: "waiting_to_be_named" in partner.all_of_its_log(),
+                120,
+                "it waits",
+            )
+            assert both.output.reader.log_state.upto < died_at + 10
+            assert both.words(OWNER).name_signers(both.theirs.name, both.theirs.other_signers())
+            both.output.wait_closed(both.bucket + 20)
+            partner.check()
+        both.move(f"{OWNER}.0")
         with both.process(both.theirs):
             both.output.wait_closed(both.bucket + 20)
             both.stop_feeding()

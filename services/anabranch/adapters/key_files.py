@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +15,7 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.published_keys import KEY_ID_CHARACTERS_MAX
 
 if TYPE_CHECKING:
+    from anabranch.codec.signed_records import Sign
     from anabranch.pipeline.model import Pipeline
 
 VARIABLE: Final = "ANABRANCH_SIGNING_KEY"
@@ -97,7 +97,7 @@ def key_for(participant: str, path: Path) -> SigningKey:
     return key
 
 
-def signer(pipeline: Pipeline, stream: str, writer: str) -> Callable[[bytes], bytes] | None:
+def signer(pipeline: Pipeline, stream: str, writer: str) -> Sign | None:
     """What signs the boundary records of a stage that is published; None: nothing does, since it is
     not, or the environment names no key. ``writer``: the participant who runs the stage.
 
@@ -107,10 +107,10 @@ def signer(pipeline: Pipeline, stream: str, writer: str) -> Callable[[bytes], by
     if stream not in pipeline.publish_ms:
         return None
     key = key_of_environment(writer)
-    return None if key is None else key.sign_bytes
+    return None if key is None else key.sign_message
 
 
-def owners_signer(pipeline: Pipeline, stream: str) -> Callable[[bytes], bytes] | None:
+def owners_signer(pipeline: Pipeline, stream: str) -> Sign | None:
     """What signs the log snapshots of a stage that is published, with a key of the pipeline's
     owner, whoever runs the stage; None: as of ``signer``. Where the file names no federation, each
     participant of its stages may be the owner.
@@ -130,4 +130,4 @@ def owners_signer(pipeline: Pipeline, stream: str) -> Callable[[bytes], bytes] |
             f"{named} is a key of {key.participant}, who has no stage in the pipeline file; there"
             f" are {', '.join(owners)}"
         )
-    return key.sign_bytes
+    return key.sign_message

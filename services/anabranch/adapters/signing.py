@@ -10,10 +10,8 @@ from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from anabranch.codec.signed_records import by_one_of
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.federation.contract_log import VerifyAt
-from anabranch.protocol.federation.published_keys import KEY_BYTES, PublishedKeys
+from anabranch.protocol.federation.published_keys import KEY_BYTES
 from anabranch.protocol.federation.statements import Signature, Statement, signed_bytes
 
 
@@ -53,20 +51,10 @@ class SigningKey:
         """What is published, 32 bytes."""
         return bytes(self._private.public_key().public_bytes_raw())
 
-    def sign_bytes(self, message: bytes) -> bytes:
-        """The signature of what is no statement of a federation."""
-        return bytes(self._private.sign(message))
+    def sign_message(self, message: bytes) -> Signature:
+        """The participant's signature of bytes, such as a boundary record's."""
+        return Signature(self.participant, self.key_id, bytes(self._private.sign(message)))
 
     def sign(self, statement: Statement) -> Signature:
         """The participant's signature of a statement."""
-        return Signature(self.participant, self.key_id, self.sign_bytes(signed_bytes(statement)))
-
-
-def verifier(keys: PublishedKeys) -> VerifyAt:
-    """What the rules ask: whether a key that counted at a time made a signature."""
-
-    def verify(signature: Signature, message: bytes, at_ms: int) -> bool:
-        public = keys.find(signature.participant, signature.key_id, at_ms)
-        return public is not None and by_one_of([public])(message, signature.value)
-
-    return verify
+        return self.sign_message(signed_bytes(statement))

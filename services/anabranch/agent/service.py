@@ -18,7 +18,7 @@ from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.key_files import key_of_environment
-from anabranch.adapters.signing import SigningKey, verifier
+from anabranch.adapters.signing import SigningKey
 from anabranch.agent.conversations import Conversations
 from anabranch.agent.figures import Figures
 from anabranch.agent.ledger_writer import LedgerWriter
@@ -145,7 +145,7 @@ class AgentService:
         """
         context, log = self._context, self._context.log
         self._reader = reader = FederationReader(
-            log, self._topics, self._federation.auditor, verifier, self._news.append
+            log, self._topics, self._federation.auditor, self._news.append
         )
         reader.read_to_end()
         self._ledgers = LedgerWriter(log, self._topics, self._key, context.clock)

@@ -12,7 +12,7 @@ from anabranch.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from anabranch.operating.contract_words import Words
-    from anabranch.pipeline.model import Federation
+    from anabranch.pipeline.model import Federation, Pipeline
     from anabranch.ports import EventLog
 
 AsJson = Annotated[
@@ -37,17 +37,8 @@ def federation_of(
     Raises:
         ConfigurationError: the pipeline file names no federation, or no broker is known.
     """
-    from anabranch.adapters.kafka.log import KafkaEventLog
-    from anabranch.pipeline.file import load
-
-    named, address = file_and_broker(file, state_dir, kafka)
-    federation = load(named).federation
-    if federation is None:
-        raise ConfigurationError(
-            f"{named} names no federation. Add to it who you are in which one:\n"
-            "federation: {name: tolls, participant: north, auditor: audit}"
-        )
-    return KafkaEventLog(address), federation
+    log, _, federation = _deployment(file, state_dir, kafka)
+    return log, federation
 
 
 def words_of(
@@ -58,14 +49,42 @@ def words_of(
     Raises:
         ConfigurationError: as above, or there is no key that can be used.
     """
+    return words_and_pipeline(file, state_dir, kafka, key)[0]
+
+
+def words_and_pipeline(
+    file: Path | None, state_dir: Path | None, kafka: str | None, key: Path | None
+) -> tuple[Words, Pipeline]:
+    """The same, and what its pipeline file says.
+
+    Raises:
+        ConfigurationError: as above.
+    """
     from anabranch.adapters.key_files import key_for
     from anabranch.adapters.system.clock import SystemClock
     from anabranch.operating.contract_words import Words
 
-    log, federation = federation_of(file, state_dir, kafka)
+    log, pipeline, federation = _deployment(file, state_dir, kafka)
     if key is None:
         raise ConfigurationError(
             "no signing key is named: give --key FILE, or set ANABRANCH_SIGNING_KEY_FILE;"
             f" anabranch keys new {federation.participant}.key makes one"
         )
-    return Words(log, federation, key_for(federation.participant, key), SystemClock())
+    words = Words(log, federation, key_for(federation.participant, key), SystemClock())
+    return words, pipeline
+
+
+def _deployment(
+    file: Path | None, state_dir: Path | None, kafka: str | None
+) -> tuple[EventLog, Pipeline, Federation]:
+    from anabranch.adapters.kafka.log import KafkaEventLog
+    from anabranch.pipeline.file import load
+
+    named, address = file_and_broker(file, state_dir, kafka)
+    pipeline = load(named)
+    if pipeline.federation is None:
+        raise ConfigurationError(
+            f"{named} names no federation. Add to it who you are in which one:\n"
+            "federation: {name: tolls, participant: north, auditor: audit}"
+        )
+    return KafkaEventLog(address), pipeline, pipeline.federation

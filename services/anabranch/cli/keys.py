@@ -10,7 +10,13 @@ from typing import Annotated
 
 import typer
 
-from anabranch.cli.federation_options import AsJson, KeyFile, federation_of, words_of
+from anabranch.cli.federation_options import (
+    AsJson,
+    KeyFile,
+    federation_of,
+    words_and_pipeline,
+    words_of,
+)
 from anabranch.cli.options import DeploymentFile, File, Kafka, StateDir, pipeline_file
 from anabranch.cli.tables import print_whole, table
 
@@ -118,3 +124,25 @@ def revoke(
     words = words_of(file, state_dir, kafka, key)
     words.publish(is_revoked=True)
     typer.echo(f"key {words.key_id} of {words.participant} is revoked")
+
+
+@app.command()
+def signers(
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    key: KeyFile = None,
+) -> None:
+    """Name who else signs your published streams: partners who may run their stages, and owners of
+    what your stages are offered by, as the pipeline file has them. Who is not there any more may
+    sign no longer.
+
+        anabranch keys signers --key north.key
+    """
+    words, pipeline = words_and_pipeline(file, state_dir, kafka, key)
+    said = words.name_signers(pipeline.name, pipeline.other_signers())
+    for word in said:
+        may = "may no longer sign" if word.is_withdrawn else "may sign"
+        typer.echo(f"{word.signer} {may} {word.pipeline}.{word.stream}")
+    if not said:
+        typer.echo("there is nothing new to say")

@@ -26,6 +26,7 @@ from anabranch.protocol.federation.movements import Ended, Started, Withdrawn
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.statements import Signature, Statement
+from anabranch.protocol.federation.stream_signers import StreamSigner
 
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,39})\Z", re.ASCII)
 """An amount that may be larger than Avro's."""
@@ -43,6 +44,7 @@ KINDS: Final[dict[str, type[Any]]] = {
     "offer": Offer,
     "answer": Answer,
     "return_request": ReturnRequest,
+    "stream_signer": StreamSigner,
 }
 """Statements by the names of their records."""
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
@@ -84,18 +86,24 @@ def decode(value: bytes | None) -> Signed:
             than any of ours.
     """
     name, fields = _read(value, "a log of a contract", KINDS)
-    return Signed(_built(KINDS[name], fields[:-1]), _built(Signature, fields[-1]))
+    return _signed(name, fields)
 
 
-def decode_key(value: bytes | None) -> PublishedKey:
-    """The word in ``value``.
+def decode_key_log(value: bytes | None) -> PublishedKey | Signed:
+    """The word in a record of a log of keys: about a key, or, signed, about who may sign a stream.
 
     Raises:
         RemoteProtocolError: as of ``decode``.
     """
-    _, fields = _read(value, "a log of keys", (_KEY,))
-    word: PublishedKey = _built(PublishedKey, fields)
-    return word
+    name, fields = _read(value, "a log of keys", (_KEY, _NAMES[StreamSigner]))
+    if name == _KEY:
+        word: PublishedKey = _built(PublishedKey, fields)
+        return word
+    return _signed(name, fields)
+
+
+def _signed(name: str, fields: tuple[Any, ...]) -> Signed:
+    return Signed(_built(KINDS[name], fields[:-1]), _built(Signature, fields[-1]))
 
 
 def _written(name: str, value: dict[str, Any]) -> bytes:

@@ -9,40 +9,66 @@ written a second time changes nothing by the rules of the log.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Final
 
 from anabranch.codec.boundary_records import Headers
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
+from anabranch.protocol.federation.contract_log import VerifyAt
+from anabranch.protocol.federation.published_keys import PublishedKeys
+from anabranch.protocol.federation.statements import SIGNATURE_BYTES, Signature
 
-SIGNATURE_HEADER = "anabranch-signature"
-SIGNATURE_BYTES = 64
-"""Of Ed25519."""
+SIGNATURE_HEADER: Final = "anabranch-signature"
+SIGNER_HEADER: Final = "anabranch-signed-by"
+"""Participant and key id: which key to verify with. One that names another's is signed by nobody."""
+_SIGNER_BYTES_MAX: Final = 400
 
-Sign = Callable[[bytes], bytes]
+Sign = Callable[[bytes], Signature]
 """message -> signature."""
-Verify = Callable[[bytes, bytes], bool]
-"""(message, signature) -> whether one of the expected keys made it."""
 
 
-def signed(topic: str, value: bytes, sign: Sign) -> tuple[str, bytes]:
-    """The header to write with ``value``."""
-    return SIGNATURE_HEADER, sign(_message(topic, value))
+def signed(topic: str, value: bytes, sign: Sign) -> list[tuple[str, bytes]]:
+    """The headers to write with ``value``."""
+    made = sign(signed_message(topic, value))
+    return [
+        (SIGNER_HEADER, f"{made.participant}/{made.key_id}".encode()),
+        (SIGNATURE_HEADER, made.value),
+    ]
 
 
-def check_signature(topic: str, value: bytes | None, headers: Headers, verify: Verify) -> None:
-    """That the record of ``topic`` was signed by its owner.
+def signature_of(headers: Headers) -> Signature:
+    """What stands in the headers, which nobody has verified yet.
 
     Raises:
-        RemoteProtocolError: it was not.
+        RemoteProtocolError: no signature, or more than one.
     """
-    found = [signature for name, signature in headers if name == SIGNATURE_HEADER]
-    if len(found) != 1 or found[0] is None or len(found[0]) != SIGNATURE_BYTES:
+    found = [header for header in headers if header[0] in (SIGNER_HEADER, SIGNATURE_HEADER)]
+    values = dict(found)
+    signer, value = values.get(SIGNER_HEADER), values.get(SIGNATURE_HEADER)
+    if len(found) != 2 or signer is None or value is None or len(value) != SIGNATURE_BYTES:
         raise RemoteProtocolError("it is not signed")
-    if not verify(_message(topic, value or b""), found[0]):
-        raise RemoteProtocolError("its signature is none of the keys that the binding names")
+    if len(signer) > _SIGNER_BYTES_MAX:
+        raise RemoteProtocolError("it is signed by a name that is longer than any of ours")
+    participant, _, key_id = signer.decode(errors="replace").partition("/")
+    return Signature(participant, key_id, value)
 
 
-def by_one_of(keys: Collection[bytes]) -> Verify:
-    """Whether one of these public keys of Ed25519 made a signature.
+def signed_message(topic: str, value: bytes | None) -> bytes:
+    """What a record's signature is made of."""
+    return b"anabranch.boundary.1\0" + topic.encode() + b"\0" + (value or b"")
+
+
+def verifier(keys: PublishedKeys) -> VerifyAt:
+    """What the rules ask: whether a key that counted at a time made a signature."""
+
+    def verify(signature: Signature, message: bytes, at_ms: int) -> bool:
+        public = keys.find(signature.participant, signature.key_id, at_ms)
+        return public is not None and by_one_of([public])(message, signature.value)
+
+    return verify
+
+
+def by_one_of(keys: Collection[bytes]) -> Callable[[bytes, bytes], bool]:
+    """(message, signature) -> whether one of these public keys of Ed25519 made it.
 
     Raises:
         ConfigurationError: one of them is no key.
@@ -66,7 +92,3 @@ def by_one_of(keys: Collection[bytes]) -> Verify:
         return False
 
     return verify
-
-
-def _message(topic: str, value: bytes) -> bytes:
-    return b"anabranch.boundary.1\0" + topic.encode() + b"\0" + value

@@ -195,7 +195,7 @@ class LogTrimming:
         if self._writer is None:
             self._writer = self._context.log.writer()
         if log.sign is not None:
-            headers = [*headers, signed(log.at.topic, value, log.sign)]
+            headers = [*headers, *signed(log.at.topic, value, log.sign)]
         self._writer.send(log.at, value, headers=headers)
         self._writer.flush()
         crash_point("manager.snapshot_written")

@@ -17,7 +17,7 @@ from typing import Final
 from prometheus_client import Counter, Gauge
 
 from anabranch.adapters.key_files import key_of_environment
-from anabranch.adapters.signing import SigningKey, verifier
+from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
 from anabranch.pipeline.model import Federation
 from anabranch.pipeline.topic_names import FederationTopics
@@ -105,9 +105,7 @@ class ContractBroker:
             Unavailable: no answer.
             DataMissing: a log does not begin at its beginning.
         """
-        self._reader = FederationReader(
-            self._context.log, self._topics, self._federation.auditor, verifier
-        )
+        self._reader = FederationReader(self._context.log, self._topics, self._federation.auditor)
         self._reader.read_to_end()
         self._report(self._reader)
         signs_as = None if self._key is None else self._key.participant

@@ -8,7 +8,6 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any, Final
 
-from anabranch.adapters.signing import verifier
 from anabranch.operating.give_up import in_words
 from anabranch.pipeline.model import Federation
 from anabranch.pipeline.topic_names import FederationTopics
@@ -29,7 +28,7 @@ def read_book(log: EventLog, federation: Federation) -> FederationReader:
         DataMissing: a log does not begin at its beginning.
     """
     topics = FederationTopics(federation.name)
-    reader = FederationReader(log, topics, federation.auditor, verifier)
+    reader = FederationReader(log, topics, federation.auditor)
     try:
         reader.read_to_end()
     except BaseException:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Final
 
-from anabranch.adapters.signing import SigningKey, verifier
+from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.operating.contract_book import read_book
@@ -22,6 +22,7 @@ from anabranch.protocol.federation.contract_book import Change, ContractChange, 
 from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.published_keys import PublishedKey
+from anabranch.protocol.federation.stream_signers import StreamSigner, wanted_words
 from anabranch.runtime.federation_reader import FederationReader
 
 _TEACHES: Final = {
@@ -80,6 +81,27 @@ class Words:
             raise ConfigurationError(f"key {word.key_id} of {word.participant}: {reason}")
         self._make("keys", topic)
         self._write(topic, federation_records.encode_key(word))
+
+    def name_signers(self, pipeline: str, signers: dict[str, list[str]]) -> list[StreamSigner]:
+        """Say who may sign which streams of a pipeline beside their owner, and take back what was
+        said of others; what had to be said.
+
+        Raises:
+            ConfigurationError: it would not count.
+            Unavailable: no answer, or it is not known whether it was written.
+        """
+        with closing(read_book(self._log, self._federation)) as reader:
+            now_ms = self._clock.now_ms()
+            self._is_published(reader, now_ms)
+            words = wanted_words(self._key.participant, pipeline, signers, reader.signers, now_ms)
+            for word in words:
+                reason = reader.signers.add(word.participant, word, self._key.sign(word), now_ms)
+                if reason:
+                    raise ConfigurationError(f"{word.stream}, signed by {word.signer}: {reason}")
+        for word in words:
+            value = federation_records.encode(word, self._key.sign(word))
+            self._write(self._topics.keys(word.participant), value)
+        return words
 
     # ---------------------------------------------------------------- contracts
 
@@ -177,17 +199,20 @@ class Words:
                 " agreed: kafka-configs.sh --alter --entity-type topics --entity-name"
                 f" {topic} --add-config message.timestamp.type=LogAppendTime"
             )
+        self._is_published(reader, now_ms)
+        copy = reader.contracts.get(contract_id) or ContractLog(
+            contract_id, reader.verify, self._federation.auditor
+        )
+        reason = copy.add(statement, self._key.sign(statement), now_ms)
+        if reason:
+            raise ConfigurationError(f"{contract_id}: {_TEACHES.get(reason, reason)}")
+
+    def _is_published(self, reader: FederationReader, now_ms: int) -> None:
         if reader.keys.find(self._key.participant, self._key.key_id, now_ms) is None:
             raise ConfigurationError(
                 f"key {self._key.key_id} of {self._key.participant} is not published, or revoked:"
                 " nobody could check the signature. Publish it first: anabranch keys publish"
             )
-        copy = reader.contracts.get(contract_id) or ContractLog(
-            contract_id, verifier(reader.keys), self._federation.auditor
-        )
-        reason = copy.add(statement, self._key.sign(statement), now_ms)
-        if reason:
-            raise ConfigurationError(f"{contract_id}: {_TEACHES.get(reason, reason)}")
 
     def _make(self, kind: str, topic: str) -> None:
         admin = self._log.admin()

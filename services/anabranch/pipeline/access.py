@@ -20,6 +20,7 @@ from typing import Final
 from anabranch.codec.catalog import catalog
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import bound_speakers, speakers
+from anabranch.pipeline.topic_names import FederationTopics
 
 UNUSED_GROUP: Final = "anabranch.unused"
 """The consumer group that every reader names and none joins (``adapters.kafka.settings``):
@@ -76,6 +77,8 @@ class _Topic:
     process: str = ""
     is_bound: bool = False
     """Another pipeline's: its owner makes and writes it, and grants the right to read it."""
+    is_dated: bool = False
+    """It is read only where the broker sets its times, which is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,8 @@ class _Instance:
         """Whether it works with ``topic``: its inputs, and its own boundary log, by which it
         finds its place.
         """
+        if topic.kind == "keys":
+            return topic.stream in self.reads | self.writes
         if topic.is_bound:
             return topic.stream in self.reads
         own_log = topic.stream in self.writes and not topic.replica
@@ -185,12 +190,19 @@ def _of_topics(instance: _Instance, topics: list[_Topic]) -> Iterator[Right]:
         if instance.service in kind.producers and instance.may_write(topic):
             operations.append(Operation.WRITE)
         asks = (instance.service, topic.kind) in _ASKS_SETTINGS and not topic.is_bound
-        if asks and (operations or instance.everything):
+        if (asks and (operations or instance.everything)) or (topic.is_dated and operations):
             operations.append(Operation.DESCRIBE_CONFIGS)
         if (instance.service, topic.kind) in _TRIMS and not topic.is_bound:
             operations.append(Operation.DELETE)
         for operation in operations:
-            yield Right(instance.principal, Resource.TOPIC, topic.name, operation, topic.kind)
+            yield Right(
+                instance.principal,
+                Resource.TOPIC,
+                topic.name,
+                operation,
+                topic.kind,
+                prefixed=topic.kind == "keys",
+            )
 
 
 def _others(pipeline: Pipeline, instance: _Instance) -> Iterator[Right]:
@@ -355,11 +367,13 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
             yield _Topic("control", topic, process=speaker.reader)
     for binding in pipeline.bindings.values():
         here = binding.name
-        yield _Topic("boundaries", names.boundaries(here), here, is_bound=True)
+        is_dated = bool(binding.participant)
+        yield _Topic("boundaries", names.boundaries(here), here, is_bound=True, is_dated=is_dated)
         for replica in binding.replica_ids():
             yield _Topic("blocks", names.blocks(here, replica), here, replica, is_bound=True)
         for topic in bound_speakers(pipeline, [here]):
             yield _Topic("control", topic, here, is_bound=True)
+    yield from _keys(pipeline)
     yield _Topic("manager", names.manager())
     yield _Topic("fences", names.fences())
     yield _Topic("placement", names.placement())
@@ -373,3 +387,15 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
             yield _Topic(
                 "live_upsert" if output.live.upsert else "live", output.live.topic, output=name
             )
+
+
+def _keys(pipeline: Pipeline) -> Iterator[_Topic]:
+    """The logs of keys, all by one prefix, for who reads a stream by the keys that its owner has
+    published, and for who writes one that others read so.
+    """
+    if pipeline.federation is None:
+        return
+    bound = [b.name for b in pipeline.bindings.values() if b.participant]
+    for stream in (*bound, *pipeline.publish_ms):
+        name = FederationTopics(pipeline.federation.name).keys("")
+        yield _Topic("keys", name, stream, is_bound=True)

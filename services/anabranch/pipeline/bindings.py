@@ -20,6 +20,7 @@ BINDING_KEYS: Final = (
     "replicas",
     "hops",
     "out_of_orderness",
+    "participant",
     "keys",
 )
 _KEY: Final = re.compile(r"[0-9a-f]{64}\Z")
@@ -31,8 +32,12 @@ def bindings(
     file: Document,
     value: object,
     streams: Collection[str],
+    *,
+    has_federation: bool,
 ) -> dict[str, Binding]:
-    """The section ``bindings``. ``streams``: names that are taken."""
+    """The section ``bindings``. ``streams``: names that are taken. ``has_federation``: the file
+    names one, whose participants publish keys.
+    """
     found = {}
     for name, entry in file.mapping(value, ("bindings",), None).items():
         at: Place = ("bindings", name)
@@ -42,6 +47,18 @@ def bindings(
                 at, f"{name} is the name of a source or stage here; give the binding its own"
             )
         bound = _binding(file, name, entry)
+        if bound is not None and bound.participant and not has_federation:
+            file.mistake(
+                (*at, "participant"),
+                "its keys are those that it publishes in a federation, and this file names none;"
+                " add federation, or write keys instead",
+            )
+        if bound is not None and bound.participant and bound.keys:
+            file.mistake(
+                (*at, "keys"),
+                f"the keys that count are those that {bound.participant} publishes; leave out"
+                " participant or keys",
+            )
         if bound is not None:
             found[name] = bound
     return found
@@ -64,11 +81,16 @@ def _binding(
     out_of_orderness_ms = file.duration(
         raw.get("out_of_orderness", "0ms"), (*at, "out_of_orderness")
     )
+    participant = (
+        file.name(raw["participant"], (*at, "participant"), "participant")
+        if "participant" in raw
+        else ""
+    )
     keys = file.texts(raw["keys"], (*at, "keys"), "key") if "keys" in raw else []
     for key, place in keys:
         if not _KEY.match(key):
             file.mistake(place, "a public key has 64 hexadecimal digits")
-    if pipeline is None or stream is None or columns is None:
+    if pipeline is None or stream is None or columns is None or participant is None:
         return None
     return Binding(
         name=name,
@@ -78,6 +100,7 @@ def _binding(
         replicas=replicas,
         hops=hops,
         out_of_orderness_ms=out_of_orderness_ms or 0,
+        participant=participant,
         keys=[key for key, _ in keys],
     )
 

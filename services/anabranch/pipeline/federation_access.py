@@ -112,5 +112,7 @@ def _of_logs(principal: str, pipeline: Pipeline, stages: Sequence[Stage]) -> Ite
     """What load is measured by: the logs of stages and of what they read."""
     streams = dict.fromkeys(stream for stage in stages for stream in (stage.name, *stage.reads))
     for stream in streams:
-        topic = pipeline.topic_names.boundaries(stream)
+        topic, binding = pipeline.topic_names.boundaries(stream), pipeline.bindings.get(stream)
         yield Right(principal, Resource.TOPIC, topic, Operation.READ, "boundaries")
+        if binding is not None and binding.participant:
+            yield Right(principal, Resource.TOPIC, topic, Operation.DESCRIBE_CONFIGS, "boundaries")

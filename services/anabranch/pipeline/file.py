@@ -102,6 +102,7 @@ class _Walk(Document):
             self,
             top.get("bindings", {}),
             [*sections["sources"], *sections["stages"]],
+            has_federation="federation" in top,
         )
         publish_ms = published(self, top.get("publish", {}), sections["stages"])
         registry = self._registry(top.get("schema_registry"))

@@ -196,9 +196,13 @@ class Binding(_Model):
     """Stages from a source to the stream, there."""
     out_of_orderness_ms: int = 0
     """The largest of the sources that it is made from."""
+    participant: str = ""
+    """Its owner in the federation: only what it signed counts, or whom it has named, with keys that
+    they have published. Empty: ``keys`` says who is believed.
+    """
     keys: list[str] = []
-    """Public keys of its owner, as hexadecimal digits: only what one of them signed counts.
-    Empty: whoever may write its topic is believed.
+    """Public keys, as hexadecimal digits: only what one of them signed counts. Empty, as
+    ``participant``: whoever may write its topic is believed.
     """
 
     def key_bytes(self) -> list[bytes]:
@@ -412,6 +416,24 @@ class Pipeline(_Model):
         """
         partners = {} if self.federation is None else self.federation.partners
         return {f"{partner}.0": stages for partner, stages in partners.items()}
+
+    def other_signers(self) -> dict[str, list[str]]:
+        """Of each published stream whom its owner has to name (``protocol.federation.stream_signers``): who may run
+        its stage beside the owner. Empty where the file names no federation.
+        """
+        if self.federation is None:
+            return {}
+        owner, partners = self.federation.participant, self.federation.partners
+        return {
+            stream: sorted(
+                {
+                    self.stages[stream].participant,
+                    *(who for who, traded in partners.items() if stream in traded),
+                }
+                - {owner}
+            )
+            for stream in self.publish_ms
+        }
 
     @property
     def host(self) -> str:

@@ -45,7 +45,7 @@ from anabranch.protocol.stage.late_start import LateStart
 from anabranch.protocol.stage.planner import EmptyBatches
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.protocol.stage.standby import StandbyProcess
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.fences import FenceWatch
 from anabranch.runtime.heartbeats import ControlReader, ReplicaControl
@@ -53,13 +53,14 @@ from anabranch.runtime.logs import short
 from anabranch.runtime.offered_columns import not_as_offered
 from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceStatus
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.runtime.stream_logs import open_stream, signers_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from anabranch.ports import BatchDone, Engine, PreparedStage, RunningQuery
     from anabranch.runtime.service import ServiceContext
+    from anabranch.runtime.stream_signers import PublishedSigners
 
 _STEP_MS: Final = 100
 _BOUND_LOOK_S: Final = 1.0
@@ -154,6 +155,8 @@ class StageReplica:
                 complete,
                 pipeline.places().is_partners,
             )
+        self._sign = signer(pipeline, stage, self._runs_it)
+        self._signers: PublishedSigners | None = None
         self._ended = False
         self._state_metrics = StateMetrics(context.registry, pipeline.name, stage, replica)
         self.status = ServiceStatus(detail={"stage": stage, "replica": replica, "batches": 0})
@@ -163,7 +166,7 @@ class StageReplica:
         first batch has run, or when it stands by.
         """
         log = self._context.log
-        if not self._await_bound():
+        if not self._await_bound() or not self._await_word():
             return
         for stream in self._stage.reads:
             reader = open_stream(log, self._pipeline, stream, lock=self._changed)
@@ -229,6 +232,40 @@ class StageReplica:
             admin.close()
         self.status.state, self.status.waiting_for = "starting", None
         return not missing
+
+    def _await_word(self) -> bool:
+        """Whether what is signed here counts for readers of other owners, who would pass over what
+        comes before, and over all that follows it; False: told to stop.
+        """
+        federation, sign = self._pipeline.federation, self._sign
+        if federation is None or sign is None:
+            return True
+        message, told = b"anabranch", ""
+        while not self._context.stopping.is_set():
+            try:
+                if self._signers is None:
+                    self._signers = signers_of(self._context.log, self._pipeline, self._stage_name)
+                self._signers.refresh()
+                why = self._signers.why_not(
+                    sign(message), message, self._context.clock.now_ms(), is_snapshot=False
+                )
+            except Unavailable as error:
+                why = str(error)
+            if not why:
+                self.status.state, self.status.waiting_for = "starting", None
+                return True
+            if why != told:
+                self._context.logger.warning(
+                    "waiting_to_be_named", stage=self._settings.name, why=why
+                )
+            told = why
+            self.status.state = "waiting"
+            self.status.waiting_for = (
+                f"{self._runs_it} to publish its key (anabranch keys publish), and"
+                f" {federation.participant} to name it (anabranch keys signers): {why}"
+            )
+            self._context.stopping.wait(_BOUND_LOOK_S)
+        return False
 
     def _warm_up(self, prepared: PreparedStage) -> None:
         """Run the stage on nothing: whoever becomes the primary has the slow first batches behind
@@ -383,10 +420,13 @@ class StageReplica:
                 node=self._node,
             ),
             context.clock,
-            sign=signer(
-                self._pipeline, self._stage_name, self._pipeline.places().owner_of(self._node)
-            ),
+            signing=None if self._sign is None else Signing(self._sign, self._signers),
         )
+
+    @property
+    def _runs_it(self) -> str:
+        """The participant whose node this is."""
+        return self._pipeline.places().owner_of(self._node)
 
     def _wait_for_blocks(self, missing: str) -> None:
         """There is nothing to start from: say so, ask for the blocks that are gone, and look
@@ -656,6 +696,7 @@ class StageReplica:
             self._neighbours,
             self._recompute_client,
             self._standby,
+            self._signers,
         ):
             if closable is not None:
                 closable.close()

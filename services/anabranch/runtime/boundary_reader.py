@@ -9,16 +9,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from anabranch.codec import boundary_records
-from anabranch.codec.signed_records import Verify, check_signature
-from anabranch.ports import EventLog, TopicPartition
-from anabranch.protocol.errors import ConfigurationError, DataMissing, RemoteProtocolError
+from anabranch.codec.boundary_records import Headers
+from anabranch.codec.signed_records import signature_of, signed_message
+from anabranch.ports import Chunk, EventLog, TopicPartition
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    DataMissing,
+    RemoteProtocolError,
+    Unavailable,
+)
+from anabranch.protocol.federation.statements import Signature
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.foreign import as_known_here
 from anabranch.protocol.log.log_snapshots import LogStart
-from anabranch.protocol.log.records import LogEntry
+from anabranch.protocol.log.records import LogEntry, LogSnapshot
 from anabranch.runtime.log_end import read_to
 
 _FETCH_RECORDS: Final = 2_000
@@ -39,6 +46,26 @@ no writer that works does that.
 Listener = Callable[[int, LogEntry, Outcome], None]
 
 
+class Judge(Protocol):
+    """Whose signed records count."""
+
+    def refresh(self) -> None:
+        """Read what is said of signers by now; called after records were fetched, and before they
+        are judged.
+
+        Raises:
+            Unavailable: no answer: they are judged later.
+        """
+
+    def why_not(
+        self, signature: Signature, message: bytes, at_ms: int, *, is_snapshot: bool
+    ) -> str:
+        """Why a record does not count that the log took at this time; empty: it does."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExpectedStream:
     """What the pipeline file says of a stream, besides its topic and its writers."""
@@ -47,8 +74,8 @@ class ExpectedStream:
     """The width of its buckets; 0: any will do."""
     known_as: str = ""
     """What it is called here, if it is another pipeline's (``protocol.log.foreign``)."""
-    verify: Verify | None = None
-    """Only what its owner signed counts; None: whoever may write the topic is believed."""
+    judge: Judge | None = None
+    """Only what is signed counts, as it says; None: whoever may write the topic is believed."""
 
 
 _ANY: Final = ExpectedStream()
@@ -91,6 +118,7 @@ class BoundaryReader:
         self.log_state = LogState(self._writers)
         self.counts: Counter[str] = Counter()
         self._rejected: Counter[tuple[str, str]] = Counter()
+        self._unjudged: list[Chunk] = []
         self.offset_next, self._end_at_first = self._reader.offsets(self._at)
         self._start = LogStart(self.log_state, self.offset_next)
         self._reader.assign({self._at: self.offset_next})
@@ -106,15 +134,13 @@ class BoundaryReader:
                 process ends, and the next one begins at a log snapshot.
         """
         read = 0
-        for chunk in self._reader.fetch(_FETCH_RECORDS, wait_ms):
-            for offset, value, headers in zip(
-                chunk.offsets, chunk.values, chunk.headers, strict=True
+        for chunk in self._fetch(wait_ms):
+            for offset, value, headers, time_ms in zip(
+                chunk.offsets, chunk.values, chunk.headers, chunk.timestamps_ms, strict=True
             ):
                 read += 1
                 try:
-                    if self._expected.verify is not None:
-                        check_signature(self._at.topic, value, headers, self._expected.verify)
-                    entry = boundary_records.decode(value, headers)
+                    entry = self._decoded(value, headers, time_ms)
                 except RemoteProtocolError as error:
                     self.counts["undecodable"] += 1
                     self._tell("undecodable", "", offset, str(error))
@@ -127,6 +153,8 @@ class BoundaryReader:
                     self._pass_on(offset, entry, outcome)
                 else:
                     self._begin(offset, entry)
+        if self._unjudged:
+            return 0
         self._check_width()
         self.offset_next = self._reader.position(self._at)
         if not self._start.is_over and self.offset_next >= self._end_at_first:
@@ -138,6 +166,42 @@ class BoundaryReader:
             )
             raise DataMissing(message)
         return read
+
+    def _fetch(self, wait_ms: int) -> list[Chunk]:
+        """Records, once all is known by which they are judged."""
+        judge = self._expected.judge
+        chunks = self._unjudged or self._reader.fetch(_FETCH_RECORDS, wait_ms)
+        if judge is None or not chunks:
+            return chunks
+        self._unjudged = chunks
+        try:
+            judge.refresh()
+        except Unavailable as error:
+            _logger.warning("%s: its records wait for their signers: %s", self._at.topic, error)
+            return []
+        self._unjudged = []
+        return chunks
+
+    def _decoded(self, value: bytes | None, headers: Headers, time_ms: int) -> LogEntry:
+        if self._expected.judge is None:
+            return boundary_records.decode(value, headers)
+        # First, since decoding costs more, and a stranger's record is not worth it.
+        self._check_signature(value, headers, time_ms, is_snapshot=False)
+        entry = boundary_records.decode(value, headers)
+        if isinstance(entry, LogSnapshot):
+            self._check_signature(value, headers, time_ms, is_snapshot=True)
+        return entry
+
+    def _check_signature(
+        self, value: bytes | None, headers: Headers, time_ms: int, *, is_snapshot: bool
+    ) -> None:
+        assert self._expected.judge is not None, "asked for"  # noqa: S101 - the caller has looked
+        message = signed_message(self._at.topic, value)
+        reason = self._expected.judge.why_not(
+            signature_of(headers), message, time_ms, is_snapshot=is_snapshot
+        )
+        if reason:
+            raise RemoteProtocolError(reason)
 
     def _check_width(self) -> None:
         width_ms = self.log_state.bucket_ms
@@ -227,3 +291,5 @@ class BoundaryReader:
     def close(self) -> None:
         """Idempotent."""
         self._reader.close()
+        if self._expected.judge is not None:
+            self._expected.judge.close()

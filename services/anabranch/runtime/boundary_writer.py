@@ -8,7 +8,7 @@ log state ignores a second one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from anabranch.codec import boundary_records
 from anabranch.codec.signed_records import Sign, signed
@@ -25,7 +25,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PENDING_PARTS_MAX
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry, Recomputed
-from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream, Listener
+from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream, Judge, Listener
 
 _SEND_TRIES: Final = 10
 _SEEN_WAIT_MS: Final = 10_000
@@ -34,6 +34,15 @@ _UNKNOWN_WAIT_MS: Final = 1_000
 """A record that may be lost is sent again soon: nothing goes on without it, and a second one
 does no harm. (A second start of an epoch would.)
 """
+
+
+class Signing(NamedTuple):
+    """How a writer signs, and whose records it takes for accepted. Where it goes by the same as
+    readers of other owners do, it chains its records onto those that they know.
+    """
+
+    sign: Sign
+    judge: Judge | None = None
 
 
 class BoundaryWriter:
@@ -47,12 +56,12 @@ class BoundaryWriter:
         started: EpochStarted,
         clock: Clock,
         *,
-        sign: Sign | None = None,
+        signing: Signing | None = None,
     ) -> None:
-        """``started``: with which it begins an epoch; no other process has its token. ``sign``:
-        with the owner's key, for readers of other owners.
+        """``started``: with which it begins an epoch; no other process has its token. ``signing``:
+        of a stream that other owners read.
         """
-        self._sign = sign
+        self._sign = None if signing is None else signing.sign
         self._log = log
         self._clock = clock
         self._started = started
@@ -62,7 +71,9 @@ class BoundaryWriter:
             topic,
             writers,
             listener=self._seen,
-            expected=ExpectedStream(bucket_ms=started.bucket_ms),
+            expected=ExpectedStream(
+                bucket_ms=started.bucket_ms, judge=None if signing is None else signing.judge
+            ),
         )
         self._writer: LogWriter | None = None
         self._token_offset = -1
@@ -259,7 +270,7 @@ class BoundaryWriter:
         """Give ``entry`` to the client, and open one if there is none."""
         value, headers = boundary_records.encode(entry)
         if self._sign is not None:
-            headers = [*headers, signed(self._at.topic, value, self._sign)]
+            headers = [*headers, *signed(self._at.topic, value, self._sign)]
         if self._writer is None:
             self._writer = self._log.writer()
         self._writer.send(self._at, value, key=self._started.replica.encode(), headers=headers)

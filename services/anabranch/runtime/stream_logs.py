@@ -8,11 +8,13 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from anabranch.codec.signed_records import by_one_of
-from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream, Listener
+from anabranch.pipeline.topic_names import FederationTopics
+from anabranch.protocol.federation.stream_signers import OwnedStream
+from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream, Judge, Listener
+from anabranch.runtime.stream_signers import NamedKeys, PublishedSigners, check_dated
 
 if TYPE_CHECKING:
-    from anabranch.pipeline.model import Pipeline
+    from anabranch.pipeline.model import Binding, Pipeline
     from anabranch.ports import EventLog
 
 
@@ -25,21 +27,51 @@ def open_stream(
     lock: AbstractContextManager[object] | None = None,
 ) -> BoundaryReader:
     """A reader of the boundary log of ``stream``, an input or an own one. Of another pipeline's
-    only what its owner has signed counts, under the name that the stream has here.
+    only what its owner, or who may sign for it, has signed counts, under the name that the stream
+    has here.
 
     Raises:
-        Unavailable: there is no such log, or no answer.
+        Unavailable: there is no such log, or no log of its owner's keys, or no answer.
+        ConfigurationError: its owner's keys cannot be used.
     """
     binding = pipeline.bindings.get(stream)
-    return BoundaryReader(
-        log,
-        pipeline.topic_names.boundaries(stream),
-        pipeline.stream_writers(stream),
-        listener=listener,
-        lock=lock,
-        expected=ExpectedStream(
-            bucket_ms=pipeline.bucket_ms,
-            known_as="" if binding is None else stream,
-            verify=by_one_of(binding.key_bytes()) if binding is not None and binding.keys else None,
-        ),
-    )
+    judge = None if binding is None else _judge(log, pipeline, binding)
+    try:
+        return BoundaryReader(
+            log,
+            pipeline.topic_names.boundaries(stream),
+            pipeline.stream_writers(stream),
+            listener=listener,
+            lock=lock,
+            expected=ExpectedStream(
+                bucket_ms=pipeline.bucket_ms,
+                known_as="" if binding is None else stream,
+                judge=judge,
+            ),
+        )
+    except BaseException:
+        if judge is not None:
+            judge.close()
+        raise
+
+
+def signers_of(log: EventLog, pipeline: Pipeline, stream: str) -> PublishedSigners:
+    """Who may sign a published stream of this pipeline, which is in a federation.
+
+    Raises:
+        Unavailable: as of ``PublishedSigners``.
+    """
+    assert pipeline.federation is not None, "looked for"  # noqa: S101 - by the caller
+    owned = OwnedStream(pipeline.federation.participant, pipeline.name, stream)
+    return PublishedSigners(log, FederationTopics(pipeline.federation.name), owned)
+
+
+def _judge(log: EventLog, pipeline: Pipeline, binding: Binding) -> Judge | None:
+    if binding.participant and pipeline.federation is not None:
+        check_dated(log, pipeline.topic_names.boundaries(binding.name))
+        return PublishedSigners(
+            log,
+            FederationTopics(pipeline.federation.name),
+            OwnedStream(binding.participant, binding.pipeline, binding.stream),
+        )
+    return NamedKeys(binding.key_bytes()) if binding.keys else None

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.adapters.signing import SigningKey, verifier
+from anabranch.adapters.signing import SigningKey
+from anabranch.codec.signed_records import verifier
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.contract_book import ContractBook, Verdict
 from anabranch.protocol.federation.published_keys import KEY_BYTES, PublishedKey, PublishedKeys

@@ -266,3 +266,21 @@ def test_the_rights_on_a_contract_are_listed_by_its_name(office: Office) -> None
     office.file("north").write_text(FILE.format(who="north"))
     rejected = CliRunner().invoke(app, given)
     assert isinstance(rejected.exception, ConfigurationError)
+
+
+def test_the_owner_of_a_published_stage_names_who_else_signs_it(office: Office) -> None:
+    office.with_keys("south")
+    text = (FILE + FEDERATION).format(who="north") + "publish: {totals: {keep: 1h}}\n"
+    partners = text.replace("auditor: audit", "auditor: audit, partners: {south: [totals]}")
+    office.file("north").write_text(partners)
+    office.do("north", "keys", "new", str(office.key("north")), "--id", "1")
+    with pytest.raises(ConfigurationError, match="is not published"):
+        office.do("north", "keys", "signers", signs=True)
+    office.do("north", "keys", "publish", signs=True)
+    said = office.do("north", "keys", "signers", signs=True)
+    assert said == "south may sign north.totals\n"
+    assert office.do("north", "keys", "signers", signs=True) == "there is nothing new to say\n"
+    assert office.json("south", "keys") == {"north": ["1"], "south": ["1"]}
+    office.file("north").write_text(text)
+    said = office.do("north", "keys", "signers", signs=True)
+    assert said == "south may no longer sign north.totals\n"

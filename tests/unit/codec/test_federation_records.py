@@ -35,6 +35,7 @@ from anabranch.protocol.federation.offers import (
 )
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.statements import Signature, signed_bytes
+from anabranch.protocol.federation.stream_signers import StreamSigner
 from harness.markets import CONTRACT, answer, contract, offer, signature, started
 
 LONG = st.integers(-(2**63), 2**63 - 1)
@@ -55,6 +56,7 @@ KINDS = (
     Offer,
     Answer,
     ReturnRequest,
+    StreamSigner,
 )
 LARGE = st.builds(Settled, NAME, NAME, LONG, st.integers(-(10**40) + 1, 10**40 - 1))
 
@@ -69,7 +71,13 @@ def test_what_was_said_comes_back_as_it_was(statement: Any, signed: Signature) -
 
 @given(st.from_type(PublishedKey))
 def test_a_key_comes_back_as_it_was(word: PublishedKey) -> None:
-    assert federation_records.decode_key(federation_records.encode_key(word)) == word
+    assert federation_records.decode_key_log(federation_records.encode_key(word)) == word
+
+
+@given(st.from_type(StreamSigner), SIGNATURES)
+def test_who_may_sign_a_stream_stands_among_the_keys(word: StreamSigner, signed: Signature) -> None:
+    value = federation_records.encode(word, signed)
+    assert federation_records.decode_key_log(value) == (word, signed)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, Settled])
@@ -153,11 +161,11 @@ def test_a_record_of_another_log_is_rejected() -> None:
     with pytest.raises(RemoteProtocolError, match="published_key in a log of a contract"):
         federation_records.decode(key)
     with pytest.raises(RemoteProtocolError, match="contract_change in a log of keys"):
-        federation_records.decode_key(said)
+        federation_records.decode_key_log(said)
 
 
 @pytest.mark.parametrize("value", [None, b"", b"x"])
 def test_anything_else_is_rejected(value: bytes | None) -> None:
-    for read in (federation_records.decode, federation_records.decode_key):
+    for read in (federation_records.decode, federation_records.decode_key_log):
         with pytest.raises(RemoteProtocolError):
             read(value)

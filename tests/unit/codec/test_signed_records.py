@@ -6,37 +6,88 @@ import pytest
 
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec.boundary_records import Headers
-from anabranch.codec.signed_records import SIGNATURE_HEADER, by_one_of, check_signature, signed
+from anabranch.codec.signed_records import (
+    SIGNATURE_HEADER,
+    SIGNER_HEADER,
+    by_one_of,
+    signature_of,
+    signed,
+    signed_message,
+    verifier,
+)
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
+from anabranch.protocol.federation.published_keys import PublishedKey, PublishedKeys
+from anabranch.protocol.federation.statements import Signature
 
 OLD, NEW, OTHER = (SigningKey.generate("north", name) for name in ("old", "new", "other"))
 TOPIC, VALUE = "north.speeds.boundaries", b"a record"
-HEADER = signed(TOPIC, VALUE, NEW.sign_bytes)
+HEADERS = signed(TOPIC, VALUE, NEW.sign_message)
+SIGNER, SIGNATURE = HEADERS
 VERIFY = by_one_of([OLD.public, NEW.public])
 
 
-def test_what_one_of_the_keys_signed_counts() -> None:
-    check_signature(TOPIC, VALUE, [("x", b"y"), HEADER], VERIFY)
-    check_signature(TOPIC, VALUE, [signed(TOPIC, VALUE, OLD.sign_bytes)], VERIFY)
+@pytest.mark.parametrize("key", [OLD, NEW])
+def test_what_one_of_the_keys_signed_counts(key: SigningKey) -> None:
+    found = signature_of([("x", b"y"), *signed(TOPIC, VALUE, key.sign_message)])
+    assert (found.participant, found.key_id) == ("north", key.key_id)
+    assert VERIFY(signed_message(TOPIC, VALUE), found.value)
 
 
 @pytest.mark.parametrize(
-    ("topic", "value", "headers"),
+    "headers",
     [
-        (TOPIC, VALUE, []),
-        (TOPIC, VALUE, [(SIGNATURE_HEADER, None)]),
-        (TOPIC, VALUE, [(SIGNATURE_HEADER, b"short")]),
-        (TOPIC, VALUE, [HEADER, HEADER]),
-        (TOPIC, VALUE, [signed(TOPIC, VALUE, OTHER.sign_bytes)]),
-        (TOPIC, b"another record", [HEADER]),
-        (TOPIC, None, [HEADER]),
-        ("south.speeds.boundaries", VALUE, [HEADER]),
-        ("north.speeds.boundarie", b"s" + VALUE, [HEADER]),
+        [],
+        [SIGNER],
+        [SIGNATURE],
+        [SIGNER, (SIGNATURE_HEADER, None)],
+        [SIGNER, (SIGNATURE_HEADER, b"short")],
+        [(SIGNER_HEADER, None), SIGNATURE],
+        [(SIGNER_HEADER, b"n" * 401), SIGNATURE],
+        [*HEADERS, SIGNATURE],
+        [*HEADERS, SIGNER],
     ],
 )
-def test_nothing_else_does(topic: str, value: bytes | None, headers: Headers) -> None:
-    with pytest.raises(RemoteProtocolError, match="sign"):
-        check_signature(topic, value, headers, VERIFY)
+def test_what_is_no_signature_is_none(headers: Headers) -> None:
+    with pytest.raises(RemoteProtocolError, match="signed"):
+        signature_of(headers)
+
+
+@pytest.mark.parametrize("signer", [b"", b"north", b"/", b"\xff/1"])
+def test_a_signer_with_a_strange_name_is_nobody(signer: bytes) -> None:
+    keys = PublishedKeys()
+    assert keys.add("north", PublishedKey("north", "1", NEW.public), 0) == ""
+    found = signature_of([(SIGNER_HEADER, signer), SIGNATURE])
+    assert not verifier(keys)(found, signed_message(TOPIC, VALUE), 0)
+
+
+@pytest.mark.parametrize(
+    ("topic", "value", "key"),
+    [
+        (TOPIC, VALUE, OTHER),
+        (TOPIC, b"another record", NEW),
+        (TOPIC, None, NEW),
+        ("south.speeds.boundaries", VALUE, NEW),
+        ("north.speeds.boundarie", b"s" + VALUE, NEW),
+    ],
+)
+def test_nothing_else_does(topic: str, value: bytes | None, key: SigningKey) -> None:
+    signature = key.sign_message(signed_message(TOPIC, VALUE)).value
+    assert not VERIFY(signed_message(topic, value), signature)
+
+
+def test_a_published_key_counts_at_its_time() -> None:
+    keys = PublishedKeys()
+    keys.add("north", PublishedKey("north", "new", NEW.public), 10)
+    keys.add("north", PublishedKey("north", "new", NEW.public, is_revoked=True), 20)
+    message = signed_message(TOPIC, VALUE)
+    signature = NEW.sign_message(message)
+    assert [verifier(keys)(signature, message, at) for at in (9, 10, 19, 20)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert not verifier(keys)(Signature("north", "new", bytes(64)), message, 10)
 
 
 def test_a_key_that_is_none_is_said_at_once() -> None:

@@ -13,7 +13,7 @@ from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.adapters.memory.log import LocalLogAdmin, LocalLogWriter
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec import boundary_records
-from anabranch.codec.signed_records import by_one_of, check_signature
+from anabranch.codec.signed_records import by_one_of, signature_of, signed_message
 from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.pipeline.internal_topics import internal_topics
@@ -315,4 +315,5 @@ def test_log_snapshots_are_signed_by_the_pipelines_owner_whosever_the_stage_is(
     partition = world.log.partition(AT)
     records = [partition.at(offset) for offset in range(partition.end)]
     (found,) = [r for r in records if isinstance(boundary_records.decode(r.value), LogSnapshot)]
-    check_signature(AT.topic, found.value, found.headers, by_one_of([key.public]))
+    signature = signature_of(found.headers)
+    assert by_one_of([key.public])(signed_message(AT.topic, found.value), signature.value)

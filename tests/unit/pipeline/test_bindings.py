@@ -9,6 +9,7 @@ import pytest
 from anabranch.consistency_manager.control import kept_buckets, readers_of
 from anabranch.pipeline.access import Operation, rights
 from anabranch.pipeline.drawing import boxes
+from anabranch.pipeline.federation_access import federation_rights
 from anabranch.pipeline.file import load
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.model import Pipeline
@@ -106,6 +107,55 @@ def test_rights_on_topics_of_others_are_to_read_and_of_who_reads_them(billing: P
     }
 
 
+SIGNED = BILLING.replace("hops: 3", "hops: 3, participant: north")
+FEDERATION = "federation: {name: roads, participant: billing}\n"
+
+
+def test_who_goes_by_published_keys_reads_them_and_looks_at_who_sets_the_times(
+    tmp_path: Path,
+) -> None:
+    billing = loaded(tmp_path, SIGNED + FEDERATION)
+    assert billing.bindings["north_speeds"].participant == "north"
+    found = [right for right in rights(billing) if right.name.startswith("roads.")]
+    assert {(right.principal, right.name, right.operation, right.prefixed) for right in found} == {
+        (f"billing.{who}", "roads.keys.", Operation.READ, True)
+        for who in ("processing.local.0", "dashboard")
+    }
+    looked_at = {
+        (right.principal, right.name)
+        for right in rights(billing)
+        if right.operation is Operation.DESCRIBE_CONFIGS and right.name.startswith("north.")
+    }
+    assert looked_at == {
+        (f"billing.{who}", "north.speeds.boundaries") for who in ("processing.local.0", "dashboard")
+    }
+
+
+def test_an_agent_looks_at_who_sets_the_times_too(tmp_path: Path) -> None:
+    traded = SIGNED.replace("stages:tolls}", "stages:tolls, participant: billing}")
+    agent = FEDERATION.replace("}", ", agent: {capacity: 10, scale: 10}}")
+    found = federation_rights(loaded(tmp_path, traded + agent), [])
+    assert [
+        right.name
+        for right in found
+        if (right.principal, right.operation) == ("billing.agent", Operation.DESCRIBE_CONFIGS)
+    ] == ["north.speeds.boundaries"]
+
+
+def test_whoever_may_run_a_published_stage_is_named_by_its_owner(tmp_path: Path) -> None:
+    owned = NORTH.replace("{reads", "{participant: north, reads")
+    for more, others in (
+        ("federation: {name: roads, participant: north}\n", []),
+        ("federation: {name: roads, participant: north, partners: {south: [speeds]}}\n", ["south"]),
+        ("federation: {name: roads, participant: east}\n", ["north"]),
+    ):
+        north = loaded(tmp_path, owned + more)
+        assert north.other_signers() == {"speeds": others}
+        readers = {right.principal for right in rights(north) if right.name == "roads.keys."}
+        assert readers == {f"north.processing.{who}.0" for who in {"north", *others}}
+    assert loaded(tmp_path, owned).other_signers() == {}
+
+
 def test_what_is_published_is_kept_and_is_seen_by_somebody(tmp_path: Path) -> None:
     north = loaded(tmp_path, NORTH)
     assert north.publish_ms == {"speeds": 3_600_000}
@@ -127,6 +177,15 @@ def test_it_is_drawn(billing: Pipeline) -> None:
         (BILLING.replace("stream: speeds, ", "", 1), "bindings.north_speeds.stream: is missing"),
         (BILLING.replace("pipeline: north", "pipeline: No", 1), "bindings.north_speeds.pipeline"),
         (BILLING.replace("hops: 3", "hops: 0"), "bindings.north_speeds.hops"),
+        (SIGNED, "bindings.north_speeds.participant: its keys are those that it publishes"),
+        (
+            SIGNED.replace("participant: north", "participant: North") + FEDERATION,
+            "bindings.north_speeds.participant",
+        ),
+        (
+            SIGNED.replace("hops: 3", f"hops: 3, keys: [{'ab' * 32}]") + FEDERATION,
+            "bindings.north_speeds.keys: the keys that count are those that north publishes",
+        ),
         (BILLING.replace("  north_speeds: {", "  tolls: {", 1), "is the name of a source or stage"),
         (BILLING.replace("[north_speeds,", "[east_speeds,"), "no source or stage east_speeds"),
         (BILLING.replace("replicas: 2", "replica: 2"), "did you mean 'replicas'"),

@@ -32,7 +32,7 @@ from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
 from harness import outputs, sources
 from harness.control_topics import said
 from harness.outputs import STAGE
@@ -64,7 +64,7 @@ class Writer:
             of.stream_writers(stream),
             EpochStarted(replica, "plan", world.entropy.token()),
             world.clock,
-            sign=sign,
+            signing=None if sign is None else Signing(sign),
         )
         self.epoch = self.boundary.start()
         blocks = BlockWriter(
@@ -343,7 +343,7 @@ def test_a_replica_names_what_it_still_has(world: World) -> None:
 @pytest.mark.parametrize("is_signed", [True, False])
 def test_of_another_owner_only_what_is_signed_is_used(is_signed: bool) -> None:
     key = SigningKey("owner", "1", b"k" * 32)
-    world = World(STATELESS, [key.public.hex()], key.sign_bytes if is_signed else None)
+    world = World(STATELESS, [key.public.hex()], key.sign_message if is_signed else None)
     world.delete(STAGE, "0", 5)
     assert world.settle(asked(world))[-1] == (
         (AskOutcome.RECOMPUTED, "")

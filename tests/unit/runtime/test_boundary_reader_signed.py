@@ -18,7 +18,8 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
+from anabranch.runtime.stream_signers import NamedKeys
 
 AT = TopicPartition("north.speeds.boundaries", 0)
 KEY, FORGERS = SigningKey.generate("north", "1"), SigningKey.generate("south", "1")
@@ -49,7 +50,7 @@ def writer(log: LocalEventLog, sign: Sign | None, seed: int = 0) -> BoundaryWrit
         ["0"],
         EpochStarted("0", "plan", SeededEntropy(seed).token()),
         log.clock,
-        sign=sign,
+        signing=None if sign is None else Signing(sign),
     )
 
 
@@ -59,17 +60,17 @@ def closes(of: BoundaryWriter, bucket: int) -> None:
 
 
 def reader(log: LocalEventLog) -> BoundaryReader:
-    verify = by_one_of([KEY.public])
+    judge = NamedKeys([KEY.public])
     return BoundaryReader(
-        log, AT.topic, ["0"], expected=ExpectedStream(known_as="theirs", verify=verify)
+        log, AT.topic, ["0"], expected=ExpectedStream(known_as="theirs", judge=judge)
     )
 
 
 def test_who_cannot_sign_neither_fences_nor_closes_anything(log: LocalEventLog) -> None:
-    honest = writer(log, KEY.sign_bytes)
+    honest = writer(log, KEY.sign_message)
     honest.start()
     closes(honest, 1)
-    for seed, sign in ((1, None), (2, FORGERS.sign_bytes)):
+    for seed, sign in ((1, None), (2, FORGERS.sign_message)):
         forger = writer(log, sign, seed)
         forger.start()
         closes(forger, 7 + seed)
@@ -81,7 +82,7 @@ def test_who_cannot_sign_neither_fences_nor_closes_anything(log: LocalEventLog) 
 
 
 def test_signatures_do_not_matter_to_readers_of_the_same_owner(log: LocalEventLog) -> None:
-    honest = writer(log, KEY.sign_bytes)
+    honest = writer(log, KEY.sign_message)
     honest.start()
     closes(honest, 1)
     found = BoundaryReader(log, AT.topic, ["0"])
@@ -102,7 +103,7 @@ def test_published_streams_are_signed_where_the_environment_names_a_key(
     monkeypatch.setenv(f"{VARIABLE}_FILE", str(tmp_path / "key"))
     for sign in (signer(north, "speeds", "north"), owners_signer(north, "speeds")):
         assert sign is not None
-        assert by_one_of([KEY.public])(b"message", sign(b"message"))
+        assert by_one_of([KEY.public])(b"message", sign(b"message").value)
     with pytest.raises(ConfigurationError, match="is a key of"):
         signer(north, "speeds", "south")
     for stream in ("drafts", "sightings"):

@@ -180,13 +180,9 @@ def test_a_federation_without_topics_is_empty() -> None:
     log = LocalEventLog(VirtualClock(0))
     reader = FederationWorld(log).reader()
     assert (reader.contracts, reader.poll(0)) == ({}, 0)
-    empty = FederationReader(log, FederationTopics("none"), "auditor", lambda _: _never)
+    empty = FederationReader(log, FederationTopics("none"), "auditor")
     empty.read_to_end()
     assert empty.contracts == {}
-
-
-def _never(*_: object) -> bool:
-    return False
 
 
 def test_a_log_that_has_lost_its_beginning_is_not_read(world: FederationWorld) -> None:

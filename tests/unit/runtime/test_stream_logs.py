@@ -12,7 +12,7 @@ from anabranch.pipeline.model import Binding, Pipeline
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
 from anabranch.runtime.stream_logs import open_stream
 from harness import sources
 
@@ -32,14 +32,14 @@ def closed_by(key: SigningKey | None) -> LocalEventLog:
     clock = VirtualClock()
     log, topic = LocalEventLog(clock), TopicNames("theirs").boundaries("means")
     log.admin().create([topic_settings("boundaries", topic)])
-    sign = None if key is None else key.sign_bytes
+    sign = None if key is None else key.sign_message
     writer = BoundaryWriter(
         log,
         topic,
         ["0"],
         EpochStarted("0", "f", SeededEntropy(1).token(), bucket_ms=100),
         clock,
-        sign=sign,
+        signing=None if sign is None else Signing(sign),
     )
     epoch = writer.start()
     writer.append(BoundaryRecord("0", epoch, BatchId("l", 1), writer.tip(), 3))

@@ -1,0 +1,169 @@
+"""Whose signatures count under the records of a published stream.
+
+Theory of operation. A stream has one owner. Its stage may run elsewhere for a while: sold to a
+partner, or at whoever offers it. Whoever runs it signs with a key of its own, since no private key
+leaves its participant. So the owner says, signed, in its log of keys, who may sign which of its
+streams, and takes it back there. A record is judged by the time at which its log took it, as a
+signature in a contract is: whoever reads the logs, now or years later, comes to the same judgement,
+so all readers chain the same records. A log snapshot stands for all records before it. The owner's
+manager writes it, and nobody else's counts.
+
+Invariants:
+    FI1  the owner's records count while its key does (FG1), whoever else may sign.
+    FI2  another's count from the owner's word until the owner's withdrawal, and while its key does.
+    FI3  a word is the owner's, about its own streams; one that is written again, or that is older
+         than the last about the same, changes nothing.
+    FI4  a log snapshot is the owner's alone.
+    FI5  what comes later in the logs of keys changes no judgement about before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+from anabranch.protocol.federation.contract_log import WORD_SKEW_MS, VerifyAt
+from anabranch.protocol.federation.statements import Signature, is_signed
+
+SIGNER_TERMS_MAX: Final = 1_000
+"""Of one participant: bounds what a foreign log can make a reader hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSigner:
+    """The owner's word that another participant may, or may no longer, sign records of a stream."""
+
+    SIGNED_AS: ClassVar[str] = "stream_signer"
+
+    participant: str
+    """The owner."""
+    pipeline: str
+    stream: str
+    signer: str
+    is_withdrawn: bool
+    at_ms: int
+    """When it is said, by the owner's clock. It grows from word to word about the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedStream:
+    """A stream and whose it is, as a reader's pipeline file says."""
+
+    owner: str
+    pipeline: str
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    from_ms: int
+    until_ms: int | None = None
+
+
+class StreamSigners:
+    """The log state of these words over all logs of keys. Not thread-safe. After a crash: replay."""
+
+    def __init__(self, verify: VerifyAt) -> None:
+        self._verify = verify
+        self._terms: dict[OwnedStream, dict[str, list[_Term]]] = {}
+        self._said_ms: dict[tuple[OwnedStream, str], int] = {}
+        self._count: dict[str, int] = {}
+
+    def add(
+        self, participant: str, word: StreamSigner, signature: Signature, appended_ms: int
+    ) -> str:
+        """Counts a word in the log of ``participant``, in its order; answers why it does not count,
+        or nothing.
+        """
+        if word.participant != participant:
+            return "a stream of somebody else"
+        if not is_signed(
+            word, participant, signature, lambda by, what: self._verify(by, what, appended_ms)
+        ):
+            return "not signed by its owner"
+        if abs(word.at_ms - appended_ms) > WORD_SKEW_MS:
+            return "out of its time"
+        stream = OwnedStream(participant, word.pipeline, word.stream)
+        if word.at_ms <= self._said_ms.get((stream, word.signer), -1):
+            return "known already"
+        terms = self._terms.get(stream, {}).get(word.signer, [])
+        is_named = bool(terms) and terms[-1].until_ms is None
+        if word.is_withdrawn is not is_named:
+            return "withdrawn already" if word.is_withdrawn else "named already"
+        if not word.is_withdrawn and self._count.get(participant, 0) >= SIGNER_TERMS_MAX:
+            return "more signers than a participant has"
+        self._said_ms[stream, word.signer] = word.at_ms
+        if word.is_withdrawn:
+            terms[-1] = replace(terms[-1], until_ms=appended_ms)
+        else:
+            self._count[participant] = self._count.get(participant, 0) + 1
+            named = self._terms.setdefault(stream, {})
+            named.setdefault(word.signer, []).append(_Term(appended_ms))
+        return ""
+
+    def may_sign(self, stream: OwnedStream, participant: str, at_ms: int) -> bool:
+        """Whether records of this participant count at this time, if its key does (FI1, FI2)."""
+        return participant == stream.owner or participant in self.named(stream, at_ms)
+
+    def named(self, stream: OwnedStream, at_ms: int) -> list[str]:
+        """Who may sign beside the owner at this time."""
+        found = self._terms.get(stream, {})
+        return sorted(
+            signer
+            for signer, terms in found.items()
+            if any(
+                term.from_ms <= at_ms and (term.until_ms is None or at_ms < term.until_ms)
+                for term in terms
+            )
+        )
+
+    def ever_named(self, stream: OwnedStream) -> list[str]:
+        """Whose records may count, beside the owner's, of one time or another."""
+        return sorted(self._terms.get(stream, {}))
+
+    def streams(self, owner: str, pipeline: str) -> list[str]:
+        """The streams of a pipeline about which its owner has said something."""
+        return sorted(
+            each.stream for each in self._terms if (each.owner, each.pipeline) == (owner, pipeline)
+        )
+
+    def why_not(
+        self,
+        stream: OwnedStream,
+        signature: Signature,
+        message: bytes,
+        at_ms: int,
+        *,
+        is_snapshot: bool,
+    ) -> str:
+        """Why a record of ``stream`` does not count that its log took at this time; empty: it
+        does.
+        """
+        if is_snapshot and signature.participant != stream.owner:
+            return "a log snapshot is its owner's alone"
+        if not self.may_sign(stream, signature.participant, at_ms):
+            return "its signer is not named by its owner"
+        if not self._verify(signature, message, at_ms):
+            return "its signature is none of a key that counted then"
+        return ""
+
+
+def wanted_words(
+    owner: str,
+    pipeline: str,
+    signers: dict[str, list[str]],
+    said: StreamSigners,
+    now_ms: int,
+) -> list[StreamSigner]:
+    """What the owner has to say so that those of ``signers`` (stream -> participants) and no others
+    may sign its streams from now on.
+    """
+    found = []
+    for stream in sorted({*signers, *said.streams(owner, pipeline)}):
+        named = set(said.named(OwnedStream(owner, pipeline, stream), now_ms))
+        wanted = set(signers.get(stream, ()))
+        found += [
+            StreamSigner(owner, pipeline, stream, signer, signer in named, now_ms)
+            for signer in sorted(wanted ^ named)
+        ]
+    return found
