@@ -10,15 +10,20 @@ import pytest
 
 from anabranch.adapters.signing import SigningKey
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.codec import federation_records
+from anabranch.codec import boundary_records, federation_records
+from anabranch.codec.catalog import topic_settings
+from anabranch.codec.signed_records import signed
 from anabranch.operating.contract_book import read_book
 from anabranch.operating.contract_words import Words
+from anabranch.pipeline.access import rights
 from anabranch.pipeline.federation_access import federation_rights
-from anabranch.pipeline.model import Federation
+from anabranch.pipeline.model import Binding, Federation, Stage
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.federation.published_keys import PublishedKey
-from harness import outputs
+from anabranch.protocol.log.records import EpochStarted
+from anabranch.runtime.stream_logs import open_stream
+from harness import outputs, sources
 from harness.certificates import Authority
 from harness.markets import contract
 from harness.secure_kafka import ROOT, SecureKafka
@@ -27,6 +32,28 @@ pytestmark = pytest.mark.integration
 
 CONTRACTS = {"north": ["north-south"], "south": ["north-south"], "east": []}
 TEXT = contract(valid_to_ms=2**52)
+
+
+BILLING = sources.pipeline("billing").model_copy(
+    update={
+        "bindings": {
+            "theirs": Binding(
+                name="theirs",
+                pipeline="north",
+                stream="totals",
+                record=sources.REPORT,
+                participant="north",
+            )
+        },
+        "stages": {
+            "tolls": Stage(
+                name="tolls", participant="billing", reads=["theirs"], transform=["stages:tolls"]
+            )
+        },
+        "federation": Federation(name="tolls", participant="billing"),
+    }
+)
+"""Reads a stream by the keys that its owner has published."""
 
 
 class Members:
@@ -62,6 +89,7 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
             contracts,
         )
     ]
+    needed += rights(BILLING)
     users = [ROOT, *dict.fromkeys(right.principal for right in needed)]
     passwords = {user: f"planted-{secrets.token_hex(12)}" for user in users}
     broker = SecureKafka(folder / "kafka", Authority(folder / "authority", "trusted"), passwords)
@@ -107,3 +135,21 @@ def test_nobody_writes_a_contract_of_others(members: Members) -> None:
     for topic in ("tolls.contract.north-south", "tolls.offers.north-south"):
         with pytest.raises(Unavailable):
             members.write("east.operator", topic, value)
+
+
+def test_a_stage_reads_a_signed_stream_with_the_keys_of_its_owner(members: Members) -> None:
+    topic = "north.totals.boundaries"
+    with closing(members.broker.log(ROOT).admin()) as admin:
+        admin.create([topic_settings("boundaries", topic)])
+    value, headers = boundary_records.encode(EpochStarted("0", "plan", "token"))
+    headers = [*headers, *signed(topic, value, members.keys["north"].sign_message)]
+    with closing(members.broker.log(ROOT).writer()) as writer:
+        writer.send(TopicPartition(topic, 0), value, headers=headers)
+        writer.flush()
+    who = "billing.processing.billing.0"
+    with closing(open_stream(members.broker.log(who), BILLING, "theirs")) as reader:
+        reader.read_to_end()
+        assert reader.log_state.epoch("0") == 0
+    for other in ("tolls.keys.north", topic):
+        with pytest.raises(Unavailable):
+            members.write(who, other, value)
