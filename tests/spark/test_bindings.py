@@ -44,6 +44,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 NORTH: Final = "theirs"
 SOUTH: Final = "ours"
 MAX_DELAY_MS: Final = 2_000
+STARTS_WITHIN_S: Final = 180
+"""A node, with a cold Spark beside two others, until it has made what was missed meanwhile."""
 OWNER: Final = "local"
 PARTNER: Final = "south"
 KEYS: Final = {name: SigningKey.generate(name, "1") for name in (OWNER, PARTNER)}
@@ -238,11 +240,11 @@ def test_a_stream_of_another_participant_is_waited_for_missed_and_corrected(
             )
             assert both.output.reader.log_state.upto < died_at + 10
             assert both.words(OWNER).name_signers(both.theirs.name, both.theirs.other_signers())
-            both.output.wait_closed(both.bucket + 20)
+            both.output.wait_closed(both.bucket + 20, deadline_s=STARTS_WITHIN_S)
             partner.check()
         both.move(f"{OWNER}.0")
         with both.process(both.theirs):
-            both.output.wait_closed(both.bucket + 20)
+            both.output.wait_closed(both.bucket + 20, deadline_s=STARTS_WITHIN_S)
             both.stop_feeding()
             both.output.wait_closed(both.bucket)
             ours.check()
