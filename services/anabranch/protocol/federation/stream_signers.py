@@ -9,12 +9,12 @@ so all readers chain the same records. A log snapshot stands for all records bef
 manager writes it, and nobody else's counts.
 
 Invariants:
-    FI1  the owner's records count while its key does (FG1), whoever else may sign.
-    FI2  another's count from the owner's word until the owner's withdrawal, and while its key does.
-    FI3  a word is the owner's, about its own streams; one that is written again, or that is older
+    FJ1  the owner's records count while its key does (FG1), whoever else may sign.
+    FJ2  another's count from the owner's word until the owner's withdrawal, and while its key does.
+    FJ3  a word is the owner's, about its own streams; one that is written again, or that is older
          than the last about the same, changes nothing.
-    FI4  a log snapshot is the owner's alone.
-    FI5  what comes later in the logs of keys changes no judgement about before.
+    FJ4  a log snapshot is the owner's alone.
+    FJ5  what comes later in the logs of keys changes no judgement about before.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class StreamSigners:
         return ""
 
     def may_sign(self, stream: OwnedStream, participant: str, at_ms: int) -> bool:
-        """Whether records of this participant count at this time, if its key does (FI1, FI2)."""
+        """Whether records of this participant count at this time, if its key does (FJ1, FJ2)."""
         return participant == stream.owner or participant in self.named(stream, at_ms)
 
     def named(self, stream: OwnedStream, at_ms: int) -> list[str]:

@@ -49,7 +49,7 @@ def why_not(of: StreamSigners, by: str, at_ms: int, *, is_snapshot: bool = False
     return of.why_not(SPEEDS, signature(by, RECORD), RECORD, at_ms, is_snapshot=is_snapshot)
 
 
-def test_fi1_the_owners_records_count_while_its_key_does() -> None:
+def test_fj1_the_owners_records_count_while_its_key_does() -> None:
     signers = StreamSigners(verify)
     assert [why_not(signers, "north", at) for at in (10, 999)] == ["", ""]
     for at_ms in (9, 1_000):
@@ -60,7 +60,7 @@ def test_fi1_the_owners_records_count_while_its_key_does() -> None:
     assert why_not(signers, "north", 30) == ""
 
 
-def test_fi2_anothers_count_from_the_owners_word_until_its_withdrawal() -> None:
+def test_fj2_anothers_count_from_the_owners_word_until_its_withdrawal() -> None:
     signers = StreamSigners(verify)
     assert why_not(signers, "south", 20) == "its signer is not named by its owner"
     assert add(signers, word(at_ms=20)) == ""
@@ -84,13 +84,13 @@ def test_fi2_anothers_count_from_the_owners_word_until_its_withdrawal() -> None:
         ("north", "north", 20, ""),
     ],
 )
-def test_fi3_a_word_is_the_owners(of: str, by: str, appended_ms: int, why: str) -> None:
+def test_fj3_a_word_is_the_owners(of: str, by: str, appended_ms: int, why: str) -> None:
     signers, said = StreamSigners(verify), word()
     assert signers.add(of, said, signature(by, signed_bytes(said)), appended_ms) == why
     assert signers.named(SPEEDS, 999) == ([] if why else ["south"])
 
 
-def test_fi3_no_word_is_dated_at_will_and_none_counts_twice() -> None:
+def test_fj3_no_word_is_dated_at_will_and_none_counts_twice() -> None:
     signers = StreamSigners(lambda *_: True)
     assert add(signers, word(at_ms=20), 21 + WORD_SKEW_MS) == "out of its time"
     assert add(signers, word(at_ms=WORD_SKEW_MS + 21), 20) == "out of its time"
@@ -104,7 +104,7 @@ def test_fi3_no_word_is_dated_at_will_and_none_counts_twice() -> None:
     assert add(signers, word(at_ms=31, is_withdrawn=True)) == "withdrawn already"
 
 
-def test_fi4_a_log_snapshot_is_the_owners_alone() -> None:
+def test_fj4_a_log_snapshot_is_the_owners_alone() -> None:
     signers = StreamSigners(verify)
     add(signers, word())
     assert why_not(signers, "north", 30, is_snapshot=True) == ""

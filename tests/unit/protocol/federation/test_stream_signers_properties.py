@@ -66,7 +66,7 @@ def test_a_record_counts_if_the_owners_last_word_until_then_is_that_it_does(
 
 
 @given(SAID, st.integers(0, 13))
-def test_fi5_what_comes_later_changes_no_judgement_about_before(
+def test_fj5_what_comes_later_changes_no_judgement_about_before(
     words: list[Said], at_ms: int
 ) -> None:
     whole, part = all_of(words), all_of(words, at_ms + 1)
