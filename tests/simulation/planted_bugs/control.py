@@ -35,7 +35,7 @@ CONTROL: Final = (
         "forged_fence_believed",
         "protocol.control.fencing:is_proven",
         "own = votes.get(fence.replica)",
-        "return True",
+        "own = votes.get(fence.replica); return True",
         "EF2",
         ("hostile",),
         by=("ends",),
