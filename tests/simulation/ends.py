@@ -33,6 +33,7 @@ BEHIND_MS: Final = 3_000
 overtaken by its trimming.
 """
 TRANSACTION_TIMED_OUT: Final = "its transaction timed out"
+WRITE_LATE: Final = "write late"
 
 
 @dataclass
@@ -107,6 +108,9 @@ def cause(
 def _overtaken(life: Life, rivals: list[Life], now_ms: int, transaction_ms: int) -> str:
     if rivals:
         return "another run"
+    late_ms = life.befell.get(WRITE_LATE)
+    if late_ms is not None and late_ms <= life.begun_ms + WINDOW_MS and late_ms >= now_ms - LATE_MS:
+        return "the record of its own epoch, which it had to write again, came late"
     held_up = TRANSACTION_TIMED_OUT in life.befell and life.latest(
         now_ms, transaction_ms + WINDOW_MS
     )

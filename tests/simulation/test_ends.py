@@ -11,7 +11,15 @@ from anabranch.protocol.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from simulation.ends import BEHIND_MS, LATE_MS, TRANSACTION_TIMED_OUT, WINDOW_MS, Life, cause
+from simulation.ends import (
+    BEHIND_MS,
+    LATE_MS,
+    TRANSACTION_TIMED_OUT,
+    WINDOW_MS,
+    WRITE_LATE,
+    Life,
+    cause,
+)
 
 TRANSACTION_MS = 5_000
 BLOCKS, LOG = (
@@ -62,6 +70,22 @@ def test_what_lasts_is_not_forgotten_for_something_shorter() -> None:
 def test_only_another_run_fences(other: Life, is_excused: bool) -> None:
     assert bool(why(Fenced("x"), Life(10_000), other)) == is_excused
     assert not why(Fenced("x"), struck("cut", 20_000))
+
+
+@pytest.mark.parametrize(
+    ("written_ms", "ended_ms", "is_excused"),
+    [
+        (14, 480, True),
+        (WINDOW_MS, WINDOW_MS + LATE_MS, True),
+        (WINDOW_MS, WINDOW_MS + LATE_MS + 1, False),
+        (WINDOW_MS + 1, 2 * WINDOW_MS, False),
+    ],
+)
+def test_a_record_of_its_own_epoch_that_comes_late_fences_who_wrote_it_again(
+    written_ms: int, ended_ms: int, is_excused: bool
+) -> None:
+    life = struck(WRITE_LATE, written_ms)
+    assert bool(why(Fenced("x"), life, now_ms=ended_ms)) == is_excused
 
 
 def test_the_broker_fences_whose_transaction_timed_out_if_something_held_it_up() -> None:
