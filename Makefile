@@ -92,8 +92,6 @@ classes: java install ## the archive with which Spark's Java starts in half of t
 JOBS ?= 2
 # The same of tests that mostly wait, for a broker or for what it makes others do.
 WAITING_JOBS ?= 6
-# Of stages on Spark: one of them starts or waits while two others compute. Each takes about a GiB.
-SPARK_JOBS ?= 3
 # A test process that breaks down ends the run: what it leaves undone is never waited for.
 PROCESSES := --max-worker-restart 0 --numprocesses
 BEGUN_S := $(shell date +%s)
@@ -167,7 +165,7 @@ integration: java install ## services on a real broker and Redis
 # They are short, so Java's quick compiler is enough.
 .PHONY: spark
 spark: java classes ## stages on real Spark and a real broker
-	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(PROCESSES) $(SPARK_JOBS) --dist loadfile $(ARGS)
+	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: cluster-test
 cluster-test: java install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker and its node (four minutes; not part of `test`)
