@@ -484,7 +484,7 @@ def test_reset_without_confirmation_deletes_nothing(
     (tmp_path / "kafka").mkdir()
     monkeypatch.setattr("sys.stdin", io.StringIO(answer))
     code, _, err = run("reset", "-f", str(_FILE), "--state-dir", str(tmp_path))
-    assert (code, err) == (2, "nothing was deleted; --yes deletes it without asking\n")
+    assert (code, err) == (2, "not confirmed, nothing was changed; --yes does not ask\n")
     assert (tmp_path / "kafka").exists()
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from anabranch.cli.completion import sources
+from anabranch.cli.confirmation import confirm
 from anabranch.cli.options import DeploymentFile, Kafka, StateDir, file_and_broker
 
 Source = Annotated[
@@ -54,8 +55,8 @@ def give_up(
     the next such command. For a source that is gone for ever, change the stages that read it.
 
     TIME is ISO 8601 (UTC where it names no zone), or ms since 1970. Running ingestion of the source
-    restarts once, by itself. Exit codes: 0 given up, 1 not confirmed or no broker, 2 wrong usage,
-    or nothing to give up.
+    restarts once, by itself. Exit codes: 0 given up, 1 no broker, 2 not confirmed, wrong
+    usage, or nothing to give up.
 
         anabranch status                                             # last bucket of ingestion/reports: where it stands
 
@@ -75,7 +76,6 @@ def give_up(
     asked = Times(time_of("--from", from_time), until_when(loaded, source, until, clock.now_ms()))
     command = GiveUp(KafkaEventLog(address), loaded, source, asked, clock, SystemEntropy())
     describe(source, command.plan(), loaded.bucket_ms, typer.echo)
-    if not yes:
-        typer.confirm("Give it up? This cannot be taken back.", abort=True)
+    confirm("Give it up?", yes)
     done = command.do()
     typer.echo(f"given up: {done.last - done.first + 1} buckets")

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from anabranch.cli.confirmation import confirm
 from anabranch.cli.options import KAFKA_VARIABLE, File, StateDir, deployment_of, pipeline_file
 from anabranch.cli.work_display import WorkDisplay
-from anabranch.protocol.errors import ConfigurationError
 from anabranch.up import state_file
 
 
@@ -57,18 +57,8 @@ def reset(
         return
     for line in plan.in_words():
         typer.echo(line)
-    if not (yes or _confirmed(pipeline.name)):
-        raise ConfigurationError("nothing was deleted; --yes deletes it without asking")
+    confirm(f"Forget all this of pipeline {pipeline.name}?", yes)
     index = None if url is None else RedisIndex(url)
     with WorkDisplay(Console(soft_wrap=True), "deleting") as display:
         prefix = f"anabranch:{pipeline.name}:"
         resetting.carry_out(plan, directory, log, index, prefix, display.print)
-
-
-def _confirmed(pipeline: str) -> bool:
-    """The answer of the person at the terminal; where there is none, no."""
-    try:
-        return typer.confirm(f"Forget all this of pipeline {pipeline}? It cannot be taken back.")
-    except typer.Abort:
-        typer.echo()
-        return False

@@ -1,0 +1,44 @@
+"""What cannot be taken back is done on a yes alone."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from anabranch.cli.confirmation import confirm
+from anabranch.protocol.errors import ConfigurationError
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, answer: bool | None) -> list[str]:
+    """A terminal on which somebody gives ``answer``, or nobody does; what was asked there."""
+    questions: list[str] = []
+
+    def asked(question: str) -> bool:
+        questions.append(question)
+        if answer is None:
+            raise typer.Abort
+        return answer
+
+    monkeypatch.setattr(typer, "confirm", asked)
+    return questions
+
+
+def test_a_yes_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = answering(monkeypatch, True)
+    confirm("Forget it?", yes=False)
+    assert questions == ["Forget it? This cannot be taken back."]
+
+
+@pytest.mark.parametrize("answer", [False, None])
+def test_anything_else_is_an_error_that_names_the_option(
+    monkeypatch: pytest.MonkeyPatch, answer: bool | None
+) -> None:
+    answering(monkeypatch, answer)
+    with pytest.raises(ConfigurationError, match="--yes"):
+        confirm("Forget it?", yes=False)
+
+
+def test_who_said_so_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = answering(monkeypatch, False)
+    confirm("Forget it?", yes=True)
+    assert questions == []
