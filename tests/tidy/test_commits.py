@@ -5,7 +5,6 @@ What the imperative is, and whether the body says why, no test can tell.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -13,12 +12,8 @@ from typing import Final
 
 import pytest
 
-SINCE: Final = "a40bdc4751cc246a40c29eaab5d8df65825c2195"
-"""Commits after this one are looked at,"""
-FROM_S: Final = 1795539600
-"""if they were written at this time or later (2026-11-24 17:00 UTC): what was under way when the
-rule came keeps its subject.
-"""
+SINCE: Final = "ea672d0113895b870e6c212ad5b7043adaf1019f"
+"""Commits after this one are looked at."""
 
 SUBJECT_MAX: Final = 72
 AREA: Final = r"[a-z][a-z0-9_-]*(?:[ /][a-z0-9_-]+)*"
@@ -44,13 +39,13 @@ def defects(message: str) -> list[str]:
     return found
 
 
-def messages(root: Path, since: str, from_s: int) -> dict[str, str] | None:
-    """Commit -> message of every commit after ``since`` that was written at ``from_s`` or later;
-    None: without git, or where the history does not reach so far, as in a shallow clone.
+def messages(root: Path, since: str) -> dict[str, str] | None:
+    """Commit -> message of every commit after ``since``; None: without git, or where the history
+    does not reach so far, as in a shallow clone.
     """
     try:
         listed = subprocess.run(
-            ["git", "log", "-z", "--format=%h %at%n%B", f"{since}..HEAD"],
+            ["git", "log", "-z", "--format=%h%n%B", f"{since}..HEAD"],
             cwd=root,
             check=True,
             capture_output=True,
@@ -58,17 +53,12 @@ def messages(root: Path, since: str, from_s: int) -> dict[str, str] | None:
         ).stdout
     except (OSError, subprocess.CalledProcessError):
         return None
-    found = {}
-    for each in filter(None, listed.split("\0")):
-        head, _, message = each.partition("\n")
-        commit, written_s = head.split(" ")
-        if int(written_s) >= from_s:
-            found[commit] = message
-    return found
+    split = (each.partition("\n") for each in listed.split("\0") if each)
+    return {commit: message for commit, _, message in split}
 
 
 def test_new_commits_name_their_area_and_are_short(root: Path) -> None:
-    found = messages(root, SINCE, FROM_S)
+    found = messages(root, SINCE)
     if found is None:
         pytest.skip("no git, or a history that does not reach so far")
     assert [
@@ -78,31 +68,14 @@ def test_new_commits_name_their_area_and_are_short(root: Path) -> None:
     ] == []
 
 
-def test_a_history_that_is_not_there_is_none(root: Path, tmp_path: Path) -> None:
-    assert messages(tmp_path, SINCE, 0) is None
-    assert messages(root, "0" * 40, 0) is None
-
-
-def test_commits_are_found_by_their_place_and_their_time(tmp_path: Path) -> None:
-    def git(*words: str, written_s: int = 0) -> str:
-        who = ("-c", "user.name=a", "-c", "user.email=a@b")
-        environment = {
-            **os.environ,
-            "GIT_AUTHOR_DATE": f"{written_s} +0000",
-            "GIT_COMMITTER_DATE": "1000000000 +0000",
-        }
-        command = ["git", *who, *words]
-        run = subprocess.run(
-            command, cwd=tmp_path, check=True, capture_output=True, text=True, env=environment
-        )
-        return run.stdout.strip()
-
-    git("init", "--quiet")
-    commits = []
-    for written_s, message in ((3, "a: one"), (1, "b: two"), (2, "c: three\n\nWhy.")):
-        git("commit", "--quiet", "--allow-empty", "-m", message, written_s=10**9 + written_s)
-        commits.append(git("rev-parse", "--short", "HEAD"))
-    assert messages(tmp_path, commits[0], 10**9 + 2) == {commits[2]: "c: three\n\nWhy.\n"}
+def test_commits_are_found_by_their_place(root: Path, tmp_path: Path) -> None:
+    found = messages(root, "HEAD~1")
+    if found is None:
+        pytest.skip("no git, or a shallow clone")
+    assert len(found) >= 1
+    assert messages(root, "HEAD") == {}
+    assert messages(root, "0" * 40) is None
+    assert messages(tmp_path, SINCE) is None
 
 
 @pytest.mark.parametrize(
