@@ -23,12 +23,10 @@ def times_of(start_ms: int, rate: int, seconds: float) -> np.ndarray:
 
 def main() -> int:
     """``python -m benchmarks.generator KAFKA START_MS RATE SECONDS``."""
-    kafka, start_ms, rate, seconds = (
-        sys.argv[1],
-        int(sys.argv[2]),
-        int(sys.argv[3]),
-        float(sys.argv[4]),
-    )
+    kafka = sys.argv[1]
+    start_ms = int(sys.argv[2])
+    rate = int(sys.argv[3])
+    seconds = float(sys.argv[4])
     times = times_of(start_ms, rate, seconds)
     values = payloads(readings(times))
     producer = Producer(

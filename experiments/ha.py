@@ -251,7 +251,10 @@ class Session:
         upto = log_state.upto // WINDOW_BUCKETS * WINDOW_BUCKETS
         blocks = BlockReader(self._log, lambda replica: names.blocks("s", replica), SystemClock())
         made = dict(blocks.read_buckets(log_state.stable(1, upto)))
-        wrong = lost = said = rows = 0
+        wrong = 0
+        lost = 0
+        said = 0
+        rows = 0
         for bucket in range(_FIRST + WINDOW_BUCKETS, upto + 1, WINDOW_BUCKETS):
             counts = [
                 (at, self._per_bucket) for at in range(bucket - WINDOW_BUCKETS + 1, bucket + 1)

@@ -81,7 +81,9 @@ class Traffic(threading.Thread):
 
     def run(self) -> None:
         """The thread's body."""
-        draw, begun, written = random.Random(7), time.time(), 0
+        draw = random.Random(7)
+        begun = time.time()
+        written = 0
         held: dict[str, list[bytes]] = {source: [] for source in _SOURCES}
         while not self._ending.wait(_STEP_S):
             while written < (time.time() - begun) * self._rate:

@@ -240,7 +240,9 @@ def run(market: Market) -> bool:
     shown.now("starting north and south")
     market.regions()
     say("north and south are up, and a node of south's for north's stage, which has nothing to do")
-    story, traffic, teller = Story(kafka, say), Traffic(kafka), Teller(market)
+    story = Story(kafka, say)
+    traffic = Traffic(kafka)
+    teller = Teller(market)
     story.begin()
     traffic.start()
     begun_ms = time.time() * 1_000

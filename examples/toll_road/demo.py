@@ -390,7 +390,9 @@ class Demo:
         seconds: float,
     ) -> Outcome:
         truth.write(self._folder / "truth")
-        job, seen, again = self._job, self._collected, self._again
+        job = self._job
+        seen = self._collected
+        again = self._again
         frames = self._answers(truth)
         answers = {
             name: oracle.results(name, frame, job.bucket_ms, job.partitions)

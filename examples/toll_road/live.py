@@ -118,7 +118,9 @@ def delays(ordered: Sequence[Transaction], event_times_ms: Mapping[int, int]) ->
     A bucket counts as shown when a boundary says so; that its results are there is judged elsewhere
     (``live_checker``, ``tentative``).
     """
-    found, rest, upto = [], deque(sorted(event_times_ms.items())), 0
+    found = []
+    rest = deque(sorted(event_times_ms.items()))
+    upto = 0
     for transaction in ordered:
         upto = max(upto, transaction.stable, transaction.shown)
         while rest and rest[0][0] <= upto:

@@ -413,7 +413,9 @@ class TrafficWriter:
             if error is not None:
                 self._errors.append(error)
                 return
-            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            topic = message.topic()
+            partition = message.partition()
+            offset = message.offset()
             if topic is not None and partition is not None and offset is not None:
                 truth.rejected.append(
                     Rejected(topic, partition, offset, planned.rejected, planned.value)

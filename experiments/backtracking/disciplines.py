@@ -94,7 +94,9 @@ class Sender:
     """
 
     def __init__(self, kafka: str, name: str, discipline: Discipline) -> None:
-        log, names, clock = KafkaEventLog(kafka), TopicNames(name), SystemClock()
+        log = KafkaEventLog(kafka)
+        names = TopicNames(name)
+        clock = SystemClock()
         self._discipline = discipline
         self.sent = 0
         self.repeated = 0

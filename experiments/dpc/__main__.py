@@ -103,10 +103,9 @@ def run_real(
                     f"{session.name}, run {run} of {runs}: {session.nodes} node(s), max_delay"
                     f" {session.max_delay_ms} ms, {session.policy}"
                 )
-                name = f"{session.name}-{run}"
-                place = folder / name
+                place = folder / f"{session.name}-{run}"
                 running = RunningSession(
-                    session, kafka.address, kafka.pid or 0, place, name, withhold=withhold, say=_say
+                    session, kafka.address, kafka.pid or 0, place, withhold=withhold, say=_say
                 )
                 results.append(running.run())
                 (place / "result.json").write_text(results[-1].to_json())

@@ -52,7 +52,9 @@ def plot(
     points = [point for line in lines for point in line.points]
     xs, ys = [x for x, _ in points] or [0.0, 1.0], [y for _, y in points] or [1.0]
     x_ticks, y_ticks = _ticks(min(0.0, *xs), max(xs)), _ticks(0.0, max(ys))
-    x_low, x_high, y_high = min(x_ticks[0], *xs), max(x_ticks[-1], *xs), max(y_ticks[-1], *ys)
+    x_low = min(x_ticks[0], *xs)
+    x_high = max(x_ticks[-1], *xs)
+    y_high = max(y_ticks[-1], *ys)
 
     def at(x: float, y: float) -> tuple[float, float]:
         across, up = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM

@@ -67,11 +67,11 @@ class RunningSession:
         kafka: str,
         broker_pid: int,
         folder: Path,
-        name: str,
         *,
         withhold: Withhold,
         say: Callable[[str], None],
     ) -> None:
+        """``folder``: the session's own; the pipeline has its name."""
         self._session = session
         self._kafka = kafka
         self._broker_pid = broker_pid
@@ -79,7 +79,7 @@ class RunningSession:
         self._withhold = withhold
         self._say = say
         self._log = KafkaEventLog(kafka)
-        self.pipeline = write_pipeline(folder, name, session)
+        self.pipeline = write_pipeline(folder, folder.name, session)
         self.result = SessionResult(
             session,
             waits_ms=[waits(self.pipeline, stage).first_ms for stage in self.pipeline.order()],
@@ -94,7 +94,9 @@ class RunningSession:
 
     def run(self) -> SessionResult:
         """Run it; whatever happens, its processes are ended."""
-        begun_s, cpu, own = time.monotonic(), machine_cpu_s(), self._own_cpu_s()
+        begun_s = time.monotonic()
+        cpu = machine_cpu_s()
+        own = self._own_cpu_s()
         try:
             self._run()
         except AnabranchError as error:

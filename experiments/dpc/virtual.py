@@ -156,7 +156,9 @@ class _Replica:
     """One process of one replica."""
 
     def __init__(self, world: VirtualSession, stage: str, replica: str, seed: int) -> None:
-        pipeline, log, clock = world.pipeline, world.log, world.clock
+        pipeline = world.pipeline
+        log = world.log
+        clock = world.clock
         self.stage = stage
         self.name = replica
         self._world = world

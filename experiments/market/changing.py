@@ -23,7 +23,7 @@ from anabranch.protocol.federation.contracts import (
     Transfer,
 )
 from anabranch.protocol.federation.standing import AgentRules
-from experiments.market.exchange import Exchange, Task
+from experiments.market.exchange import Exchange, Faults, Task
 from experiments.market.graph import random_graph
 from experiments.market.rounds import CAPACITY, price_at, queue_cost
 
@@ -130,9 +130,16 @@ def hour(changing: Changing) -> Hour:
         for seller in sorted(sellers)
     ]
     made = Exchange(
-        lambda name: Agent(name, queue_cost, AgentRules()), tasks, texts, changing.seed, tick_ms=500
+        lambda name: Agent(name, queue_cost, AgentRules()),
+        tasks,
+        texts,
+        Faults(seed=changing.seed),
+        tick_ms=500,
     )
-    with_market, without, excess, excess_without = [], [], [], []
+    with_market = []
+    without = []
+    excess = []
+    excess_without = []
     desired = CAPACITY * 7 // 10
     for now_ms in range(LOOK_MS, HOUR_MS + 1, LOOK_MS):
         made.run(now_ms)

@@ -57,8 +57,9 @@ def verify(given: Signature, message: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Faults:
-    """How bad it is. Shares are of messages."""
+    """How bad it is, drawn from ``seed``. Shares are of messages."""
 
+    seed: int = 1
     lost: float = 0.0
     repeated: float = 0.0
     late_ms: int = 50
@@ -100,7 +101,6 @@ class Exchange:
         agents: Callable[[str], Agent],
         tasks: Iterable[Task],
         contracts: Iterable[Contract],
-        seed: int = 1,
         faults: Faults | None = None,
         habits: Mapping[str, Habits] | None = None,
         tick_ms: int = TICK_MS,
@@ -128,8 +128,8 @@ class Exchange:
         """What must not be, if it was."""
         self._make = agents
         self._tick_ms = tick_ms
-        self._chance = random.Random(seed)
         self._faults = faults or Faults()
+        self._chance = random.Random(self._faults.seed)
         self._habits = habits or {}
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._number = 0
@@ -225,7 +225,7 @@ class Exchange:
                 case ReturnRequest():
                     self._send(
                         self.contracts[command.contract_id].buyer,
-                        lambda agent, c=command: agent.asked_back(c, self.now_ms),  # type: ignore[misc]
+                        lambda agent, c=command: agent.return_requested(c, self.now_ms),  # type: ignore[misc]
                     )
                 case Prepare():
                     self._move(command.seller, name, life, command.movement_id, command.task)

@@ -46,7 +46,6 @@ def exchange(
     edges: list[set[int]],
     delta: int = PRICE // 3,
     units: Callable[[str, int], Callable[[int], int]] = lambda _name, size: lambda _now: size,
-    seed: int = 1,
     faults: Faults | None = None,
     habits: Mapping[str, Habits] | None = None,
     **changes: Any,
@@ -60,7 +59,7 @@ def exchange(
         edges, tuple(changes.pop("tasks", sorted(task.name for task in tasks))), delta, **changes
     )
     return Exchange(
-        lambda name: Agent(name, COST, RULES), tasks, texts, seed, faults, habits, tick_ms=200
+        lambda name: Agent(name, COST, RULES), tasks, texts, faults, habits, tick_ms=200
     )
 
 

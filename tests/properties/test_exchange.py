@@ -40,6 +40,7 @@ def test_lost_late_and_repeated_messages_crashes_and_failed_moves_lose_no_task_a
 ) -> None:
     chance = random.Random(seed)
     faults = Faults(
+        seed=seed,
         lost=0.3,
         repeated=0.2,
         late_ms=3_000,
@@ -53,7 +54,7 @@ def test_lost_late_and_repeated_messages_crashes_and_failed_moves_lose_no_task_a
         [50 + 10 * chance.randrange(11) for _ in range(chance.choice([0, 2, 5, 12]))]
         for _ in range(6)
     ]
-    made = exchange(loads, random_graph(6, 2, chance), seed=seed, faults=faults, min_hold_ms=5_000)
+    made = exchange(loads, random_graph(6, 2, chance), faults=faults, min_hold_ms=5_000)
     made.run(10 * MINUTE)
     assert list(runners(made)) == []
     assert list(waits(made, 32_000)) == []

@@ -196,7 +196,10 @@ class ProcessFaults:
 
     @staticmethod
     def calm(link: Link) -> None:
-        link.cut_to_until_ms = link.cut_from_until_ms = link.slow_until_ms = link.full_until_ms = 0
+        link.cut_to_until_ms = 0
+        link.cut_from_until_ms = 0
+        link.slow_until_ms = 0
+        link.full_until_ms = 0
         link.planned.clear()
         link.strikes.clear()
         link.branch_failures.clear()

@@ -607,7 +607,9 @@ class World:
         self.index.cut_off(cut=False)
         self.producers.heal()
         for runs in self.runs.values():
-            runs.clock_offset_ms = runs.drift_permille = runs.away_until_ms = 0
+            runs.clock_offset_ms = 0
+            runs.drift_permille = 0
+            runs.away_until_ms = 0
             for process, (link, clock) in runs.alive.items():
                 clock.drift(0)
                 self._process_faults.calm(link)

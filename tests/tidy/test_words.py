@@ -4,11 +4,25 @@ column of a pattern's line is what was said once.
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from harness.syntax import nodes
+
+NAMES: Final = re.compile(r"(?:^|_)(?:told|held|said|asked)(?:_|$)")
+"""What variables, attributes, parameters and functions of the package are not called: a plain verb
+or what the value is says more.
+"""
+OLD_NAMES: Final = (
+    "anabranch.processing.replica",
+    "anabranch.protocol.log.log_snapshots",
+    "anabranch.protocol.stage",
+)
+"""Modules that have such names still."""
 
 BINARY: Final = {".avro", ".arrow", ".png", ".jpg", ".gif", ".ico", ".svg", ".jar"}
 OWN: Final = {
@@ -81,6 +95,21 @@ def found(word: str, path: str, text: str) -> list[str]:
     ]
 
 
+def vague_names(module: str, source: str) -> list[str]:
+    """Names that ``source`` gives and that are none of the field's."""
+    given = set()
+    for node in nodes(source):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            given.add((node.lineno, node.name))
+        elif isinstance(node, ast.arg):
+            given.add((node.lineno, node.arg))
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            given.add((node.lineno, node.attr))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            given.add((node.lineno, node.id))
+    return [f"{module}:{line}: {name}" for line, name in sorted(given) if NAMES.search(name)]
+
+
 @pytest.fixture(scope="module")
 def texts(root: Path, files: list[Path]) -> dict[str, str]:
     return {str(path): (root / path).read_text() for path in files if path.suffix not in BINARY}
@@ -93,6 +122,31 @@ def test_the_words_of_the_field_are_used(word: str, texts: dict[str, str]) -> No
         for path, text in texts.items()
         for line in [*found(word, path, text), *found(word, path, path)]
     ] == []
+
+
+def test_names_are_what_the_value_is(modules: dict[str, str]) -> None:
+    assert [
+        line
+        for name, source in modules.items()
+        if not name.startswith(OLD_NAMES)
+        for line in vague_names(name, source)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "self._asked = 1",
+        "held: int = 0",
+        "def held_by_cap(): ...",
+        "def f(*, said): ...",
+        "for told in x: ...",
+        "(held for held in x)",
+    ],
+)
+def test_a_vague_name_is_found(source: str) -> None:
+    assert len(vague_names("x", source)) == 1
+    assert vague_names("x", "withheld = household = cabled.asked") == []
 
 
 @pytest.mark.parametrize(

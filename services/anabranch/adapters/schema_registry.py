@@ -101,7 +101,7 @@ class ConfluentRegistry:
 
     def schema(self, schema_id: int) -> str:
         """See the port."""
-        found: Schema = self._asked(lambda: self._client.get_schema(schema_id))
+        found: Schema = self._answer(lambda: self._client.get_schema(schema_id))
         if found.schema_type not in (None, "AVRO"):
             raise ConfigurationError(f"the registry has it as {found.schema_type}, not as Avro")
         if found.references:
@@ -113,14 +113,14 @@ class ConfluentRegistry:
     def register(self, subject: str, schema: str) -> int:
         """See the port."""
         wanted = Schema(schema, "AVRO")
-        return int(self._asked(lambda: self._client.register_schema(subject, wanted)))
+        return int(self._answer(lambda: self._client.register_schema(subject, wanted)))
 
-    def _asked(self, ask: Callable[[], T]) -> T:
+    def _answer(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except SchemaRegistryError as error:
-            status, said = error.http_status_code, str(error.error_message)
-            text = f"schema registry {self._shown}: {said[:_MESSAGE_CHARACTERS_MAX]}"
+            status, reason = error.http_status_code, str(error.error_message)
+            text = f"schema registry {self._shown}: {reason[:_MESSAGE_CHARACTERS_MAX]}"
             if status >= _BROKEN or status == _TOO_MANY:
                 raise Unavailable(text) from error
             if status in _DENIED:

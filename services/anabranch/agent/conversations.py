@@ -81,18 +81,18 @@ class Conversations:
             self._next[chunk.at] = chunk.offset_next
             _, contract_id = self._topics.owner_of(chunk.at.topic)
             for value in chunk.values:
-                said = self._believed(value, contract_id)
-                if said is not None:
-                    found.append(said)
+                signed = self._believed(value, contract_id)
+                if signed is not None:
+                    found.append(signed)
         return found
 
     def _believed(self, value: bytes | None, contract_id: str) -> Signed | None:
         try:
-            said = federation_records.decode(value)
+            signed = federation_records.decode(value)
         except RemoteProtocolError:
             self.ignored["unreadable"] += 1
             return None
-        statement = said.statement
+        statement = signed.statement
         if not isinstance(statement, (Offer, Answer, ReturnRequest)):
             self.ignored["not of this topic"] += 1
             return None
@@ -106,12 +106,12 @@ class Conversations:
         if not is_signed(
             statement,
             speaker,
-            said.signature,
+            signed.signature,
             lambda signature, message: self._verify(signature, message, now_ms),
         ):
             self.ignored["not signed by who speaks"] += 1
             return None
-        return said
+        return signed
 
     def say(self, statement: Offer | Answer | ReturnRequest) -> None:
         """Once; whether it arrives is not known."""

@@ -165,20 +165,25 @@ class AgentService:
             "ledgers_read",
             contracts=len(reader.contracts),
             entries=len(entries),
-            tasks={name: held.place.value for name, held in self.agent.holdings.tasks.items()},
+            tasks={
+                name: holding.place.value for name, holding in self.agent.holdings.tasks.items()
+            },
         )
 
     def step(self) -> None:
         """One round: what is new, what is due, where stages are to run, what is to be measured."""
-        reader, talk, stages, meter = self._reader, self._talk, self._stages, self._meter
+        reader = self._reader
+        talk = self._talk
+        stages = self._stages
+        meter = self._meter
         assert reader is not None, "started"  # noqa: S101 - step is called after start
         assert talk is not None, "started"  # noqa: S101
         assert stages is not None, "started"  # noqa: S101
         assert meter is not None, "started"  # noqa: S101
         try:
             self._read_ledgers(reader)
-            for said in talk.poll(_POLL_MS):
-                self._hear(said.statement, said.signature)
+            for signed in talk.poll(_POLL_MS):
+                self._hear(signed.statement, signed.signature)
             stages.poll()
             for logs in self._guests.values():
                 logs.poll()
@@ -204,7 +209,10 @@ class AgentService:
         ):
             if closable is not None:
                 closable.close()
-        self._talk = self._ledgers = self._stages = self._reader = None
+        self._talk = None
+        self._ledgers = None
+        self._stages = None
+        self._reader = None
         self._guests.clear()
 
     def _now_ms(self) -> int:
@@ -292,7 +300,7 @@ class AgentService:
                 self._answers.popitem(last=False)
             self._perform(self.agent.answered(statement, now_ms))
         else:
-            self._perform(self.agent.asked_back(statement, now_ms))
+            self._perform(self.agent.return_requested(statement, now_ms))
 
     def _measure(self, stages: OwnStages) -> None:
         now_ms = self._context.clock.monotonic_ms()
@@ -377,8 +385,8 @@ class AgentService:
             "load_units": holdings.level(),
             "capacity_units": self._policy.capacity_units,
             "tasks": {
-                name: {"place": held.place.value, "units": held.load.units}
-                for name, held in holdings.tasks.items()
+                name: {"place": holding.place.value, "units": holding.load.units}
+                for name, holding in holdings.tasks.items()
             },
             "left_alone": dict(self._left_alone),
             "ignored": dict(ignored),
@@ -386,13 +394,14 @@ class AgentService:
         self._figures.show(self.agent, {place: len(holdings.at(place)) for place in Place}, ignored)
 
 
-def _in_words(said: Offer | Answer | ReturnRequest) -> str:
+def _in_words(statement: Offer | Answer | ReturnRequest) -> str:
     """For people who read the log."""
-    if isinstance(said, Offer):
-        tasks = (f"{t.name}: {t.units} units, up to {t.reserve_price}" for t in said.tasks)
+    if isinstance(statement, Offer):
+        tasks = (f"{t.name}: {t.units} units, up to {t.reserve_price}" for t in statement.tasks)
         return "; ".join(tasks)
-    if isinstance(said, Answer):
+    if isinstance(statement, Answer):
         return (
-            "; ".join(f"{t.name}: {t.units} units at {t.price}" for t in said.tasks) or said.reason
+            "; ".join(f"{t.name}: {t.units} units at {t.price}" for t in statement.tasks)
+            or statement.reason
         )
-    return said.movement_id
+    return statement.movement_id

@@ -101,35 +101,37 @@ class OwnStages:
         running = set()
         for stage in self.names:
             task = task_of(self._pipeline.name, stage)
-            held, logs = agent.holdings.tasks[task], self._logs[task]
-            home, partner, why = self._homes[stage], "", None
-            if held.went is not None:
-                term = held.went
+            holding, logs = agent.holdings.tasks[task], self._logs[task]
+            home = self._homes[stage]
+            partner = ""
+            why = None
+            if holding.went is not None:
+                term = holding.went
                 contract = contracts[term.contract_id]
                 assert contract.booked is not None, "it moved under it"  # noqa: S101
                 partner = node_of(contract.booked.contract.seller)
                 running.add(term.movement_id)
-                why = self._failure(held, logs, contract, partner, now_ms)
+                why = self._failure(holding, logs, contract, partner, now_ms)
                 if why is not None:
-                    if logs.runs_on != partner and self._may_end(held, why, contract, now_ms):
+                    if logs.runs_on != partner and self._may_end(holding, why, contract, now_ms):
                         commands += agent.failed(term.movement_id, why, now_ms)
-                elif is_ready(held.place, logs.runs_on, home, partner):
+                elif is_ready(holding.place, logs.runs_on, home, partner):
                     commands += agent.ready(term.movement_id, now_ms)
-            wanted = wanted_node(held.place, home, partner, has_failed=why is not None)
+            wanted = wanted_node(holding.place, home, partner, has_failed=why is not None)
             self._place(stage, wanted)
         self._fled = {name: found for name, found in self._fled.items() if name in running}
         return commands
 
     def _failure(
-        self, held: Holding, logs: StageLogs, contract: ContractLog, partner: str, now_ms: int
+        self, holding: Holding, logs: StageLogs, contract: ContractLog, partner: str, now_ms: int
     ) -> Why | None:
         """Why it was taken home, or is to be. Who has taken it home does not bring it back:
         whoever is heard then is a node of its own.
         """
-        assert held.went is not None, "asked for"  # noqa: S101
-        name, ledger = held.went.movement_id, contract.ledger
+        assert holding.went is not None, "asked for"  # noqa: S101
+        name, ledger = holding.went.movement_id, contract.ledger
         movement = None if ledger is None else ledger.movements.find(name)
-        if held.place is not Place.AWAY or ledger is None or movement is None:
+        if holding.place is not Place.AWAY or ledger is None or movement is None:
             self._fled.pop(name, None)
             return None
         if name not in self._fled:
@@ -147,17 +149,17 @@ class OwnStages:
                 )
         return self._fled[name][0] if name in self._fled else None
 
-    def _may_end(self, held: Holding, why: Why, contract: ContractLog, now_ms: int) -> bool:
+    def _may_end(self, holding: Holding, why: Why, contract: ContractLog, now_ms: int) -> bool:
         """Whether the ledger has proof of the failure. It is waited for as long as a movement may
         take: what proves it may be measured only once the stage is home. Then the end is free, if
         the stage has stayed long enough.
         """
-        assert held.went is not None, "asked for"  # noqa: S101
+        assert holding.went is not None, "asked for"  # noqa: S101
         assert contract.ledger is not None, "it moved under it"  # noqa: S101
-        ledger, (_, fled_ms) = contract.ledger, self._fled[held.went.movement_id]
-        movement = ledger.movements[held.went.movement_id]
+        ledger, (_, fled_ms) = contract.ledger, self._fled[holding.went.movement_id]
+        movement = ledger.movements[holding.went.movement_id]
         deadline_ms = fled_ms + ledger.movements.contract(movement.version).moving.deadline_ms
-        return now_ms >= max(held.held_until_ms, deadline_ms) or any(
+        return now_ms >= max(holding.hold_until_ms, deadline_ms) or any(
             may_end(ledger, movement, why, at_ms) for at_ms in (contract.now_ms, now_ms)
         )
 

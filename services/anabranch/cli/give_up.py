@@ -73,8 +73,8 @@ def give_up(
 
     named, address = file_and_broker(file, state_dir, kafka)
     loaded, clock = load(named), SystemClock()
-    asked = Times(time_of("--from", from_time), until_when(loaded, source, until, clock.now_ms()))
-    command = GiveUp(KafkaEventLog(address), loaded, source, asked, clock, SystemEntropy())
+    times = Times(time_of("--from", from_time), until_when(loaded, source, until, clock.now_ms()))
+    command = GiveUp(KafkaEventLog(address), loaded, source, times, clock, SystemEntropy())
     describe(source, command.plan(), loaded.bucket_ms, typer.echo)
     confirm("Give it up?", yes)
     done = command.do()

@@ -140,9 +140,9 @@ def signers(
         anabranch keys signers --key north.key
     """
     words, pipeline = words_and_pipeline(file, state_dir, kafka, key)
-    said = words.name_signers(pipeline.name, pipeline.other_signers())
-    for word in said:
-        may = "may no longer sign" if word.is_withdrawn else "may sign"
-        typer.echo(f"{word.signer} {may} {word.pipeline}.{word.stream}")
-    if not said:
+    changes = words.name_signers(pipeline.name, pipeline.other_signers())
+    for change in changes:
+        may = "may no longer sign" if change.is_withdrawn else "may sign"
+        typer.echo(f"{change.signer} {may} {change.pipeline}.{change.stream}")
+    if not changes:
         typer.echo("there is nothing new to say")

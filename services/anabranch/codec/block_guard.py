@@ -29,7 +29,10 @@ from anabranch.protocol.limits import BLOCK_ROWS_MAX, RECORD_DEPTH_MAX
 _CONTINUATION: Final = 0xFFFFFFFF
 _SCHEMA: Final = 1
 _RECORD_BATCH: Final = 3
-_MESSAGE_KIND, _MESSAGE_HEADER, _MESSAGE_BODY_BYTES, _MESSAGE_METADATA = 1, 2, 3, 4
+_MESSAGE_KIND = 1
+_MESSAGE_HEADER = 2
+_MESSAGE_BODY_BYTES = 3
+_MESSAGE_METADATA = 4
 _BATCH_COMPRESSION: Final = 3
 _MESSAGES_MAX: Final = 1_024
 """Our writers make two; each costs a step here."""

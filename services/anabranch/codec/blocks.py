@@ -370,7 +370,9 @@ def canonical_sort(table: pa.Table) -> pa.Table:
     if table.num_rows < 2:
         return table
 
-    names, nested, last = [EVENT_TIME], list[str](), list[str]()
+    names = [EVENT_TIME]
+    nested = list[str]()
+    last = list[str]()
     keys = table
     for index, field in enumerate(table.schema):
         if pa.types.is_nested(field.type):

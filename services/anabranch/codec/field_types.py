@@ -163,10 +163,10 @@ class FieldParser:
         unknown = sorted(set(raw) - _FIELD_KEYS)
         if unknown:
             self._mistakes.append(f"field {name}: unknown key {unknown[0]!r}")
-        told = len(self._mistakes)
+        known = len(self._mistakes)
         field = self._type(raw.get("type"), space, name, depth)
         if field is None:
-            if len(self._mistakes) == told:
+            if len(self._mistakes) == known:
                 self._mistakes.append(
                     f"field {name}: type {json.dumps(raw.get('type'))[:80]} is not supported;"
                     f" {_HINT}"
@@ -250,18 +250,18 @@ class FieldParser:
                 self._mistakes.append(f"field {path}: a record in it has no name, or no fields")
                 return None
             full = full_name(avro, space)
-            told = len(self._mistakes)
+            known = len(self._mistakes)
             inner = self.fields(raw, full.rpartition(".")[0], f"{path}.", depth + 1)
-            if len(self._mistakes) > told or self._count > limits.RECORD_FIELDS_MAX:
+            if len(self._mistakes) > known or self._count > limits.RECORD_FIELDS_MAX:
                 return None
             self._named[full] = Field("", kind, inner=tuple(inner))
             return self._named[full]
         self._count += 1
-        told = len(self._mistakes)
+        known = len(self._mistakes)
         of = avro.get("items" if kind == "array" else "values")
         item = self._type(of, space, f"{path}[]", depth + 1)
         if item is None:
-            if len(self._mistakes) == told:
+            if len(self._mistakes) == known:
                 self._mistakes.append(
                     f"field {path}[]: type {json.dumps(of)[:80]} is not supported; {_HINT}"
                 )

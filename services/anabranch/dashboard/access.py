@@ -49,9 +49,9 @@ class Access:
         """Whether a request with these may see the page. Names of headers are in lower case."""
         if self._token is None:
             return True
-        said = headers.get("authorization", "")
-        if said[: len(_BEARER)].lower() == _BEARER:
-            return self.is_token(said[len(_BEARER) :])
+        header = headers.get("authorization", "")
+        if header[: len(_BEARER)].lower() == _BEARER:
+            return self.is_token(header[len(_BEARER) :])
         return hmac.compare_digest(cookies.get(COOKIE, "").encode(), self.cookie().encode())
 
 

@@ -45,14 +45,14 @@ class Letters:
         """What the dead letter holds, as text, or else as base64; None: it is none of the newest
         ones, or was empty.
         """
-        held = self._contents.get(source, {}).get(place)
-        if held is None:
+        value = self._contents.get(source, {}).get(place)
+        if value is None:
             return None
-        cut = held[:CONTENT_BYTES_MAX]
+        cut = value[:CONTENT_BYTES_MAX]
         try:
-            return {"text": cut.decode("utf-8"), "size": str(len(held))}
+            return {"text": cut.decode("utf-8"), "size": str(len(value))}
         except UnicodeDecodeError:
-            return {"base64": base64.b64encode(cut).decode("ascii"), "size": str(len(held))}
+            return {"base64": base64.b64encode(cut).decode("ascii"), "size": str(len(value))}
 
     def work(self) -> None:
         """Look at one broker every few seconds, until another is named or the end.

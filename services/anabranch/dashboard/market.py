@@ -90,7 +90,7 @@ class Offers:
         self._admin = log.admin()
         self._topics, self._verify = topics, verify
         self._next: dict[TopicPartition, int] = {}
-        self._said: deque[dict[str, Any]] = deque(maxlen=_OFFERS_MAX)
+        self._offers: deque[dict[str, Any]] = deque(maxlen=_OFFERS_MAX)
 
     def read(self, contracts: Collection[str]) -> None:
         """What is new under these contracts; of those that are new themselves a little of what
@@ -119,21 +119,21 @@ class Offers:
             for value, time_ms in zip(chunk.values, chunk.timestamps_ms, strict=True):
                 row = self._row(value, contract, time_ms)
                 if row is not None:
-                    self._said.append(row)
+                    self._offers.append(row)
 
     def _row(self, value: bytes | None, contract: str, time_ms: int) -> dict[str, Any] | None:
         try:
-            said = federation_records.decode(value)
+            signed = federation_records.decode(value)
         except RemoteProtocolError:
             return None
-        statement = said.statement
+        statement = signed.statement
         if not isinstance(statement, (Offer, Answer, ReturnRequest)):
             return None
         speaker = statement.buyer if isinstance(statement, Offer) else statement.seller
         if statement.contract_id != contract or not is_signed(
             statement,
             speaker,
-            said.signature,
+            signed.signature,
             lambda signature, message: self._verify(signature, message, time_ms),
         ):
             return None
@@ -147,7 +147,7 @@ class Offers:
 
     def shown(self) -> list[dict[str, Any]]:
         """The newest first."""
-        return sorted(self._said, key=lambda row: row["at_ms"])[::-1]
+        return sorted(self._offers, key=lambda row: row["at_ms"])[::-1]
 
     def close(self) -> None:
         """Idempotent."""
@@ -155,13 +155,15 @@ class Offers:
         self._admin.close()
 
 
-def _in_words(said: Offer | Answer | ReturnRequest) -> str:
-    if isinstance(said, Offer):
-        return "; ".join(f"{t.name}: {t.units} units, up to {t.reserve_price}" for t in said.tasks)
-    if isinstance(said, Answer):
-        taken = (f"{t.name}: {t.units} units at {t.price}" for t in said.tasks)
-        return "; ".join(taken) or f"nothing: {said.reason}"
-    return said.movement_id
+def _in_words(statement: Offer | Answer | ReturnRequest) -> str:
+    if isinstance(statement, Offer):
+        return "; ".join(
+            f"{t.name}: {t.units} units, up to {t.reserve_price}" for t in statement.tasks
+        )
+    if isinstance(statement, Answer):
+        taken = (f"{t.name}: {t.units} units at {t.price}" for t in statement.tasks)
+        return "; ".join(taken) or f"nothing: {statement.reason}"
+    return statement.movement_id
 
 
 def market_of(book: FederationReader, now_ms: int) -> dict[str, Any]:

@@ -117,8 +117,8 @@ class Page:
         self._cleared: set[str] = set()
         self._hops: list[Section] = []
         self._hops_ms = 0
-        self._told: dict[str, Section] = {}
-        self._told_event = 0
+        self._sent: dict[str, Section] = {}
+        self._sent_event = 0
         self._seq = 0
 
     # -- what is fed
@@ -245,13 +245,13 @@ class Page:
             for name, strip in self._strips.items()
             if (buckets := strip.changes())
         }
-        events = [asdict(each) for each in self._events if each.number > self._told_event]
-        self._told_event = self._number
+        events = [asdict(each) for each in self._events if each.number > self._sent_event]
+        self._sent_event = self._number
         sections = self._sections(now_ms, monotonic_ms)
         changed = {
-            name: section for name, section in sections.items() if self._told.get(name) != section
+            name: section for name, section in sections.items() if self._sent.get(name) != section
         }
-        self._told = sections
+        self._sent = sections
         news: dict[str, Section] = {
             "cleared": sorted(self._cleared),
             "cells": cells,
@@ -519,9 +519,9 @@ class Page:
             "capacity_units": policy.capacity_units,
             "next_unit_micro": marginal(cost, max(0, level), 1),
             "tasks": [
-                [_cut(name), _cut(held.get("place")), held.get("units")]
-                for name, held in list(tasks.items())[:_TASKS_MAX]
-                if isinstance(held, dict)
+                [_cut(name), _cut(task.get("place")), task.get("units")]
+                for name, task in list(tasks.items())[:_TASKS_MAX]
+                if isinstance(task, dict)
             ]
             if isinstance(tasks, dict)
             else [],

@@ -182,10 +182,10 @@ class PageServer:
             self._broadcast.leave(client)
 
     async def _letter(self, request: Request) -> Response:
-        held = self._letters.content(request.path_params["source"], request.path_params["place"])
-        if held is None:
+        content = self._letters.content(request.path_params["source"], request.path_params["place"])
+        if content is None:
             return PlainTextResponse("none of the newest dead letters\n", 404)
-        return JSONResponse(held)
+        return JSONResponse(content)
 
     async def _login(self, request: Request) -> Response:
         if not self._access.needs_token:

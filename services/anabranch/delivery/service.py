@@ -342,8 +342,8 @@ class DeliveryService:
 
     def _wait_ms(self) -> int:
         """How long to wait for news when there is nothing to deliver."""
-        held_ms = None if self._live is None else self._live.wait_ms
-        return _POLL_MS if held_ms is None else min(_POLL_MS, held_ms)
+        live_wait_ms = None if self._live is None else self._live.wait_ms
+        return _POLL_MS if live_wait_ms is None else min(_POLL_MS, live_wait_ms)
 
     def _try_to_fail_over(self) -> None:
         """Fail over, or say why not and leave it to the next round.

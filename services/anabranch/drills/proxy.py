@@ -60,21 +60,21 @@ _clock: Final = SystemClock()
 class _Flow:
     """One direction of a connection."""
 
-    __slots__ = ("delay_ms", "due_ms", "ended", "held", "pending", "sink", "source")
+    __slots__ = ("delay_ms", "due_ms", "ended", "paused", "pending", "sink", "source")
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source, self.sink = source, sink
         self.pending = memoryview(b"")
         self.ended = False
-        self.held = False
+        self.paused = False
         self.delay_ms = 0
         self.due_ms = 0
 
     def may_read(self) -> bool:
-        return not (self.held or self.pending or self.ended)
+        return not (self.paused or self.pending or self.ended)
 
     def may_write(self) -> bool:
-        return bool(self.pending) and not self.held and not self._is_early()
+        return bool(self.pending) and not self.paused and not self._is_early()
 
     def _is_early(self) -> bool:
         return self.delay_ms > 0 and _clock.monotonic_ms() < self.due_ms
@@ -251,8 +251,8 @@ class LinkProxy:
             connection.close()
 
     def _hold(self, connection: _Connection) -> None:
-        connection.to.held = self.cut is not None and self.cut.holds_to
-        connection.back.held = self.cut is not None and self.cut.holds_from
+        connection.to.paused = self.cut is not None and self.cut.holds_to
+        connection.back.paused = self.cut is not None and self.cut.holds_from
         connection.to.delay_ms = 0 if self.cut is None else self.cut.delay_to_ms
         connection.back.delay_ms = 0 if self.cut is None else self.cut.delay_from_ms
 

@@ -178,7 +178,9 @@ class IngestionService:
             ConfigurationError: a topic is not as it must be.
             Fenced: another process of this source began after this one.
         """
-        context, source, names = self._context, self._source, self._pipeline.topic_names
+        context = self._context
+        source = self._source
+        names = self._pipeline.topic_names
         admin = context.log.admin()
         try:
             self._topics = topics.check(admin, self._pipeline, source)
@@ -492,7 +494,7 @@ class IngestionService:
             logger.warning(
                 "too much is open: only what holds the boundary back is read",
                 open_parts=open_parts,
-                held_by=_names(chosen),
+                partitions=_names(chosen),
             )
         elif was_full and not machine.is_full:
             logger.info("all partitions are read again", open_parts=open_parts)
@@ -535,12 +537,12 @@ class IngestionService:
             status.last_bucket_ms = bound_ms(self._closed, self._pipeline.bucket_ms)
             status.lag_ms = clock.now_ms() - status.last_bucket_ms
             status.age_ms = self._context.metrics.closed(status.last_bucket_ms, clock.now_ms())
-        held = len(self._machine.offsets()) - len(self._reading)
+        unread = len(self._machine.offsets()) - len(self._reading)
         status.detail = {
             **self._counts,
             "epoch": self._epoch,
             "waiting_for": name,
-            "held_back": held,
+            "held_back": unread,
             "pushed_back": self._machine.is_pushed_back,
         }
         self._heartbeats.send(

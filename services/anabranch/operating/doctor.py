@@ -73,7 +73,7 @@ def _python() -> Check:
     return Check("Python", False, found, f"install Python {PYTHON_MIN[0]}.{PYTHON_MIN[1]} or newer")
 
 
-def _asked(name: str, question: Callable[[], str], remedy: str = "") -> Check:
+def _checked(name: str, question: Callable[[], str], remedy: str = "") -> Check:
     """The check whose question answers what it found or raises one of our errors, whose text
     says what to do.
     """
@@ -88,7 +88,7 @@ def _java() -> Check:
         java = find_java()
         return f"{java.major} ({java.executable})"
 
-    return _asked("Java", question)
+    return _checked("Java", question)
 
 
 def _memory() -> Check:
@@ -135,11 +135,11 @@ def _disk(state_dir: Path) -> Check:
 
 
 def _ports() -> Check:
-    return _asked("Ports", lambda: f"127.0.0.1:{free_port()} can be opened")
+    return _checked("Ports", lambda: f"127.0.0.1:{free_port()} can be opened")
 
 
 def _redis() -> Check:
-    return _asked("redis-server", lambda: str(find_redis_server()))
+    return _checked("redis-server", lambda: str(find_redis_server()))
 
 
 def _classes() -> Check:
@@ -163,7 +163,7 @@ def _classes() -> Check:
 
 def _kafka_jars() -> Check:
     remedy = "let this machine reach a Maven repository once, or give a broker by --kafka"
-    return _asked("Kafka jars", lambda: f"{len(kafka_classpath())} jars", remedy)
+    return _checked("Kafka jars", lambda: f"{len(kafka_classpath())} jars", remedy)
 
 
 def _broker_version(address: str) -> Check:
@@ -176,7 +176,7 @@ def _broker_version(address: str) -> Check:
             )
         return f"{address}: 4.0 or newer"
 
-    return _asked(
+    return _checked(
         "Broker",
         question,
         "check the address (HOST:PORT) and that it runs; with TLS or passwords set"
@@ -246,7 +246,7 @@ def _clock_skew(address: str) -> Check:
             )
         return f"broker within {SKEW_MS_MAX} ms of this machine"
 
-    return _asked("Clock", question, "is the broker running, and may a topic be made there?")
+    return _checked("Clock", question, "is the broker running, and may a topic be made there?")
 
 
 def clock_skew_ms(log: EventLog, clock: Clock) -> int:
@@ -259,7 +259,9 @@ def clock_skew_ms(log: EventLog, clock: Clock) -> int:
         AdapterError: the broker does not answer, or does not do it.
     """
     config = {"message.timestamp.type": "LogAppendTime", "retention.ms": "60000"}
-    admin, writer, reader = log.admin(), log.writer(), log.reader()
+    admin = log.admin()
+    writer = log.writer()
+    reader = log.reader()
     try:
         admin.create([TopicSettings(_CLOCK_TOPIC, 1, config=config)])
         before_ms = clock.now_ms()

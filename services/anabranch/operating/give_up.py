@@ -66,7 +66,7 @@ class GiveUp:
         log: EventLog,
         pipeline: Pipeline,
         source: str,
-        asked: Times,
+        times: Times,
         clock: Clock,
         entropy: Entropy,
     ) -> None:
@@ -83,7 +83,7 @@ class GiveUp:
         self._log = log
         self._pipeline = pipeline
         self._source = source
-        self._asked = asked
+        self._times = times
         self._clock = clock
         self._entropy = entropy
         self._topic = pipeline.topic_names.boundaries(source)
@@ -174,7 +174,7 @@ class GiveUp:
             )
         closed, width_ms = log_state.closed(_WRITER), self._pipeline.bucket_ms
         return to_give_up(
-            self._source, closed, self._asked, width_ms, in_words(bound_ms(closed, width_ms))
+            self._source, closed, self._times, width_ms, in_words(bound_ms(closed, width_ms))
         )
 
 

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
 
-_BOX_W, _BOX_H, _GAP_X, _GAP_Y, _MARGIN = 200, 50, 70, 24, 20
+_BOX_W = 200
+_BOX_H = 50
+_GAP_X = 70
+_GAP_Y = 24
+_MARGIN = 20
 _LETTERS_MAX: Final = 30
 _COLOURS: Final = {
     "binding": "#efeaf6",

@@ -21,7 +21,9 @@ def resources_of(file: Document, value: object) -> dict[str, Resources]:
 def _of_node(file: Document, node: str, value: object) -> Resources:
     at: Place = ("resources", node)
     raw = file.mapping(value, at, ("memory", "cores", "master"))
-    memory, cores, master = raw.get("memory"), raw.get("cores"), raw.get("master")
+    memory = raw.get("memory")
+    cores = raw.get("cores")
+    master = raw.get("master")
     if memory is not None and (not isinstance(memory, str) or not _MEMORY.match(memory)):
         file.mistake((*at, "memory"), f"{shown(memory)} is no size; write for example 512m or 2g")
         memory = None

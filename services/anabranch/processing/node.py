@@ -261,7 +261,9 @@ class Node:
 
     def _make(self, label: str, stopping: threading.Event, restarts: int) -> StageReplica:
         """A replica to run; its metrics take the place of those of the one before."""
-        context, engine, placement = self._context, self._engine, self._placement
+        context = self._context
+        engine = self._engine
+        placement = self._placement
         assert engine is not None, "started"  # noqa: S101
         assert placement is not None, "started"  # noqa: S101
         self._drop_metrics(label)

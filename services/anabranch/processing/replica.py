@@ -255,7 +255,7 @@ class ReplicaRunner:
                 self._ask_end(name, now_ms)
             reader.poll(wait_ms)
         read = reader.offset_next - before
-        asked_ms, end = self._ends.get(name, (now_ms, None))
+        begun_ms, end = self._ends.get(name, (now_ms, None))
         at_end = end is not None and reader.offset_next >= end
         with self.lock:
             log_states = [r.log_state for r in self._inputs.values()]
@@ -267,7 +267,7 @@ class ReplicaRunner:
             self._availability.closed(name, reader.log_state.upto, self._clock.monotonic_ms())
             if at_end:
                 self._ends.pop(name, None)
-                self._availability.read_to_end(name, asked_ms)
+                self._availability.read_to_end(name, begun_ms)
             if at_end or read:
                 self.lock.notify_all()
         return read

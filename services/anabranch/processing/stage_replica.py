@@ -240,7 +240,7 @@ class StageReplica:
         federation, sign = self._pipeline.federation, self._sign
         if federation is None or sign is None:
             return True
-        message, told = b"anabranch", ""
+        message, reported = b"anabranch", ""
         while not self._context.stopping.is_set():
             try:
                 if self._signers is None:
@@ -254,11 +254,11 @@ class StageReplica:
             if not why:
                 self.status.state, self.status.waiting_for = "starting", None
                 return True
-            if why != told:
+            if why != reported:
                 self._context.logger.warning(
                     "waiting_to_be_named", stage=self._settings.name, why=why
                 )
-            told = why
+            reported = why
             self.status.state = "waiting"
             self.status.waiting_for = (
                 f"{self._runs_it} to publish its key (anabranch keys publish), and"
@@ -354,7 +354,9 @@ class StageReplica:
 
     def _rules(self, prepared: PreparedStage) -> StageRules:
         """What its decisions follow."""
-        pipeline, stage, name = self._pipeline, self._stage, self._stage_name
+        pipeline = self._pipeline
+        stage = self._stage
+        name = self._stage_name
         horizon_ms = stage.state_horizon_ms
         return StageRules(
             prepared.traits,
@@ -517,11 +519,9 @@ class StageReplica:
         return schema
 
     def _batch_done(self, query: str, done: BatchDone) -> None:
-        now, width, closed = (
-            self._context.clock.now_ms(),
-            self._pipeline.bucket_ms,
-            done.start.after.bucket,
-        )
+        now = self._context.clock.now_ms()
+        width = self._pipeline.bucket_ms
+        closed = done.start.after.bucket
         figures = {"rows_in": done.start.rows, "rows_out": done.rows_out, "seconds": done.seconds}
         if self._runner is not None and query != self._runner.stable_query:
             self.status.detail["last_tentative_batch"] = figures | {"bucket_ms": closed * width}
@@ -645,7 +645,9 @@ class StageReplica:
         """What to say of this process now. While it starts it names no checkpoint: nothing is
         trimmed before it has read it.
         """
-        boundary, gate, runner = self._boundary, self._gate, self._runner
+        boundary = self._boundary
+        gate = self._gate
+        runner = self._runner
         if boundary is None or boundary.epoch < 0:
             return None
         beat = Heartbeat(
@@ -665,15 +667,15 @@ class StageReplica:
             replica_state=runner.state.value,
             branch=runner.branch_number,
             checkpoint=runner.stable_query,
-            checkpoint_bucket=self._held(runner),
+            checkpoint_bucket=self._unneeded_upto(runner),
             corrects=gate.corrects,
         )
 
-    def _held(self, runner: ReplicaRunner) -> int:
+    def _unneeded_upto(self, runner: ReplicaRunner) -> int:
         """The inputs up to this bucket are never read again (rule 18)."""
         if self._horizon is None or self._boundary is None:
             return runner.synced_bucket
-        return self._horizon.held(
+        return self._horizon.unneeded_upto(
             self._boundary.log_state.closed(self._replica), runner.synced_bucket
         )
 

@@ -89,11 +89,9 @@ class Standby:
             Unavailable: one of them is missing, or there is no answer.
         """
         stage, process = own.stage, own.process
-        names, writers, width_ms = (
-            pipeline.topic_names,
-            pipeline.stream_writers(stage),
-            pipeline.bucket_ms,
-        )
+        names = pipeline.topic_names
+        writers = pipeline.stream_writers(stage)
+        width_ms = pipeline.bucket_ms
         self._clock = clock
         self._stage = stage
         self._process = process

@@ -138,7 +138,9 @@ class BlockWriter:
 
     def _named(self, attempt: _Attempt) -> tuple[Part, ...]:
         assert self._writer is not None  # noqa: S101 - ``_sent`` opened it
-        places, parts, start = self._writer.flush(), [], 0
+        places = self._writer.flush()
+        parts = []
+        start = 0
         for (partition, bucket, table), count, total in zip(
             self._begun, attempt.blocks, attempt.digests, strict=True
         ):

@@ -43,8 +43,8 @@ class EndOffsets:
             if at in self._leaders:
                 by_leader.setdefault(self._leaders[at], []).append(at)
         found: dict[TopicPartition, int] = {}
-        for asked, group in enumerate(by_leader.values()):
-            ends = _ends(client, group, _left_s(deadline) / (len(by_leader) - asked))
+        for done, group in enumerate(by_leader.values()):
+            ends = _ends(client, group, _left_s(deadline) / (len(by_leader) - done))
             found |= ends
             for at in set(group) - set(ends):
                 del self._leaders[at]  # it may have another one by now

@@ -127,7 +127,9 @@ class KafkaLogWriter:
         producer = self._usable()
         self._drain(producer)
         waiting = len(producer) if self._fatal is None else 0
-        places, partitions, failures = self._places, self._partitions, list(self._failures)
+        places = self._places
+        partitions = self._partitions
+        failures = list(self._failures)
         if waiting:
             message = f"{waiting} records have no delivery report after {self._give_up_s:g} s"
             self._broken = OutcomeUnknown(message)

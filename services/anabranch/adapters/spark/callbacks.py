@@ -14,7 +14,9 @@ from typing import Any, Final
 
 _logger = logging.getLogger("anabranch.spark")
 _PROC: Final = Path("/proc")
-_LOCAL, _REMOTE, _INODE = 1, 2, 9
+_LOCAL = 1
+_REMOTE = 2
+_INODE = 9
 """Columns of the kernel's tables of connections."""
 
 

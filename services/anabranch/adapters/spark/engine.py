@@ -225,11 +225,9 @@ class SparkStage:
         done: Callable[[BatchDone], None],
     ) -> SparkQuery:
         """See the port."""
-        context, pipeline, known_as = (
-            self._context,
-            self._context.pipeline,
-            f"{self._label}{_BETWEEN}{query}",
-        )
+        context = self._context
+        pipeline = self._context.pipeline
+        known_as = f"{self._label}{_BETWEEN}{query}"
         folder = self._engine.temporary_place() if place is None else Path(place)
         stream = OutputStream(
             kafka=context.settings.kafka,

@@ -101,8 +101,12 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
         processors_known: How many of its transformWithState operators were made by
             ``anabranch.stateful``.
     """
-    operators, joins, found = set(), set(), _Expressions()
-    deduplicated, observed, processors = [], set(), 0
+    operators = set()
+    joins = set()
+    found = _Expressions()
+    deduplicated = []
+    observed = set()
+    processors = 0
     for node in _nodes(frame._jdf.queryExecution().analyzed()):  # noqa: SLF001 - the only way to the plan
         name = _name(node)
         if name.startswith("TransformWithState"):

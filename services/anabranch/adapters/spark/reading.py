@@ -103,7 +103,9 @@ def _reader(options: SourceOptions) -> BlockReader:
     A query that two others were asked for after is gone: its reader is closed, with the threads,
     sockets and buffers of its consumers.
     """
-    kafka, blocks, query = options.kafka, options.blocks, options.query
+    kafka = options.kafka
+    blocks = options.blocks
+    query = options.query
     of_stream = _readers.setdefault((kafka, blocks), {})
     reader = of_stream.pop(query, None)
     if reader is None:

@@ -62,7 +62,7 @@ class SparkSettings(BaseSettings):
         of this machine.
         """
         cores, master = resources.cores, resources.master
-        said = {
+        given = {
             "memory": resources.memory,
             "master": f"local[{cores}]" if master is None and cores is not None else master,
             "cores": cores if master is not None else None,
@@ -70,7 +70,7 @@ class SparkSettings(BaseSettings):
         return self.model_copy(
             update={
                 name: value
-                for name, value in said.items()
+                for name, value in given.items()
                 if value is not None and name not in self.model_fields_set
             }
         )

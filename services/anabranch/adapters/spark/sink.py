@@ -115,19 +115,21 @@ class TaskWrite:
         out, context = self.output, TaskContext.get()
         task = 0 if context is None else context.partitionId()
         writer = _task_writer(out.kafka, out.topic, out.replica, out.epoch)
-        held: list[pa.RecordBatch] = []
+        gathered: list[pa.RecordBatch] = []
         rows = 0
         parts: list[Part] = []
         for batch in batches:
-            held.append(batch)
+            gathered.append(batch)
             rows += batch.num_rows
             if rows >= _TASK_ROWS_MAX:
                 parts += writer.write(
-                    slices_of(pa.Table.from_batches(held), out, self.closed, task)
+                    slices_of(pa.Table.from_batches(gathered), out, self.closed, task)
                 )
-                held, rows = [], 0
+                gathered, rows = [], 0
         if rows:
-            parts += writer.write(slices_of(pa.Table.from_batches(held), out, self.closed, task))
+            parts += writer.write(
+                slices_of(pa.Table.from_batches(gathered), out, self.closed, task)
+            )
         yield pa.RecordBatch.from_arrays(
             [pa.array([json.dumps(parts_to_json(tuple(parts)))])], names=["parts"]
         )

@@ -163,11 +163,11 @@ def _shared(parts: Sequence[Part], count: int) -> dict[int, int]:
     rows: Counter[int] = Counter()
     for part in parts:
         rows[part.partition] += part.rows
-    held, task_of = [0] * count, {}
+    rows_of, task_of = [0] * count, {}
     for partition, more in sorted(rows.items(), key=lambda item: (-item[1], item[0])):
-        task = held.index(min(held))
+        task = rows_of.index(min(rows_of))
         task_of[partition] = task
-        held[task] += more
+        rows_of[task] += more
     return task_of
 
 

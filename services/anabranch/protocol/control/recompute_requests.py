@@ -95,7 +95,7 @@ class RecomputeRequests:
             reader,
             {stream: frozenset(those) for stream, those in writers.items()},
         )
-        self._asked: dict[str, _Asked] = {}
+        self._requests: dict[str, _Asked] = {}
         self._number = 0
 
     def lacking(self, stream: str, first: int, last: int, now_ms: int) -> Ask | None:
@@ -104,7 +104,7 @@ class RecomputeRequests:
         """
         if stream not in self._writers:
             return None
-        found = self._asked.get(stream)
+        found = self._requests.get(stream)
         is_within = (
             found is not None and found.ask.bucket_first <= first and last <= found.ask.bucket_last
         )
@@ -116,16 +116,16 @@ class RecomputeRequests:
             return None
         self._number = max(self._number + 1, now_ms)
         ask = Ask(stream, self._reader, self._number, first, last, now_ms)
-        self._asked[stream] = _Asked(ask, RequestState.ASKED, now_ms)
+        self._requests[stream] = _Asked(ask, RequestState.ASKED, now_ms)
         return ask
 
     def there(self, stream: str) -> None:
         """All blocks of ``stream`` that are needed are there."""
-        self._asked.pop(stream, None)
+        self._requests.pop(stream, None)
 
     def heard(self, answer: AskReply, now_ms: int) -> None:
         """Take note of a reply on the control topic."""
-        found = self._asked.get(answer.stream)
+        found = self._requests.get(answer.stream)
         if found is None or answer.reader != self._reader or answer.number != found.ask.number:
             return
         if answer.replica not in self._writers[answer.stream]:
@@ -142,12 +142,12 @@ class RecomputeRequests:
 
     def state(self, stream: str) -> RequestState | None:
         """Of the request for ``stream``; None: there is none."""
-        found = self._asked.get(stream)
+        found = self._requests.get(stream)
         return None if found is None else found.state
 
     def describe(self, stream: str) -> str:
         """For people: what has come of the request for ``stream``."""
-        found = self._asked.get(stream)
+        found = self._requests.get(stream)
         if found is None:
             return (
                 f"nobody can be asked for {stream}: it is a source"
@@ -185,11 +185,11 @@ class RecomputeReplies:
         if entry.stream != self._stream:
             return
         if isinstance(entry, Ask):
-            self._asked(entry, now_ms)
+            self._requested(entry, now_ms)
         elif entry.replica in self._peers:
             self._answered(entry, now_ms)
 
-    def _asked(self, ask: Ask, now_ms: int) -> None:
+    def _requested(self, ask: Ask, now_ms: int) -> None:
         if not 0 < ask.bucket_first <= ask.bucket_last:
             return
         before = self._waiting.get(ask.reader)

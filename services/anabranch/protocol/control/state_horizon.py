@@ -187,7 +187,7 @@ class StateHorizon:
         found, self._wrong = self._wrong, []
         return found
 
-    def held(self, closed: int, synced: int) -> int:
+    def unneeded_upto(self, closed: int, synced: int) -> int:
         """Up to which bucket the inputs are not needed any more (rule 18). ``synced``: the
         checkpoint holds them up to here for good.
         """

@@ -233,7 +233,7 @@ class SourceMachine:
         """Whether too much was open when ``to_read`` was asked last."""
         self.is_pushed_back = False
         """Whether too many blocks were kept then (IN10)."""
-        self._held: frozenset[InputPartition] = frozenset()
+        self._unread: frozenset[InputPartition] = frozenset()
         for at, offset_first in partitions.items():
             self.add(at, offset_first, now_ms)
         self._raise_low()
@@ -332,7 +332,7 @@ class SourceMachine:
             BLOCKS_KEPT_MAX // 2 if self.is_pushed_back else BLOCKS_KEPT_MAX - 1
         )
         read = frozenset() if self.is_pushed_back else self.holding() if self.is_full else every
-        self._held = every - read
+        self._unread = every - read
         return read
 
     def holding(self) -> frozenset[InputPartition]:
@@ -433,7 +433,7 @@ class SourceMachine:
         partition = self._partitions[at]
         partition.look_next_ms = done_ms + LOOK_EVERY_MS
         if not empty:
-            if empty is not None and at in self._held:
+            if empty is not None and at in self._unread:
                 partition.spoke_ms = begun_ms
                 partition.quiet_since_ms = partition.quiet_until_ms = None
                 self._speech(begun_ms)

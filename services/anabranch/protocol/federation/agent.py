@@ -94,9 +94,9 @@ class Agent:
         """The load of a task, wherever it runs: a buyer measures it by its input. Of a task
         that is not known: nothing.
         """
-        held = self.holdings.tasks.get(task)
-        if held is not None:
-            held.load = held.load.measured(units, self._standing.rules.weight_ppm)
+        holding = self.holdings.tasks.get(task)
+        if holding is not None:
+            holding.load = holding.load.measured(units, self._standing.rules.weight_ppm)
 
     # ---------------------------------------------------------------- time, and what others say
 
@@ -114,9 +114,9 @@ class Agent:
         """See ``shedding``."""
         return self._shedding.answered(answer, now_ms)
 
-    def asked_back(self, request: ReturnRequest, now_ms: int) -> list[Command]:
+    def return_requested(self, request: ReturnRequest, now_ms: int) -> list[Command]:
         """See ``shedding``."""
-        return self._shedding.asked_back(request, now_ms)
+        return self._shedding.return_requested(request, now_ms)
 
     def room(self, now_ms: int) -> None:
         """See ``shedding``."""
@@ -128,42 +128,46 @@ class Agent:
         """The shell has got the task of an own movement ready, at the seller or here. Now the
         ledger is to say so.
         """
-        held = self.holdings.by_movement(movement)
-        if held is None or held.went is None or held.went.movement_id != movement:
+        holding = self.holdings.by_movement(movement)
+        if holding is None or holding.went is None or holding.went.movement_id != movement:
             return []
-        if held.place is Place.LEAVING:
-            return [Claim(movement, held.name, self._shedding.agreed[movement])]
-        return [self._ended(held.went, Why.RECALLED, now_ms)]
+        if holding.place is Place.LEAVING:
+            return [Claim(movement, holding.name, self._shedding.agreed[movement])]
+        return [self._ended(holding.went, Why.RECALLED, now_ms)]
 
     def failed(self, movement: str, why: Why, now_ms: int) -> list[Command]:
         """Whoever runs the task of an own movement has failed: the shell runs it here again
         when the ledger says so.
         """
-        held = self.holdings.by_movement(movement)
-        if held is None or held.went is None or held.place not in {Place.AWAY, Place.COMING}:
+        holding = self.holdings.by_movement(movement)
+        if (
+            holding is None
+            or holding.went is None
+            or holding.place not in {Place.AWAY, Place.COMING}
+        ):
             return []
-        return [self._ended(held.went, why, now_ms)]
+        return [self._ended(holding.went, why, now_ms)]
 
     def recorded(self, entry: MovementEntry, now_ms: int) -> list[Command]:
         """An entry of a ledger that counts, in the order of that ledger."""
         if isinstance(entry, Started):
             self._relearn(entry, now_ms)
-        held = self.holdings.by_movement(entry.movement_id)
+        holding = self.holdings.by_movement(entry.movement_id)
         self._shedding.agreed.pop(entry.movement_id, None)
         self._taking.forget(entry.movement_id)
-        if held is None:
+        if holding is None:
             return self._unknown(entry, now_ms)
-        is_own = held.went is not None and held.went.movement_id == entry.movement_id
+        is_own = holding.went is not None and holding.went.movement_id == entry.movement_id
         event = _event(entry, is_own)
         commands: list[Command] = []
-        if event is Event.GONE and held.went is not None:  # FA6
-            on = held.went
+        if event is Event.GONE and holding.went is not None:  # FA6
+            on = holding.went
             commands.append(
                 self._withdrawn(on, now_ms)
-                if held.place is Place.LEAVING
+                if holding.place is Place.LEAVING
                 else self._ended(on, Why.RECALLED, now_ms)
             )
-        self.holdings.befell(held, event, now_ms)
+        self.holdings.befell(holding, event, now_ms)
         return commands
 
     def _relearn(self, entry: Started, now_ms: int) -> None:
@@ -175,20 +179,20 @@ class Agent:
         term = Term(
             entry.movement_id, entry.contract_id, accepted.price, partner.contract.min_hold_ms
         )
-        held = self.holdings.tasks.get(entry.task)
+        holding = self.holdings.tasks.get(entry.task)
         partner.number = max(partner.number, entry.answer.number)
-        if partner.contract.seller == self.participant and held is None:
+        if partner.contract.seller == self.participant and holding is None:
             self.holdings.tasks[entry.task] = Holding(
                 entry.task, LoadAverage.of(accepted.units), Place.PROMISED, term, since_ms=now_ms
             )
         elif (
             partner.contract.buyer == self.participant
-            and held is not None
-            and held.place is Place.HERE
+            and holding is not None
+            and holding.place is Place.HERE
         ):
-            held.went = term
-            self.holdings.befell(held, Event.OFFERED, now_ms)
-            self.holdings.befell(held, Event.ACCEPTED, now_ms)
+            holding.went = term
+            self.holdings.befell(holding, Event.OFFERED, now_ms)
+            self.holdings.befell(holding, Event.ACCEPTED, now_ms)
 
     def _unknown(self, entry: MovementEntry, now_ms: int) -> list[Command]:
         """An own movement has started whose task went home meanwhile: it is over at once (FA6)."""
@@ -210,14 +214,14 @@ class Agent:
         get ready are dropped.
         """
         commands: list[Command] = []
-        for held in self.holdings.at(Place.PROMISED, Place.LEAVING, Place.COMING):
-            term = held.came if held.place is Place.PROMISED else held.went
-            if term is None or now_ms - held.since_ms < self._deadline_ms(term):
+        for holding in self.holdings.at(Place.PROMISED, Place.LEAVING, Place.COMING):
+            term = holding.came if holding.place is Place.PROMISED else holding.went
+            if term is None or now_ms - holding.since_ms < self._deadline_ms(term):
                 continue
-            if held.place is Place.COMING:
-                self.holdings.befell(held, Event.KEPT, now_ms)
+            if holding.place is Place.COMING:
+                self.holdings.befell(holding, Event.KEPT, now_ms)
             else:
-                held.since_ms = now_ms
+                holding.since_ms = now_ms
                 commands.append(self._withdrawn(term, now_ms))
         return commands
 

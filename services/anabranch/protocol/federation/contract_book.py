@@ -135,7 +135,7 @@ class ContractBook:
         self._verify = verify
         self._contracts: dict[str, BookedContract] = {}
         self._proposals: dict[str, BookedContract] = {}
-        self._said: dict[tuple[str, str], int] = {}
+        self._newest: dict[tuple[str, str], int] = {}
         self._offered: dict[tuple[str, str], set[bytes]] = {}
         """(contract, party) -> digests of the texts that it has proposed."""
 
@@ -237,11 +237,11 @@ class ContractBook:
             return Verdict.NOT_A_PARTY
         if not is_signed(word, word.by, signature, self._verify):
             return Verdict.UNSIGNED
-        if word.number <= self._said.get((word.contract_id, word.by), 0):
+        if word.number <= self._newest.get((word.contract_id, word.by), 0):
             return Verdict.KNOWN
         # Used up, whatever comes of it: a word that was out of place must not count later, when
         # somebody writes it again.
-        self._said[word.contract_id, word.by] = word.number
+        self._newest[word.contract_id, word.by] = word.number
         if word.version != booked.contract.version:
             return Verdict.NOT_NEXT
         changed = _changed(booked, word)

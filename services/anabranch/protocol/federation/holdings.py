@@ -113,9 +113,9 @@ class Holding:
     went: Term | None = None
     since_ms: int = 0
     """When it got to this place."""
-    held_until_ms: int = 0
+    hold_until_ms: int = 0
     """FH3."""
-    asked_ms: int = 0
+    request_ms: int = 0
     """When its buyer was last asked to take it back."""
     unpaid_ms: int | None = None
     """Since when it has cost more than it is paid."""
@@ -134,41 +134,41 @@ class Holdings:
 
     def level(self) -> int:
         """Units of load that are here or promised (FH2)."""
-        return sum(held.load.units for held in self.tasks.values() if held.is_load)
+        return sum(holding.load.units for holding in self.tasks.values() if holding.is_load)
 
     def at(self, *places: Place) -> list[Holding]:
         """Those in one of these places, in the order in which they became known."""
-        return [held for held in self.tasks.values() if held.place in places]
+        return [holding for holding in self.tasks.values() if holding.place in places]
 
-    def befell(self, held: Holding, event: Event, now_ms: int) -> None:
+    def befell(self, holding: Holding, event: Event, now_ms: int) -> None:
         """The table.
 
         Raises:
             LocalProtocolError: the table has no such row.
         """
-        if (held.place, event) not in TRANSITIONS:
+        if (holding.place, event) not in TRANSITIONS:
             raise LocalProtocolError(
-                f"task {held.name} is {held.place.value}: it cannot be {event.value}"
+                f"task {holding.name} is {holding.place.value}: it cannot be {event.value}"
             )
-        after = TRANSITIONS[held.place, event]
+        after = TRANSITIONS[holding.place, event]
         if after is None:
-            del self.tasks[held.name]
+            del self.tasks[holding.name]
             return
-        held.place = after
-        held.since_ms = now_ms
-        held.asked_ms = now_ms
+        holding.place = after
+        holding.since_ms = now_ms
+        holding.request_ms = now_ms
         if event in {Event.TAKEN, Event.LEFT, Event.BACK}:
-            term = held.came if event is Event.TAKEN else held.went
-            held.held_until_ms = now_ms + (term.min_hold_ms if term else 0)
+            term = holding.came if event is Event.TAKEN else holding.went
+            holding.hold_until_ms = now_ms + (term.min_hold_ms if term else 0)
         if event in {Event.STAYED, Event.BACK}:
-            held.went = None
+            holding.went = None
 
     def by_movement(self, movement_id: str) -> Holding | None:
         """The task that came or went under a movement."""
-        for held in self.tasks.values():
+        for holding in self.tasks.values():
             if any(
                 term is not None and term.movement_id == movement_id
-                for term in (held.came, held.went)
+                for term in (holding.came, holding.went)
             ):
-                return held
+                return holding
         return None

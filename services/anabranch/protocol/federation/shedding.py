@@ -156,16 +156,19 @@ class Shedding:
     def _movable(self, contract: Contract, now_ms: int) -> list[tuple[str, int]]:
         named = set(contract.tasks)
         return [
-            (held.name, held.load.units)
-            for held in self._standing.holdings.at(Place.HERE)
-            if held.name in named
-            and now_ms >= held.held_until_ms
-            and not self._is_of(held, contract.seller)
+            (holding.name, holding.load.units)
+            for holding in self._standing.holdings.at(Place.HERE)
+            if holding.name in named
+            and now_ms >= holding.hold_until_ms
+            and not self._is_of(holding, contract.seller)
         ]
 
-    def _is_of(self, held: Holding, participant: str) -> bool:
+    def _is_of(self, holding: Holding, participant: str) -> bool:
         """Whether a task came from this participant: it is returned to it, not sold."""
-        return held.came is not None and self._standing.of(held.came).contract.buyer == participant
+        return (
+            holding.came is not None
+            and self._standing.of(holding.came).contract.buyer == participant
+        )
 
     def answered(self, answer: Answer, now_ms: int) -> list[Command]:
         """A seller's answer, whose signature was checked."""
@@ -182,18 +185,18 @@ class Shedding:
         partner.silences = 0
         commands: list[Command] = []
         for task in accepted:
-            held = standing.holdings.tasks.get(task.name)
+            holding = standing.holdings.tasks.get(task.name)
             # It may have gone home, or have become cheap to keep, since it was offered.
             if (
-                held is None
-                or held.place is not Place.OFFERED
-                or standing.saves(held) <= task.price * task.units
+                holding is None
+                or holding.place is not Place.OFFERED
+                or standing.saves(holding) <= task.price * task.units
             ):
                 continue
             name = movement_id(contract.contract_id, answer.number, task.name)
-            held.went = Term(name, contract.contract_id, task.price, contract.min_hold_ms)
+            holding.went = Term(name, contract.contract_id, task.price, contract.min_hold_ms)
             self.agreed[name] = answer
-            standing.holdings.befell(held, Event.ACCEPTED, now_ms)
+            standing.holdings.befell(holding, Event.ACCEPTED, now_ms)
             partner.price = task.price
             commands.append(Prepare(name, contract.contract_id, task.name, contract.seller))
         self._unreserve(outstanding, now_ms)
@@ -218,9 +221,9 @@ class Shedding:
 
     def _unreserve(self, outstanding: _Outstanding, now_ms: int) -> None:
         for task in outstanding.offer.tasks:
-            held = self._standing.holdings.tasks.get(task.name)
-            if held is not None and held.place is Place.OFFERED:
-                self._standing.holdings.befell(held, Event.REJECTED, now_ms)
+            holding = self._standing.holdings.tasks.get(task.name)
+            if holding is not None and holding.place is Place.OFFERED:
+                self._standing.holdings.befell(holding, Event.REJECTED, now_ms)
         self._outstanding = None
 
     # ---------------------------------------------------------------- recall
@@ -228,38 +231,40 @@ class Shedding:
     def _recalls(self, now_ms: int) -> list[Command]:
         """Tasks that are away and would cost less here; all whose contract is about to end."""
         away = [
-            (held, held.went)
-            for held in self._standing.holdings.at(Place.AWAY)
-            if held.went is not None
+            (holding, holding.went)
+            for holding in self._standing.holdings.at(Place.AWAY)
+            if holding.went is not None
         ]
         commands: list[Command] = []
-        for held, went in away:
+        for holding, went in away:
             is_ending = self._standing.state_of(went, now_ms) in {
                 ContractState.ENDING,
                 ContractState.ENDED,
             }
-            if is_ending or (now_ms >= held.held_until_ms and self._is_cheaper_here(held, went)):
-                commands += self._recall(held, went, now_ms)
+            if is_ending or (
+                now_ms >= holding.hold_until_ms and self._is_cheaper_here(holding, went)
+            ):
+                commands += self._recall(holding, went, now_ms)
         return commands
 
-    def _is_cheaper_here(self, held: Holding, went: Term) -> bool:
+    def _is_cheaper_here(self, holding: Holding, went: Term) -> bool:
         margin = PERMILLE + self._standing.rules.recall_permille
-        return self._standing.adds(held) * margin < went.price * held.load.units * PERMILLE
+        return self._standing.adds(holding) * margin < went.price * holding.load.units * PERMILLE
 
-    def _recall(self, held: Holding, went: Term, now_ms: int) -> list[Command]:
-        self._standing.holdings.befell(held, Event.RECALLED, now_ms)
+    def _recall(self, holding: Holding, went: Term, now_ms: int) -> list[Command]:
+        self._standing.holdings.befell(holding, Event.RECALLED, now_ms)
         self._standing.counters.recalls += 1
-        return [BringHome(went.movement_id, held.name)]
+        return [BringHome(went.movement_id, holding.name)]
 
-    def asked_back(self, request: ReturnRequest, now_ms: int) -> list[Command]:
+    def return_requested(self, request: ReturnRequest, now_ms: int) -> list[Command]:
         """The seller of a movement asks to take its task back; its signature was checked."""
-        held = self._standing.holdings.by_movement(request.movement_id)
-        went = held.went if held is not None else None
-        if held is None or went is None or held.place is not Place.AWAY:
+        holding = self._standing.holdings.by_movement(request.movement_id)
+        went = holding.went if holding is not None else None
+        if holding is None or went is None or holding.place is not Place.AWAY:
             return []
         if (went.movement_id, went.contract_id) != (request.movement_id, request.contract_id):
             return []
         if self._standing.of(went).contract.seller != request.seller:
             self._standing.counters.disbelieved += 1
             return []
-        return self._recall(held, went, now_ms)
+        return self._recall(holding, went, now_ms)

@@ -101,20 +101,22 @@ class Standing:
 
     def sure(self) -> int:
         """Units that are here and stay unless they are sold (FY1)."""
-        return sum(held.load.units for held in self.holdings.at(Place.HERE, Place.OFFERED))
+        return sum(holding.load.units for holding in self.holdings.at(Place.HERE, Place.OFFERED))
 
     def most(self) -> int:
         """Units that are here, promised, or may come home (FY1)."""
         return self.holdings.level()
 
-    def saves(self, held: Holding) -> int:
+    def saves(self, holding: Holding) -> int:
         """What would be saved if a task that is here were not, in micro-units per second."""
-        others = self.sure() - (held.load.units if held.place in {Place.HERE, Place.OFFERED} else 0)
-        return marginal(self.cost, others, held.load.units)
+        others = self.sure() - (
+            holding.load.units if holding.place in {Place.HERE, Place.OFFERED} else 0
+        )
+        return marginal(self.cost, others, holding.load.units)
 
-    def adds(self, held: Holding) -> int:
+    def adds(self, holding: Holding) -> int:
         """What a task that is away would cost here."""
-        return marginal(self.cost, self.most(), held.load.units)
+        return marginal(self.cost, self.most(), holding.load.units)
 
     def bought(self) -> Iterator[tuple[str, Partner]]:
         """The contracts under which this participant hands load over."""

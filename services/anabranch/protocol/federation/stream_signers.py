@@ -66,7 +66,7 @@ class StreamSigners:
     def __init__(self, verify: VerifyAt) -> None:
         self._verify = verify
         self._terms: dict[OwnedStream, dict[str, list[_Term]]] = {}
-        self._said_ms: dict[tuple[OwnedStream, str], int] = {}
+        self._newest_ms: dict[tuple[OwnedStream, str], int] = {}
         self._count: dict[str, int] = {}
 
     def add(
@@ -84,7 +84,7 @@ class StreamSigners:
         if abs(word.at_ms - appended_ms) > WORD_SKEW_MS:
             return "out of its time"
         stream = OwnedStream(participant, word.pipeline, word.stream)
-        if word.at_ms <= self._said_ms.get((stream, word.signer), -1):
+        if word.at_ms <= self._newest_ms.get((stream, word.signer), -1):
             return "known already"
         terms = self._terms.get(stream, {}).get(word.signer, [])
         is_named = bool(terms) and terms[-1].until_ms is None
@@ -92,7 +92,7 @@ class StreamSigners:
             return "withdrawn already" if word.is_withdrawn else "named already"
         if not word.is_withdrawn and self._count.get(participant, 0) >= SIGNER_TERMS_MAX:
             return "more signers than a participant has"
-        self._said_ms[stream, word.signer] = word.at_ms
+        self._newest_ms[stream, word.signer] = word.at_ms
         if word.is_withdrawn:
             terms[-1] = replace(terms[-1], until_ms=appended_ms)
         else:
@@ -152,15 +152,15 @@ def wanted_words(
     owner: str,
     pipeline: str,
     signers: dict[str, list[str]],
-    said: StreamSigners,
+    current: StreamSigners,
     now_ms: int,
 ) -> list[StreamSigner]:
     """What the owner has to say so that those of ``signers`` (stream -> participants) and no others
     may sign its streams from now on.
     """
     found = []
-    for stream in sorted({*signers, *said.streams(owner, pipeline)}):
-        named = set(said.named(OwnedStream(owner, pipeline, stream), now_ms))
+    for stream in sorted({*signers, *current.streams(owner, pipeline)}):
+        named = set(current.named(OwnedStream(owner, pipeline, stream), now_ms))
         wanted = set(signers.get(stream, ()))
         found += [
             StreamSigner(owner, pipeline, stream, signer, signer in named, now_ms)

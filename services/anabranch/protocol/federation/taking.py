@@ -49,9 +49,9 @@ class Taking:
         asked.
         """
         commands = self._answer_all(now_ms) if self._offers and now_ms >= self._until_ms else []
-        for held in self._standing.holdings.at(Place.HERE, Place.RETURNING, Place.AWAY):
-            if held.came is not None:
-                commands += self._reviewed(held, held.came, now_ms, turned_down_ms)
+        for holding in self._standing.holdings.at(Place.HERE, Place.RETURNING, Place.AWAY):
+            if holding.came is not None:
+                commands += self._reviewed(holding, holding.came, now_ms, turned_down_ms)
         return commands
 
     def forget(self, movement: str) -> None:
@@ -133,39 +133,39 @@ class Taking:
     # ---------------------------------------------------------------- return
 
     def _reviewed(
-        self, held: Holding, came: Term, now_ms: int, turned_down_ms: int
+        self, holding: Holding, came: Term, now_ms: int, turned_down_ms: int
     ) -> list[Command]:
         if self._standing.state_of(came, now_ms) is ContractState.ENDED:
             return self._end(came, Why.CONTRACT_ENDS, now_ms)
-        if held.place is Place.AWAY:
+        if holding.place is Place.AWAY:
             return []
-        pays = self._standing.saves(held) <= came.price * held.load.units
-        if held.place is Place.RETURNING:
-            return self._again(held, came, pays, now_ms)
+        pays = self._standing.saves(holding) <= came.price * holding.load.units
+        if holding.place is Place.RETURNING:
+            return self._again(holding, came, pays, now_ms)
         if pays:
-            held.unpaid_ms = None
+            holding.unpaid_ms = None
             return []
-        if held.unpaid_ms is None:
-            held.unpaid_ms = now_ms
+        if holding.unpaid_ms is None:
+            holding.unpaid_ms = now_ms
         # Selling it on comes first: since it does not pay, and may move, everybody must have been
         # asked.
-        if turned_down_ms < max(held.unpaid_ms, held.held_until_ms):
+        if turned_down_ms < max(holding.unpaid_ms, holding.hold_until_ms):
             return []
-        self._standing.holdings.befell(held, Event.UNWANTED, now_ms)
+        self._standing.holdings.befell(holding, Event.UNWANTED, now_ms)
         self._standing.counters.returns += 1
         return [self._request(came)]
 
-    def _again(self, held: Holding, came: Term, pays: bool, now_ms: int) -> list[Command]:
+    def _again(self, holding: Holding, came: Term, pays: bool, now_ms: int) -> list[Command]:
         """It was asked for: it pays again, or it is asked for again, or the wait is over (FA3)."""
         if pays:
-            self._standing.holdings.befell(held, Event.KEPT, now_ms)
-            held.unpaid_ms = None
+            self._standing.holdings.befell(holding, Event.KEPT, now_ms)
+            holding.unpaid_ms = None
             return []
-        if now_ms - held.since_ms >= self._standing.of(came).contract.ending.drain_ms:
+        if now_ms - holding.since_ms >= self._standing.of(came).contract.ending.drain_ms:
             return self._end(came, Why.RETURNED, now_ms)
-        if now_ms - held.asked_ms < self._standing.rules.repeat_ms:
+        if now_ms - holding.request_ms < self._standing.rules.repeat_ms:
             return []
-        held.asked_ms = now_ms
+        holding.request_ms = now_ms
         return [self._request(came)]
 
     def _request(self, came: Term) -> ReturnRequest:

@@ -56,7 +56,7 @@ class Workload:
         self._made: int | None = None
         self._since = 0
         """Buckets up to it are not known."""
-        self._asked: int | None = None
+        self._measured: int | None = None
         self._waits: deque[tuple[int, int]] = deque()
         """All inputs stable up to, and the moment of it: of what is not made."""
 
@@ -118,7 +118,7 @@ class Workload:
         upto = self._upto
         if upto is None:
             return None
-        before, self._asked = self._asked, upto
+        before, self._measured = self._measured, upto
         if not before or upto <= before:
             return None
         rows = sum(count for bucket, count in self._rows.items() if before < bucket <= upto)

@@ -105,13 +105,13 @@ class Times:
     until_ms: int
 
 
-def to_give_up(source: str, closed: int, asked: Times, width_ms: int, stated: str) -> GivenUp:
+def to_give_up(source: str, closed: int, times: Times, width_ms: int, stated: str) -> GivenUp:
     """The buckets to close as given up.
 
     Args:
         source: Its name.
         closed: The last bucket that it has closed.
-        asked: By the operator.
+        times: What the operator asks for.
         width_ms: Of a bucket.
         stated: How the operator reads the time of the boundary: what to write after ``--from``.
 
@@ -120,16 +120,16 @@ def to_give_up(source: str, closed: int, asked: Times, width_ms: int, stated: st
             everything up to ``until_ms`` (GU1).
     """
     boundary_ms = bound_ms(closed, width_ms)
-    if asked.until_ms <= asked.from_ms:
+    if times.until_ms <= times.from_ms:
         raise ConfigurationError(
             f"source {source}: --until is not after --from: nothing lies between them"
         )
-    if boundary_ms < asked.from_ms:
+    if boundary_ms < times.from_ms:
         raise ConfigurationError(
             f"source {source} is complete up to {stated} only, which is before --from: what lies"
             f" between would be given up too. If that is what you want: --from {stated}"
         )
-    last = asked.until_ms // width_ms
+    last = times.until_ms // width_ms
     if last <= closed:
         raise ConfigurationError(
             f"source {source} is complete up to {stated}: there is nothing to give up until then"

@@ -40,11 +40,9 @@ def origin_after(
         fingerprint: Of the plan of its epoch.
         node: On which its epoch began.
     """
-    is_first, is_late, is_news = (
-        record.prev is None,
-        says_late_start(record),
-        record.closed > closed,
-    )
+    is_first = record.prev is None
+    is_late = says_late_start(record)
+    is_news = record.closed > closed
     is_other = is_news and before.made_by != fingerprint
     made_on = before.made_on
     if is_news and node != (made_on[-1].node if made_on else ""):

@@ -52,7 +52,9 @@ def pieces(record: BoundaryRecord) -> Iterator[BoundaryRecord]:
         yield record
         return
     parts = sorted(record.parts, key=lambda part: part.bucket)
-    base, prev, number = record.base, record.prev, 0
+    base = record.base
+    prev = record.prev
+    number = 0
     while len(parts) > PARTS_PER_RECORD_MAX:
         number += 1
         named, parts = tuple(parts[:PARTS_PER_RECORD_MAX]), parts[PARTS_PER_RECORD_MAX:]

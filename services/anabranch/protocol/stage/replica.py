@@ -204,7 +204,9 @@ class Replica:
         self.epoch, self.stable_query = epoch, stable_query
         self.branch: str | None = None
         self.branches = 0
-        traits, availability, batches = rules.traits, rules.availability, rules.batches
+        traits = rules.traits
+        availability = rules.availability
+        batches = rules.batches
         self._rows_max = batches.batch_rows_max()
         self._availability = availability
         self._traits = traits

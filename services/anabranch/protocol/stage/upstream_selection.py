@@ -27,12 +27,10 @@ from typing import Final
 
 from anabranch.protocol.control.replica_states import ReplicaState
 
-STABLE, UP_FAILURE, STABILIZATION, FAILURE = (
-    ReplicaState.STABLE,
-    ReplicaState.UP_FAILURE,
-    ReplicaState.STABILIZATION,
-    ReplicaState.FAILURE,
-)
+STABLE = ReplicaState.STABLE
+UP_FAILURE = ReplicaState.UP_FAILURE
+STABILIZATION = ReplicaState.STABILIZATION
+FAILURE = ReplicaState.FAILURE
 
 
 class Action(Enum):

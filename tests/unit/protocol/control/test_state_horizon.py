@@ -284,10 +284,10 @@ def test_what_trimming_must_leave() -> None:
         StateHorizon("s", 200, WIDTH_MS),
         StateHorizon("s", 200, WIDTH_MS, lambda: 0),
     )
-    assert backup.held(10, 9) == 6
-    assert backup.held(10, 5) == 5
-    assert backup.held(3, 3) == 0
-    assert forgetful.held(10, 9) == 9
+    assert backup.unneeded_upto(10, 9) == 6
+    assert backup.unneeded_upto(10, 5) == 5
+    assert backup.unneeded_upto(3, 3) == 0
+    assert forgetful.unneeded_upto(10, 9) == 9
 
 
 def forgetful(book: GapBook | None = None) -> Log:

@@ -98,7 +98,7 @@ def test_offer_answer_start_and_the_two_sides_agree_who_runs_what() -> None:
     for each in (north, south):
         assert each.recorded(end, 9_000) == []
     assert (north.holdings.level(), south.holdings.level()) == (30, 0)
-    assert north.holdings.tasks["north.a"].held_until_ms == 19_000
+    assert north.holdings.tasks["north.a"].hold_until_ms == 19_000
 
 
 def test_fa3_a_promise_that_nobody_starts_is_withdrawn_until_the_ledger_has_it() -> None:

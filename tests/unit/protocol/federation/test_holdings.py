@@ -65,7 +65,7 @@ def test_fh2_all_that_is_not_away_is_load() -> None:
 def test_fh3_a_task_that_has_moved_is_held(place: Place, event: Event, hold_ms: int) -> None:
     held = holding(place, CAME, WENT)
     Holdings({"a": held}).befell(held, event, 7)
-    assert held.held_until_ms == 7 + hold_ms
+    assert held.hold_until_ms == 7 + hold_ms
     assert (held.went is None) == (event is Event.BACK)
 
 

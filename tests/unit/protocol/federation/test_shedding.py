@@ -227,12 +227,12 @@ def test_all_comes_home_when_the_contract_ends(away: Agent, state: ContractState
 
 def test_a_seller_that_asks_gets_rid_of_its_task(away: Agent) -> None:
     request = ReturnRequest("north-south", "north-south:1000/north.a", "south")
-    assert away.asked_back(replace(request, seller="east"), 3_000) == []
+    assert away.return_requested(replace(request, seller="east"), 3_000) == []
     assert away.counters.disbelieved == 1
-    assert away.asked_back(replace(request, contract_id="other"), 3_000) == []
-    assert away.asked_back(replace(request, movement_id="other"), 3_000) == []
-    assert away.asked_back(request, 3_000) == [BringHome(request.movement_id, "north.a")]
-    assert away.asked_back(request, 3_100) == [], "it is on its way"
+    assert away.return_requested(replace(request, contract_id="other"), 3_000) == []
+    assert away.return_requested(replace(request, movement_id="other"), 3_000) == []
+    assert away.return_requested(request, 3_000) == [BringHome(request.movement_id, "north.a")]
+    assert away.return_requested(request, 3_100) == [], "it is on its way"
 
 
 def test_a_task_that_came_from_the_seller_is_returned_not_sold_to_it() -> None:
