@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from anabranch.adapters.memory.partition import Record
 from anabranch.pipeline.shape import normal_ms, waits
-from anabranch.protocol.limits import HOP_MS
+from anabranch.protocol.limits import FIND_PARTITIONS_EVERY_MS, HOP_MS
 from checkers import availability, streams
 from examples.toll_road import live_checker as live
 from examples.toll_road.live_checker import LiveRecord
@@ -124,7 +124,7 @@ def check_delays(run: Run, found: Sequence[LiveRecord]) -> list[str]:
     }
     arrivals = [
         (
-            event.at_ms,
+            _known_ms(run, event.at_ms, int(event.facts[1] or 0)),
             workload.bucket_of(
                 min(
                     rows[str(event.facts[0]), int(event.facts[3])][0],
@@ -156,6 +156,16 @@ def check_delays(run: Run, found: Sequence[LiveRecord]) -> list[str]:
         )
         wrong += availability.check_later(signs_ms, shown, failing, later_ms, until_ms)
     return wrong
+
+
+def _known_ms(run: Run, at_ms: int, partition: int) -> int:
+    """When a source has a record at the latest that came at ``at_ms``: it looks for partitions that
+    come later now and then.
+    """
+    grown_ms = run.options.grown_ms
+    if grown_ms is None or partition < run.options.source_partitions - 1:
+        return at_ms
+    return max(at_ms, grown_ms + FIND_PARTITIONS_EVERY_MS)
 
 
 def _behind_ms(run: Run) -> int | None:

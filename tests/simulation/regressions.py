@@ -343,4 +343,36 @@ REGRESSIONS: Final = (
         ),
         [Fault(3246, "away", "processing/s0.0", 6, 2883)],
     ),
+    Regression(
+        "the checker: the bound did not wait for a source to find a new partition, the only one that"
+        " spoke then",
+        replace(
+            _MOSTLY,
+            seed=88000101,
+            source_partitions=2,
+            output_partitions=3,
+            bucket_ms=250,
+            buckets=24,
+            out_of_orderness_ms=150,
+            idle_ms=600,
+            stages=(
+                StageOptions(
+                    name="s0",
+                    reads=("a",),
+                    operator="both",
+                    replicas=2,
+                    is_batch_safe=True,
+                    policy="process",
+                ),
+            ),
+            has_manager=False,
+            heal_ms=7500,
+            trim_every_ms=300,
+            snapshot_every=10,
+            seen_wait_ms=100,
+            grown_ms=2161,
+            backlog_records=1,
+        ),
+        [Fault(1486, "silent", "a", 18, 4912)],
+    ),
 )
