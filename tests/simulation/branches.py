@@ -43,7 +43,7 @@ def check(
                 options, stage.name, stage.reads, readings[stage.name], blocks[stage.name], since_of
             )
         )
-        can_be = before(options, stage.name)
+        can_be = options.made_from(stage.name)
         if silent is not None:  # a stage before may be behind for a moment
             can_be = {*silent} | (can_be - set(options.sources))
         wrong += tentative.check(
@@ -93,15 +93,6 @@ def _shown(
                     rows,
                     since,
                 )
-
-
-def before(options: Options, name: str) -> set[str]:
-    """The streams that a stage's results are made from."""
-    found: set[str] = set()
-    for stage in reversed(options.stages):
-        if stage.name == name or stage.name in found:
-            found.update(stage.reads)
-    return found
 
 
 def split(row: Row) -> tuple[Row, tuple[float, ...]]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from operator import itemgetter
 
 from anabranch.codec import control_records
-from anabranch.consistency_manager.control import readers_of
 from anabranch.pipeline.shape import waits
 from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
@@ -17,8 +16,10 @@ from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import EpochStarted
+from anabranch.protocol.stage.standby import STANDBY_SERVICE
 from checkers import streams, trimming
 from simulation import hurrying
+from simulation.options import Options
 from simulation.raw_logs import appended_ms, boundary_log, records
 from simulation.silences import (
     only_silence,
@@ -87,11 +88,22 @@ def check_trimmed(run: Run) -> list[str]:
         if isinstance(e, Heartbeat)
     ]
     points = [(at_ms, e.stream, e.bucket) for at_ms, e in found if isinstance(e, TrimPoint)]
-    readers = {
-        stream: [f"{each.service} {each.name}.{each.replica}" for each in those]
-        for stream, those in readers_of(run.pipeline).items()
-    }
-    return trimming.check(said, points, readers, hurrying.READER_MS)
+    return trimming.check(said, points, _readers(run.options), hurrying.READER_MS)
+
+
+def _readers(options: Options) -> dict[str, list[str]]:
+    """Who reads each stream, as their heartbeats name them."""
+    found: dict[str, list[str]] = {}
+    for stage in options.stages:
+        numbers = range(stage.replicas)
+        mine = [f"{REPLICA_SERVICE} {stage.name}.{number}" for number in numbers]
+        if stage.ha == "passive":
+            mine = mine[:1] + [f"{STANDBY_SERVICE} {stage.name}.{number}" for number in numbers]
+        for stream in stage.reads:
+            found.setdefault(stream, []).extend(mine)
+    for output in options.outputs:
+        found.setdefault(output.stream, []).append(f"delivery {output.name}.0")
+    return found
 
 
 def check_failovers(run: Run) -> list[str]:

@@ -19,6 +19,7 @@ from simulation.conduct import (
 )
 from simulation.happenings import has_happened
 from simulation.intake import check_conservation, source_replay, source_streams
+from simulation.options import OUTPUT, OutputOptions
 from simulation.raw_logs import Blocks, appended_ms, boundary_log, headers_of, records
 from simulation.results import check_rejected, check_upsert, delivered, user_rows
 from simulation.silences import (
@@ -107,12 +108,12 @@ def judge(run: Run) -> list[str]:
     wrong += told("forks", check_forks(run, readings))
     wrong += told("conservation", check_conservation(run, sources, replays))
     said = (entry for source in options.sources for _, entry in boundary_log(run, source))
-    wrong += told(
-        "given up",
-        operating.check_named(
-            (headers_of(record) for _, _, record in records(run, "out")), said, options
-        ),
+    results = (
+        headers_of(record)
+        for output in options.outputs
+        for _, _, record in records(run, output.name)
     )
+    wrong += told("given up", operating.check_named(results, said, options))
     reads = {stage.name: stage.reads for stage in options.stages}
     wrong += told(
         "states", availability.check_said(said_stable(run), complete, reads, in_time_ms(run))
@@ -123,21 +124,39 @@ def judge(run: Run) -> list[str]:
         wrong += told(
             "correction order", availability.check_correction_order(turns(run), _HEARD_MS)
         )
-    answer = user_rows(answers[options.last_stage], options.output_partitions)
-    if is_for_good(run):  # the rest is waited for
-        closed = max(writer.closed for writer in readings[options.last_stage].writers.values())
-        answer = {bucket: rows for bucket, rows in answer.items() if bucket <= closed}
-    if run.is_complete:
-        torn = run.history.probes["transaction torn"] > 0
-        wrong += told("corrected", corrected.check(delivered(run), answer, is_ordered=not torn))
-        wrong += told("corrected", check_rejected(run))
-    if run.is_complete and options.is_upsert and options.is_live:
-        wrong += told("upsert", check_upsert(run, answer))
-    elif run.is_complete and options.is_live:
-        offered = streams.offered(readings[options.last_stage], blocks[options.last_stage])
-        found = live_topic.live_records(run)
-        wrong += told("live", live_topic.check(run, found, answer, offered))
-        wrong += told("delays", live_topic.check_delays(run, found))
-    if run.is_complete and has_happened(run, readings):
+    if not run.is_complete:
+        return wrong
+    for output in options.outputs:
+        wrong += _judge_output(
+            run, output, answers[output.stream], readings[output.stream], blocks[output.stream]
+        )
+    if has_happened(run, readings):
         run.history.reached(f"scenario {options.scenario}")
     return wrong
+
+
+def _judge_output(
+    run: Run,
+    output: OutputOptions,
+    rows: workload.Buckets,
+    reading: streams.Reading,
+    blocks: streams.ReadPart,
+) -> list[str]:
+    """What is wrong with the topics of ``output`` when all is done. ``rows``: what its stream must
+    be; ``reading``, ``blocks``: of that stream.
+    """
+    answer = user_rows(rows, output.partitions)
+    if is_for_good(run):  # the rest is waited for
+        closed = max(writer.closed for writer in reading.writers.values())
+        answer = {bucket: each for bucket, each in answer.items() if bucket <= closed}
+    torn = run.history.probes["transaction torn"] > 0
+    wrong = told("corrected", corrected.check(delivered(run, output), answer, is_ordered=not torn))
+    wrong += told("corrected", check_rejected(run, output))
+    if output.is_live and output.is_upsert:
+        wrong += told("upsert", check_upsert(run, output, answer))
+    elif output.is_live:
+        offered = streams.offered(reading, blocks)
+        found = live_topic.live_records(run, output)
+        wrong += told("live", live_topic.check(run, output, found, answer, offered))
+        wrong += told("delays", live_topic.check_delays(run, output, found))
+    return wrong if output.name == OUTPUT else [f"{line} (output {output.name})" for line in wrong]

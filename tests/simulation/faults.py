@@ -83,11 +83,13 @@ def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
     """The faults of a seed: nothing but silence, so that ``max_delay`` can be judged; or all
     kinds, and in half of the seeds aimed ones too.
     """
-    if options.scenario not in ("", "chain"):
+    if options.scenario not in ("", "chain", "two outputs"):
         return sorted(_scenario(options, targets))
-    if options.is_live and random.Random(f"{options.seed}/silence").random() < 0.25:
+    is_live = any(output.is_live for output in options.outputs)
+    if is_live and random.Random(f"{options.seed}/silence").random() < 0.25:
         return _silence(options)
-    return sorted([*_any(options, targets), *_aimed(options, targets), *_wide(options, targets)])
+    found = [*_any(options, targets), *_aimed(options, targets), *_wide(options, targets)]
+    return sorted([*found, *_one_delivery_down(options)])
 
 
 def _any(options: Options, targets: Sequence[str]) -> list[Fault]:
@@ -145,6 +147,16 @@ def _any(options: Options, targets: Sequence[str]) -> list[Fault]:
             )
         )
     return found
+
+
+def _one_delivery_down(options: Options) -> list[Fault]:
+    """Where there are two outputs: mostly one of them stands still for a while."""
+    rng = random.Random(f"{options.seed}/apart")
+    if options.second is None or rng.random() < 0.3:
+        return []
+    target = f"delivery/{rng.choice(options.outputs).name}"
+    at_ms = rng.randint(500, options.heal_ms // 2)
+    return [Fault(at_ms, "away", target, 0, rng.randint(500, 3_000))]
 
 
 def _wide(options: Options, targets: Sequence[str]) -> list[Fault]:

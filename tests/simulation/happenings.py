@@ -67,6 +67,24 @@ def _recovered_twice(run: Run, _: Readings) -> bool:
     return reached["transaction torn"] > 0 and reached["log outcome_unknown"] > 1
 
 
+def _delivered_apart(run: Run, _: Readings) -> bool:
+    """One output was delivered while the delivery of the other was down."""
+    down: set[str] = set()
+    for event in run.history.events:
+        service = event.who.partition("#")[0]
+        if event.at_ms >= run.options.heal_ms:
+            return False
+        if not service.startswith("delivery/"):
+            continue
+        if event.what == "end":
+            down.add(service)
+        elif event.what == "start":
+            down.discard(service)
+        elif event.what == "commit" and down - {service}:
+            return True
+    return False
+
+
 def _forged_of_all_kinds(run: Run, _: Readings) -> bool:
     return all(
         run.history.probes[f"log state {reason}"]
@@ -135,5 +153,6 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "deep join": _reached("depth measured"),
     "moved": _has_moved,
     "outvoted": _reached("end because of outvoted"),
+    "two outputs": _delivered_apart,
 }
 """Of each of ``scenarios.CHANCES``."""

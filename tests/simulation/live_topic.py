@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from anabranch.adapters.memory.partition import Record
 from anabranch.pipeline.shape import normal_ms, waits
@@ -13,6 +13,7 @@ from examples.toll_road import live_checker as live
 from examples.toll_road.live_checker import LiveRecord
 from simulation import workload
 from simulation.conduct import ENGINE_MS
+from simulation.options import OutputOptions
 from simulation.raw_logs import appends, boundary_log, headers_of, records
 from simulation.results import pair, read_row, result
 from simulation.silences import (
@@ -24,11 +25,11 @@ from simulation.silences import (
 from simulation.world import Run
 
 
-def live_records(run: Run) -> list[LiveRecord]:
-    """The live topic."""
+def live_records(run: Run, output: OutputOptions) -> list[LiveRecord]:
+    """The live topic of ``output``."""
     return [
         _live_record(partition, offset, record)
-        for partition, offset, record in records(run, "out.live")
+        for partition, offset, record in records(run, output.live_topic)
     ]
 
 
@@ -62,6 +63,7 @@ def _live_record(partition: int, offset: int, record: Record) -> LiveRecord:
 
 def check(
     run: Run,
+    output: OutputOptions,
     found: Sequence[LiveRecord],
     answer: dict[int, list[tuple[object, ...]]],
     offered: Mapping[tuple[int, tuple[int, int]], tuple[tuple[str, ...], list[streams.Row]]],
@@ -69,14 +71,14 @@ def check(
     """What the live topic says. ``offered``: what branches made of the stream that is delivered."""
     verdict = live.check(
         found,
-        run.options.output_partitions,
+        output.partitions,
         answer,
         is_complete=run.is_complete and not is_for_good(run),
     )
     named = [
         each if each.row is None else each._replace(row=(*each.row, each.missing)) for each in found
     ]
-    partitions = run.options.output_partitions
+    partitions = output.partitions
     verdict.wrong += live.check_shown(
         named,
         {
@@ -89,28 +91,30 @@ def check(
     reached["live rec_done"] += verdict.rec_dones
     reached["live failure"] += verdict.failures
     reached["live shown again"] += verdict.shown_again
+    own = run.options.made_from(output.stream)
+    silences = sum(fault.target in own for fault in run.faults)
     if (
         only_silence(run)
         and speaks_in_time(run)
-        and leaves_time_to_hold(run)
-        and verdict.failures > len(run.faults)
+        and leaves_time_to_hold(run, output.stream)
+        and verdict.failures > silences
     ):
         verdict.wrong.append(
-            f"live: {verdict.failures} failures are told, inputs fell silent {len(run.faults)}"
-            " times (LD5)"
+            f"live: {verdict.failures} failures are told, inputs fell silent {silences} times (LD5)"
         )
     return verdict.wrong
 
 
-def check_delays(run: Run, found: Sequence[LiveRecord]) -> list[str]:
+def check_delays(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -> list[str]:
     """How soon it says it, where the bound holds."""
-    behind_ms = _behind_ms(run) if _has_bound(run) else None
+    own = run.options.made_from(output.stream)
+    behind_ms = _behind_ms(run, own) if _has_bound(run, {output.stream, *own}, output) else None
     if behind_ms is None:
         return []
     run.history.reached("live bound judged")
     shown = sorted(
         (
-            run.visible_ms["out.live", record.partition, record.offset],
+            run.visible_ms[output.live_topic, record.partition, record.offset],
             max(record.stable, record.shown),
         )
         for record in found
@@ -134,23 +138,25 @@ def check_delays(run: Run, found: Sequence[LiveRecord]) -> list[str]:
             ),
         )
         for event in run.history.events
-        if event.who == "producer" and event.facts[3] is not None
+        if event.who == "producer"
+        and event.facts[3] is not None
+        and str(event.facts[0]).removeprefix("in.") in own
     ]
     signs_ms = availability.signs(arrivals)
-    stages = len(run.options.stages)
+    stages = 1 + sum(stage.name in own for stage in run.options.stages)
     bound_ms = (
-        normal_ms(run.pipeline, run.options.last_stage)
+        normal_ms(run.pipeline, output.stream)
         + run.options.max_delay_ms
         + stages * ENGINE_MS
         + behind_ms
     )
     until_ms = run.ended_ms if is_for_good(run) else run.options.heal_ms
     wrong = availability.check(signs_ms, shown, bound_ms, until_ms)
-    wait = waits(run.pipeline, run.options.last_stage)
+    wait = waits(run.pipeline, output.stream)
     if only_silence(run) and wait.next_ms < wait.first_ms:  # equal ones: there is but the bound
         later_ms = wait.next_ms + (stages - 1) * HOP_MS + stages * ENGINE_MS + behind_ms
         failing = sorted(
-            (run.visible_ms["out.live", record.partition, record.offset], record.shown > 0)
+            (run.visible_ms[output.live_topic, record.partition, record.offset], record.shown > 0)
             for record in found
             if record.kind == "boundary"
         )
@@ -168,8 +174,8 @@ def _known_ms(run: Run, at_ms: int, partition: int) -> int:
     return max(at_ms, grown_ms + FIND_PARTITIONS_EVERY_MS)
 
 
-def _behind_ms(run: Run) -> int | None:
-    """By how much a source is usually behind its records when it closes a bucket, before anything
+def _behind_ms(run: Run, sources: Collection[str]) -> int | None:
+    """By how much one of ``sources`` is usually behind its records when it closes a bucket, before anything
     is silent; None: one has not closed any.
 
     A source that stands still goes on at the pace that it had (SP2), so the timers of its buckets
@@ -181,6 +187,8 @@ def _behind_ms(run: Run) -> int | None:
     )
     appended, width_ms, found = appends(run), run.options.bucket_ms, list[int]()
     for source in run.options.sources:
+        if source not in sources:
+            continue
         topic = run.pipeline.topic_names.boundaries(source)
         accepted = streams.read(boundary_log(run, source), ["0"]).writers["0"].accepted
         moves = [
@@ -199,12 +207,16 @@ def _behind_ms(run: Run) -> int | None:
     return max(found)
 
 
-def _has_bound(run: Run) -> bool:
+def _has_bound(run: Run, own: Collection[str], output: OutputOptions) -> bool:
     """Only inputs fail, or one replica of a stage that has others: nothing that the bound
-    does not cover (docs/concepts.md).
+    does not cover (docs/concepts.md). What befalls processes that ``output`` is not made by does
+    not count. ``own``: its stream, and those that this is made from.
     """
+    mine = [stage for stage in run.options.stages if stage.name in own]
+    processes = {f"ingestion/{source}" for source in run.options.sources if source in own}
+    processes |= {f"delivery/{output.name}"}
     if (
-        any(stage.policy != "process" for stage in run.options.stages)
+        any(stage.policy != "process" for stage in mine)
         or run.options.inherited_parts_max is not None
     ):
         return False
@@ -216,11 +228,12 @@ def _has_bound(run: Run) -> bool:
             "consistency_manager"
         ):
             continue
-        if not fault.target.startswith("processing/"):
+        if fault.target.startswith("processing/"):
+            struck.add(fault.target)
+        elif fault.target in processes or not fault.target.startswith(("ingestion/", "delivery/")):
             return False
-        struck.add(fault.target)
-    for stage in run.options.stages:
-        mine = [target for target in struck if target.split("/")[1].split(".")[0] == stage.name]
-        if len(mine) > (1 if len(run.pipeline.stream_writers(stage.name)) > 1 else 0):
+    for stage in mine:
+        of_stage = [target for target in struck if target.split("/")[1].split(".")[0] == stage.name]
+        if len(of_stage) > (1 if len(run.pipeline.stream_writers(stage.name)) > 1 else 0):
             return False
     return True

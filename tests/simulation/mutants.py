@@ -36,6 +36,8 @@ FOUND_BY: Final[dict[str, int]] = {
     "minority_believed": 30,
     "fenced_state_kept": 1852,
     "fence_ignored": 129,
+    "trims_for_one_output": 1168,
+    "outputs_fence_each_other": 23,
     "second_record": 296,
     "rec_done_too_early": 55,
     "forged_word_believed": 720085,

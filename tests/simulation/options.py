@@ -37,6 +37,8 @@ Policy = Literal["process", "delay", "suspend"]
 
 NAME = "sim"
 OUTPUT = "out"
+SECOND = "second"
+"""The other output, where there are two."""
 WINDOW_BUCKETS = 2
 """Of the operator ``sum``."""
 NEW_NODE = "north.7"
@@ -71,6 +73,22 @@ class StageOptions:
     def horizon_buckets(self) -> int:
         """So much later than itself a record changes results, at most."""
         return {"sum": WINDOW_BUCKETS, "both": 1, "later": 1}.get(self.operator, 0)
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """One output: its topics are called as it is, the live one with ``.live`` behind."""
+
+    name: str
+    stream: str
+    partitions: int
+    is_live: bool
+    is_upsert: bool
+
+    @property
+    def live_topic(self) -> str:
+        """Where it is live."""
+        return f"{self.name}.live"
 
 
 @dataclass(frozen=True)
@@ -147,6 +165,8 @@ class Options:
     """Records further in front of the clock are dead letters. More than any clock here is
     wrong by.
     """
+    second: OutputOptions | None = None
+    """A further output."""
 
     @property
     def moved(self) -> str:
@@ -161,6 +181,22 @@ class Options:
     def last_stage(self) -> str:
         """The stream that is delivered."""
         return self.stages[-1].name if self.stages else self.sources[0]
+
+    @property
+    def outputs(self) -> tuple[OutputOptions, ...]:
+        """All of them."""
+        first = OutputOptions(
+            OUTPUT, self.last_stage, self.output_partitions, self.is_live, self.is_upsert
+        )
+        return (first,) if self.second is None else (first, self.second)
+
+    def made_from(self, stream: str) -> set[str]:
+        """The streams that the rows of ``stream`` are made from, itself not among them."""
+        found: set[str] = set()
+        for stage in reversed(self.stages):
+            if stage.name == stream or stage.name in found:
+                found.update(stage.reads)
+        return found
 
 
 def draw(seed: int, *, stages_max: int = 2) -> Options:
@@ -404,6 +440,30 @@ def _long_enough_to_fail(options: Options, rng: random.Random) -> Options:
     )
 
 
+def _two_outputs(options: Options, rng: random.Random) -> Options:
+    """Of one stage, of one and the one before, of a stage and a source, or of two stages that have
+    nothing to do with each other.
+    """
+    kind = rng.choice(("same", "before", "source", "apart", "apart"))
+    stages = _chain(
+        options,
+        rng,
+        2 if kind in ("before", "apart") else rng.choice((1, 2)),
+        (1, 2),
+        ("process", "process", "process", "delay", "suspend"),
+    )
+    options = replace(options, max_delay_ms=rng.choice((2_500, 3_000)), buckets=rng.randint(10, 18))
+    if kind == "apart":
+        options = replace(options, sources=("a", "b"))
+        stages = (replace(stages[0], reads=("a",)), replace(stages[1], reads=("b",)))
+    if kind == "source":  # its own rows have a time beside event time, which orders them
+        options = replace(options, late="dead_letter")
+    stream = {"same": stages[-1].name, "source": options.sources[-1]}.get(kind, stages[0].name)
+    is_live = kind != "source" and rng.random() < 0.7
+    second = OutputOptions(SECOND, stream, rng.choice((1, 2)), is_live, rng.random() < 0.2)
+    return replace(options, stages=stages, is_live=rng.random() < 0.8, second=second)
+
+
 _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "chain": _long_chain,
     "blocks deleted": _with_a_peer,
@@ -415,6 +475,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "ahead": _far_in_front,
     "quiet gap": _quiet_between,
     "far rows": _rows_in_far_buckets,
+    "two outputs": _two_outputs,
 }
 
 
@@ -518,18 +579,6 @@ def pipeline(options: Options) -> Pipeline:
         )
         for stage in options.stages
     }
-    live = (
-        LiveSink(
-            topic="out.live",
-            key=["key"],
-            partitions=options.output_partitions,
-            upsert=options.is_upsert,
-        )
-        if options.is_live
-        else None
-    )
-    sink = Sink(topic="out", key=["key"], partitions=options.output_partitions)
-    output = Output(name=OUTPUT, stage=options.last_stage, corrected=sink, live=live)
     return Pipeline(
         name=NAME,
         path=Path("pipeline.yaml"),
@@ -538,9 +587,15 @@ def pipeline(options: Options) -> Pipeline:
         partitions=options.partitions,
         sources=sources,
         stages=stages,
-        outputs={OUTPUT: output},
+        outputs={each.name: _output(each) for each in options.outputs},
         named_nodes={NEW_NODE: []} if options.scenario == "moved" else {},
     )
+
+
+def _output(of: OutputOptions) -> Output:
+    live = LiveSink(topic=of.live_topic, key=["key"], partitions=of.partitions, upsert=of.is_upsert)
+    sink = Sink(topic=of.name, key=["key"], partitions=of.partitions)
+    return Output(name=of.name, stage=of.stream, corrected=sink, live=live if of.is_live else None)
 
 
 def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
@@ -568,6 +623,9 @@ def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
         ]
     if options.output_bytes_max is not None:
         config = {"max.message.bytes": str(options.output_bytes_max)}
-        specs.append(topic_settings("output", "out", options.output_partitions, config=config))
+        specs += [
+            topic_settings("output", each.name, each.partitions, config=config)
+            for each in options.outputs
+        ]
     differences = admin.create(specs)
     assert not differences

@@ -9,6 +9,7 @@ from anabranch.adapters.memory.partition import Record
 from checkers import upsert
 from checkers.corrected import Delivered
 from examples.toll_road.oracle import murmur2
+from simulation.options import OutputOptions
 from simulation.raw_logs import headers_of, records
 from simulation.world import Run
 
@@ -16,14 +17,15 @@ _REJECTED = -1
 """The number of the partition of rejected results, beside those of the output topic."""
 
 
-def delivered(run: Run) -> list[Delivered]:
+def delivered(run: Run, output: OutputOptions) -> list[Delivered]:
     """The corrected topic, and as one more partition that of rejected results."""
     there = [
-        (partition, offset, record, partition) for partition, offset, record in records(run, "out")
+        (partition, offset, record, partition)
+        for partition, offset, record in records(run, output.name)
     ]
     there += [
-        (_REJECTED, offset, record, _partition_of(record.key or b"", run.options.output_partitions))
-        for _, offset, record in _rejected(run)
+        (_REJECTED, offset, record, _partition_of(record.key or b"", output.partitions))
+        for _, offset, record in _rejected(run, output)
     ]
     return [
         Delivered(
@@ -36,18 +38,19 @@ def delivered(run: Run) -> list[Delivered]:
     ]
 
 
-def _rejected(run: Run) -> list[tuple[int, int, Record]]:
+def _rejected(run: Run, output: OutputOptions) -> list[tuple[int, int, Record]]:
+    topic = f"{output.name}.rejected"
     return (
-        [(_REJECTED, offset, record) for _, offset, record in records(run, "out.rejected")]
-        if "out.rejected" in run.log.topics
+        [(_REJECTED, offset, record) for _, offset, record in records(run, topic)]
+        if topic in run.log.topics
         else []
     )
 
 
-def check_rejected(run: Run) -> list[str]:
+def check_rejected(run: Run, output: OutputOptions) -> list[str]:
     """Results that the output topic would have taken."""
     wrong = []
-    for _, _, record in _rejected(run):
+    for _, _, record in _rejected(run, output):
         headers = {
             name: value
             for name, value in headers_of(record).items()
@@ -98,9 +101,11 @@ def user_rows(
     return {bucket: [result(row, partitions) for row in rows] for bucket, rows in buckets.items()}
 
 
-def check_upsert(run: Run, answer: dict[int, list[tuple[object, ...]]]) -> list[str]:
+def check_upsert(
+    run: Run, output: OutputOptions, answer: dict[int, list[tuple[object, ...]]]
+) -> list[str]:
     newest: dict[object, tuple[str, tuple[object, ...] | None]] = {}
-    for partition, _, record in records(run, "out.live"):
+    for partition, _, record in records(run, output.live_topic):
         kind = headers_of(record)["anabranch-kind"].decode()
         newest[json.loads(record.key or b"")["key"]] = (
             kind,

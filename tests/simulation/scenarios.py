@@ -25,6 +25,7 @@ CHANCES: Final[dict[str, int]] = {
     "moved": 15,
     "outvoted": 12,
     "passive": 15,
+    "two outputs": 20,
 }
 """So many of 1 000 seeds are one of
 
@@ -48,7 +49,8 @@ mostly nothing is wrong; moved: a replica is moved to another node, perhaps back
 node dies, is paused, cut off or overtaken meanwhile; outvoted: one of three replicas computes wrong
 rows from some time on, until its process ends; passive: the processes of a stage stand by for one
 another, and the primary dies, is paused or cut off, or its disk is lost, or one of the others is
-struck while it copies.
+struck while it copies; two outputs: of one stream, of a stream and one before it, or of streams that
+have nothing in common, under the usual faults, and mostly the delivery of one is down for a while.
 """
 
 

@@ -57,14 +57,11 @@ def speaks_in_time(run: Run) -> bool:
     )
 
 
-def leaves_time_to_hold(run: Run) -> bool:
+def leaves_time_to_hold(run: Run, stream: str) -> bool:
     """A later bucket may be held (``protocol.edge.live_delivery``) for as long as a peer that is
     stable takes to make it.
     """
-    wait, chosen = (
-        waits(run.pipeline, run.options.last_stage),
-        policy(run.pipeline, run.options.last_stage),
-    )
+    wait, chosen = waits(run.pipeline, stream), policy(run.pipeline, stream)
     return chosen is Policy.PROCESS and wait.first_ms - wait.next_ms >= HOP_MS
 
 

@@ -46,7 +46,14 @@ from simulation.hurrying import hurried
 from simulation.moving import Moving, replica_of, same
 from simulation.network import TRANSACTION_TIMEOUT_MS, Link, Network, Port, SimulatedLog, Strike
 from simulation.nodes import SimulatedNode
-from simulation.options import NEW_NODE, Options, create_topics, pipeline
+from simulation.options import (
+    NEW_NODE,
+    OUTPUT,
+    Options,
+    OutputOptions,
+    create_topics,
+    pipeline,
+)
 from simulation.producing import Producers
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock, SimulatedIndex
@@ -274,13 +281,17 @@ class World:
                 return False
         if self._moving is not None and not self._moving.is_over():
             return False
-        service = self.runs["delivery/out"].service
+        return all(self._is_delivered(output, last) for output in self.options.outputs)
+
+    def _is_delivered(self, output: OutputOptions, last: int) -> bool:
+        """Both topics of ``output`` have everything up to bucket ``last``."""
+        service = self.runs[f"delivery/{output.name}"].service
         if (
             not isinstance(service, delivery.DeliveryService)
             or (service.status.last_bucket_ms or 0) < last * self.options.bucket_ms
         ):
             return False
-        if not self.options.is_live:
+        if not output.is_live:
             return True
         machine = None if service._live is None else service._live._machine
         return (
@@ -300,7 +311,7 @@ class World:
             (workload.bucket_of(event_time_ms, self.options.bucket_ms) for event_time_ms in others),
             default=0,
         )
-        service = self.runs["delivery/out"].service
+        service = self.runs[f"delivery/{OUTPUT}"].service
         live = service._live if isinstance(service, delivery.DeliveryService) else None
         return (
             live is not None and live._machine is not None and live._machine.progress.shown >= last
@@ -654,7 +665,7 @@ def keys(options: Options) -> list[str]:
         for replica in range(stage.replicas)
     ]
     found += [f"processing/{options.moved}{ON_NEW}"] if options.moved else []
-    found.append("delivery/out")
+    found += [f"delivery/{output.name}" for output in options.outputs]
     if options.has_manager:
         found.append("consistency_manager/sim")
     return found

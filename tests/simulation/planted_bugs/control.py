@@ -16,6 +16,15 @@ CONTROL: Final = (
         by=("ends", "trimming"),
     ),
     Mutant(
+        "trims_for_one_output",
+        "consistency_manager.control:readers_of",
+        "for output in pipeline.outputs.values()",
+        "for output in list(pipeline.outputs.values())[:1]",
+        "rule 18",
+        scenario="two outputs",
+        by=("ends", "trimming"),
+    ),
+    Mutant(
         "neighbours_with_the_lock",
         "runtime.heartbeats:ReplicaControl.poll",
         "entries = self._reader.poll(wait_ms)",

@@ -187,4 +187,13 @@ OUTPUTS: Final = (
         "ends",
         by=("ends",),
     ),
+    Mutant(
+        "outputs_fence_each_other",
+        "delivery.service:DeliveryService.__init__",
+        'f"{self._pipeline.name}.{output.name}.corrected"',
+        'f"{self._pipeline.name}.corrected"',
+        "rule 19",
+        scenario="two outputs",
+        by=("ends",),
+    ),
 )
