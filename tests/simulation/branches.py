@@ -4,7 +4,7 @@ they named and the bucket from which on these may be missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 
 from checkers import tentative
@@ -19,6 +19,7 @@ def check(
     readings: Mapping[str, Reading],
     blocks: Mapping[str, ReadPart],
     silent: Iterable[str] | None,
+    gaps: Mapping[str, Collection[int]],
 ) -> list[str]:
     """What is wrong with the tentative buckets of all stages.
 
@@ -29,11 +30,12 @@ def check(
         blocks: What reads a part, of each of them.
         silent: Where nothing else can be missing: the sources that fell silent. None: anything may
             be.
+        gaps: What was given up, by stream: before that it may have been shown.
     """
 
     @cache
     def without(missing: frozenset[str], since: int) -> dict[str, workload.Buckets]:
-        return workload.answers(options, sources, missing, since)
+        return workload.answers(options, sources, missing, since, gaps=gaps if missing else None)
 
     wrong: list[str] = []
     since_of: dict[str, dict[int, int]] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from anabranch.pipeline.shape import waits
 from anabranch.protocol.log.boundary_log import LogState
 from checkers import availability, corrected, streams
-from simulation import branches, live_topic, operating, outvoting, workload
+from simulation import branches, live_topic, operating, outvoting, state_gaps, workload
 from simulation.conduct import (
     check_failovers,
     check_forks,
@@ -86,7 +86,8 @@ def judge(run: Run) -> list[str]:
     replays = {source: source_replay(run, source, blocks[source]) for source in options.sources}
     wrong += told("ingestion", [text for replayed in replays.values() for text in replayed.wrong])
     sources = source_streams(run, replays)
-    answers = workload.answers(options, sources)
+    gaps = state_gaps.declared(run)
+    answers = workload.answers(options, sources, gaps=gaps)
     logs = _Logs()
     for stream in run.pipeline.streams():
         wrong += logs.read(run, stream, answers[stream], blocks[stream])
@@ -104,7 +105,8 @@ def judge(run: Run) -> list[str]:
         silent = {fault.target for fault in run.faults} | silent_by_themselves(
             run, later_ms - sources_ms
         )
-    wrong += told("tentative", branches.check(options, sources, readings, blocks, silent))
+    wrong += told("tentative", branches.check(options, sources, readings, blocks, silent, gaps))
+    wrong += told("gaps", state_gaps.check(run, complete))
     wrong += told("forks", check_forks(run, readings))
     wrong += told("conservation", check_conservation(run, sources, replays))
     said = (entry for source in options.sources for _, entry in boundary_log(run, source))

@@ -246,6 +246,8 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
     rng = random.Random(f"{options.seed}/scene")
     replicas = [target for target in targets if target.startswith("processing/")]
     found = [*_inputs_fail(options, replicas, rng), *_processes_fail(options, replicas, rng)]
+    if options.scenario in ("upstream backup", "amnesia"):
+        found += _state_is_lost(options, rng)
     if rng.random() < 0.3 and options.scenario != "outvoted":
         found += _any(options, targets)[:2]
     return found
@@ -452,6 +454,30 @@ def _standbys_fail(options: Options, rng: random.Random) -> list[Fault]:
                 rng.randint(2_500, 5_000),
             )
         )
+    return found
+
+
+def _state_is_lost(options: Options, rng: random.Random) -> list[Fault]:
+    """The disk of a stage that saves its state nowhere else, perhaps twice; and what may befall it
+    while it begins anew.
+    """
+    (target,) = (
+        f"processing/{stage.name}.0"
+        for stage in options.stages
+        if stage.ha in ("upstream_backup", "amnesia")
+    )
+    at_ms = rng.randint(1_200, options.heal_ms * 2 // 3)
+    found = [Fault(at_ms, "disk", target, 0, 0)]
+    if rng.random() < 0.4:
+        found.append(Fault(at_ms + rng.randint(520, 1_200), "disk", target, 0, 0))
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        kind = rng.choice(("crash", "record crash", "zombie", "double", "pause", "power", "cut"))
+        struck_ms = at_ms + rng.randint(-500, 2_500)
+        found.append(Fault(struck_ms, kind, target, rng.randrange(24), rng.randint(100, 2_000)))
+    if rng.random() < 0.4:
+        silent_ms = rng.randrange(options.heal_ms // 2)
+        kind, source = rng.choice(SOURCE_KINDS), rng.choice(options.sources)
+        found.append(Fault(silent_ms, kind, source, rng.randrange(24), rng.randint(2_500, 5_000)))
     return found
 
 

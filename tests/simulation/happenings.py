@@ -154,5 +154,7 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "moved": _has_moved,
     "outvoted": _reached("end because of outvoted"),
     "two outputs": _delivered_apart,
+    "upstream backup": _reached("state made anew"),
+    "amnesia": _reached("results given up"),
 }
 """Of each of ``scenarios.CHANCES``."""

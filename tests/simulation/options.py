@@ -440,6 +440,21 @@ def _long_enough_to_fail(options: Options, rng: random.Random) -> Options:
     )
 
 
+def _without_backups(options: Options, rng: random.Random) -> Options:
+    ha: HaMode = "amnesia" if options.scenario == "amnesia" else "upstream_backup"
+    policies: tuple[Policy, ...] = ("process", "process", "suspend")
+    stages = list(_chain(options, rng, rng.choice((1, 1, 2)), (1, 1, 2), policies))
+    number = rng.randrange(len(stages))
+    stages[number] = replace(stages[number], ha=ha, replicas=1)
+    return replace(
+        options,
+        stages=tuple(stages),
+        max_delay_ms=2_500,
+        has_manager=rng.random() < 0.8,
+        buckets=rng.randint(14, 22),
+    )
+
+
 def _two_outputs(options: Options, rng: random.Random) -> Options:
     """Of one stage, of one and the one before, of a stage and a source, or of two stages that have
     nothing to do with each other.
@@ -476,6 +491,8 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "quiet gap": _quiet_between,
     "far rows": _rows_in_far_buckets,
     "two outputs": _two_outputs,
+    "upstream backup": _without_backups,
+    "amnesia": _without_backups,
 }
 
 

@@ -26,6 +26,8 @@ CHANCES: Final[dict[str, int]] = {
     "outvoted": 12,
     "passive": 15,
     "two outputs": 20,
+    "upstream backup": 15,
+    "amnesia": 15,
 }
 """So many of 1 000 seeds are one of
 
@@ -50,7 +52,9 @@ node dies, is paused, cut off or overtaken meanwhile; outvoted: one of three rep
 rows from some time on, until its process ends; passive: the processes of a stage stand by for one
 another, and the primary dies, is paused or cut off, or its disk is lost, or one of the others is
 struck while it copies; two outputs: of one stream, of a stream and one before it, or of streams that
-have nothing in common, under the usual faults, and mostly the delivery of one is down for a while.
+have nothing in common, under the usual faults, and mostly the delivery of one is down for a while; upstream
+backup, amnesia: a stage that saves its state nowhere else loses its disk, perhaps again while it
+makes its state anew, and makes it from its input, or gives up what it cannot make.
 """
 
 

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.plan_offsets import Offset
 from anabranch.pipeline.shape import lags, policy, waits
 from anabranch.pipeline.speakers import speakers
-from anabranch.ports import BatchDone, QueryOutput, RunningQuery, TopicPartition
+from anabranch.ports import BatchDone, QueryOutput, RunningQuery
+from anabranch.processing.inputs import StageInputs
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.state_horizon import StateHorizon, buckets_of
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
 from anabranch.protocol.log.records import BoundaryKind, EpochStarted, Part
@@ -31,7 +34,6 @@ from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.fences import FenceWatch
-from anabranch.runtime.gone_blocks import missing_blocks
 from anabranch.runtime.heartbeats import (
     ControlReader,
     HeartbeatSender,
@@ -85,6 +87,9 @@ class WatchedDriver:
         complete = self._complete.pop(query, 0)
         if (
             start.before.bucket < start.after.bucket < complete
+            # What is left out at a beginning has a batch of its own, what is given up ends one.
+            and start.before.sequence > 0
+            and start.after.bucket != self._runner.given_up
             and not self._traits.has_timers
             and not start.rows
         ):
@@ -100,6 +105,14 @@ class WatchedDriver:
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
         """See ``ports.QueryDriver``."""
         return self._runner.finish(query, batch, parts)
+
+
+@dataclass(frozen=True)
+class _Follower:
+    """See ``processing.follower``."""
+
+    reader: BoundaryReader
+    raise_error: Callable[[], None]
 
 
 class SimulatedReplica:
@@ -126,10 +139,24 @@ class SimulatedReplica:
         self._label = f"{stage.name}.{replica}"
         self._rng = rng
         self._standing_by: StandingBy | None = None
-        self._forgot = 0
         self._pipeline, self._scheduler = context.pipeline, port.network.scheduler
         self._changed = SimulatedCondition(self._scheduler, f"{port.process.name} changed")
         self._inputs: dict[str, BoundaryReader] = {}
+        followers: dict[str, Any] = {}
+        self._followers = followers
+        lock: Any = self._changed
+        self._stage_inputs = StageInputs(
+            context.log,
+            self._pipeline.topic_names,
+            followers,
+            lock,
+            lambda: context.clock.sleep_ms(_POLL_MS),
+        )
+        self._horizon: StateHorizon | None = None
+        horizon_ms = self._pipeline.stages[stage.name].backup_horizon_ms
+        if horizon_ms is not None:
+            complete = self._stage_inputs.complete if stage.ha == "amnesia" else None
+            self._horizon = StateHorizon(stage.name, horizon_ms, self._pipeline.bucket_ms, complete)
         self._runner: ReplicaRunner | None = None
         self._running: dict[str, RunningQuery] = {}
         self._error: Exception | None = None
@@ -168,6 +195,7 @@ class SimulatedReplica:
             self._inputs[stream] = BoundaryReader(
                 context.log, names.boundaries(stream), pipeline.stream_writers(stream), lock=lock
             )
+            self._followers[stream] = _Follower(self._inputs[stream], self._raise_error)
             self._thread(f"follow {stream}", lambda stream=stream: self._follow(stream))  # type: ignore[misc]
         if stage.ha == "passive":
             self._stand_by()
@@ -201,10 +229,6 @@ class SimulatedReplica:
             lock,
         )
         self._boundary = boundary
-        self._lags = lags(pipeline, stage.name)
-        availability = Availability(
-            stage.reads, waits(pipeline, stage.name), policy(pipeline, stage.name), self._lags
-        )
         log_lock: Any = SimulatedCondition(
             self._scheduler, f"{self._port.process.name} log", is_turn=True
         )
@@ -212,15 +236,7 @@ class SimulatedReplica:
             self._inputs,
             boundary,
             self._disk,
-            StageRules(
-                self._prepared.traits,
-                availability,
-                BatchRules(
-                    pipeline.bucket_ms,
-                    empty_every_ms=EMPTY_EVERY_MS,
-                    successor_after_ms=SUCCESSOR_AFTER_MS,
-                ),
-            ),
+            self._rules(),
             HostProcess(context.clock, lock=lock, log_lock=log_lock, crash_point=self._crash_point),
             Upstream(
                 self._control.choose,
@@ -234,15 +250,49 @@ class SimulatedReplica:
                 tuple(other for other in own if other != self._replica),
                 self._missing_input,
                 self._await_peer,
+                horizon=self._horizon,
                 fenced=self._fences.fenced,
+                recomputed=self._stage_inputs.recomputed,
             )
         )
+        self._note_beginning(runner)
         self._fences.epoch = boundary.epoch
         self._runner, self._driver = (
             runner,
             WatchedDriver(runner, self._prepared.traits, self._port, context),
         )
         self._start_query(stable_query)
+
+    def _rules(self) -> StageRules:
+        """What its decisions follow."""
+        pipeline, name = self._pipeline, self._stage.name
+        horizon_ms = pipeline.stages[name].state_horizon_ms
+        self._lags = lags(pipeline, name)
+        return StageRules(
+            self._prepared.traits,
+            Availability(
+                self._stage.reads, waits(pipeline, name), policy(pipeline, name), self._lags
+            ),
+            BatchRules(
+                pipeline.bucket_ms,
+                empty_every_ms=EMPTY_EVERY_MS,
+                successor_after_ms=SUCCESSOR_AFTER_MS,
+            ),
+            None if horizon_ms is None else buckets_of(horizon_ms, pipeline.bucket_ms),
+        )
+
+    def _note_beginning(self, runner: ReplicaRunner) -> None:
+        """Where the state was lost: what came of that."""
+        reached, horizon = self._port.network.history.reached, self._horizon
+        log_state = self._boundary.log_state
+        if horizon is None:
+            return
+        if runner.given_up > log_state.closed(self._replica):
+            reached("results given up")
+        if horizon._compare_upto:
+            reached("state made anew")
+        if horizon.is_open(log_state.origin(self._replica)):
+            reached("state made anew while nothing new is closed")
 
     def _stand_by(self) -> None:
         passive = self._standing_by = StandingBy(
@@ -253,37 +303,22 @@ class SimulatedReplica:
         self.stands_by = False
 
     def _forget(self, upto: int) -> None:
-        """As ``processing.inputs``."""
+        """What a standby has in its checkpoint."""
+        self._raise_error()
+        self._stage_inputs.forget(upto)
+
+    def _raise_error(self) -> None:
         if self._error is not None:
             raise self._error
-        with self._changed:
-            for follower in self._inputs.values():
-                follower.log_state.forget(upto)
-        self._forgot = upto
 
     def _missing_input(self, after: int) -> str:
-        """What is gone of the inputs' blocks, as the service finds out."""
-        if after < self._forgot:
+        """What is gone of the inputs' blocks."""
+        try:
+            self._stage_inputs.check_forgotten(after)
+        except Unavailable:
             self._port.struck("another went on from an older checkpoint")
-            raise Unavailable(f"buckets after {after} are forgotten, up to {self._forgot}")
-        reader = self._context.log.reader(committed=False, headers=False)
-        names = self._pipeline.topic_names
-        for stream, follower in self._inputs.items():
-            end = reader.offsets(TopicPartition(names.boundaries(stream), 0))[1]
-            while follower.offset_next < end:
-                if self._error is not None:
-                    raise self._error
-                self._context.clock.sleep_ms(_POLL_MS)
-            bucket = missing_blocks(
-                reader,
-                lambda r, stream=stream: names.blocks(stream, r),  # type: ignore[misc]
-                follower.log_state,
-                after,
-                lock=self._changed,
-            )
-            if bucket is not None:
-                return f"the blocks of {stream} from bucket {bucket} on are deleted"
-        return ""
+            raise
+        return self._stage_inputs.missing(after)
 
     def _await_peer(self, missing: str) -> None:
         self._port.network.history.reached("waits for a peer")
@@ -421,6 +456,11 @@ class SimulatedReplica:
                 "no room for more of an input"
             )  # its log goes on, and is trimmed (protocol.log.log_snapshots)
         self._disk.said_synced(runner.stable_query, runner.synced_bucket)
+        unneeded_upto = runner.synced_bucket
+        if self._horizon is not None:
+            unneeded_upto = self._horizon.unneeded_upto(
+                self._boundary.log_state.closed(self._replica), unneeded_upto
+            )
         return Heartbeat(
             service="processing",
             name=self._stage.name,
@@ -432,7 +472,7 @@ class SimulatedReplica:
             replica_state=runner.state.value,
             branch=runner.branch_number,
             checkpoint=runner.stable_query,
-            checkpoint_bucket=runner.synced_bucket,
+            checkpoint_bucket=unneeded_upto,
             corrects=gate.corrects,
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from simulation.options import WINDOW_BUCKETS, Operator, Options
@@ -248,18 +248,25 @@ def _timed(data: Buckets, width_ms: int) -> Buckets:
 
 
 def answers(
-    options: Options, sources: dict[str, Buckets], missing: Collection[str] = (), since: int = 0
+    options: Options,
+    sources: dict[str, Buckets],
+    missing: Collection[str] = (),
+    since: int = 0,
+    *,
+    gaps: Mapping[str, Collection[int]] | None = None,
 ) -> dict[str, Buckets]:
     """Every stream, from the streams of the sources. Those that are ``missing`` have nothing
-    after bucket ``since``.
+    after bucket ``since``; in buckets of ``gaps`` a stream has nothing.
     """
+    gaps = gaps or {}
 
     def cut(name: str, data: Buckets) -> Buckets:
-        return (
-            {bucket: rows for bucket, rows in data.items() if bucket <= since}
-            if name in missing
-            else data
-        )
+        given_up = gaps.get(name, ())
+        return {
+            bucket: rows
+            for bucket, rows in data.items()
+            if bucket not in given_up and (name not in missing or bucket <= since)
+        }
 
     streams = {name: cut(name, data) for name, data in sources.items()}
     for stage in options.stages:

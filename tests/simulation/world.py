@@ -25,6 +25,7 @@ from anabranch.ingestion import service as ingestion
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.consistency import MISMATCH, REJECTED
+from anabranch.protocol.control.state_horizon import GAP
 from anabranch.protocol.errors import AnabranchError, Fenced, Outvoted
 from anabranch.protocol.log.records import (
     BoundaryKind,
@@ -149,6 +150,9 @@ class _Logger:
         """
         self._world.history.reached(f"log {event}")
         if facts.get("kind") in _DISAGREEING and self._world.options.scenario == "outvoted":
+            return
+        modes = {stage.ha for stage in self._world.options.stages}
+        if facts.get("kind") == GAP and "amnesia" in modes:
             return
         if facts.get("kind") == REJECTED and self._world.options.output_bytes_max is not None:
             return

@@ -1,0 +1,98 @@
+"""What stages with ``ha: amnesia`` gave up, as their logs say it: buckets that are empty because the
+state from which they were to be made is lost.
+
+The answer has nothing there. What is judged here is that no more was given up than had to be, and
+that people were told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch.codec import control_records
+from anabranch.protocol.control.records import Alarm
+from anabranch.protocol.control.state_horizon import GAP
+from checkers import gaps, streams
+from simulation.raw_logs import appended_ms, boundary_log, records
+
+if TYPE_CHECKING:
+    from simulation.options import StageOptions
+    from simulation.world import Run
+
+_LOSSES = ("disk", "power", "power of all")
+"""Faults after which a process may find no checkpoint."""
+
+
+@dataclass(frozen=True)
+class _GivenUp:
+    """By one boundary record."""
+
+    offset: int
+    begins: bool
+    """As the first record of a process without a checkpoint."""
+    buckets: range
+
+
+def _given_up(run: Run, stage: StageOptions) -> Iterator[_GivenUp]:
+    (writer,) = streams.read(
+        boundary_log(run, stage.name), run.pipeline.stream_writers(stage.name)
+    ).writers.values()
+    closed = 0
+    for offset, record in writer.accepted:
+        if record.missing and record.closed > closed:
+            buckets = range(closed + 1, record.closed + 1)
+            yield _GivenUp(offset, record.prev is None, buckets)
+        closed = max(closed, record.closed)
+
+
+def _forgetful(run: Run) -> list[StageOptions]:
+    return [stage for stage in run.options.stages if stage.ha == "amnesia"]
+
+
+def declared(run: Run) -> dict[str, set[int]]:
+    """By stage, the buckets that its log says are given up."""
+    return {
+        stage.name: {bucket for each in _given_up(run, stage) for bucket in each.buckets}
+        for stage in _forgetful(run)
+    }
+
+
+def check(run: Run, complete: Mapping[str, list[tuple[int, int]]]) -> list[str]:
+    """What is wrong with what was given up. ``complete``: of each stream (time, bucket up to which
+    it was stable then).
+    """
+    wrong = []
+    for stage in _forgetful(run):
+        times = appended_ms(run, run.pipeline.topic_names.boundaries(stage.name))
+        found: list[gaps.Gap] = []
+        for each in _given_up(run, stage):
+            if found and found[-1].last == each.buckets[0] - 1 and not each.begins:
+                found[-1] = found[-1]._replace(last=each.buckets[-1])
+            else:
+                found.append(gaps.Gap(times[each.offset], each.buckets[0], each.buckets[-1]))
+        target = f"processing/{stage.name}.0"
+        lost_ms = [
+            fault.at_ms
+            for fault in run.faults
+            if fault.kind in _LOSSES and fault.target in (target, "everything")
+        ]
+        inputs = [complete[stream] for stream in stage.reads]
+        wrong += gaps.check(stage.name, found, lost_ms, inputs, stage.horizon_buckets)
+        if run.is_complete and run.options.has_manager:
+            wrong += gaps.check_told(stage.name, found, _alarmed(run, stage.name))
+    return wrong
+
+
+def _alarmed(run: Run, stage: str) -> set[int]:
+    """The first bucket of each gap of which an alarm tells."""
+    entries = (
+        control_records.decode(record.value)
+        for _, _, record in records(run, run.pipeline.topic_names.alarms())
+    )
+    return {
+        entry.bucket
+        for entry in entries
+        if isinstance(entry, Alarm) and (entry.kind, entry.stream) == (GAP, stage)
+    }
