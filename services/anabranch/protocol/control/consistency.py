@@ -15,6 +15,10 @@ equal: they always ran the same plan, or each change found them at the same plac
 pipeline at rest is stopped and changed as a whole. Whoever copies a peer's checkpoint has its
 history, if all that it can have copied have the same.
 
+Other plans are other functions, and may make other rows: where a stage has a new version, that is
+the purpose of it. Two plans of the same version are a mistake of whoever changed the function, and
+both count. So where these differ in a bucket that is said, too, but nobody is outvoted.
+
 ``IndexImage`` is what the index should hold: a function of the logs alone, bounded, together with
 what has not been written yet. The index is never read to decide anything, so it may vanish at any
 time; writing the image again brings it back.
@@ -35,7 +39,8 @@ Keys of the index (all below ``anabranch:<pipeline>:``):
 
 Invariants:
     CN1 two buckets are compared at most once, only when both writers closed them, they are their
-        own, and their histories are equal.
+        own, and their histories are equal, or their plans are different ones of one version. Only
+        the former have votes.
     CN2 an empty bucket is compared too: nothing against something is a difference.
     CN3 memory is bounded whatever a replica does or does not do; what was given up is counted in
         ``uncompared``.
@@ -106,6 +111,8 @@ class Mismatch:
     """Where somebody is outvoted: what all replicas that closed the bucket made of it."""
     outvoted: tuple[str, ...] = ()
     """Replicas that a majority of at least three contradicts (``protocol.control.fencing``)."""
+    is_of_one_plan: bool = True
+    """Else the two run different code under one version of the stage."""
 
     @property
     def pair(self) -> tuple[str, str, str]:
@@ -121,9 +128,10 @@ class Mismatch:
             if self.stands
             else "those of whoever was first in the log"
         )
+        plan = "the same plan" if self.is_of_one_plan else "different code of the same version"
         return (
             f"replicas {first} and {second} of {self.stream} made different tuples of bucket"
-            f" {self.bucket} by the same plan: {rows} rows with digest {digest:016x} against"
+            f" {self.bucket} by {plan}: {rows} rows with digest {digest:016x} against"
             f" {other_rows} rows with digest {other_digest:016x}; {whose} stand"
         )
 
@@ -314,31 +322,41 @@ class StreamAudit:
         found = []
         for bucket in sorted(buckets):
             history = mine.history_of(bucket)
-            if not history or history != theirs.history_of(bucket):
-                self.uncompared += 1
-                continue
-            self.compared += 1
+            is_of_one_plan = bool(history) and history == theirs.history_of(bucket)
+            self.compared += is_of_one_plan
+            self.uncompared += not is_of_one_plan
             one, two = theirs.digests.get(bucket, _EMPTY), mine.digests.get(bucket, _EMPTY)
-            if one != two:
-                stands = _stands(log_state, bucket, (other, *one), (name, *two))
-                votes = self._votes(bucket, history)
+            made = (other, *one), (name, *two)
+            if one == two:
+                if is_of_one_plan and one[0] <= FLOAT_ROWS_MAX:
+                    parts = [(r, log_state.replica_bucket(r, bucket) or ()) for r in (other, name)]
+                    self.agreed = Agreed(bucket, *parts)
+            elif is_of_one_plan or self._differ_by_mistake(log_state, name, other, bucket):
+                votes = self._votes(bucket, history) if is_of_one_plan else ()
                 lost = outvoted({v.replica: (v.rows, v.digest) for v in votes})
+                stands = _stands(log_state, bucket, *made)
                 found.append(
                     Mismatch(
                         self._stream,
                         bucket,
-                        (other, *one),
-                        (name, *two),
+                        *made,
                         stands,
                         votes if lost else (),
                         lost,
+                        is_of_one_plan,
                     )
                 )
-            elif one[0] <= FLOAT_ROWS_MAX:
-                self.agreed = Agreed(
-                    bucket, *((r, log_state.replica_bucket(r, bucket) or ()) for r in (other, name))
-                )
         return found
+
+    def _differ_by_mistake(self, log_state: LogState, name: str, other: str, bucket: int) -> bool:
+        """Whether the process of ``other`` that closed ``bucket`` still writes, and has another
+        plan than that of ``name``, of the same version.
+        """
+        return (
+            self._replicas[other].epoch_of(bucket) == log_state.epoch(other)
+            and self._replicas[name].fingerprint != self._replicas[other].fingerprint
+            and log_state.version_of(name) == log_state.version_of(other)
+        )
 
     def _votes(self, bucket: int, history: str) -> tuple[Vote, ...]:
         """What the replicas that closed ``bucket`` with ``history`` made of it."""

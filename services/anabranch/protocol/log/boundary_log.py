@@ -221,6 +221,10 @@ class LogState:
         """
         return self._version, self._version_after
 
+    def version_of(self, replica: str) -> int:
+        """Of the stage, as the writer's newest epoch says."""
+        return self._writers[replica].version
+
     def origin(self, replica: str) -> Origin:
         """Where what the writer has closed comes from."""
         return self._writers[replica].origin

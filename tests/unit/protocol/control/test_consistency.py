@@ -49,8 +49,8 @@ class Log:
             self.image.boundary("s", self.offset, entry, self.log_state)
         return found
 
-    def begin(self, writer: str, fingerprint: str = "f") -> None:
-        assert self.take(EpochStarted(writer, fingerprint, "t")) == []
+    def begin(self, writer: str, fingerprint: str = "f", version: int = 1) -> None:
+        assert self.take(EpochStarted(writer, fingerprint, "t", version=version)) == []
         self.epochs[writer] = self.offset
 
     def close(
@@ -204,10 +204,26 @@ def test_only_those_that_made_the_bucket_themselves_by_the_same_plan_vote() -> N
 def test_different_plans_are_not_compared(log: Log) -> None:
     log.close("0", 2, {1: 3})
     log.close("1", 0, {1: 99, 2: 98})  # parts of open buckets
-    log.begin("1", "newer")
+    log.begin("1", "newer", version=2)
     log.close("0", 6, {2: 5, 5: 6, 6: 6})
     assert log.close("1", 5, {5: 1}) == []  # 1 and 2 are of two plans, 5 of another
     assert (log.audit.compared, log.audit.uncompared) == (0, 3)
+
+
+def test_different_code_of_one_version_is_told_where_rows_differ_and_outvotes_nobody() -> None:
+    log = Log(("0", "1", "2"))
+    for writer in "012":
+        log.begin(writer, "newer" if writer == "2" else "f")
+    for writer in "01":
+        log.close(writer, 2, {1: 3, 2: 4})
+    found = log.close("2", 2, {1: 3, 2: 5})
+    assert found == [
+        Mismatch("s", 2, (other, 10, 4), ("2", 10, 5), "0", is_of_one_plan=False) for other in "01"
+    ]
+    assert "bucket 2 by different code of the same version: 10 rows" in found[0].text()
+    log.close("0", 3, {3: 7})
+    log.begin("0", "newest")
+    assert [m.first[0] for m in log.close("2", 3, {3: 8})] == [], "whoever made it is gone"
 
 
 def test_after_a_change_at_different_places_replicas_are_not_compared(log: Log) -> None:
@@ -217,7 +233,7 @@ def test_after_a_change_at_different_places_replicas_are_not_compared(log: Log) 
     log.close("0", 5, {5: 3})
     log.close("1", 2, {})
     log.begin("1", "newer")
-    assert log.close("1", 5, {5: 4}) == []
+    assert log.close("1", 5, {5: 3}) == []
     log.begin("0", "newer")
     log.close("0", 8, {8: 1})
     assert log.close("1", 8, {8: 2}) == []
@@ -431,7 +447,7 @@ def test_cn4_a_history_goes_on_after_a_snapshot(log: Log) -> None:
     again = restarted(restarted(log))
     again.close("0", 5, {5: 1})
     assert len(again.close("1", 5, {5: 2})) == 1
-    log.begin("1", "h")
+    log.begin("1", "h", version=2)
     again = restarted(log)
     again.close("1", 5, {5: 2})
     assert again.close("0", 5, {5: 1}) == [], (
