@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -26,9 +27,10 @@ class StageProcess:
         *,
         crash_point: str = "",
         offers: Path | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> None:
         """``crash_point``: ``name:count`` as in ``adapters.spark.sink``. ``offers``: the file of
-        the participant who runs in the pipeline what it offers.
+        the participant who runs in the pipeline what it offers. ``more``: variables.
         """
         state_dir.mkdir(parents=True, exist_ok=True)
         self._output = state_dir / f"{name}.{len(list(state_dir.glob('*.log')))}.log"
@@ -50,7 +52,7 @@ class StageProcess:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env={**os.environ, "ANABRANCH_CRASH_POINT": crash_point},
+                env={**os.environ, "ANABRANCH_CRASH_POINT": crash_point, **(more or {})},
             )
 
     def __enter__(self) -> Self:
