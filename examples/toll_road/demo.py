@@ -41,7 +41,7 @@ from examples.toll_road.comparing import (
     percentile_ms,
 )
 from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline, stopped
-from examples.toll_road.process_tree import MemoryMeter
+from examples.toll_road.process_tree import TreeMeter
 from examples.toll_road.reporting import Outcome, Sofar, progress, report
 from examples.toll_road.story import LiveTopic, Story
 from examples.toll_road.tentative import Road
@@ -211,7 +211,7 @@ class Demo:
             self._folder / "up.log",
             drills=self._cut is not None,
         )
-        meter = MemoryMeter(deployment.pid)
+        meter = TreeMeter(deployment.pid)
         meter.start()
         left: list[int] = []
         try:
@@ -234,7 +234,7 @@ class Demo:
             shown.now("comparing with the oracle")
             return self._judge(writer, expected, meter, left, time.monotonic() - begin)
 
-    def _drive(self, deployment: Deployment, meter: MemoryMeter) -> tuple[TrafficWriter, Truth]:
+    def _drive(self, deployment: Deployment, meter: TreeMeter) -> tuple[TrafficWriter, Truth]:
         kafka = deployment.kafka()
         writer = TrafficWriter(kafka, self._job.topics)
         for topic, take in self._collected.takers(self._job).items():
@@ -385,7 +385,7 @@ class Demo:
         self,
         writer: TrafficWriter,
         truth: Truth,
-        meter: MemoryMeter,
+        meter: TreeMeter,
         left: list[int],
         seconds: float,
     ) -> Outcome:

@@ -1,9 +1,10 @@
-"""A process and everything below it, from /proc (Linux): what runs, and how much memory it
-takes.
+"""A process and everything below it, from /proc (Linux): what runs, and how much memory and
+processor time it takes.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import NamedTuple
@@ -74,24 +75,44 @@ def _stat(pid: int) -> list[str] | None:
     return text.rpartition(")")[2].split()
 
 
-class MemoryMeter(threading.Thread):
-    """Looks at a process tree once a second. ``peak_bytes`` is the largest sum seen, ``seen``
-    everything that ever ran in it.
-    """
+def processor_s(process: Process) -> float:
+    """What it took so far, by itself; 0 once it has ended."""
+    fields = _stat(process.pid)
+    return (
+        0.0
+        if fields is None or int(fields[19]) != process.started
+        else (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    )
+
+
+class TreeMeter(threading.Thread):
+    """Looks at a process tree once a second. ``peak_bytes`` is the largest sum seen."""
 
     def __init__(self, root: int) -> None:
-        super().__init__(name="memory", daemon=True)
+        super().__init__(name="tree", daemon=True)
         self._root = root
         self._stop_asked = threading.Event()
+        self._processor_s: dict[Process, float] = {}
         self.peak_bytes = 0
         self.last_bytes = 0
-        self.seen: set[Process] = set()
+
+    @property
+    def seen(self) -> set[Process]:
+        """Everything that ever ran in it."""
+        return set(self._processor_s)
+
+    @property
+    def processor_s(self) -> float:
+        """What all of it took, but for the last second of what has ended."""
+        return sum(self._processor_s.copy().values())
 
     def run(self) -> None:
         """Until ``stop``."""
         while not self._stop_asked.is_set():
             processes = descendants(self._root)
-            self.seen |= processes
+            for process in processes:
+                took_s = processor_s(process)
+                self._processor_s[process] = max(took_s, self._processor_s.get(process, 0.0))
             self.last_bytes = proportional_bytes(processes)
             self.peak_bytes = max(self.peak_bytes, self.last_bytes)
             self._stop_asked.wait(1.0)

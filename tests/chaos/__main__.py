@@ -16,7 +16,7 @@ from rich.table import Table
 
 from anabranch.protocol.errors import Unavailable
 from chaos import judgement
-from chaos.judgement import Recovery
+from chaos.judgement import Injected, Recovery
 from chaos.rate import told
 from chaos.run import CALM_S, WARM_S, Verdict, as_json, run, schedule_text
 from chaos.schedule import Kind, draw
@@ -191,15 +191,17 @@ def counts(verdict: Verdict) -> Table:
             f"boundary records of {stream}",
             ", ".join(f"{what} {number:,}" for what, number in sorted(rejected.items())),
         )
-    table.add_row(
-        "faults",
-        ", ".join(f"{kind} {number}" for kind, number in judgement.by_kind(verdict.faults).items())
-        or "none",
-    )
+    table.add_row("faults", _counted(verdict.faults))
     table.add_row("faults left out", str(verdict.left_out))
+    table.add_row("others had of the processors' time", f"{verdict.others:.0%}")
     table.add_row("peak memory", f"{verdict.memory_peak_bytes / GIB:.1f} GiB")
     table.add_row("time", f"{verdict.seconds:.0f} s")
     return table
+
+
+def _counted(faults: Sequence[Injected]) -> str:
+    kinds = judgement.by_kind(faults)
+    return ", ".join(f"{kind} {number}" for kind, number in kinds.items()) or "none"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -222,16 +224,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(1)
     )  # as Ctrl-C: the deployment is ended first
-    outcomes = {}
+    outcomes, faults = {}, []
     for seed in range(options.seed, options.seed + options.runs):
-        outcomes[seed] = one(argparse.Namespace(**{**vars(options), "seed": seed}), console)
-    if options.runs > 1:
-        console.print(told(outcomes), markup=False)
+        outcome, injected = one(argparse.Namespace(**{**vars(options), "seed": seed}), console)
+        outcomes[seed] = outcome
+        faults += injected
+    console.print(f"faults in all: {_counted(faults)}\n{told(outcomes)}", markup=False)
     return 1 if any(outcomes.values()) else 0
 
 
-def one(options: argparse.Namespace, console: Console) -> str:
-    """One run, told on the way; in short what came of it, empty if it was clean."""
+def one(options: argparse.Namespace, console: Console) -> tuple[str, list[Injected]]:
+    """One run, told on the way; in short what came of it, empty if it was clean, and the faults."""
     folder = (
         Path(tempfile.mkdtemp(prefix="anabranch-chaos-"))
         if options.folder is None
@@ -244,7 +247,7 @@ def one(options: argparse.Namespace, console: Console) -> str:
             " another --folder",
             markup=False,
         )
-        return "not run"
+        return "not run", []
     console.print(
         f"seed {options.seed}: {options.minutes:g} min of faults after {WARM_S + CALM_S:g} s"
         f" without; in {folder}"
@@ -257,7 +260,7 @@ def one(options: argparse.Namespace, console: Console) -> str:
             f"{error}\nafter {time.monotonic() - begun:.0f} s; state, logs and journal: {folder}",
             markup=False,
         )
-        return f"broke off: {error}".splitlines()[0]
+        return f"broke off: {error}".splitlines()[0], []
     if options.json is not None:
         with options.json.open("a", encoding="utf-8") as file:
             file.write(as_json(verdict) + "\n")
@@ -265,6 +268,8 @@ def one(options: argparse.Namespace, console: Console) -> str:
     console.print(counts(verdict))
     for text in verdict.wrong:
         console.print(f"WRONG: {text}", markup=False)
+    for text in verdict.late:
+        console.print(f"LATE: {text}", markup=False)
     if verdict.too_slow:
         console.print(
             f"NOT JUDGED: recovery times and the bound of the live topic: {verdict.too_slow}",
@@ -278,7 +283,7 @@ def one(options: argparse.Namespace, console: Console) -> str:
         )
     else:
         console.print("clean")
-    return verdict.outcome
+    return verdict.outcome, verdict.faults
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         "the broker was paused, or just begins",
         own=BROKER_AWAY,
         most=5,
+        starting=2,
     ),
     Allowed(
         re.compile(

@@ -27,6 +27,8 @@ STARTS: Final = frozenset({Kind.KILL, Kind.KILL_TWICE, Kind.TERMINATE, Kind.DISK
 _DOWN: Final = frozenset({"restarting", "failed"})
 _SERVERS: Final = frozenset({"kafka", "redis", "proxy"})
 _EXAMPLE_CHARS: Final = 700
+_START: Final = -2
+"""In place of a fault's number."""
 _CLOCK_MS: Final = 1_000
 """A fault is noted so long after it was begun at most: what it explains may be told before."""
 _ENDS_AFTER_MS: Final = 90_000
@@ -97,6 +99,8 @@ class Allowed:
     """So long after the fault's end at most."""
     most: int = 2
     """Per log and fault; where no fault is needed, per log."""
+    starting: int = 0
+    """So many more per log before all is ready for the first time."""
 
     def needs_fault(self) -> bool:
         """Whether it explains nothing by itself."""
@@ -119,14 +123,21 @@ def target_of(file: str) -> str:
 
 
 def unexplained(
-    found: Iterable[Complaint], allowed: Sequence[Allowed], faults: Sequence[Injected]
+    found: Iterable[Complaint],
+    allowed: Sequence[Allowed],
+    faults: Sequence[Injected],
+    ready_ms: int = 0,
 ) -> list[str]:
-    """The errors that nothing explains, in words; those that differ in numbers only once."""
+    """The errors that nothing explains, in words; those that differ in numbers only once.
+    ``ready_ms``: when all was ready for the first time.
+    """
     used: Counter[tuple[int, int, str]] = Counter()
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for each in found:
         if not any(
-            _explains(number, entry, each, faults, used) for number, entry in enumerate(allowed)
+            _explains(number, entry, each, faults, used)
+            or _starts(number, entry, each, ready_ms, used)
+            for number, entry in enumerate(allowed)
         ):
             groups[each.file, re.sub(r"\d+", "0", each.text)].append(each.text)
     return [
@@ -159,6 +170,19 @@ def _explains(
             used[number, cause, said.file] += 1
             return True
     return False
+
+
+def _starts(
+    number: int,
+    entry: Allowed,
+    said: Complaint,
+    ready_ms: int,
+    used: Counter[tuple[int, int, str]],
+) -> bool:
+    if said.at_ms is None or said.at_ms >= ready_ms or not entry.pattern.search(said.text):
+        return False
+    used[number, _START, said.file] += 1
+    return used[number, _START, said.file] <= entry.starting
 
 
 @dataclass(slots=True)

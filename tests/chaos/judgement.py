@@ -126,8 +126,10 @@ USUAL_MS_MAX: Final = 12_000
 """Where results take longer without any fault the machine is too slow to judge times: they
 tell of its queue.
 """
-STOLEN_MAX: Final = 0.2
-"""The same where others had this share of the machine's time."""
+OTHERS_MAX: Final = 0.2
+"""Where others, on the machine or on its host, had more than this share of the processors' time,
+what comes late may be late for that.
+"""
 
 
 def goal_ms(kind: Kind, target: str, targets: Sequence[str], usual_ms: int) -> tuple[str, int]:
@@ -142,8 +144,11 @@ def goal_ms(kind: Kind, target: str, targets: Sequence[str], usual_ms: int) -> t
     return "after", usual_ms + (2 * back_ms if kind is Kind.KILL_TWICE else back_ms)
 
 
-def too_slow(usual_ms: Sequence[int], stolen: float) -> str:
-    """Why times cannot be judged; empty: they can."""
+def too_slow(usual_ms: Sequence[int], late: Sequence[str], others: float) -> str:
+    """Why times cannot be judged; empty: they can. ``late``: what came late, in words; nothing
+    needs an excuse where all is in time. ``others``: the share of the processors' time that they
+    had.
+    """
     if not usual_ms:
         return "nothing came before the first fault"
     if max(usual_ms) > USUAL_MS_MAX:
@@ -151,7 +156,9 @@ def too_slow(usual_ms: Sequence[int], stolen: float) -> str:
             f"without any fault a result took {max(usual_ms) / 1_000:.1f} s, more than"
             f" {USUAL_MS_MAX / 1_000:g} s"
         )
-    return f"{stolen:.0%} of the time others had the machine" if stolen > STOLEN_MAX else ""
+    if late and others > OTHERS_MAX:
+        return f"others had {others:.0%} of the processors' time"
+    return ""
 
 
 def late_recoveries(found: Iterable[Recovery], targets: Sequence[str], usual_ms: int) -> list[str]:

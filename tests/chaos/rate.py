@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 
 _Z: Final = 1.959963984540054
 """Of a normal distribution, 95 % lie within so many standard deviations."""
+NOT_JUDGED: Final = "not judged"
+"""So an outcome begins where nothing was wrong, and times could not be judged."""
 
 
 class Interval(NamedTuple):
@@ -34,14 +36,17 @@ def told(outcomes: Mapping[int, str]) -> str:
     not be judged is not clean.
     """
     clean = sum(not outcome for outcome in outcomes.values())
-    low, high = wilson(clean, len(outcomes))
+    right = sum(not outcome or outcome.startswith(NOT_JUDGED) for outcome in outcomes.values())
     lines = [f"seed {seed}: {outcome or 'clean'}" for seed, outcome in outcomes.items()]
     return "\n".join(
         [
             *lines,
-            (
-                f"{clean} of {len(outcomes)} runs were clean: {low:.0%} to {high:.0%} of such runs"
-                " are (95 %)"
-            ),
+            f"nothing was wrong in {right} of {len(outcomes)} runs: {_interval(right, len(outcomes))}",
+            f"{clean} of {len(outcomes)} runs were clean: {_interval(clean, len(outcomes))}",
         ]
     )
+
+
+def _interval(count: int, trials: int) -> str:
+    low, high = wilson(count, trials)
+    return f"{low:.0%} to {high:.0%} of such runs are (95 %)"

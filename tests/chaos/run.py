@@ -27,6 +27,8 @@ from chaos.complaints import Complaint, complaints
 from chaos.excuses import EndsSeen
 from chaos.judgement import Injected, Recovery, Seen, Waits
 from chaos.nemesis import Nemesis
+from chaos.others import OthersShare
+from chaos.rate import NOT_JUDGED
 from chaos.schedule import Fault, draw
 from examples.toll_road import consuming, oracle
 from examples.toll_road.comparing import (
@@ -42,11 +44,11 @@ from examples.toll_road.consuming import received_ms
 from examples.toll_road.demo import CLOSING_MS, Collected, Job, read_job
 from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline, stopped
 from examples.toll_road.live import delays
-from examples.toll_road.process_tree import MemoryMeter
+from examples.toll_road.process_tree import TreeMeter
 from examples.toll_road.reporting import TOLLS_MIN
 from examples.toll_road.tentative import Road
 from examples.toll_road.traffic import Traffic, TrafficWriter, Truth, span
-from harness.waiting import stolen_s, wait_until
+from harness.waiting import wait_until
 
 T = TypeVar("T")
 PIPELINE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
@@ -90,6 +92,10 @@ class Verdict:
     targets: list[str]
     too_slow: str
     """Why times could not be judged; empty: they were."""
+    late: list[str]
+    """What came late, in words, where times could not be judged; else it is wrong."""
+    others: float
+    """Share of the processors' time that others had."""
     memory_peak_bytes: int = 0
     seconds: float = 0.0
     wrong: list[str] = field(default_factory=list)
@@ -99,7 +105,9 @@ class Verdict:
         """In short what came of it; empty: the run is clean."""
         if self.wrong:
             return f"{len(self.wrong)} wrong"
-        return f"not judged: {self.too_slow}" if self.too_slow else ""
+        if self.too_slow:
+            return f"{NOT_JUDGED}, {len(self.late)} late: {self.too_slow}"
+        return ""
 
 
 class Happened(NamedTuple):
@@ -154,7 +162,8 @@ class Run:
         self._pause = threading.Event()
         self._nemesis: Nemesis | None = None
         self._ends = EndsSeen()
-        self._stolen_share = 0.0
+        self._others = 0.0
+        self._ready_ms = 0
 
     def run(self) -> Verdict:
         """From start to stop.
@@ -162,14 +171,17 @@ class Run:
         Raises:
             DeploymentError: the deployment did not start, or the supervisor ended.
         """
-        begun, stolen = time.monotonic(), stolen_s()
+        begun = time.monotonic()
         deployment = Deployment(self._file, self._state, self._folder / "up.log", drills=True)
-        meter = MemoryMeter(deployment.pid)
+        meter = TreeMeter(deployment.pid)
         meter.start()
         try:
             deployment.wait_ready(READY_S)
+            self._ready_ms = received_ms()
             self._say(f"ready after {time.monotonic() - begun:.0f} s")
+            share = OthersShare(lambda: meter.processor_s)
             happened = self._break_it(deployment)
+            self._others = share.now()
         finally:
             self._give_up.set()
             if self._nemesis is not None:
@@ -178,7 +190,6 @@ class Run:
                 reader.stop()
             meter.stop()
             left = deployment.stop(meter.seen)
-        self._stolen_share = (stolen_s() - stolen) / (time.monotonic() - begun)
         struck = [*happened.nemesis.injected, *happened.nemesis.half_done]
         unexplained = [
             *self._complaints(struck),
@@ -392,12 +403,12 @@ class Run:
         )
         faults, usual_ms = sorted(nemesis.injected), Waits(results).usual(*calm)
         found = judgement.recoveries(faults, results, nemesis.half_done)
-        too_slow = judgement.too_slow(usual_ms, self._stolen_share)
-        if not too_slow:
-            wrong += judgement.late_recoveries(
-                found, happened.targets, percentile_ms(usual_ms, 0.99) or 0
-            )
-            wrong += self._late_on_live(traffic.end_ms, found, happened.targets, calm, answers)
+        late = judgement.late_recoveries(
+            found, happened.targets, percentile_ms(usual_ms, 0.99) or 0
+        )
+        late += self._late_on_live(traffic.end_ms, found, happened.targets, calm, answers)
+        too_slow = judgement.too_slow(usual_ms, late, self._others)
+        wrong += [] if too_slow else late
         wrong += judgement.too_few(len(faults), happened.planned)
         return Verdict(
             seed=self._options.seed,
@@ -412,6 +423,8 @@ class Run:
             rejected_boundaries=rejected_boundaries,
             targets=happened.targets,
             too_slow=too_slow,
+            late=late if too_slow else [],
+            others=self._others,
             wrong=wrong,
         )
 
@@ -481,7 +494,7 @@ class Run:
             if file.exists():
                 with file.open(encoding="utf-8", errors="replace") as lines:
                     found += complaints(file.name, lines)
-        return excuses.unexplained(found, ALLOWED, faults)
+        return excuses.unexplained(found, ALLOWED, faults, self._ready_ms)
 
 
 def run(options: argparse.Namespace, folder: Path, say: Callable[[str], None]) -> Verdict:
@@ -545,6 +558,8 @@ def as_json(verdict: Verdict) -> str:
             "seed": verdict.seed,
             "outcome": verdict.outcome,
             "wrong": verdict.wrong,
+            "late": verdict.late,
+            "others": round(verdict.others, 3),
             "left_out": verdict.left_out,
             "faults": rows,
             "usual_ms": verdict.usual_ms,

@@ -97,6 +97,19 @@ def test_what_needs_no_fault_is_counted_too() -> None:
     ]
 
 
+def test_a_start_explains_so_much_until_all_is_ready() -> None:
+    """Then only a fault does."""
+    text = "ERROR [QuorumController id=1] controller event queue overloaded. Timed out heartbeat"
+    said = [Complaint("kafka.log", f"{text} {number}", 5_000) for number in range(3)]
+    assert unexplained(said[:2], ALLOWED, [], 10_000) == []
+    assert len(unexplained(said, ALLOWED, [], 10_000)) == 1
+    assert len(unexplained(said[:1], ALLOWED, [], 5_000)) == 1
+    assert len(unexplained([said[0]._replace(at_ms=None)], ALLOWED, [], 10_000)) == 1
+    assert (
+        len(unexplained([Complaint(A, "ERROR of another kind", 5_000)], ALLOWED, [], 10_000)) == 1
+    )
+
+
 EXIT = Complaint(A, json.dumps({"level": "error", "exit_code": 3, "event": "stopped"}), 15_000)
 
 

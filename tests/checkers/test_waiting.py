@@ -61,3 +61,14 @@ def test_who_waits_may_allow_less_for_it(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with pytest.raises(AssertionError, match="not within 10 s: it"):
         waiting.wait_until(lambda: False, 10, "it", every_s=0.1, stretch=1)
     assert machine.now_s == pytest.approx(10, abs=0.5)
+
+
+def test_who_works_and_what_the_host_gives_to_others_is_not_idle(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hertz, processors = os.sysconf("SC_CLK_TCK"), os.cpu_count() or 1
+    monkeypatch.setattr(waiting, "_STATISTICS", tmp_path / "stat")
+    assert waiting.busy_s() == 0
+    ticks = [1, 2, 4, 800, 1_600, 8, 16, 32, 6_400, 12_800]
+    (tmp_path / "stat").write_text(f"cpu  {' '.join(map(str, ticks))}\ncpu0 1 2\n")
+    assert waiting.busy_s() == pytest.approx(63 / hertz / processors)

@@ -14,6 +14,8 @@ T = TypeVar("T")
 _PAUSE = threading.Event()
 _STATISTICS = Path("/proc/stat")
 _STOLEN_FIELD = 8
+_IDLE_FIELDS = {4, 5}
+"""Idle, and idle while a disk works. What guests took stands behind, and in the others."""
 _RUNNABLE_PER_PROCESSOR_MAX = 3
 _TIMES_MAX = 5
 """However little of the time the machine was given, a wait takes at most so many deadlines,
@@ -39,6 +41,22 @@ def stolen_s() -> float:
         if len(fields) > _STOLEN_FIELD
         else 0.0
     )
+
+
+def busy_s() -> float:
+    """What the processors worked, for whomever, and what the host gave to others: seconds of the
+    whole machine.
+    """
+    try:
+        fields = _STATISTICS.read_text().partition("\n")[0].split()
+    except OSError:
+        return 0.0
+    worked = sum(
+        int(field)
+        for number, field in enumerate(fields[1 : _STOLEN_FIELD + 1], 1)
+        if number not in _IDLE_FIELDS
+    )
+    return worked / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)
 
 
 def is_busy() -> bool:

@@ -6,11 +6,13 @@ import sys
 
 from examples.toll_road.process_tree import (
     Process,
+    TreeMeter,
     descendants,
     find,
     is_running,
     proportional_bytes,
 )
+from harness.waiting import wait_until
 
 
 def test_a_child_is_found_with_its_memory_until_it_ends() -> None:
@@ -32,3 +34,20 @@ def test_a_child_is_found_with_its_memory_until_it_ends() -> None:
     )
     child.communicate(b"\n", timeout=10)
     assert not is_running(process)
+
+
+def test_what_a_tree_took_counts_after_its_end() -> None:
+    code = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        process = find(child.pid)
+        assert child.stdout is not None
+        child.stdout.readline()
+        meter = TreeMeter(child.pid)
+        meter.start()
+        wait_until(lambda: meter.processor_s, 10, "it was looked at")
+        child.communicate(b"\n", timeout=10)
+    meter.stop()
+    assert meter.seen == {process}
+    assert 0.2 < meter.processor_s < 10
