@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nightly import __main__ as nightly
-from nightly.report import Outcome, Tally, tally, telling, text
+from nightly.report import Facts, Outcome, Tally, sections, tally, telling, text
 
 PYTEST = (
     "FAILED tests/a.py::test_b - assert 1\n3 failed, 41 passed, 1 skipped, 2 errors in 92.19s"
@@ -25,8 +25,9 @@ MUTANTS = (
 )
 CHAOS = (
     "seed 4: 3 min of faults after 30 s without; in x\nWRONG: two were lost\nseed 4: 2 wrong\nseed"
-    " 5: clean\n1 of 2 runs were clean: 9% to 91%\n"
+    " 5: clean\nfaults in all: kill 3, cut 2\n1 of 2 runs were clean: 9% to 91%\n"
 )
+HERE = Facts("2026-03-04 05:06", "`abc`", "2 x fast")
 
 
 @pytest.mark.parametrize(
@@ -60,52 +61,62 @@ def test_what_was_not_good_is_named(said: str, lines: list[str]) -> None:
     assert telling(said) == lines
 
 
-def outcome(said: str, code: int = 0, *, alone: bool = False) -> Outcome:
-    return Outcome("bugs", "make bugs", code, said, 125, alone)
+def outcome(
+    said: str, code: int = 0, *, alone: bool = False, title: str = "bugs", facts: Facts = HERE
+) -> Outcome:
+    return Outcome(title, f"make {title}", code, said, 125, facts, alone)
 
 
 @pytest.mark.parametrize(
-    ("given", "good", "row"),
+    ("given", "good", "counted"),
     [
-        (
-            outcome("9 of 9 killed"),
-            True,
-            "| bugs | 9 of 9 | 70.09% to 100.00% | 2 min | `make bugs` |",
-        ),
-        (
-            outcome("8 of 9 killed", 1),
-            False,
-            "| bugs | 8 of 9 | 56.50% to 98.01% | 2 min | `make bugs` |",
-        ),
-        (
-            outcome("9 of 9 killed", 1),
-            False,
-            "| bugs | 9 of 9, but ended with 1 | 70.09% to 100.00% | 2 min | `make bugs` |",
-        ),
-        (outcome("KeyError", 1), False, "| bugs | broke off with 1 | - | 2 min | `make bugs` |"),
-        (outcome("", 0), False, "| bugs | broke off with 0 | - | 2 min | `make bugs` |"),
-        (
-            outcome("3 deselected in 1.00s", 0),
-            False,
-            "| bugs | 0 of 0 | 0.00% to 100.00% | 2 min | `make bugs` |",
-        ),
-        (
-            outcome("clean", 0, alone=True),
-            True,
-            "| bugs | 1 of 1 | 20.65% to 100.00% | 2 min | `make bugs` |",
-        ),
-        (
-            outcome("WRONG: x", 1, alone=True),
-            False,
-            "| bugs | 0 of 1 | 0.00% to 79.35% | 2 min | `make bugs` |",
-        ),
+        (outcome("9 of 9 killed"), True, "9 of 9 | 70.09% to 100.00%"),
+        (outcome("8 of 9 killed", 1), False, "8 of 9 | 56.50% to 98.01%"),
+        (outcome("9 of 9 killed", 1), False, "9 of 9, but ended with 1 | 70.09% to 100.00%"),
+        (outcome("KeyError", 1), False, "broke off with 1 | -"),
+        (outcome(""), False, "broke off with 0 | -"),
+        (outcome("3 deselected in 1.00s"), False, "0 of 0 | 0.00% to 100.00%"),
+        (outcome("clean", alone=True), True, "1 of 1 | 20.65% to 100.00%"),
+        (outcome("WRONG: x", 1, alone=True), False, "0 of 1 | 0.00% to 79.35%"),
     ],
 )
-def test_only_what_was_tried_and_never_failed_is_good(given: Outcome, good: bool, row: str) -> None:
+def test_only_what_was_tried_and_never_failed_is_good(
+    given: Outcome, good: bool, counted: str
+) -> None:
+    row = f"| 2026-03-04 05:06 | `abc` | 2 x fast | {counted} | 2 min | `make bugs` |"
     assert (given.is_good, given.row()) == (good, row)
-    page = text([("date", "today")], [given])
+    page = text("", [given], ["bugs"], append=False)
     assert row in page
-    assert ("## Not good: bugs" in page) is not good
+    assert ("not good:" in page) is not good
+
+
+def test_a_page_is_filled_on_several_days() -> None:
+    """What is run again takes the place of what there was, or is added to it; the rest stays."""
+    titles = ["first", "second"]
+    later = Facts("2026-03-05 00:00", "`def`", "1 x slow")
+    page = text("", [outcome("8 of 9 killed", 1, title="second")], titles, append=False)
+    page = text(page, [outcome(CHAOS, 1, title="first")], titles, append=False)
+    assert list(sections(page)) == titles
+    assert "2026-03-04 05:06: faults in all: kill 3, cut 2." in page
+
+    again = outcome("1999 of 2000 killed", 1, title="second", facts=later)
+    replaced = text(page, [again], titles, append=False)
+    assert "8 of 9" not in replaced
+    assert sections(replaced)["first"] == sections(page)["first"]
+
+    third = outcome("KeyError: 1", 1, title="second", facts=later)
+    appended = text(page, [again, third], titles, append=True)
+    assert appended == text(text(page, [again], titles, append=True), [third], titles, append=True)
+    section = sections(appended)["second"]
+    assert [line.split(" | ")[3] for line in section.splitlines() if line.startswith("| 2")] == [
+        "8 of 9",
+        "1,999 of 2,000",
+        "broke off with 1",
+    ]
+    assert section.count("In all: ") == 1
+    assert "In all: 2,007 of 2,009, 99.64% to 99.97%." in section
+    assert section.count("not good:") == 3
+    assert section.index("In all") < section.index("8 of 9 killed") < section.index("KeyError")
 
 
 def test_every_step_is_run_and_reported_whatever_came_of_others(
@@ -122,18 +133,19 @@ def test_every_step_is_run_and_reported_whatever_came_of_others(
     (tmp_path / "tests").mkdir()
     steps = [fake("first_step", "2 of 3 killed", 1), fake("second_step", "3 of 3 killed", 0)]
     monkeypatch.setattr(nightly, "steps", lambda _: steps)
-    monkeypatch.setattr(nightly, "facts", lambda: [("date", "today")])
+    monkeypatch.setattr(nightly, "facts", lambda: HERE)
     monkeypatch.setattr(nightly, "ROOT", tmp_path)
     monkeypatch.setattr(nightly, "LOGS", tmp_path / "logs")
     report = tmp_path / "report.md"
     assert nightly.main(["--report", str(report)]) == 1
     page = report.read_text()
-    assert "| first_step | 2 of 3 |" in page
-    assert "| second_step | 3 of 3 |" in page
+    assert "| 2 of 3 |" in sections(page)["first_step"]
+    assert "| 3 of 3 |" in sections(page)["second_step"]
     assert (tmp_path / "logs" / "first_step.txt").read_text() == "2 of 3 killed\n"
     del steps[0]
-    assert nightly.main(["--report", str(report), "--only", "second_step"]) == 0
-    assert "- not run whole, only: second_step" in report.read_text()
+    assert nightly.main(["--report", str(report), "--append"]) == 0
+    assert "In all: 6 of 6" in sections(report.read_text())["second_step"]
+    assert sections(report.read_text())["first_step"] == sections(page)["first_step"]
 
 
 def test_the_steps_are_commands_of_this_project() -> None:
@@ -149,7 +161,7 @@ def test_the_steps_are_commands_of_this_project() -> None:
         "mutants",
         "chaos",
     ]
-    assert [step.alone for step in found] == [False] * 8 + [True]
+    assert [step.name for step in found if step.alone] == ["federation", "market"]
     assert [step.name for step in nightly.steps(nightly.parse(["--only", "chaos,seeds"]))] == [
         "seeds",
         "chaos",
@@ -159,6 +171,6 @@ def test_the_steps_are_commands_of_this_project() -> None:
 
 
 def test_the_facts_name_commit_and_machine() -> None:
-    found = dict(nightly.facts())
-    assert set(found) == {"date", "commit", "machine"}
-    assert sys.version.split()[0] in found["machine"]
+    found = nightly.facts()
+    assert sys.version.split()[0] in found.machine
+    assert found.commit.startswith("`")

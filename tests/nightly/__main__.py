@@ -1,5 +1,5 @@
-"""``make nightly``: every step to its end, whatever came of those before; the report is
-written anew after each.
+"""``make nightly``: every step to its end, whatever came of those before; its section of the
+report is written after each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.examples import VARIABLE
-from nightly.report import Outcome, text
+from nightly.report import Facts, Outcome, text
 
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "docs" / "evidence.md"
@@ -60,7 +60,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="processes at once, where nothing needs the machine for itself (default 2)",
     )
     parser.add_argument(
-        "--only", help="steps by name, with commas; then the report lacks the others"
+        "--only", help="steps by name, with commas; the report keeps what it has of the others"
+    )
+    parser.add_argument(
+        "--append",
+        action="store_true",
+        help="keep what the report has of the steps that are run, too: they are added up",
     )
     parser.add_argument(
         "--report", type=Path, default=REPORT, help="where to write it (default: docs/evidence.md)"
@@ -121,6 +126,7 @@ def steps(given: argparse.Namespace) -> list[Step]:
             "make demo-outage",
             ("examples.federation.demo",),
             needs_path=True,
+            alone=True,
         ),
         Step(
             "market",
@@ -128,6 +134,7 @@ def steps(given: argparse.Namespace) -> list[Step]:
             "make demo-federation",
             ("examples.market.demo",),
             needs_path=True,
+            alone=True,
         ),
         Step(
             "mutants",
@@ -136,22 +143,7 @@ def steps(given: argparse.Namespace) -> list[Step]:
             ("simulation.mutants", "--seeds", str(seeds), "--jobs", jobs),
             needs_path=True,
         ),
-        Step(
-            "chaos",
-            "Runs of real processes under faults, clean",
-            f"make chaos MINUTES={given.minutes:g} RUNS={given.runs} SEED={given.chaos_seed}",
-            (
-                "chaos",
-                "--minutes",
-                f"{given.minutes:g}",
-                "--runs",
-                str(given.runs),
-                "--seed",
-                str(given.chaos_seed),
-            ),
-            needs_path=True,
-            alone=given.runs == 1,
-        ),
+        _chaos(given),
     ]
     names = given.only.split(",") if given.only else [step.name for step in every]
     if unknown := set(names) - {step.name for step in every}:
@@ -160,6 +152,24 @@ def steps(given: argparse.Namespace) -> list[Step]:
             f" {', '.join(step.name for step in every)}"
         )
     return [step for step in every if step.name in names]
+
+
+def _chaos(given: argparse.Namespace) -> Step:
+    return Step(
+        "chaos",
+        "Runs of real processes under faults, clean",
+        f"make chaos MINUTES={given.minutes:g} RUNS={given.runs} SEED={given.chaos_seed}",
+        (
+            "chaos",
+            "--minutes",
+            f"{given.minutes:g}",
+            "--runs",
+            str(given.runs),
+            "--seed",
+            str(given.chaos_seed),
+        ),
+        needs_path=True,
+    )
 
 
 def run(step: Step) -> Outcome:
@@ -195,12 +205,13 @@ def run(step: Step) -> Outcome:
         process.wait(),
         "".join(said),
         time.monotonic() - begun,
+        facts(),
         step.alone,
     )
 
 
-def facts() -> list[tuple[str, str]]:
-    """Date, commit and machine; nothing that names the machine."""
+def facts() -> Facts:
+    """Now and here."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(
@@ -209,22 +220,12 @@ def facts() -> list[tuple[str, str]]:
 
     changed = git("status", "--porcelain", "--", ".", f":!{REPORT.relative_to(ROOT)}")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
-    return [
-        ("date", f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
-        (
-            "commit",
-            (
-                f"`{git('rev-parse', '--short=10', 'HEAD')}`{', with changes that are not committed' if changed else ''}"
-            ),
-        ),
-        (
-            "machine",
-            (
-                f"{os.cpu_count()} processors ({_processor()}), {memory:.0f} GiB of memory,"
-                f" {platform.system()}, Python {platform.python_version()}"
-            ),
-        ),
-    ]
+    return Facts(
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
+        f"`{git('rev-parse', '--short=10', 'HEAD')}`{', changed' if changed else ''}",
+        f"{os.cpu_count()} x {_processor()}, {memory:.0f} GiB, {platform.system()}, Python"
+        f" {platform.python_version()}",
+    )
 
 
 def _processor() -> str:
@@ -241,15 +242,16 @@ def _processor() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if all of all was good."""
     given = parse(arguments)
-    told, outcomes = facts(), []
-    if given.only:
-        told.append(("not run whole, only", given.only))
+    outcomes: list[Outcome] = []
+    titles = [step.title for step in steps(parse([]))]
+    before = given.report.read_text(encoding="utf-8") if given.report.exists() else ""
     for step in steps(given):
         outcomes.append(run(step))
-        given.report.write_text(text(told, outcomes), encoding="utf-8")
+        page = text(before, outcomes, titles, append=given.append)
+        given.report.write_text(page, encoding="utf-8")
     print()
     for outcome in outcomes:
-        print(outcome.row())
+        print(f"{outcome.title}: {outcome.row()}")
     print(f"{given.report}; what each step said: {LOGS}")
     return 0 if all(outcome.is_good for outcome in outcomes) else 1
 

@@ -1,4 +1,8 @@
-"""What each step says at its end, as numbers, and the report of all."""
+"""What each step says at its end, as numbers, and the page of evidence, a section for each step.
+
+A section holds a row for each time that its step was run; the other sections stay as they are, so
+the page can be filled on several days.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +18,24 @@ _SEEDS: Final = re.compile(r"^(\d+) seeds in ", re.MULTILINE)
 _FAILED: Final = re.compile(r"^(\d+) failed ", re.MULTILINE)
 _OF: Final = re.compile(r"^(\d+) of (\d+) (?:killed|runs were clean)", re.MULTILINE)
 _TELLING: Final = re.compile(
-    r"^(?:FAILED |ERROR |WRONG: |.*SURVIVES |seed \d+: (?!clean$|[\d.]+ min of faults )).*$",
+    r"^(?:FAILED |ERROR |WRONG: |LATE: |NOT JUDGED: |.*SURVIVES |seed \d+: (?!clean$|[\d.]+ min of faults )).*$",
     re.MULTILINE,
 )
 _TELLING_MAX: Final = 20
+_KEPT: Final = re.compile(r"^(?:faults in all: |nothing was wrong in ).*$", re.MULTILINE)
+_ROW: Final = re.compile(r"^\| \d{4}-.*?\| ([\d,]+) of ([\d,]+)\b", re.MULTILINE)
 
 INTRODUCTION: Final = """\
 # Evidence
 
-What `make nightly` found when it was last run whole: every crash point, cut, operator and lost disk on a real broker and real Spark, a whole pipeline
-on a secured broker, the loss of brokers, bugs planted on purpose, fresh seeds of the simulation, and real processes under faults drawn by chance. It
-writes this page; nothing here is written by hand. A rate is followed by the interval in which that of all such cases lies, with 95 % confidence.
+What takes too long for `make test`, and what came of it: every crash point, cut, operator and lost disk on a real broker and real Spark, a whole pipeline
+on a secured broker, the loss of brokers, bugs planted on purpose, fresh seeds of the simulation, and real processes under faults drawn by chance.
+`make nightly` writes this page; nothing here is written by hand. A rate is followed by the interval in which that of all such cases lies, with 95 %
+confidence. A section that is not here was not run.
 """
+HEAD: Final = """\
+| When (UTC) | Commit | Machine | Good | Rate | Time | Command |
+|---|---|---|---|---|---|---|"""
 
 
 class Tally(NamedTuple):
@@ -52,15 +62,25 @@ def tally(said: str) -> Tally | None:
     return None
 
 
+class Facts(NamedTuple):
+    """Of the time and place at which a step was run."""
+
+    when: str
+    commit: str
+    machine: str
+    """Nothing that names it."""
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """Of one step."""
+    """Of one step, run once."""
 
     title: str
     command: str
     code: int
     said: str
     took_s: float
+    facts: Facts
     alone: bool = False
     """One trial, which tells by its exit code alone."""
 
@@ -76,31 +96,68 @@ class Outcome:
 
     def row(self) -> str:
         """Of the table."""
-        found = self.tally
+        found, (when, commit, machine) = self.tally, self.facts
         if found is None:
             counted, rate = f"broke off with {self.code}", "-"
         else:
-            low, high = wilson(*found)
-            counted, rate = f"{found.good:,} of {found.tried:,}", f"{low:.2%} to {high:.2%}"
+            counted, rate = f"{found.good:,} of {found.tried:,}", _rate(found)
             if self.code and found.good == found.tried:
                 counted += f", but ended with {self.code}"
         return (
-            f"| {self.title} | {counted} | {rate} | {self.took_s / 60:.0f} min | `{self.command}` |"
+            f"| {when} | {commit} | {machine} | {counted} | {rate} | {self.took_s / 60:.0f} min |"
+            f" `{self.command}` |"
         )
 
+    def more(self) -> list[str]:
+        """What stands under the table: what faults there were, what was not good."""
+        kept = "; ".join(_KEPT.findall(self.said))
+        lines = [f"{self.facts.when}: {kept}."] if kept else []
+        if not self.is_good:
+            lines += ["", f"{self.facts.when}, not good:", "", "```", *telling(self.said), "```"]
+        return ["", *lines] if lines else []
 
-def text(facts: Sequence[tuple[str, str]], outcomes: Sequence[Outcome]) -> str:
-    """The page. ``facts``: date, commit and machine."""
-    lines = [INTRODUCTION, *(f"- {name}: {value}" for name, value in facts), ""]
-    lines += [
-        "| What was tried | Good | Rate | Time | Command |",
-        "|---|---|---|---|---|",
-        *(outcome.row() for outcome in outcomes),
+
+def _rate(found: Tally) -> str:
+    low, high = wilson(*found)
+    return f"{low:.2%} to {high:.2%}"
+
+
+def sections(page: str) -> dict[str, str]:
+    """What stands under each title."""
+    _, *parts = re.split(r"^## ", page, flags=re.MULTILINE)
+    return {
+        title.strip(): body.strip("\n")
+        for title, _, body in (part.partition("\n") for part in parts)
+    }
+
+
+def added(body: str, outcome: Outcome) -> str:
+    """A section with one row more; ``body`` empty: a new one."""
+    rows = [line for line in body.splitlines() if line.startswith("| 2")] + [outcome.row()]
+    _, _, more = body.partition(f"\n{rows[-2]}\n") if len(rows) > 1 else ("", "", "")
+    more = re.sub(r"\AIn all: .*\n?", "", more.strip("\n"))
+    counted = [
+        Tally(*(int(number.replace(",", "")) for number in found))
+        for found in _ROW.findall("\n".join(rows))
     ]
+    whole = Tally(sum(each.good for each in counted), sum(each.tried for each in counted))
+    total = ["", f"In all: {whole.good:,} of {whole.tried:,}, {_rate(whole)}."] * (len(rows) > 1)
+    lines = [HEAD, *rows, *total, *(["", more.strip("\n")] if more.strip() else [])]
+    return "\n".join([*lines, *outcome.more()])
+
+
+def text(page: str, outcomes: Sequence[Outcome], titles: Sequence[str], *, append: bool) -> str:
+    """The page with what came of some steps. ``titles``: of all steps, in their order.
+
+    ``append``: earlier rows of these steps stay; else they are replaced.
+    """
+    found = sections(page)
+    for title in {outcome.title for outcome in outcomes} if not append else ():
+        found.pop(title, None)
     for outcome in outcomes:
-        if not outcome.is_good:
-            lines += ["", f"## Not good: {outcome.title}", "", "```", *telling(outcome.said), "```"]
-    return "\n".join(lines) + "\n"
+        found[outcome.title] = added(found.get(outcome.title, ""), outcome)
+    ordered = sorted(found, key=lambda title: (title not in titles, [*titles, title].index(title)))
+    return "\n".join([INTRODUCTION, *(f"## {title}\n\n{found[title]}\n" for title in ordered)])
 
 
 def telling(said: str) -> list[str]:
