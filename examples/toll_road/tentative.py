@@ -215,13 +215,16 @@ def _holes(count: int) -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 def _begun(holes: tuple[tuple[int, int], ...]) -> list[tuple[int, ...]]:
-    """Which buckets of the holes may be there in part: none, or the first ones of one hole."""
+    """Which buckets of the holes may be there in part: none, or the first ones of one hole. Where
+    one hole follows another, they may be one.
+    """
+    ends = dict(holes)
     return [
         (),
         *(
             tuple(range(first, upto))
             for first, end in holes
-            for upto in range(first + 1, min(end, first + _BEGUN_MAX) + 1)
+            for upto in range(first + 1, min(ends.get(end, end), first + _BEGUN_MAX) + 1)
         ),
     ]
 
