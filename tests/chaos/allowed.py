@@ -36,6 +36,16 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     ),
     Allowed(
         re.compile(
+            r'FAIL \[anabranch#.*Connect to .* failed: Connection (?:reset|refused).*"logger":'
+            r' "anabranch.adapters.kafka"'
+        ),
+        "a Kafka client that was idle when it lost its connection tells so when it is closed",
+        own=NETWORK,
+        after_s=600,
+        most=3,
+    ),
+    Allowed(
+        re.compile(
             r'\[anabranch#.*(?:old epoch|fenced by a newer instance).*"logger":'
             r' "anabranch.adapters.kafka"'
         ),
