@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-SINCE: Final = "ea672d0113895b870e6c212ad5b7043adaf1019f"
+SINCE: Final = "4ca4d8d487c14e8b7201b20ba2ee4a34538b986e"
 """Commits after this one are looked at."""
 
 SUBJECT_MAX: Final = 72
