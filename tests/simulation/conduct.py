@@ -15,22 +15,17 @@ from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HOP_MS
-from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.standby import STANDBY_SERVICE
 from checkers import streams, trimming
 from simulation import hurrying
 from simulation.options import Options
-from simulation.raw_logs import appended_ms, boundary_log, records
+from simulation.raw_logs import appended_ms, records
 from simulation.silences import (
     only_silence,
     speaks_in_time,
 )
 from simulation.world import Run
 
-_HEARD_MS, _ON_THE_WAY_MS = 700, 200
-"""A heartbeat that was written so long before, or less, a process has heard; later ones may be on
-the way to it.
-"""
 _FORK_MARGIN_MS = 100
 """From the decision to run a batch to its beginning."""
 
@@ -106,50 +101,6 @@ def _readers(options: Options) -> dict[str, list[str]]:
     return found
 
 
-def check_failovers(run: Run) -> list[str]:
-    """A standby becomes the primary beside nobody who is heard (SB1): but where it hears late itself."""
-    wrong = []
-    for at_ms, who, what, facts in run.history.events:
-        if what != "becomes the primary":
-            continue
-        stage, process = str(facts[0]), str(facts[1])
-        epochs = [
-            offset
-            for offset, entry in boundary_log(run, stage)
-            if isinstance(entry, EpochStarted) and _when(run, stage, offset) < at_ms - _HEARD_MS
-        ]
-        beats = [
-            beat_ms
-            for beat_ms, beat in _beats(run, stage)
-            if beat.epoch == max(epochs, default=-1)
-            and at_ms - _HEARD_MS <= beat_ms <= at_ms - _ON_THE_WAY_MS
-        ]
-        if beats and not _is_cut(run, f"processing/{stage}.{process}", at_ms):
-            wrong.append(
-                f"{who} becomes the primary at {at_ms} ms, and another is heard at {beats}"
-            )
-    return wrong
-
-
-def _beats(run: Run, stage: str) -> Iterator[tuple[int, Heartbeat]]:
-    """(time, heartbeat) of the primaries of a stage."""
-    for topic, speaker in speakers(run.pipeline).items():
-        times = appended_ms(run, topic)
-        for _, offset, record in records(run, topic):
-            with contextlib.suppress(RemoteProtocolError):
-                entry = control_records.decode(record.value)
-                if (
-                    isinstance(entry, Heartbeat)
-                    and speaker.may_say(entry)
-                    and (entry.service, entry.name) == (REPLICA_SERVICE, stage)
-                ):
-                    yield times.get(offset, 0), entry
-
-
-def _when(run: Run, stage: str, offset: int) -> int:
-    return appended_ms(run, run.pipeline.topic_names.boundaries(stage)).get(offset, 0)
-
-
 def said_stable(run: Run) -> Iterator[tuple[int, str, int]]:
     """(time, stage, bucket that it has run up to) of every heartbeat that said so, of those
     whose link was whole: a cut-off replica cannot know.
@@ -157,11 +108,11 @@ def said_stable(run: Run) -> Iterator[tuple[int, str, int]]:
     for at_ms, _, what, facts in run.history.events:
         if what == "says stable":
             stage, replica, bucket = facts
-            if not _is_cut(run, f"processing/{stage}.{replica}", at_ms):
+            if not is_cut(run, f"processing/{stage}.{replica}", at_ms):
                 yield at_ms, str(stage), int(bucket or 0)
 
 
-def _is_cut(run: Run, target: str, at_ms: int) -> bool:
+def is_cut(run: Run, target: str, at_ms: int) -> bool:
     """Whether what ``target`` reads may have come late, a while before ``at_ms``."""
     return any(
         fault.kind in ("cut", "cut_to", "cut_from", "slow")

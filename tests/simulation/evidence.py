@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from anabranch.pipeline.shape import waits
 from anabranch.protocol.log.boundary_log import LogState
 from checkers import availability, corrected, streams
-from simulation import branches, live_topic, operating, outvoting, state_gaps, workload
+from simulation import branches, failovers, live_topic, operating, outvoting, state_gaps, workload
 from simulation.conduct import (
-    check_failovers,
     check_forks,
     check_trimmed,
     in_time_ms,
@@ -121,7 +120,7 @@ def judge(run: Run) -> list[str]:
         "states", availability.check_said(said_stable(run), complete, reads, in_time_ms(run))
     )
     wrong += told("trimming", check_trimmed(run))
-    wrong += told("standbys", check_failovers(run))
+    wrong += told("standbys", failovers.check(run))
     if only_silence(run):
         wrong += told(
             "correction order", availability.check_correction_order(turns(run), _HEARD_MS)

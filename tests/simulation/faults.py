@@ -50,11 +50,13 @@ SCENARIO_KINDS = (
     "blocks spoilt",
     "record crash",
     "wrong rows",
+    "old words",
 )
 """Those of scenarios alone: a replica that an operator moves; an input that never speaks again; a
 process that dies and is not started again for long; a branch's query that dies; blocks that are
 deleted under those who read them, or of which they get other rows; a death between a record and
-Spark's commit; a process that computes wrong rows from then on.
+Spark's commit; a process that computes wrong rows from then on; heartbeats of a primary that was
+replaced, which come again.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -438,6 +440,13 @@ def _standbys_fail(options: Options, rng: random.Random) -> list[Fault]:
         kind = rng.choice(("away", "away", "power", "disk", "pause", "zombie", "cut", "cut_to"))
         value, duration_ms = 3 * rng.randrange(4), rng.randint(2_000, 5_000)
         found.append(Fault(at_ms, kind, processes[0], value, duration_ms))
+        if rng.random() < 0.4:  # a standby sleeps, and wakes beside whoever is primary
+            slept_ms = rng.randint(2_200, 4_000)
+            found.append(Fault(rng.randint(600, at_ms), "pause", processes[-1], 0, slept_ms))
+        if rng.random() < 0.3:  # its replacement dies, too, while it seems to speak
+            second_ms = at_ms + rng.randint(2_800, 4_500)
+            found.append(Fault(second_ms - 500, "old words", processes[0], 0, 6_000))
+            found += [Fault(second_ms, "away", each, 0, 4_500) for each in processes[1:2]]
         for _ in range(rng.choice((0, 1, 2, 3))):
             kind = rng.choice(("crash", "zombie", "zombie", "pause", "away", "power"))
             value = 3 * rng.randrange(8) + rng.choice((2, 2, 0))

@@ -26,6 +26,10 @@ any fault, shorter than clocks may differ.
 """
 
 
+PRIMARY_SILENT_MS: Final = 2_000
+STANDBY_TURN_MS: Final = 600
+
+
 @contextlib.contextmanager
 def hurried(options: Options) -> Iterator[None]:
     """Within it they are as ``options`` say."""
@@ -34,8 +38,8 @@ def hurried(options: Options) -> Iterator[None]:
         (boundary_writer, "_SEEN_WAIT_MS", options.seen_wait_ms),
         (ingestion, "_BACKLOG_RECORDS", options.backlog_records),
         (standby, "MOVED_BEHIND_MS", BEHIND_MS),
-        (standby, "PRIMARY_SILENT_MS", 1_500 if is_passive else None),
-        (standby, "STANDBY_TURN_MS", 600 if is_passive else None),
+        (standby, "PRIMARY_SILENT_MS", PRIMARY_SILENT_MS if is_passive else None),
+        (standby, "STANDBY_TURN_MS", STANDBY_TURN_MS if is_passive else None),
         (standby_process, "STANDBY_COPY_EVERY_MS", 400 if is_passive else None),
         (trimming, "TRIM_EVERY_MS", options.trim_every_ms),
         (trimming, "TRIM_READER_MS", READER_MS),

@@ -147,6 +147,8 @@ class Port:
         self.process = process
         self.link = link
         self.life = Life(network.scheduler.now_ms)
+        self.woke_ms = 0
+        """When the last pause of the process is over."""
 
     @property
     def now_ms(self) -> int:
@@ -220,7 +222,8 @@ class Port:
         if strike.struck is not None:
             strike.struck()
         if strike.pause_ms is not None:
-            self.struck("pause", scheduler.now_ms + strike.pause_ms)
+            self.woke_ms = scheduler.now_ms + strike.pause_ms
+            self.struck("pause", self.woke_ms)
             scheduler.pause(self.process, scheduler.now_ms + strike.pause_ms)
             return
         scheduler.kill(self.process)
@@ -283,6 +286,7 @@ class SimulatedReader:
             committed=committed, headers=headers, timestamps=timestamps
         )
         self._topics: frozenset[str] = frozenset()
+        self._fetched_ms = port.now_ms
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """See the port."""
@@ -291,9 +295,14 @@ class SimulatedReader:
         self._topics = frozenset(at.topic for at in positions)
 
     def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
-        """See the port. While cut off: an empty answer, after the whole wait."""
+        """See the port. While cut off: an empty answer, after the whole wait. Who waits for nothing
+        gets what its client has: after a pause that may be nothing new yet.
+        """
         port = self._port
         port.step()
+        has_slept, self._fetched_ms = port.woke_ms > self._fetched_ms, port.now_ms
+        if has_slept and not wait_ms and port.network.rng.random() < _STALE_CHANCE:
+            return []
         deadline_ms = port.now_ms + wait_ms
         while True:
             cut_until_ms = max(port.link.cut_to_until_ms, port.link.cut_from_until_ms)
@@ -378,6 +387,7 @@ class SimulatedReader:
 
 
 _SOME_CHANCE: Final = 0.2
+_STALE_CHANCE: Final = 0.5
 _LATE_MS: Final = 25
 _WRITE_FAULTS: Final = {
     "lost": "write",

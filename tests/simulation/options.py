@@ -178,6 +178,12 @@ class Options:
         )
 
     @property
+    def isolated(self) -> str:
+        """The process of a passive stage that reaches nobody's disk; empty: none."""
+        stages = [stage for stage in self.stages if stage.ha == "passive" and stage.replicas > 2]
+        return f"{stages[0].name}.1" if stages and self.seed % 2 else ""
+
+    @property
     def last_stage(self) -> str:
         """The stream that is delivered."""
         return self.stages[-1].name if self.stages else self.sources[0]

@@ -146,6 +146,7 @@ EXPECTED: Final[tuple[str, ...]] = (
         "stands by",
         "standby copied",
         "fails over to a copy",
+        "an older epoch is heard again",
         "state made anew",
         "state made anew while nothing new is closed",
         "results given up",

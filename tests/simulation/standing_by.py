@@ -57,7 +57,7 @@ class StandingBy:
         self._reached = port.network.history.reached
         self.is_over = False
         """It is the primary, or went away."""
-        self._bucket = 0
+        self._bucket = self._looks_ms = 0
         self._disk = disk
         self._process = stage, process
         self._token = own.token
@@ -84,21 +84,28 @@ class StandingBy:
         if self.standby.must_wait:
             self._reached("stands by where it is moved to" if self._is_moved else "stands by")
             self._clock.sleep_ms(warm_ms)
-            while not self.standby.round():
+            self._port.note("stands by", *self._process)
+            while not self._round():
                 self._see_copies()
                 each_round(self.standby.bucket)
                 if leaves():
                     self._reached("move taken back")
                     return False
                 self._clock.sleep_ms(STEP_MS)
-            self._port.crash_point("processing.standby_due")
             if not self._is_moved:
-                self._port.note("becomes the primary", *self._process)
+                self._port.note(
+                    "becomes the primary", *self._process, self.standby.bucket, self._looks_ms
+                )
+            self._port.crash_point("processing.standby_due")
         self.standby.end_watch()
         if self.standby.bucket and not self._is_moved:
             self._reached("fails over to a copy")
         self.is_over = True
         return True
+
+    def _round(self) -> bool:
+        self._looks_ms = self._port.now_ms
+        return self.standby.round()
 
     def _see_copies(self) -> None:
         """What it says of its checkpoint, as soon as it says something new."""

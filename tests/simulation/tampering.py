@@ -126,6 +126,26 @@ class Tampering:
                 )
         self._network.wake({at.topic})
 
+    def say_again(self, target: str, now_ms: int) -> None:
+        """The last word of ``target`` as the primary of an epoch that is over is written again."""
+        service, _, label = target.partition("/")
+        stage = label.partition(".")[0]
+        at = TopicPartition(self._pipeline.topic_names.control(service, label), 0)
+        partition = self._log.partition(at)
+        for offset in range(partition.end - 1, partition.start - 1, -1):
+            record = partition.at(offset)
+            with contextlib.suppress(RemoteProtocolError):
+                entry = control_records.decode(record.value)
+                if (
+                    isinstance(entry, Heartbeat)
+                    and (entry.service, entry.name) == (service, stage)
+                    and entry.epoch < self._epochs.get((stage, entry.replica), -1)
+                ):
+                    partition.append(Record(record.value, record.key, (), now_ms))
+                    self._network.history.reached("an older epoch is heard again")
+                    self._network.wake({at.topic})
+                    return
+
     def _log_state(self, stream: str) -> LogState:
         """Of a stream, from what there is of its log."""
         log = self._log.partition(TopicPartition(self._pipeline.topic_names.boundaries(stream), 0))

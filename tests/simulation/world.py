@@ -83,6 +83,7 @@ RECOVERY_MS: Final = 90_000
 time-outs one after the other.
 """
 _LOOK_MS: Final = 200
+_SAY_AGAIN_MS: Final = 300
 _SETTLE_MS: Final = 1_500
 """Virtual time after the end of the work, for what is still under way."""
 
@@ -554,7 +555,12 @@ class World:
         if service == "processing":
             stage, replica, *new = name.split(".")
             chosen = next(each for each in self.options.stages if each.name == stage)
-            others = [f"{stage}.{r}" for r in range(chosen.replicas) if str(r) != replica]
+            isolated = self.options.isolated
+            others = [
+                other
+                for other in (f"{stage}.{r}" for r in range(chosen.replicas) if str(r) != replica)
+                if isolated not in (other, f"{stage}.{replica}")
+            ]
             disk = SimulatedDisk(
                 self.machines[process.key],
                 port.disk,
@@ -608,6 +614,8 @@ class World:
                 self.producers.silence(fault.target, partition, until_ms)
         elif fault.kind == "hostile":
             self._tampering.forge(fault.target, fault.value, self._last, workload.BASE_MS + now_ms)
+        elif fault.kind == "old words":
+            self._say_again(fault.target, until_ms)
         elif fault.kind == "index lost":
             self.index.flush_all()
         elif fault.kind == "index cut":
@@ -615,6 +623,13 @@ class World:
             self.scheduler.at(until_ms, lambda: self.index.cut_off(cut=False))
         else:
             self._process_faults.strike(fault, until_ms)
+
+    def _say_again(self, target: str, until_ms: int) -> None:
+        """What ``target`` said as a primary before comes once more, again and again."""
+        self._tampering.say_again(target, workload.BASE_MS + self.scheduler.now_ms)
+        again_ms = self.scheduler.now_ms + _SAY_AGAIN_MS
+        if again_ms < until_ms:
+            self.scheduler.at(again_ms, lambda: self._say_again(target, until_ms))
 
     def _heal(self) -> None:
         """No more faults from here on."""

@@ -1,0 +1,144 @@
+"""Which of the processes of one replica runs it, and when another one takes its place.
+
+The module reads what was said, by the time at which it stood in the log. A process that listens has
+heard what was said ``ON_THE_WAY_MS`` before; later words may be on the way to it.
+
+Rules:
+    FO1 nobody takes the place of one that is heard, or whose epoch has just begun, nor before it was
+        silent for the whole wait.
+    FO2 whose turn is later waits for those before it: who has a checkpoint goes first, else the
+        order of the processes decides.
+    FO3 somebody takes the place of one that is silent as soon as that is allowed, if there is
+        anybody; what an older epoch's process says is no sign of life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+ON_THE_WAY_MS: Final = 200
+HEARD_MS: Final = 700
+"""A heartbeat of each process that is alive comes in every so many ms."""
+LATE_MS: Final = 1_200
+"""What may go by beside the waits: a heartbeat's interval, a look, a copy, an epoch's record."""
+
+
+class Began(NamedTuple):
+    """An epoch's first record."""
+
+    at_ms: int
+    epoch: int
+
+
+class Word(NamedTuple):
+    """A heartbeat of the process of an epoch."""
+
+    at_ms: int
+    epoch: int
+
+
+class Stands(NamedTuple):
+    """A heartbeat of a process that stands by."""
+
+    at_ms: int
+    process: str
+    has_checkpoint: bool
+
+
+class Waits(NamedTuple):
+    """For a primary that is silent, and for each process whose turn is before."""
+
+    silent_ms: int
+    turn_ms: int
+
+
+def _last_sign_ms(at_ms: int, begun: Sequence[Began], words: Sequence[Word]) -> int | None:
+    """The last sign of life of the newest epoch that everybody knew of at ``at_ms``; None: none
+    has begun.
+    """
+    known = [each for each in begun if each.at_ms <= at_ms - ON_THE_WAY_MS]
+    if not known:
+        return None
+    newest = max(known, key=lambda each: each.epoch)
+    said = [
+        word.at_ms
+        for word in words
+        if word.epoch == newest.epoch and word.at_ms <= at_ms - ON_THE_WAY_MS
+    ]
+    return max([newest.at_ms, *said])
+
+
+def check(
+    stage: str,
+    became: Sequence[tuple[int, str, bool]],
+    begun: Sequence[Began],
+    words: Sequence[Word],
+    stands: Sequence[Stands],
+    waits: Waits,
+) -> list[str]:
+    """Who took the place too early, in words (FO1, FO2).
+
+    Args:
+        stage: Its name.
+        became: (time, process, whether it has a checkpoint) of each that began to be primary.
+        begun: The epochs of the stage.
+        words: What primaries said.
+        stands: What processes said that stood by.
+        waits: How long each has to wait.
+    """
+    wrong = []
+    for at_ms, process, has_checkpoint in became:
+        sign_ms = _last_sign_ms(at_ms, begun, words)
+        if sign_ms is None:
+            continue
+        own = not has_checkpoint, process
+        heard: dict[str, set[tuple[bool, str]]] = {}
+        for each in stands:
+            if each.process != process and at_ms - HEARD_MS <= each.at_ms <= at_ms:
+                heard.setdefault(each.process, set()).add((not each.has_checkpoint, each.process))
+        before = [name for name, turns in heard.items() if all(turn < own for turn in turns)]
+        wait_ms = waits.silent_ms + waits.turn_ms * len(before)
+        if at_ms - sign_ms < wait_ms:
+            wrong.append(
+                f"{stage}.{process} becomes the primary at {at_ms} ms: the one before was heard at"
+                f" {sign_ms} ms, and {sorted(before)} go first: the wait is {wait_ms} ms"
+            )
+    return wrong
+
+
+def check_in_time(
+    stage: str,
+    begun: Sequence[Began],
+    words: Sequence[Word],
+    free: Callable[[int, int], Collection[str]],
+    waits: Waits,
+    until_ms: int,
+) -> list[str]:
+    """Where nobody took the place of one that was silent (FO3).
+
+    Args:
+        stage: Its name.
+        begun: The epochs of the stage, ascending.
+        words: What primaries said.
+        free: (from, until) -> who stood by all the time, and was not held up.
+        waits: How long each has to wait.
+        until_ms: What is after that is not judged.
+    """
+    wrong = []
+    for before, after in pairwise([*begun, Began(until_ms, -1)]):
+        said = [
+            word.at_ms
+            for word in words
+            if word.epoch == before.epoch and before.at_ms <= word.at_ms <= after.at_ms
+        ]
+        sign_ms = max([before.at_ms, *said])
+        # Others of whom no more is heard may have been heard just before.
+        deadline_ms = sign_ms + waits.silent_ms + 2 * waits.turn_ms + LATE_MS
+        if after.at_ms > deadline_ms and free(sign_ms, deadline_ms):
+            wrong.append(
+                f"{stage}: nobody becomes the primary up to {after.at_ms} ms, the last one was"
+                f" heard at {sign_ms} ms, and {sorted(free(sign_ms, deadline_ms))} stood by"
+            )
+    return wrong

@@ -1,0 +1,60 @@
+"""The checker of who runs a replica: each of its rules was seen to fail."""
+
+from __future__ import annotations
+
+from checkers import failovers
+from checkers.failovers import Began, Stands, Waits, Word
+
+WAITS = Waits(silent_ms=1_500, turn_ms=600)
+BEGUN = [Began(0, 1), Began(1_000, 5)]
+WORDS = [Word(1_500, 5), Word(2_000, 5)]
+
+
+def stands(process: str, *, has_checkpoint: bool = True, at_ms: int = 3_900) -> Stands:
+    return Stands(at_ms, process, has_checkpoint)
+
+
+def check(
+    at_ms: int,
+    process: str,
+    *others: Stands,
+    has_checkpoint: bool = True,
+    words: list[Word] = WORDS,
+) -> list[str]:
+    return failovers.check("s", [(at_ms, process, has_checkpoint)], BEGUN, words, others, WAITS)
+
+
+def test_after_the_whole_silence_it_is_right() -> None:
+    assert check(3_500, "1") == []
+
+
+def test_nobody_takes_the_place_of_one_that_is_heard() -> None:
+    assert check(3_400, "1") != []
+    assert check(3_500, "1", words=[*WORDS, Word(3_300, 5)]) != []
+
+
+def test_what_is_still_on_the_way_counts_for_nothing() -> None:
+    assert check(3_500, "1", words=[*WORDS, Word(3_301, 5)]) == []
+
+
+def test_words_of_an_older_epoch_are_no_sign_of_life() -> None:
+    assert check(3_500, "1", words=[*WORDS, Word(3_000, 1)]) == []
+    found = failovers.check_in_time(
+        "s", BEGUN, [*WORDS, Word(3_000, 1)], lambda *_: ["1"], WAITS, 9_000
+    )
+    assert len(found) == 1
+
+
+def test_turns_are_kept() -> None:
+    assert check(4_000, "2", stands("1")) != []
+    assert check(4_100, "2", stands("1")) == []
+    assert check(4_000, "2", stands("1", has_checkpoint=False)) == []
+    assert check(4_000, "1", stands("2"), has_checkpoint=False) != []
+
+
+def test_somebody_takes_the_place_if_there_is_anybody() -> None:
+    for free, is_wrong in (([], False), (["1"], True)):
+        found = failovers.check_in_time("s", BEGUN, WORDS, lambda *_: free, WAITS, 9_000)  # noqa: B023
+        assert bool(found) is is_wrong
+    begun = [*BEGUN, Began(5_800, 9)]
+    assert failovers.check_in_time("s", begun, WORDS, lambda *_: ["1"], WAITS, 6_000) == []

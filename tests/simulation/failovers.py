@@ -1,0 +1,134 @@
+"""Which process of a passive stage becomes the primary, and when, for ``checkers.failovers``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from anabranch.codec import control_records
+from anabranch.pipeline.speakers import speakers
+from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.log.records import EpochStarted
+from anabranch.protocol.stage.standby import STANDBY_SERVICE
+from checkers import failovers
+from checkers.failovers import Began, Stands, Word
+from simulation.conduct import is_cut
+from simulation.faults import EVERYTHING
+from simulation.hurrying import PRIMARY_SILENT_MS, STANDBY_TURN_MS
+from simulation.raw_logs import appended_ms, boundary_log, records
+from simulation.world import Run
+
+_WAITS: Final = failovers.Waits(PRIMARY_SILENT_MS, STANDBY_TURN_MS)
+_HELD_UP: Final = ("pause", "zombie", "cut", "cut_to", "cut_from", "slow", "clock", "drift")
+"""Faults while which a process may judge later than others, or by a clock that is wrong."""
+
+
+def check(run: Run) -> list[str]:
+    """What is wrong with how processes become primaries (SB1-SB4)."""
+    wrong = []
+    for stage in run.options.stages:
+        if stage.ha != "passive":
+            continue
+        begun = _begun(run, stage.name)
+        words = list(_words(run, stage.name))
+        stands = list(_stands(run, stage.name))
+        # Who was held up in the middle of its look judges by what it had heard before.
+        became = [
+            (event.at_ms, str(event.facts[1]), int(event.facts[2] or 0) > 0)
+            for event in run.history.events
+            if event.what == "becomes the primary"
+            and event.facts[0] == stage.name
+            and event.at_ms - int(event.facts[3] or 0) <= failovers.ON_THE_WAY_MS
+        ]
+        heard = [
+            each
+            for each in became
+            if not is_cut(run, f"processing/{stage.name}.{each[1]}", each[0])
+            and not _has_wrong_clock(run, f"processing/{stage.name}.{each[1]}")
+        ]
+        wrong += failovers.check(stage.name, heard, begun, words, stands, _WAITS)
+        last_ms = run.options.heal_ms if run.is_complete else run.ended_ms
+        wrong += failovers.check_in_time(
+            stage.name,
+            begun,
+            words,
+            lambda begin_ms, end_ms, name=stage.name: _free(run, name, begin_ms, end_ms),  # type: ignore[misc]
+            _WAITS,
+            last_ms,
+        )
+    return wrong
+
+
+def _begun(run: Run, stage: str) -> list[Began]:
+    times = appended_ms(run, run.pipeline.topic_names.boundaries(stage))
+    return [
+        Began(times[offset], offset)
+        for offset, entry in boundary_log(run, stage)
+        if isinstance(entry, EpochStarted) and offset in times
+    ]
+
+
+def _said(run: Run, service: str, stage: str) -> Iterator[tuple[int, Heartbeat]]:
+    """(time, heartbeat) of the processes of a stage, those that somebody sent again too."""
+    for topic, speaker in speakers(run.pipeline).items():
+        times = appended_ms(run, topic)
+        for _, offset, record in records(run, topic):
+            with contextlib.suppress(RemoteProtocolError):
+                entry = control_records.decode(record.value)
+                if (
+                    isinstance(entry, Heartbeat)
+                    and speaker.may_say(entry)
+                    and (entry.service, entry.name) == (service, stage)
+                    and offset in times
+                ):
+                    yield times[offset], entry
+
+
+def _words(run: Run, stage: str) -> Iterator[Word]:
+    for at_ms, beat in _said(run, REPLICA_SERVICE, stage):
+        yield Word(at_ms, beat.epoch)
+
+
+def _stands(run: Run, stage: str) -> Iterator[Stands]:
+    for at_ms, beat in _said(run, STANDBY_SERVICE, stage):
+        yield Stands(at_ms, beat.replica, beat.checkpoint_bucket > 0)
+
+
+def _has_wrong_clock(run: Run, target: str) -> bool:
+    return any(fault.kind == "drift" and fault.target == target for fault in run.faults)
+
+
+def _free(run: Run, stage: str, begin_ms: int, end_ms: int) -> list[str]:
+    """The processes that stood by from ``begin_ms`` to ``end_ms``, with nothing that held them
+    up.
+    """
+    found = []
+    for number in range(next(s.replicas for s in run.options.stages if s.name == stage)):
+        target = f"processing/{stage}.{number}"
+        is_held_up = any(
+            fault.target in (target, EVERYTHING)
+            and fault.at_ms <= end_ms
+            and (fault.kind in _HELD_UP or fault.at_ms >= begin_ms - _WAITS.silent_ms)
+            for fault in run.faults
+        )
+        if not is_held_up and _stood_by(run, target, begin_ms, end_ms):
+            found.append(target)
+    return found
+
+
+def _stood_by(run: Run, target: str, begin_ms: int, end_ms: int) -> bool:
+    """One process of ``target``, as a standby, from before ``begin_ms`` to after ``end_ms``."""
+    standing: set[str] = set()
+    for event in run.history.events:
+        if event.at_ms > end_ms:
+            break
+        if not event.who.startswith(f"{target}#"):
+            continue
+        if event.what == "stands by" and event.at_ms < begin_ms:
+            standing.add(event.who)
+        elif event.what in ("end", "becomes the primary"):
+            standing.discard(event.who)
+    return bool(standing)
