@@ -61,6 +61,11 @@ _OF_SERVER: Final = {
     Kind.REDIS_PAUSE: REDIS,
 }
 
+_LOSE_DISK: Final = frozenset({Kind.DISK, Kind.ZOMBIE})
+"""A node needs a peer for them: what a second copy has made goes with its disk, when the first one
+replaces it in its turn, and the blocks that it was made of may be deleted by then.
+"""
+
 LENGTHS_S: Final[dict[Kind, tuple[int, ...]]] = {
     Kind.PAUSE: (
         2,
@@ -171,7 +176,13 @@ def targets_of(kind: Kind, targets: Sequence[str]) -> list[str]:
     if kind in _OF_SERVER:
         return [each for each in targets if each == _OF_SERVER[kind]]
     services = [each for each in targets if service_of(each) not in _SERVERS]
-    return [each for each in services if has_peer(each, targets)] if kind is Kind.DISK else services
+    return [
+        each
+        for each in services
+        if kind not in _LOSE_DISK
+        or has_peer(each, targets)
+        or (kind is Kind.ZOMBIE and service_of(each) != "processing")
+    ]
 
 
 def service_of(target: str) -> str:

@@ -105,7 +105,10 @@ def test_the_bigger_services_are_not_hit_more_often() -> None:
 def test_who_can_be_hit() -> None:
     assert targets_of(Kind.REDIS_PAUSE, TARGETS) == ["redis/redis"]
     assert targets_of(Kind.DISK, TARGETS) == ["processing/statistics.0", "processing/statistics.1"]
-    assert len(targets_of(Kind.ZOMBIE, TARGETS)) == 7
+    assert len(targets_of(Kind.PAUSE, TARGETS)) == 7
+    assert set(targets_of(Kind.PAUSE, TARGETS)) - set(targets_of(Kind.ZOMBIE, TARGETS)) == {
+        "processing/tolls.0"
+    }, "without a peer its disk would be lost"
     assert has_peer("processing/statistics.1", TARGETS)
     assert not has_peer("processing/tolls.0", TARGETS)
     assert not has_peer("ingestion/reports_0", TARGETS)
