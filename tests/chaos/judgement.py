@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from chaos.schedule import Kind, has_peer, service_of
 from checkers import streams
-from examples.toll_road import live_checker, tentative
-from examples.toll_road.comparing import shortened
-from examples.toll_road.live import Delay
-from examples.toll_road.story import LiveTopic
-from examples.toll_road.tentative import Road
+from examples.toll_road.demo import live_checker, tentative
+from examples.toll_road.demo.comparing import shortened
+from examples.toll_road.demo.live import Delay
+from examples.toll_road.demo.story import LiveTopic
+from examples.toll_road.demo.tentative import Road
 
 MASKED_MS: Final = 5_000
 """A fault is masked when the next result comes no later than without it, and this: a replica

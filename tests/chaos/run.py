@@ -30,8 +30,8 @@ from chaos.nemesis import Nemesis
 from chaos.others import OthersShare
 from chaos.rate import NOT_JUDGED
 from chaos.schedule import Fault, draw
-from examples.toll_road import consuming, oracle
-from examples.toll_road.comparing import (
+from examples.toll_road.demo import consuming, oracle
+from examples.toll_road.demo.comparing import (
     Answer,
     Comparison,
     Rejections,
@@ -40,14 +40,14 @@ from examples.toll_road.comparing import (
     followed,
     percentile_ms,
 )
-from examples.toll_road.consuming import received_ms
-from examples.toll_road.demo import CLOSING_MS, Collected, Job, read_job
-from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline, stopped
-from examples.toll_road.live import delays
-from examples.toll_road.process_tree import TreeMeter
-from examples.toll_road.reporting import TOLLS_MIN
-from examples.toll_road.tentative import Road
-from examples.toll_road.traffic import Traffic, TrafficWriter, Truth, span
+from examples.toll_road.demo.consuming import received_ms
+from examples.toll_road.demo.deployment import Deployment, DeploymentError, copy_pipeline, stopped
+from examples.toll_road.demo.job import CLOSING_MS, Collected, Job, read_job
+from examples.toll_road.demo.live import delays
+from examples.toll_road.demo.process_tree import TreeMeter
+from examples.toll_road.demo.reporting import TOLLS_MIN
+from examples.toll_road.demo.tentative import Road
+from examples.toll_road.demo.traffic import Traffic, TrafficWriter, Truth, span
 from harness.waiting import wait_until
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntr
 from chaos import judgement
 from chaos.judgement import Digest, Injected, Made, Recovery, Seen, Waits
 from chaos.schedule import BROKER, REDIS, Kind
-from examples.toll_road.live import Delay
-from examples.toll_road.live_checker import (
+from examples.toll_road.demo.live import Delay
+from examples.toll_road.demo.live_checker import (
     BOUNDARY,
     INSERTION,
     REC_DONE,
@@ -19,9 +19,9 @@ from examples.toll_road.live_checker import (
     UNDO,
     LiveRecord,
 )
-from examples.toll_road.story import LiveTopic
-from examples.toll_road.tentative import Road
-from examples.toll_road.traffic import COLUMNS
+from examples.toll_road.demo.story import LiveTopic
+from examples.toll_road.demo.tentative import Road
+from examples.toll_road.demo.traffic import COLUMNS
 from harness.boundary_logs import record, started
 
 TARGETS = (

@@ -26,11 +26,11 @@ from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
-SOURCE, PARTITIONS = "ingestion/reports", 4
+SOURCE, TOPIC, PARTITIONS = "ingestion/reports_0", "reports.0", 2
 WRITER, READER = "ingestion/a", "delivery/o"
 
 
-_EXAMPLE = Path(__file__).parents[2] / "examples" / "stateless" / "pipeline.yaml"
+_EXAMPLE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
 
 
 class Linked:
@@ -182,7 +182,7 @@ def test_a_deployment_with_drills(tmp_path: Path) -> None:
     log = tmp_path / "up.log"
     with log.open("wb") as output:
         up = subprocess.Popen(
-            [*anabranch, "up", "-f", str(_EXAMPLE), "--drills", "--only", "ingestion", *at],
+            [*anabranch, "up", "-f", str(_EXAMPLE), "--drills", "--only", SOURCE, *at],
             stdout=output,
             stderr=output,
         )
@@ -198,7 +198,7 @@ def test_a_deployment_with_drills(tmp_path: Path) -> None:
             for time_ms in times_ms:
                 for partition in range(PARTITIONS):
                     beat = [("anabranch-heartbeat", b"%d" % time_ms)]
-                    producer.produce("reports", None, partition=partition, headers=beat)
+                    producer.produce(TOPIC, None, partition=partition, headers=beat)
             assert producer.flush(10) == 0
 
         def row(service: str = "ingestion") -> dict[str, object]:

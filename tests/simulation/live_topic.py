@@ -9,8 +9,8 @@ from anabranch.adapters.memory.partition import Record
 from anabranch.pipeline.shape import normal_ms, waits
 from anabranch.protocol.limits import FIND_PARTITIONS_EVERY_MS, HOP_MS
 from checkers import availability, streams
-from examples.toll_road import live_checker as live
-from examples.toll_road.live_checker import LiveRecord
+from examples.toll_road.demo import live_checker as live
+from examples.toll_road.demo.live_checker import LiveRecord
 from simulation import workload
 from simulation.conduct import ENGINE_MS
 from simulation.options import OutputOptions

@@ -12,10 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from examples.stateless import stages as stateless
-from examples.toll_road import oracle, stages
-from examples.toll_road.traffic import COLUMNS, Report, Traffic, plan
-from examples.windowed import stages as windowed
+from examples.toll_road import stages
+from examples.toll_road.demo import oracle
+from examples.toll_road.demo.traffic import COLUMNS, Report, Traffic, plan
 
 pytestmark = pytest.mark.integration
 START_MS = 1_700_000_000_000
@@ -106,25 +105,3 @@ def test_notices_are_those_of_the_oracle(inputs: dict[str, Any], reports: pl.Dat
     assert found.columns == [*expected.columns, "event_time"]
     assert rows_of(found, expected.columns) == sorted(expected.rows())
     assert found.where("unix_millis(event_time) != time").count() == 0
-
-
-def test_slow_reports_are_those_of_polars(inputs: dict[str, Any], reports: pl.DataFrame) -> None:
-    kept = reports.filter(
-        (pl.col("xway") == 0) & pl.col("lane").is_between(1, 3) & (pl.col("speed") < 40)
-    )
-    expected = kept.select(
-        "time", "vehicle", "xway", "dir", "seg", metres_per_hour=pl.col("speed") * 1609
-    )
-    found = stateless.slow_reports(inputs["reports_0"], below_mph=40)
-    assert rows_of(found, expected.columns) == sorted(expected.rows())
-    assert "event_time" in found.columns
-
-
-def test_segment_speeds_are_those_of_polars(inputs: dict[str, Any], reports: pl.DataFrame) -> None:
-    columns = ["xway", "dir", "seg", "window_end_ms", "reports", "average_speed"]
-    expected = oracle.segment_statistics(reports.filter(pl.col("xway") == 0), WINDOW_MS).select(
-        columns
-    )
-    found = windowed.segment_speeds(inputs["reports_0"], window="10 seconds")
-    assert rows_of(found, columns) == sorted(expected.rows())
-    assert "event_time" in found.columns

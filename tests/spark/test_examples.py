@@ -17,7 +17,6 @@ from anabranch.pipeline.transforms import import_roots
 from anabranch.processing.trial import cases_in, judge, run_case
 
 FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/pipeline.yaml"))
-WITH_CASES = [file for file in FILES if (file.parent / "tests").is_dir()]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Iterator[SampleRun]:
-    roots = [root for file in WITH_CASES for root in import_roots(load(file).stages.values(), file)]
+    roots = [root for file in FILES for root in import_roots(load(file).stages.values(), file)]
     session = start_session(
         "examples",
         master="local[1]",
@@ -43,7 +42,7 @@ def run(folder: Path) -> Iterator[SampleRun]:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("file", WITH_CASES, ids=lambda file: file.parent.name)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
 def test_an_example_gives_what_stands_beside_it(
     file: Path, run: SampleRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,15 +65,3 @@ def test_an_example_gives_what_stands_beside_it(
     finally:
         if stages is not None:
             cloudpickle.unregister_pickle_by_value(stages)
-
-
-def test_most_examples_have_a_case_and_a_text() -> None:
-    assert {file.parent.name for file in WITH_CASES} >= {
-        "sql",
-        "join",
-        "sessions",
-        "custom_state",
-        "live_dashboard",
-    }
-    for file in WITH_CASES:
-        assert "anabranch test" in (file.parent / "README.md").read_text()

@@ -86,7 +86,7 @@ def test_the_client_needs_neither_spark_nor_pandas() -> None:
 
 def test_commands_that_read_need_no_more_and_others_say_what_they_need(tmp_path: Path) -> None:
     command = "from anabranch.cli import main; main()"
-    file = str(Path(__file__).parents[3] / "examples" / "windowed" / "pipeline.yaml")
+    file = str(Path(__file__).parents[3] / "examples" / "first_pipeline" / "pipeline.yaml")
     for words in (
         ["graph", "-f", file],
         ["topics", "-f", file],

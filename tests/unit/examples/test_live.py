@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from examples.toll_road.comparing import result
-from examples.toll_road.live import (
+from examples.toll_road.demo.comparing import result
+from examples.toll_road.demo.live import (
     Account,
     account,
     delays,
@@ -16,7 +16,7 @@ from examples.toll_road.live import (
     live_record,
     seen_event_times_ms,
 )
-from examples.toll_road.live_checker import (
+from examples.toll_road.demo.live_checker import (
     BOUNDARY,
     INSERTION,
     REC_DONE,

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from anabranch.pipeline.file import load
-from examples.toll_road import oracle
-from examples.toll_road.demo import parse, read_job
-from examples.toll_road.deployment import copy_pipeline
+from anabranch.pipeline.model import Pipeline
+from examples.toll_road.demo import oracle
+from examples.toll_road.demo.deployment import copy_pipeline
+from examples.toll_road.demo.job import read_job
+from examples.toll_road.demo.options import parse
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+FOLDERS = sorted(file.parent.name for file in EXAMPLES.glob("*/pipeline.yaml"))
+
+
+def load_of(name: str) -> Pipeline:
+    return load(EXAMPLES / name / "pipeline.yaml")
 
 
 @pytest.mark.parametrize(
@@ -20,8 +29,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
     [
         "toll_road/pipeline.yaml",
         "toll_road/with_notices.yaml",
-        "stateless/pipeline.yaml",
-        "windowed/pipeline.yaml",
+        "first_pipeline/pipeline.yaml",
         "market/billing.yaml",
     ],
 )
@@ -29,13 +37,34 @@ def test_the_file_is_taken(name: str) -> None:
     assert load(EXAMPLES / name).outputs
 
 
-@pytest.mark.parametrize("name", ["toll_road", "stateless", "windowed"])
+@pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_that_is_copied_elsewhere_is_whole(name: str, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(EXAMPLES / name, tmp_path / "deep" / "mine"))
     assert load(copied / "pipeline.yaml").outputs
-    assert (copied / "schemas" / "position_report.avsc").read_text() == (
-        EXAMPLES / "toll_road" / "schemas" / "position_report.avsc"
-    ).read_text(), "one record, wherever it is kept"
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_says_what_it_shows_and_has_sample_records(name: str) -> None:
+    text = (EXAMPLES / name / "README.md").read_text()
+    assert "anabranch test" in text
+    sample = EXAMPLES / name / "tests" / "sample"
+    assert list(sample.glob("*.expected.jsonl"))
+    assert all((sample / f"{source}.jsonl").exists() for source in load_of(name).sources)
+
+
+def test_the_first_pipeline_is_that_of_the_readme() -> None:
+    text = (EXAMPLES.parent / "README.md").read_text()
+    for name in ("reading.avsc", "stages.py", "pipeline.yaml"):
+        assert (EXAMPLES / "first_pipeline" / name).read_text() in text, name
+
+
+def test_each_schema_has_one_copy() -> None:
+    files = [*EXAMPLES.rglob("*.avsc"), *EXAMPLES.parent.glob("schemas/records/**/*.avsc")]
+    fields = defaultdict(list)
+    for file in files:
+        schema = json.loads(file.read_text())
+        fields[schema["name"], str(schema["fields"])].append(file.relative_to(EXAMPLES.parent))
+    assert [copies for copies in fields.values() if len(copies) > 1] == []
 
 
 @pytest.mark.parametrize("name", ["pipeline.yaml", "with_notices.yaml"])

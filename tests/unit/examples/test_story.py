@@ -8,9 +8,9 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from examples.toll_road.comparing import Comparison, Delivered, result
-from examples.toll_road.consuming import received_ms
-from examples.toll_road.live_checker import (
+from examples.toll_road.demo.comparing import Comparison, Delivered, result
+from examples.toll_road.demo.consuming import received_ms
+from examples.toll_road.demo.live_checker import (
     BOUNDARY,
     INSERTION,
     REC_DONE,
@@ -18,9 +18,9 @@ from examples.toll_road.live_checker import (
     UNDO,
     LiveRecord,
 )
-from examples.toll_road.story import FailureReport, LiveTopic, Story, streams_of
-from examples.toll_road.tentative import Road
-from examples.toll_road.traffic import COLUMNS
+from examples.toll_road.demo.story import FailureReport, LiveTopic, Story, streams_of
+from examples.toll_road.demo.tentative import Road
+from examples.toll_road.demo.traffic import COLUMNS
 
 GOOD = FailureReport(
     cut="ingestion/a",

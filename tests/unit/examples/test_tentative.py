@@ -7,10 +7,16 @@ from collections.abc import Iterable
 import polars as pl
 import pytest
 
-from examples.toll_road.comparing import Result, result
-from examples.toll_road.live_checker import BOUNDARY, INSERTION, TENTATIVE, LiveRecord, transactions
-from examples.toll_road.tentative import STAGE, Road, check
-from examples.toll_road.traffic import COLUMNS
+from examples.toll_road.demo.comparing import Result, result
+from examples.toll_road.demo.live_checker import (
+    BOUNDARY,
+    INSERTION,
+    TENTATIVE,
+    LiveRecord,
+    transactions,
+)
+from examples.toll_road.demo.tentative import STAGE, Road, check
+from examples.toll_road.demo.traffic import COLUMNS
 
 SOURCES = ("a", "b")
 WINDOW_MS, BUCKET_MS = 10_000, 500

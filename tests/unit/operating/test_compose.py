@@ -30,7 +30,7 @@ def test_the_file_in_the_root_is_what_the_command_writes() -> None:
 
 
 def test_each_process_of_another_pipeline_has_a_container() -> None:
-    pipeline = load(ROOT / "examples" / "windowed" / "pipeline.yaml")
+    pipeline = load(ROOT / "examples" / "first_pipeline" / "pipeline.yaml")
     found = YAML(typ="safe").load(text(pipeline, folder=".", image="mine:1"))
     assert found["name"] == pipeline.name
     names = [(service, f"{name}") for service, name in pipeline.processes()]
@@ -54,7 +54,7 @@ def test_each_process_of_another_pipeline_has_a_container() -> None:
 
 
 def test_a_participant_of_a_federation_has_a_broker_with_its_key() -> None:
-    pipeline = load(ROOT / "examples" / "windowed" / "pipeline.yaml").model_copy(
+    pipeline = load(ROOT / "examples" / "first_pipeline" / "pipeline.yaml").model_copy(
         update={"federation": Federation(name="tolls", participant="north")}
     )
     found = YAML(typ="safe").load(text(pipeline, folder=".", image="mine:1"))

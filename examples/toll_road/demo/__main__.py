@@ -19,162 +19,35 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from confluent_kafka import Message
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
-from ruamel.yaml import YAML
 
 from examples.progress import Shown
-from examples.toll_road import consuming, oracle
-from examples.toll_road.comparing import (
-    Delivered,
+from examples.toll_road.demo import consuming, oracle
+from examples.toll_road.demo.comparing import (
     compare,
     compare_rejected,
     followed,
     percentile_ms,
 )
-from examples.toll_road.deployment import Deployment, DeploymentError, copy_pipeline, stopped
-from examples.toll_road.process_tree import TreeMeter
-from examples.toll_road.reporting import Outcome, Sofar, progress, report
-from examples.toll_road.story import LiveTopic, Story
-from examples.toll_road.tentative import Road
-from examples.toll_road.traffic import Rejected, Traffic, TrafficWriter, Truth, span
+from examples.toll_road.demo.deployment import Deployment, DeploymentError, copy_pipeline, stopped
+from examples.toll_road.demo.job import CLOSING_MS, Collected, read_job
+from examples.toll_road.demo.options import parse, planned
+from examples.toll_road.demo.process_tree import TreeMeter
+from examples.toll_road.demo.reporting import Outcome, Sofar, progress, report
+from examples.toll_road.demo.story import Story
+from examples.toll_road.demo.tentative import Road
+from examples.toll_road.demo.traffic import Traffic, TrafficWriter, Truth, span
 
-T = TypeVar("T")
-HERE = Path(__file__).resolve().parent
-CLOSING_MS = 3_000
-"""Heartbeats go on for so long after the last report: more than out-of-orderness and a few
-buckets, less than ``max_ahead``.
-"""
 SETTLE_S = 2.0
 """After the last expected record, so long nothing more must come."""
-UNITS_MS = {"second": 1_000, "seconds": 1_000, "minute": 60_000, "minutes": 60_000}
 SERVER_SERVICES = ("kafka", "redis", "proxy")
-DELAY_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000}
-AFTER_HEAL_S = 20.0
-"""Traffic goes on for so long after the cut is healed, to show that all is as before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What the demo must know of the pipeline file."""
-
-    topics: list[str]
-    dead_letters: list[str]
-    outputs: dict[str, str]
-    """Output to its topic."""
-    live: dict[str, str]
-    """Output to its live topic, of those that have one."""
-    sources: list[str]
-    max_delay_ms: int
-    bucket_ms: int
-    partitions: int
-    """Of each topic that the pipeline makes."""
-    window_ms: int
-    free_vehicles: int
-    free_speed: int
-
-
-def read_job(pipeline: Path) -> Job:
-    """The job in a pipeline file of the toll road."""
-    document = YAML(typ="safe").load(pipeline)
-    parameters: dict[str, Any] = {}
-    for stage in document["stages"].values():
-        parameters |= stage.get("parameters", {})
-    sources = list(document["sources"].values())
-    number, unit = str(parameters.get("window", "1 minute")).split()
-    return Job(
-        topics=[source["topics"][0] for source in sources],
-        dead_letters=[
-            source.get("dead_letter", f"{source['topics'][0]}.rejected") for source in sources
-        ],
-        outputs={
-            name: output["corrected"]["topic"] for name, output in document["outputs"].items()
-        },
-        live={
-            name: output["live"]["topic"]
-            for name, output in document["outputs"].items()
-            if "live" in output
-        },
-        sources=list(document["sources"]),
-        max_delay_ms=_delay_ms(document["max_delay"]),
-        bucket_ms=_delay_ms(document["bucket"]),
-        partitions=int(document["partitions"]),
-        window_ms=int(number) * UNITS_MS[unit],
-        free_vehicles=int(parameters.get("free_vehicles", 50)),
-        free_speed=int(parameters.get("free_speed", 40)),
-    )
-
-
-def planned(options: argparse.Namespace, job: Job) -> tuple[str | None, float]:
-    """Which service is cut off, and how many seconds of traffic there are.
-
-    Cut off is the one asked for; else the last source, where there is a live topic to see it on and
-    nothing is killed.
-    """
-    cut: str | None = options.cut or (
-        None if options.kill or options.kill_each else f"ingestion/{job.sources[-1]}"
-    )
-    if not job.live or options.cut_for <= 0:
-        cut = None
-    return cut, float(
-        options.duration
-        or (40.0 if cut is None else options.cut_at + options.cut_for + AFTER_HEAL_S)
-    )
-
-
-def _delay_ms(text: str) -> int:
-    number = text.rstrip("ms")
-    return int(float(number) * DELAY_UNITS_MS[text[len(number) :]])
-
-
-@dataclass(slots=True)
-class Collected:
-    """What came out so far. Written by reader threads, each to lists of its own."""
-
-    results: dict[str, list[Delivered]]
-    live: LiveTopic
-    rejected: list[Rejected] = field(default_factory=list)
-
-    @classmethod
-    def nothing(cls, job: Job) -> Collected:
-        """To begin with."""
-        return cls({name: [] for name in job.outputs}, LiveTopic(job.partitions))
-
-    def takers(self, job: Job) -> dict[str, Callable[[Message], None]]:
-        """What is done with a record, by topic."""
-        found: dict[str, Callable[[Message], None]] = {}
-        for name, topic in job.outputs.items():
-            found[topic] = partial(_take, self.results[name].append, consuming.delivered)
-        for topic in job.dead_letters:
-            found[topic] = partial(_take, self.rejected.append, consuming.rejected)
-        for topic in [*job.live.values()][:1]:
-            found[topic] = self.live.take
-        return found
-
-    def results_total(self) -> int:
-        """Over all outputs."""
-        return sum(len(records) for records in self.results.values())
-
-    def lag_ms(self) -> int | None:
-        """How old the newest result was when it came."""
-        newest = [records[-1] for records in self.results.values() if records]
-        return (
-            max(record.received_ms - record.result.event_time_ms for record in newest)
-            if newest
-            else None
-        )
-
-
-def _take(add: Callable[[T], object], decoded: Callable[[Message], T], message: Message) -> None:
-    add(decoded(message))
 
 
 class Demo:
@@ -444,92 +317,6 @@ def _states(deployment: Deployment) -> str:
         return "\n".join(f"  {row.title}: {row.state}" for row in deployment.status())
     except DeploymentError as error:
         return f"  {error}"
-
-
-def _share(text: str) -> float:
-    if not 0 < (share := float(text)) <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is no share above 0")
-    return share
-
-
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="demo", description="The toll road from end to end, compared with an oracle."
-    )
-    parser.add_argument(
-        "--pipeline",
-        type=Path,
-        default=HERE / "pipeline.yaml",
-        help="pipeline.yaml (default) or with_notices.yaml",
-    )
-    parser.add_argument(
-        "--rate", type=int, default=400, help="reports per second and expressway (default 400)"
-    )
-    parser.add_argument(
-        "--duration",
-        type=float,
-        help=(
-            f"seconds of traffic; goes on to the end of a window (default {AFTER_HEAL_S:g} after"
-            " the heal; 40)"
-        ),
-    )
-    parser.add_argument(
-        "--cut",
-        metavar="SERVICE/NAME",
-        help="cut this off from Kafka (default: the last source, unless something is killed)",
-    )
-    parser.add_argument(
-        "--cut-at",
-        type=float,
-        default=35.0,
-        metavar="S",
-        help="seconds after the start of the traffic (default 35)",
-    )
-    parser.add_argument(
-        "--cut-for",
-        type=float,
-        default=20.0,
-        metavar="S",
-        help="for so many seconds; 0: no cut (default 20)",
-    )
-    parser.add_argument(
-        "--replicas",
-        type=int,
-        help="replicas of the first stage (default: as the pipeline file says)",
-    )
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--bad-share",
-        type=_share,
-        default=0.005,
-        help="share of records that are bad on purpose, above 0 (default 0.005)",
-    )
-    parser.add_argument(
-        "--kill",
-        action="append",
-        default=[],
-        metavar="SERVICE/NAME",
-        help="SIGKILL this process during the run; repeatable",
-    )
-    parser.add_argument(
-        "--kill-each", action="store_true", help="SIGKILL every service once during the run"
-    )
-    parser.add_argument("--ready-deadline", type=float, default=120.0, metavar="S")
-    parser.add_argument(
-        "--drain-deadline",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="how long to wait for the last results",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcome here as well")
-    parser.add_argument(
-        "--keep",
-        action="store_true",
-        help="keep the state, logs and truth of a run that went well, too",
-    )
-    return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:

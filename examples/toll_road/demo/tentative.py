@@ -32,9 +32,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from examples.toll_road import oracle
-from examples.toll_road.comparing import Result
-from examples.toll_road.live_checker import TENTATIVE, LiveRecord, Transaction
+from examples.toll_road.demo import oracle
+from examples.toll_road.demo.comparing import Result
+from examples.toll_road.demo.live_checker import TENTATIVE, LiveRecord, Transaction
 
 OUTPUT: Final = "tolls"
 STAGE: Final = "segment_statistics"
