@@ -36,11 +36,12 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     ),
     Allowed(
         re.compile(
-            r'FAIL \[anabranch#.*Connect to .* failed: Connection (?:reset|refused).*"logger":'
-            r' "anabranch.adapters.kafka"'
+            r"FAIL \[anabranch#.*(?:Connect to .*|Send) failed: Connection (?:reset|refused).*"
+            r'"logger": "anabranch.adapters.kafka"'
         ),
         "a Kafka client that was idle when it lost its connection tells so when it is closed",
         own=NETWORK,
+        anywhere=BROKER_AWAY,
         after_s=600,
         most=3,
     ),
