@@ -14,7 +14,6 @@ from anabranch.delivery.rendering import Ordered, in_order
 from anabranch.pipeline.model import Output, Pipeline
 from anabranch.ports import Clock, EventLog
 from anabranch.protocol.errors import DataMissing
-from anabranch.protocol.log.boundary_log import contents
 from anabranch.protocol.log.records import Part
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -47,7 +46,6 @@ class BucketReader:
         self._output = output
         self._following = following
         self._logger = logger
-        self._writers = pipeline.stream_writers(output.stage)
 
         def reader() -> BlockReader:
             return BlockReader(log, self._topic_of, clock)
@@ -62,7 +60,7 @@ class BucketReader:
         """
         reader = self._log.reader(committed=False, headers=False)
         try:
-            return last_gone(reader, self._topic_of, self._following.log_state, self._writers)
+            return last_gone(reader, self._topic_of, self._following.log_state, by_any=True)
         finally:
             reader.close()
 
@@ -79,16 +77,8 @@ class BucketReader:
         except DataMissing as error:
             self._logger.warning("blocks_missing", output=self._output.name, error=str(error))
         log_state, found = self._following.log_state, []
-        for bucket, replica, parts in wanted:
-            others = [r for r in self._writers if r != replica]
-            sources = [
-                (replica, parts),
-                *(
-                    (r, p)
-                    for r in others
-                    if (p := log_state.replica_bucket(r, bucket)) and contents(p) == contents(parts)
-                ),
-            ]
+        for bucket, writer, parts in wanted:
+            sources = [(writer, parts), *log_state.alike(bucket, writer, parts)]
             found += self._from_any(bucket, sources)
         return in_order(found, self._width_ms)
 
@@ -117,10 +107,10 @@ class BucketReader:
     def _from_any(
         self, bucket: int, sources: list[tuple[str, tuple[Part, ...]]]
     ) -> list[tuple[int, pa.Table]]:
-        for replica, parts in sources[:-1]:
+        for writer, parts in sources[:-1]:
             try:
-                return self._blocks.read_buckets([(bucket, replica, parts)])
+                return self._blocks.read_buckets([(bucket, writer, parts)])
             except DataMissing:
                 continue  # the last source's error is raised
-        replica, parts = sources[-1]
-        return self._blocks.read_buckets([(bucket, replica, parts)])
+        writer, parts = sources[-1]
+        return self._blocks.read_buckets([(bucket, writer, parts)])

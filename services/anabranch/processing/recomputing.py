@@ -23,7 +23,6 @@ from anabranch.protocol.control.recompute_requests import RecomputeReplies
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, ControlRecord
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, ASK_TAKEN_MS
-from anabranch.protocol.log.boundary_log import contents
 from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.log.timeline import timeline_name
@@ -318,16 +317,11 @@ class Recomputing:
         parts: list[Part] = []
         rest: list[TakenBucket] = []
         for bucket, writer, theirs in wanted:
-            own = log_state.replica_bucket(self._made.replica, bucket)
-            if (
-                own
-                and writer != self._made.replica
-                and contents(own) == contents(theirs)
-                and not gone_blocks.is_gone(self._made.replica, own)
-            ):
-                parts += own
-            else:
+            own = dict(log_state.alike(bucket, writer, theirs)).get(self._made.replica)
+            if own is None or gone_blocks.is_gone(self._made.replica, own):
                 rest.append((bucket, writer, theirs))
+            else:
+                parts += own
         return tuple(parts), rest
 
     def _make_again(

@@ -4,13 +4,13 @@ does not end in the middle of its first batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from anabranch.ports import LogReader, TopicPartition
 from anabranch.protocol.limits import ASK_BUCKETS_MAX
-from anabranch.protocol.log.boundary_log import LogState, contents
+from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import Part
 from anabranch.protocol.stage.planner import TakenBucket
 
@@ -93,8 +93,8 @@ def last_gone(
     reader: LogReader,
     topic_of: Callable[[str], str],
     log_state: LogState,
-    others: Sequence[str] = (),
     *,
+    by_any: bool = False,
     lock: Lock = _ALONE,
 ) -> int:
     """The last stable bucket that is not described any more, or of which blocks are gone; 0: there
@@ -104,7 +104,7 @@ def last_gone(
         reader: Of the log, to ask for the beginnings of partitions.
         topic_of: (writer) -> its block topic.
         log_state: The stream, read to its end.
-        others: Writers from which a bucket may be read too, if they made the same of it.
+        by_any: A bucket may be read from any writer that made the same of it.
         lock: Of the log_state.
 
     Raises:
@@ -120,15 +120,8 @@ def last_gone(
         if not gone_blocks.is_gone(writer, parts):
             continue
         with lock:
-            versions = [
-                (other, log_state.replica_bucket(other, bucket))
-                for other in others
-                if other != writer
-            ]
-        alike = (
-            (other, own) for other, own in versions if own and contents(own) == contents(parts)
-        )
-        if not any(not gone_blocks.is_gone(other, own) for other, own in alike):
+            alike = log_state.alike(bucket, writer, parts) if by_any else []
+        if all(gone_blocks.is_gone(other, own) for other, own in alike):
             return bucket
     return forgotten
 

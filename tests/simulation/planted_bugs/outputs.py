@@ -156,8 +156,8 @@ OUTPUTS: Final = (
     Mutant(
         "peer_not_asked",
         "delivery.bucket_reader:BucketReader.stable",
-        "others = [r for r in self._writers if r != replica]",
-        "others: list[str] = []",
+        "[(writer, parts), *log_state.alike(bucket, writer, parts)]",
+        "[(writer, parts)]",
         "rule 5",
         ("blocks deleted",),
         by=("progress", "ends"),

@@ -48,6 +48,8 @@ Invariants:
         names, the same for all readers, and the version before goes on until then.
     BL16 all buckets of a stream have the width that its first epoch says. Whoever has another one
         begins no epoch, so it fences nobody.
+    BL17 a bucket may be read from another writer than the log names only where that one's own
+        version has as many rows of the same digest.
 
 Reading parts whose blocks are garbage is the reader's business (rule 7, ``runtime.block_reader``).
 """
@@ -453,6 +455,15 @@ class LogState:
         if bucket <= max(writer.base, self._forgotten) or bucket > writer.closed:
             return None
         return writer.closed_parts.get(bucket) or ()
+
+    def alike(
+        self, bucket: int, writer: str, parts: tuple[Part, ...]
+    ) -> list[tuple[str, tuple[Part, ...]]]:
+        """The other writers that made the same of ``bucket`` as ``writer`` did with ``parts``,
+        each with its own (BL17).
+        """
+        versions = ((r, self.replica_bucket(r, bucket)) for r in self._writers if r != writer)
+        return [(r, own) for r, own in versions if own and contents(own) == contents(parts)]
 
     def past(self, bucket: int) -> bool:
         """Rule 13: is there a sign that the stream has got beyond ``bucket``?"""

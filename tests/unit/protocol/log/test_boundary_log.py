@@ -212,6 +212,22 @@ def test_rule_5_the_first_to_close_a_bucket_gives_it_whole() -> None:
     assert log_state.replica_bucket("1", 5) is None
 
 
+def test_a_bucket_is_read_from_whoever_made_the_same_of_it() -> None:
+    """BL17: as many rows of the same digest, closed, own, and not the writer that was asked."""
+    of_0, of_1 = part(2, "of 0"), part(2, "of 1")
+    log_state = state_after(
+        *(started(replica) for replica in "0123"),
+        record(0, 0, 2, (of_0,), replica="0"),
+        record(1, 0, 2, (of_1,), replica="1"),
+        record(2, 0, 2, (dataclasses.replace(of_0, digest=of_0.digest + 1),), replica="2"),
+        record(3, 0, 1, (of_0,), replica="3"),
+        writers="0123",
+    )
+    assert log_state.alike(2, "0", (of_0,)) == [("1", (of_1,))]
+    assert log_state.alike(2, "1", (of_1,)) == [("0", (of_0,))]
+    assert log_state.alike(1, "0", ()) == []
+
+
 def test_what_was_given_up_is_never_forgotten() -> None:
     log_state = state_after(
         started("0"), dataclasses.replace(record(0, 0, 9), given_up=(GivenUp("reports", 3, 5),))
