@@ -11,11 +11,10 @@ from operator import itemgetter
 from anabranch.codec import control_records
 from anabranch.pipeline.shape import waits
 from anabranch.pipeline.speakers import speakers
-from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
+from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HOP_MS
-from anabranch.protocol.stage.standby import STANDBY_SERVICE
 from checkers import streams, trimming
 from simulation import hurrying
 from simulation.options import Options

@@ -8,11 +8,10 @@ from typing import Final
 
 from anabranch.codec import control_records
 from anabranch.pipeline.speakers import speakers
-from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
+from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.log.records import EpochStarted
-from anabranch.protocol.stage.standby import STANDBY_SERVICE
 from checkers import failovers
 from checkers.failovers import Began, Stands, Word
 from simulation.conduct import is_cut

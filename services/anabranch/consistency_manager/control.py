@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 
 from anabranch.pipeline.speakers import speakers
+from anabranch.protocol.control import trimming
 from anabranch.protocol.control.consistency import REJECTED, IndexImage
-from anabranch.protocol.control.failure_detector import MANAGER_SERVICE, REPLICA_SERVICE, Peer
+from anabranch.protocol.control.failure_detector import DELIVERY_SERVICE, MANAGER_SERVICE, Peer
 from anabranch.protocol.control.fencing import FenceBook
 from anabranch.protocol.control.records import (
     Alarm,
@@ -24,9 +25,8 @@ from anabranch.protocol.control.records import (
     TrimPoint,
 )
 from anabranch.protocol.control.state_horizon import buckets_of
-from anabranch.protocol.control.trimming import Trimming
+from anabranch.protocol.control.trimming import ReadingStage, Trimming
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.stage.standby import STANDBY_SERVICE
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from anabranch.runtime.service import ServiceContext
 
 _LABELS: Final = ("pipeline",)
-_DELIVERY: Final = "delivery"
 
 
 class ControlRoom:
@@ -139,7 +138,7 @@ class ControlRoom:
             if is_news and not self._image.heartbeat(entry, now_ms):
                 self.rejected.inc()
             if (
-                entry.service == _DELIVERY
+                entry.service == DELIVERY_SERVICE
                 and entry.rejected
                 and entry.name in self._pipeline.outputs
             ):
@@ -195,26 +194,15 @@ def kept_buckets(pipeline: Pipeline) -> dict[str, int]:
 
 
 def readers_of(pipeline: Pipeline) -> dict[str, list[Peer]]:
-    """Every process that reads each stream: replicas of the stages that do, processes that
-    stand by for one, and deliveries.
-    """
-    found = {}
-    for stream in pipeline.streams():
-        stages = [
-            Peer(REPLICA_SERVICE, s, r)
-            for s in pipeline.readers(stream)
-            for r in pipeline.stages[s].replica_ids()
-        ]
-        stages += [
-            Peer(STANDBY_SERVICE, s, process)
-            for s in pipeline.readers(stream)
-            if pipeline.stages[s].ha == "passive"
-            for process in pipeline.stages[s].process_ids()
-        ]
-        outputs = [
-            Peer(_DELIVERY, output.name, "0")
-            for output in pipeline.outputs.values()
-            if output.stage == stream
-        ]
-        found[stream] = [*stages, *outputs]
-    return found
+    """Every process that may read each stream."""
+    stages = (
+        ReadingStage(
+            name,
+            stage.reads,
+            stage.replica_ids(),
+            stage.process_ids() if stage.ha == "passive" else (),
+        )
+        for name, stage in pipeline.stages.items()
+    )
+    outputs = {output.name: output.stage for output in pipeline.outputs.values()}
+    return trimming.readers_of(pipeline.streams(), stages, outputs)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from anabranch.pipeline.topic_names import TopicNames
-from anabranch.protocol.control.failure_detector import MANAGER_SERVICE, REPLICA_SERVICE
+from anabranch.protocol.control.failure_detector import (
+    MANAGER_SERVICE,
+    REPLICA_SERVICE,
+    STANDBY_SERVICE,
+)
 from anabranch.protocol.control.speaking import Speaker
-from anabranch.protocol.stage.standby import STANDBY_SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -16,17 +16,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from anabranch.pipeline.speakers import stage_speakers
 from anabranch.processing.disk_steps import on_disk
-from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
+from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import STANDBY_COPY_EVERY_MS
 from anabranch.protocol.log.timeline import Answer, DiskStep, FindPeerCommit, Step, carry_out
-from anabranch.protocol.stage.standby import (
-    STANDBY_SERVICE,
-    StandbyProcess,
-    StandbyWatch,
-    copy_steps,
-)
+from anabranch.protocol.stage.standby import StandbyProcess, StandbyWatch, copy_steps
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
 

@@ -35,6 +35,11 @@ from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.limits import FAILURE_AFTER_MS, OBSERVED_STEP_MS
 
 REPLICA_SERVICE: Final = "processing"
+STANDBY_SERVICE: Final = "standby"
+"""Under this name each process of a passive stage says which bucket its own checkpoint holds,
+beside what the primary says as the replica.
+"""
+DELIVERY_SERVICE: Final = "delivery"
 MANAGER_SERVICE: Final = "consistency_manager"
 
 

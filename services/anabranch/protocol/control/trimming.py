@@ -42,6 +42,8 @@ Invariants:
     TM6 of a stream that other pipelines read the newest buckets are kept, as many as its owner
         says, whatever those readers do: nobody but the owner decides what its log holds. Such a
         stream need not have a reader of its own.
+    TM7 whoever may read a stream counts: each replica of the stages that do, each process that
+        stands by for one, and each delivery.
     TO1 no offset of a part of a bucket above the trim point is deleted, whether stable, pending,
         tentative, or recomputed.
     TO2 no block of a stable record that is still to come is deleted.
@@ -55,7 +57,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from anabranch.protocol.control.failure_detector import FailureDetector, Peer
+from anabranch.protocol.control.failure_detector import (
+    DELIVERY_SERVICE,
+    REPLICA_SERVICE,
+    STANDBY_SERVICE,
+    FailureDetector,
+    Peer,
+)
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.limits import TRIM_EVERY_MS, TRIM_READER_MS
 from anabranch.protocol.log.boundary_log import Outcome
@@ -68,6 +76,32 @@ from anabranch.protocol.log.records import (
     Part,
     Recomputed,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingStage:
+    """What a stage reads, and who reads it."""
+
+    stage: str
+    reads: Collection[str]
+    replicas: Collection[str]
+    standbys: Collection[str] = ()
+    """Processes that stand by for a replica."""
+
+
+def readers_of(
+    streams: Iterable[str], stages: Iterable[ReadingStage], outputs: Mapping[str, str]
+) -> dict[str, list[Peer]]:
+    """Who may read each of ``streams`` (TM7). ``outputs``: the stream that each delivers."""
+    found = dict[str, list[Peer]]((stream, []) for stream in streams)
+    for each in stages:
+        peers = [Peer(REPLICA_SERVICE, each.stage, replica) for replica in each.replicas]
+        peers += [Peer(STANDBY_SERVICE, each.stage, process) for process in each.standbys]
+        for stream in found.keys() & set(each.reads):
+            found[stream] += peers
+    for output, stream in outputs.items():
+        found[stream].append(Peer(DELIVERY_SERVICE, output, "0"))
+    return found
 
 
 class Trimming:

@@ -58,7 +58,12 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, FailureDetector, Peer
+from anabranch.protocol.control.failure_detector import (
+    REPLICA_SERVICE,
+    STANDBY_SERVICE,
+    FailureDetector,
+    Peer,
+)
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import MOVED_BEHIND_MS, PRIMARY_SILENT_MS, STANDBY_TURN_MS
 from anabranch.protocol.log.timeline import (
@@ -83,11 +88,6 @@ from anabranch.protocol.log.timeline import (
     timeline_name,
     timelines_of,
 )
-
-STANDBY_SERVICE: Final = "standby"
-"""Under this name each process of a passive stage says which bucket its own checkpoint holds,
-beside what the primary says as the replica.
-"""
 
 ENDED: Final = "ended"
 """The state in the last heartbeat of a replica's process that ends in order: its query is

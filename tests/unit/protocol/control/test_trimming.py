@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
-from anabranch.protocol.control.trimming import Trimming, TrimOffsets
+from anabranch.protocol.control.trimming import ReadingStage, Trimming, TrimOffsets, readers_of
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import OBSERVED_STEP_MS, TRIM_EVERY_MS
 from anabranch.protocol.log.boundary_log import Outcome
@@ -45,6 +45,19 @@ def beat(reader: Peer, bucket: int, *, epoch: int = 1, written_ms: int = NOW) ->
 def trimming(monkeypatch: pytest.MonkeyPatch) -> Trimming:
     monkeypatch.setattr("anabranch.protocol.control.trimming.TRIM_READER_MS", LONG_MS)
     return Trimming({"reports": STAGE, "tolls": [OUTPUT], "unread": []})
+
+
+def test_tm7_whoever_may_read_a_stream_counts() -> None:
+    stages = [
+        ReadingStage("tolls", ["reports", "elsewhere"], "01"),
+        ReadingStage("bills", ["tolls", "reports"], ["0"], standbys="01"),
+    ]
+    bills = [Peer("processing", "bills", "0"), *(Peer("standby", "bills", p) for p in "01")]
+    assert readers_of(["reports", "tolls", "bills"], stages, {"out": "tolls", "also": "tolls"}) == {
+        "reports": [*STAGE, *bills],
+        "tolls": [*bills, OUTPUT, Peer("delivery", "also", "0")],
+        "bills": [],
+    }
 
 
 def test_tm2_the_least_of_the_readers_and_of_what_is_stable(trimming: Trimming) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from anabranch.protocol.control.failure_detector import STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import (
@@ -35,7 +36,6 @@ from anabranch.protocol.log.timeline import (
 )
 from anabranch.protocol.stage.standby import (
     ENDED,
-    STANDBY_SERVICE,
     Copied,
     Held,
     StandbyProcess,
