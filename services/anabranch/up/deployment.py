@@ -19,6 +19,7 @@ from anabranch.drills.embedded_proxy import EmbeddedProxy
 from anabranch.drills.links import Link
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.stage.batch_pace import pace_ms
 from anabranch.runtime.service import OWN_FILES
 from anabranch.up import state_file
 from anabranch.up.embedded_kafka import EmbeddedKafka
@@ -33,12 +34,6 @@ if TYPE_CHECKING:
 
 PACE: Final = "ANABRANCH_SPARK_PACE_MS"
 COMPILERS: Final = "ANABRANCH_SPARK_COMPILERS"
-_PACE_LEAST_MS: Final = 400
-"""A batch for each bucket of 250 ms keeps two cores busy and makes results no younger: they
-wait for one another.
-"""
-_PACE_STEP_MS: Final = 150
-_PACE_MAX_MS: Final = 1_000
 
 
 def selected(names: Sequence[tuple[str, str]], only: Sequence[str]) -> list[tuple[str, str]]:
@@ -75,13 +70,6 @@ def _offered(pipeline: Pipeline, only: Sequence[str]) -> list[tuple[str, str]]:
             )
     of_partners = (each for each in pipeline.partner_processes() if "/".join(each) in only)
     return [*pipeline.own_processes(), *of_partners]
-
-
-def pace_ms(replicas: int, cores: int) -> int:
-    """Least time between two batches of a query, where ``replicas`` share ``cores``: a small
-    batch takes about 0.15 s of one core.
-    """
-    return min(_PACE_MAX_MS, _PACE_LEAST_MS + _PACE_STEP_MS * max(0, replicas - cores))
 
 
 def specs_of(

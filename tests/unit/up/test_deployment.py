@@ -11,7 +11,7 @@ from anabranch.drills.links import Link
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.up import deployment
-from anabranch.up.deployment import _Early, pace_ms, selected, specs_of, start_redis, up
+from anabranch.up.deployment import _Early, selected, specs_of, start_redis, up
 from anabranch.up.embedded_redis import EmbeddedRedis
 from anabranch.up.processes import MARK, ProcessSpec, mark_of, marked
 from anabranch.up.state_file import Lock
@@ -128,17 +128,6 @@ def test_who_runs_what_it_offers_says_so_to_its_node_and_names_the_broker(tmp_pa
             stop_now=threading.Event(),
             offers=tmp_path / "south.yaml",
         )
-
-
-def test_more_replicas_than_cores_are_paced() -> None:
-    assert [pace_ms(replicas, 2) for replicas in (0, 1, 2, 3, 4, 100)] == [
-        400,
-        400,
-        400,
-        550,
-        700,
-        1_000,
-    ]
 
 
 def test_nodes_that_were_started_early_are_kept_unless_they_were_started_otherwise(
