@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from anabranch.protocol.limits import HOP_MS
-from anabranch.protocol.stage.availability import Policy, Waits, delay_bound_ms, waits_of
+from anabranch.protocol.stage.availability import Policy, Waits, delay_bound_ms, policy_of, waits_of
 from anabranch.protocol.stage.input_lags import InputLags
 
 if TYPE_CHECKING:
@@ -68,12 +68,8 @@ def lags(pipeline: Pipeline, stage: str) -> InputLags:
 
 
 def policy(pipeline: Pipeline, stage: str) -> Policy:
-    """What the stage does without input. Where nobody sees tentative results it waits."""
-    return (
-        Policy(pipeline.stages[stage].on_missing_input)
-        if has_live(pipeline, stage)
-        else Policy.SUSPEND
-    )
+    """What the stage does without input."""
+    return policy_of(pipeline.stages[stage].on_missing_input, is_seen=has_live(pipeline, stage))
 
 
 def waits(pipeline: Pipeline, stage: str) -> Waits:

@@ -30,6 +30,7 @@ Invariants:
         since. So is who left the log of an input unread for want of memory.
     AV5 no wait is over for a bucket of which no input has anything: sources that all stand still,
         or have all ended, have not failed, and there would be nothing to show.
+    AV6 a stage whose tentative results nobody sees never goes on without input.
 """
 
 from __future__ import annotations
@@ -54,6 +55,17 @@ class Policy(StrEnum):
     """Gives each of them the long wait."""
     SUSPEND = "suspend"
     """Never goes on without input: results are stable, or late."""
+
+
+def policy_of(on_missing_input: str, *, is_seen: bool) -> Policy:
+    """What a stage does without input (AV6).
+
+    Args:
+        on_missing_input: What its author wants.
+        is_seen: An output of it, or of a stage after it, has a live topic, or another pipeline may
+            read one of these streams.
+    """
+    return Policy(on_missing_input) if is_seen else Policy.SUSPEND
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,18 @@ from anabranch.protocol.stage.availability import (
     Policy,
     Waits,
     delay_bound_ms,
+    policy_of,
     waits_of,
 )
 from harness.boundary_logs import part, record, started
 
 FIRST, NEXT = 1_000, 300
 WAITS = Waits(FIRST, NEXT)
+
+
+def test_av6_a_stage_whose_tentative_results_nobody_sees_waits() -> None:
+    assert [policy_of(policy, is_seen=True) for policy in Policy] == list(Policy)
+    assert {policy_of(policy, is_seen=False) for policy in Policy} == {Policy.SUSPEND}
 
 
 class TestWaits:
