@@ -27,6 +27,7 @@ from anabranch.protocol.edge.delivery import (
     REJECTED,
     CorrectedDelivery,
     Form,
+    Lack,
     Run,
     Slice,
     rows_bound,
@@ -123,8 +124,8 @@ class DeliveryService:
         self._retry_at_ms = 0
         self._rejected_count = 0
         self._split: tuple[int, list[Ordered]] | None = None
-        self._passed = 0
-        """Buckets up to this one are not read again by its replacement."""
+        self._passed_before = 0
+        """What the failover before had passed."""
         self._heartbeats = HeartbeatSender(
             context.log, names.control("delivery", output.name), context.clock
         )
@@ -231,10 +232,7 @@ class DeliveryService:
                 opened.close()
 
     def _ask(self, delivery: CorrectedDelivery, error: DataMissing) -> None:
-        """Blocks that the next run needs are not to be had from any replica. If they are deleted,
-        ask for them, and wait: never deliver less.
-
-        Only an output that has delivered nothing yet leaves them out.
+        """Blocks that the next run needs are not to be had from any replica (DE9).
 
         Raises:
             Fenced: they are not needed: another process replaced this one and delivered what was in
@@ -247,11 +245,6 @@ class DeliveryService:
             )
         except (Unavailable, _StoppingError):
             return  # asked again in the next round
-        if delivery.is_overtaken(progress):
-            message = (
-                f"output {self._output.name}: another process delivers it, beyond {delivery.cursor}"
-            )
-            raise Fenced(message)
         stage, reader = self._output.stage, self._context.log.reader(committed=False, headers=False)
         try:
             names = self._pipeline.topic_names
@@ -263,14 +256,17 @@ class DeliveryService:
             )
         finally:
             reader.close()
-        if gone is None:
-            raise error
-        if (
-            output_begins_after(self._reader().gone_upto, has_delivered=progress is not None)
-            >= delivery.cursor.bucket
-        ):
-            self._give_up_writer()  # the next failover begins after it
+        lack = delivery.without_blocks(progress, gone, self._reader().gone_upto)
+        if lack is Lack.REPLACED:
+            message = (
+                f"output {self._output.name}: another process delivers it, beyond {delivery.cursor}"
+            )
+            raise Fenced(message)
+        if lack is Lack.LEFT_OUT:
+            self._give_up_writer()  # the next failover begins after them
             return
+        if lack is Lack.DAMAGED or gone is None:
+            raise error
         reported = self._recompute_client.ask({stage: gone})
         self.status.state, self.status.waiting_for = (
             "waiting",
@@ -297,7 +293,6 @@ class DeliveryService:
 
     def _beat(self) -> None:
         """Say how far this is: what no failover reads again may be trimmed."""
-        passed = self._passed if self._live is None else min(self._passed, self._live.passed)
         delivered = 0 if self._delivery is None else self._delivery.cursor.bucket - 1
         beat = Heartbeat(
             "delivery",
@@ -307,7 +302,7 @@ class DeliveryService:
             self.status.state,
             delivered,
             written_ms=0,
-            checkpoint_bucket=passed,
+            checkpoint_bucket=self._passed,
             rejected=self._rejected_count + (0 if self._live is None else self._live.left_out),
         )
         self._heartbeats.send(beat)
@@ -331,6 +326,12 @@ class DeliveryService:
                 " set cleanup.policy=delete"
             )
         return count
+
+    @property
+    def _passed(self) -> int:
+        """Neither half reads buckets up to this one again, nor does its replacement."""
+        passed = self._passed_before if self._delivery is None else self._delivery.passed
+        return passed if self._live is None else min(passed, self._live.passed)
 
     def _following(self) -> BoundaryReader:
         assert self._boundaries is not None, "started"  # noqa: S101 - step is called after start
@@ -409,7 +410,7 @@ class DeliveryService:
         foreign += delivery.recovered(self._following().log_state.upto)
         crash_point("delivery.read_back")
         self._counters.found.inc(found)
-        self._split, self._passed = None, delivery.cursor.bucket - 1
+        self._split = None
         self.status.waiting_for = None
         self.status.state = "running"
         self.status.detail.update(partitions=self._partitions, foreign_records=foreign)
@@ -429,7 +430,8 @@ class DeliveryService:
             self.status.state, self.status.waiting_for = "waiting", text
 
     def _give_up_writer(self) -> None:
-        self._delivery = None
+        if self._delivery is not None:
+            self._passed_before, self._delivery = self._delivery.passed, None
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()
@@ -482,12 +484,7 @@ class DeliveryService:
         self._counters.transactions.inc()
         written = len(sent)
         self._context.metrics.count_out(written, size_bytes * written // run.rows)
-        # A replacement begins at this run's first bucket; nothing before it is asked for
-        # again.
-        self._passed = run.first.bucket - 1
-        self._following().log_state.forget(
-            self._passed if self._live is None else min(self._passed, self._live.passed)
-        )
+        self._following().log_state.forget(self._passed)
 
     def _rows(self, run: Run, stable: Stable) -> list[Ordered]:
         """The rows of ``run``, in order."""

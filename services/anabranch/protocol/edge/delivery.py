@@ -39,11 +39,16 @@ Invariants:
     DE7 an id of a bucket that is not stable cannot be this output's: it is foreign, and rejected.
     DE8 a record goes to the topic of rejected results only if it was rejected when it was sent
         alone; its id counts as written, also for its replacement.
+    DE9 where no replica has the blocks of the next run, less is never delivered. Blocks that are
+        deleted are asked for and waited for, unless nothing was delivered yet: then the output
+        begins after them (``protocol.stage.late_start``).
+    DE10 a replacement reads no bucket up to ``passed``: it is before the last run that a progress
+        record names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -57,6 +62,7 @@ from anabranch.protocol.limits import (
     DELIVERY_ROWS_MAX,
     RECOVERY_IDS_MAX,
 )
+from anabranch.protocol.stage.late_start import output_begins_after
 
 BEGINNING: Final = RecordId(1, 0)
 REJECTED: Final = -1
@@ -115,6 +121,15 @@ class Form(Enum):
     CUT = "the same, cut"
 
 
+class Lack(Enum):
+    """What follows where no replica has the blocks of the next run (DE9)."""
+
+    REPLACED = "another process delivers, and has delivered what was in them"
+    DAMAGED = "they are there, but not as the boundary log says"
+    LEFT_OUT = "the output begins after them"
+    AWAITED = "they are asked for, and waited for"
+
+
 class CorrectedDelivery:
     """One failover of an output: made after the older writer was fenced, given up when the outcome
     of a transaction is unknown.
@@ -155,6 +170,7 @@ class CorrectedDelivery:
         self._read_from = list(starts)
         if progress is not None:
             self._go_on(progress, starts)
+        self._passed = self._cursor.bucket - 1
 
     def _go_on(self, progress: DeliveryProgress, starts: Sequence[int]) -> None:
         positions = dict(progress.positions)
@@ -186,11 +202,36 @@ class CorrectedDelivery:
         """The next record to go through."""
         return self._cursor
 
+    @property
+    def passed(self) -> int:
+        """Buckets up to this one are not read again (DE10)."""
+        return self._passed
+
     def is_overtaken(self, progress: DeliveryProgress | None) -> bool:
         """Whether ``progress``, the newest in the log, is beyond all that this one wrote:
         another process has replaced this one meanwhile.
         """
         return progress is not None and end_of(progress) > self._confirmed
+
+    def without_blocks(
+        self,
+        progress: DeliveryProgress | None,
+        gone: tuple[int, int] | None,
+        gone_upto: Callable[[], int],
+    ) -> Lack:
+        """No replica has the blocks of the next run (DE9).
+
+        Args:
+            progress: The newest in the log.
+            gone: The first and the last bucket, from ``cursor`` on, of which blocks are deleted.
+            gone_upto: The last bucket of which nobody has all blocks.
+        """
+        if self.is_overtaken(progress):
+            return Lack.REPLACED
+        if gone is None:
+            return Lack.DAMAGED
+        begins_after = output_begins_after(gone_upto, has_delivered=progress is not None)
+        return Lack.LEFT_OUT if begins_after >= self._cursor.bucket else Lack.AWAITED
 
     @property
     def read_from(self) -> tuple[int, ...]:
@@ -322,9 +363,12 @@ class CorrectedDelivery:
 
     def advance(self, run: Run, ends: Mapping[int, int]) -> None:
         """``run`` is committed, or all of it was there. ``ends``: offset after the last
-        record written, of the places written to.
+        record written, of the places written to; empty: there was nothing to write, not even a
+        progress record.
         """
         self._cursor = run.next
+        if ends:
+            self._passed = run.first.bucket - 1
         self._rejected_rows, self._form = None, Form.RECORDS
         self._confirmed = max(self._confirmed, run.next)
         for partition, end in ends.items():

@@ -13,6 +13,7 @@ from anabranch.protocol.edge.delivery import (
     REJECTED,
     CorrectedDelivery,
     Form,
+    Lack,
     Run,
     Slice,
     begin_of,
@@ -137,6 +138,36 @@ def test_whose_progress_is_in_the_log_tells_who_delivers() -> None:
     assert not machine.is_overtaken(None)
     assert not machine.is_overtaken(own)
     assert machine.is_overtaken(progress(first=(2, 1), next_position=3))
+
+
+@pytest.mark.parametrize(
+    ("written", "gone", "gone_upto", "lack"),
+    [
+        (progress(first=(9, 0), last_bucket=9), None, 0, Lack.REPLACED),
+        (progress(), None, 0, Lack.DAMAGED),
+        (progress(), (2, 3), 3, Lack.AWAITED),
+        (None, (1, 3), 3, Lack.LEFT_OUT),
+        (None, (1, 3), 1, Lack.LEFT_OUT),
+        (None, (1, 3), 0, Lack.AWAITED),
+    ],
+)
+def test_de9_without_blocks_less_is_never_delivered(
+    written: DeliveryProgress | None, gone: tuple[int, int] | None, gone_upto: int, lack: Lack
+) -> None:
+    machine = CorrectedDelivery("out", progress(), (0, 0, 0), (9, 9, 9)) if written else fresh()
+    assert machine.without_blocks(written, gone, lambda: gone_upto) is lack
+
+
+def test_de10_what_is_passed_is_before_the_last_run_that_is_recorded() -> None:
+    machine = CorrectedDelivery("out", progress(first=(2, 1)), (0, 0, 0), (9, 9, 9))
+    assert machine.passed == 1
+    machine.recovered(upto=9)
+    for ends, passed in (({}, 1), ({0: 9}, 2), ({}, 2)):
+        left = [size for size in ((2, 3), (4, 3), (6, 3)) if size[0] >= machine.cursor.bucket]
+        run = machine.plan(9, left, 3)
+        assert run is not None
+        machine.advance(run, ends)
+        assert machine.passed == passed, run
 
 
 def test_it_goes_on_at_the_beginning_of_the_last_run() -> None:
