@@ -23,6 +23,7 @@ from typing import Final
 
 import redis
 
+from anabranch.adapters.disk import state_format
 from anabranch.drills.drill import Drill
 from anabranch.drills.links import Cut, Direction
 from anabranch.pipeline.file import load
@@ -352,6 +353,7 @@ class Nemesis(threading.Thread):
         folder = self._state_dir / "zombies" / str(fault.number)
         own, peers = self._state_dir / "processing", folder / "processing"
         peers.mkdir(parents=True)
+        shutil.copy(self._state_dir / state_format.FILE_NAME, folder)
         if service_of(fault.target) == "processing":
             replicas = self._replicas_on(fault.target)
             for each in own.iterdir():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from anabranch.adapters.disk import state_format
 from anabranch.drills import links
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.up import state_file
@@ -28,6 +29,7 @@ _STATE: Final = (
     links.DIRECTORY_NAME,
     "proxy.log",
     "supervisor.json",
+    state_format.FILE_NAME,
 )
 _SERVERS: Final = ("kafka", "redis")
 """Folders of the embedded servers: with the broker's the users' own topics on it go, too."""

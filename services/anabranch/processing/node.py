@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from anabranch.adapters.disk import state_format
 from anabranch.adapters.secret_files import from_environment
 from anabranch.adapters.spark.engine import SparkEngine
 from anabranch.adapters.spark.settings import SparkSettings
@@ -97,7 +98,12 @@ class Node:
         self.status = ServiceStatus(detail={"stages": []})
 
     def start(self) -> None:
-        """Start Spark; the replicas then start side by side."""
+        """Start Spark; the replicas then start side by side.
+
+        Raises:
+            ConfigurationError: the state directory is of another version.
+        """
+        state_format.claim(Path(self._settings.state_dir))
         pipeline, context = self._context.pipeline, self._context
         places, names = pipeline.places(), pipeline.topic_names
         may_come = places.may_come(self._node)

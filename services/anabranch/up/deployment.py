@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from anabranch.adapters.disk import state_format
 from anabranch.adapters.kafka import security as kafka_security
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.redis import security as redis_security
@@ -168,7 +169,7 @@ def up(
 
     Raises:
         ConfigurationError: the file, an option or a topic is wrong, the directory is in use, a
-            service rejects its settings.
+            service rejects its settings, the state in the directory is of another version.
         Unavailable: Kafka cannot be reached or started.
     """
     _check_servers(kafka, redis, offers, drills=drills)
@@ -187,6 +188,7 @@ def up(
         state_dir
     )  # the embedded servers inherit it, so a sweep finds them too
     try:
+        state_format.claim(state_dir)
         if left := sweep(state_dir):
             say(f"ended {len(left)} processes that a killed supervisor had left")
         embedded = kafka is None

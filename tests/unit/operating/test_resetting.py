@@ -21,7 +21,8 @@ PIPELINE = load(Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline
 def state_in(folder: Path) -> Path:
     for name in ("processing/tolls", "kafka/data", "redis", "logs", "mine"):
         (folder / name).mkdir(parents=True)
-    (folder / "supervisor.json").touch()
+    for name in ("supervisor.json", "format.json"):
+        (folder / name).touch()
     (folder / "pipeline.yaml").touch()
     return folder
 

@@ -348,6 +348,13 @@ def test_a_process_of_a_passive_stage_ends_at_once(world: World) -> None:
     becomes(world.node(NEW), {"s.0": "standby"})
 
 
+def test_a_node_begins_in_no_state_of_an_older_version(world: World) -> None:
+    (world.folder / "processing").mkdir()
+    with pytest.raises(ConfigurationError, match="another version of anabranch"):
+        world.node(OLD)
+    assert [path.name for path in world.folder.iterdir()] == ["processing"]
+
+
 def test_a_node_that_is_not_there(world: World) -> None:
     with pytest.raises(
         ConfigurationError, match=r"--name north\.9: pipeline p has the nodes north\.1, north\.0"

@@ -200,6 +200,23 @@ def test_who_runs_what_it_offers_makes_no_topics_and_needs_no_redis(
         assert "processing/south.0" not in begun
 
 
+def test_a_state_directory_of_an_older_version_is_rejected_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "processing").mkdir()
+    said: list[str] = []
+    with pytest.raises(ConfigurationError, match="another version of anabranch"):
+        up(
+            _FILE,
+            state_dir=tmp_path,
+            say=said.append,
+            stopping=threading.Event(),
+            stop_now=threading.Event(),
+        )
+    assert said == []
+    assert Lock(tmp_path).holder() is None
+
+
 def test_a_state_directory_in_use_is_rejected_before_anything_starts(tmp_path: Path) -> None:
     lock = Lock(tmp_path)
     lock.acquire()
