@@ -14,8 +14,8 @@ from anabranch.protocol import limits
 from anabranch.protocol.control import trimming
 from anabranch.protocol.edge import delivery as corrected_delivery
 from anabranch.protocol.log import boundary_log, record_pieces
+from anabranch.protocol.stage import record_chain, standby
 from anabranch.protocol.stage import replica as replica_machine
-from anabranch.protocol.stage import standby
 from anabranch.runtime import boundary_writer
 from simulation.moving import BEHIND_MS
 from simulation.options import Options
@@ -45,7 +45,7 @@ def hurried(options: Options) -> Iterator[None]:
         (trimming, "TRIM_READER_MS", READER_MS),
         (limits, "SNAPSHOT_EVERY_RECORDS", options.snapshot_every),
         (corrected_delivery, "DELIVERY_BYTES_MAX", options.run_bytes_max),
-        (replica_machine, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),
+        (record_chain, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),
         (replica_machine, "INPUT_PARTS_MAX", options.input_parts_max),
         (boundary_log, "CHAIN_RECORDS_MAX", options.chain_records_max),
         *(

@@ -49,10 +49,10 @@ from anabranch.protocol.log.timeline import (
     fork_steps,
 )
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
+from anabranch.protocol.stage.record_chain import RecordChain
 from anabranch.protocol.stage.replica import (
     Decision,
     JointPlan,
-    RecordChain,
     Replica,
     Situation,
     StageRules,
@@ -414,7 +414,7 @@ class ReplicaRunner:
             entry.chain.appended(record)
             entry.running = None
             if entry.chain.has_shown:
-                self._started().shown(record, self._clock.monotonic_ms())
+                self._started().shown(query, record, self._clock.monotonic_ms())
         return True
 
     def _lacks(self, first: int, last: int) -> tuple[GivenUp, ...]:

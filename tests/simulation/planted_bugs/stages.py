@@ -61,7 +61,7 @@ STAGES: Final = (
     ),
     Mutant(
         "timeline_id_kept",
-        "protocol.stage.replica:RecordChain.__init__",
+        "protocol.stage.record_chain:RecordChain.__init__",
         "timeline.name",
         '"kept"',
         "rule 3",
@@ -85,9 +85,8 @@ STAGES: Final = (
     Mutant(
         "branch_stays_stable",
         f"{_REPLICA}.forked",
-        "self.branch, self.stable_query = self.stable_query, timeline_name(self.epoch,"
-        " self.branches)",
-        "self.branch = timeline_name(self.epoch, self.branches)",
+        "query, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)",
+        "query = timeline_name(self.epoch, self.branches)",
         "rule 11, RE1",
     ),
     Mutant(
@@ -102,7 +101,7 @@ STAGES: Final = (
         "dropped_at_a_hole",
         f"{_REPLICA}._caught_up",
         "if self._availability.overdue(max(complete, position.bucket) + 1, situation.now_ms +"
-        " self._settled_ms):",
+        " self._bounds.settled_ms):",
         "if False:",
         "rule 15, RE5",
         by=("forks",),
@@ -110,7 +109,7 @@ STAGES: Final = (
     Mutant(
         "branch_never_dropped",
         f"{_REPLICA}._caught_up",
-        "if self.branch is None:",
+        "if branch is None:",
         "if True:",
         "rule 15, RE5",
         by=("progress", "leaks"),
@@ -118,7 +117,7 @@ STAGES: Final = (
     Mutant(
         "forks_again_at_once",
         f"{_REPLICA}._fork_due",
-        "return position.bucket > self._forked_at and ",
+        "return position.bucket > branch.forked_at and ",
         "return True or ",
         "rule 14, RE4",
         by=("forks",),
@@ -133,7 +132,7 @@ STAGES: Final = (
     ),
     Mutant(
         "missing_not_remembered",
-        "protocol.stage.replica:RecordChain.record",
+        "protocol.stage.record_chain:RecordChain.record",
         "{*self._missing, *missing}",
         "{*missing}",
         "PT7",
@@ -158,8 +157,8 @@ STAGES: Final = (
     Mutant(
         "stable_while_behind",
         f"{_REPLICA}.state_at",
-        "ReplicaState.STABLE if self._is_in_time(now_ms) else ReplicaState.FAILURE",
-        "ReplicaState.STABLE",
+        "in_time=self._phase is Phase.ALONE and self._is_in_time(now_ms)",
+        "in_time=True",
         "RE10",
         by=("states",),
     ),
@@ -173,7 +172,7 @@ STAGES: Final = (
     ),
     Mutant(
         "pending_not_inherited",
-        "protocol.stage.replica:RecordChain.record",
+        "protocol.stage.record_chain:RecordChain.record",
         "parts=(*pending, *parts)",
         "parts=parts",
         "rule 11",
@@ -189,7 +188,7 @@ STAGES: Final = (
     Mutant(
         "failed_branch_again",
         f"{_REPLICA}._fork_due",
-        "if position.bucket <= self._abandoned_at and not again:",
+        "if self._abandoned is not None and self._abandoned.forbids(position, now_ms):",
         "if False:",
         "RE7",
         ("branch fails",),

@@ -12,7 +12,8 @@ and its first tentative result, and correcting never stops new results, even wit
 (docs/adr/0008; Borealis' protocol restores the node itself and staggers replicas for that).
 
 A decision is a pure function of what was read and of the time; the shell copies directories, starts
-and stops queries, appends records.
+and stops queries, appends records. What may happen to a replica, and what follows, is the table of
+``protocol.stage.replica_phases``. The table here says when it happens, and what else is done.
 
 ======================  =============================================  ==================================================
 state                   event                                          action and next state
@@ -69,26 +70,24 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from typing import Self
 
 from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.errors import DataMissing, Fenced, LocalProtocolError, Unavailable
-from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.errors import DataMissing, Unavailable
 from anabranch.protocol.limits import (
     BATCH_ROWS_MAX,
-    BRANCH_PENDING_PARTS_MAX,
     BRANCH_RETRY_MAX_MS,
     BRANCH_RETRY_MS,
     CAUGHT_UP_MS,
     CORRECTION_ROWS_MAX,
     HOP_MS,
     INPUT_PARTS_MAX,
-    MISSING_STREAMS_MAX,
     SUCCESSOR_WITHOUT_ROWS_TIMES,
 )
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, Part
-from anabranch.protocol.log.timeline import Timeline, timeline_name
+from anabranch.protocol.log.records import BoundaryRecord
+from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Policy
 from anabranch.protocol.stage.pacing import CorrectionWatch, Pace
 from anabranch.protocol.stage.planner import (
@@ -99,6 +98,7 @@ from anabranch.protocol.stage.planner import (
     next_tentative_plan,
 )
 from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.replica_phases import Event, Phase, advertised, next_phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +182,86 @@ class StageRules:
     """So far back its state reaches; None: not known."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Of batches and waits, as they follow from the rules of the stage."""
+
+    rows_max: int
+    caught_up_buckets: int
+    correction_buckets: int
+    """A batch beside the branch may take so many, whatever rows they have (RE9)."""
+    settled_ms: int
+    """The branch is dropped only where the next bucket has so much of its wait left: what comes
+    before may lag for a moment.
+    """
+    empty_every_ms: int
+
+    @classmethod
+    def of(cls, rules: StageRules) -> Self:
+        """Of one stage."""
+        traits, batches = rules.traits, rules.batches
+        first_ms = rules.availability.waits.first_ms
+        return cls(
+            rows_max=batches.batch_rows_max(),
+            caught_up_buckets=max(1, CAUGHT_UP_MS // batches.width_ms),
+            correction_buckets=max(1, first_ms // batches.width_ms),
+            settled_ms=min(HOP_MS, first_ms // 2),
+            empty_every_ms=(
+                batches.empty_every_ms if traits.is_batch_safe and not traits.is_stateful else 0
+            ),
+        )
+
+
+@dataclass(slots=True)
+class _Query:
+    """One query, from when it asked first or was forked."""
+
+    position: QueryPosition
+    """Where it stood when it asked last."""
+    has_asked: bool = False
+    """As the stable query."""
+    paced_until_ms: int = 0
+    is_capped: bool = False
+    """It rests longer than its pace wants."""
+
+
+@dataclass(slots=True)
+class _Branch:
+    """What begins and ends with one branch."""
+
+    query: str
+    forked_at: int
+    end: int
+    """It has run buckets up to this one, or is running them."""
+    watch: CorrectionWatch = field(default_factory=CorrectionWatch)
+    stable_batch: tuple[int, int] | None = None
+    """When the stable query's last batch began that took buckets, and what was complete then;
+    None: the stable query has asked since that batch ended.
+    """
+    is_held: bool = False
+    """As it was told last."""
+    shown_ms: int | None = None
+    """When it had its first bucket out."""
+    rows_ms: int | None = None
+    """When it had its first rows out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Abandoned:
+    """A hole at which there is no branch (RE7)."""
+
+    hole: int
+    failures: int
+    """There, one after the other, before the last one."""
+    again_ms: int | None
+    """From when on another branch may be tried there; None: never."""
+
+    def forbids(self, position: QueryPosition, now_ms: int) -> bool:
+        """Whether a query that stands there may not fork."""
+        again = self.again_ms is not None and now_ms >= self.again_ms
+        return position.bucket <= self.hole and not again
+
+
 class Replica:
     """The queries of one process of one replica. Queries are named by the timeline of their
     directories.
@@ -202,63 +282,33 @@ class Replica:
         to here the output is given up, and a batch ends there (``protocol.control.state_horizon``).
         """
         self.epoch, self.stable_query = epoch, stable_query
-        self.branch: str | None = None
         self.branches = 0
-        traits = rules.traits
-        availability = rules.availability
-        batches = rules.batches
-        self._rows_max = batches.batch_rows_max()
-        self._availability = availability
-        self._traits = traits
-        self._rules = batches
-        self._caught_up_buckets = max(1, CAUGHT_UP_MS // batches.width_ms)
-        self._correction_buckets = max(1, availability.waits.first_ms // batches.width_ms)
-        """A batch beside the branch may take so many, whatever rows they have (RE9)."""
-        self._settled_ms = min(HOP_MS, availability.waits.first_ms // 2)
-        """The branch is dropped only where the next bucket has so much of its wait left: what
-        comes before may lag for a moment.
-        """
-        self._asked: set[str] = set()
+        self._phase = Phase.ALONE
+        self._availability = rules.availability
+        self._traits = rules.traits
+        self._rules = rules.batches
+        self._bounds = _Bounds.of(rules)
         self._after, self._given_up = after, given_up
-        self._empty_every_ms = (
-            batches.empty_every_ms if traits.is_batch_safe and not traits.is_stateful else 0
-        )
+        self._queries: dict[str, _Query] = {}
+        """The stable query and the branch, as far as they have asked."""
+        self._branch: _Branch | None = None
+        self._abandoned: _Abandoned | None = None
         self._empty_from_ms = 0
-        self._paced_until_ms: dict[str, int] = {}
-        self._capped: set[str] = set()
-        """Queries that rest longer than their pace wants."""
-        self._position: dict[str, QueryPosition] = {}
-        """Where each query stood when it asked last."""
         self._catch_up: tuple[int, int] | None = None
         """When this process woke last, or last left an input unread, or 0, and the bucket that the
         stable query must reach after that (RE10).
         """
-        self._forked_at = 0
-        self._abandoned_at = -1
-        self._again_ms: int | None = None
-        """From when on another branch may be tried there; None: never."""
-        self._failed_branches = 0
-        """There, one after the other."""
-        self._branch_end = 0
-        """The branch has run buckets up to this one, or is running them."""
-        self._correcting = False
-        self._watch = CorrectionWatch()
-        self._stable_batch: tuple[int, int] | None = None
-        """When the stable query's last batch began that took buckets, and what was complete
-        then; None: the stable query has asked since that batch ended.
-        """
-        self._held = False
-        """As the branch was told last."""
-        self._shown_ms: int | None = None
-        """When the branch had its first bucket out."""
-        self._rows_ms: int | None = None
-        """When it had its first rows out."""
 
     def state_at(self, now_ms: int) -> ReplicaState:
-        """As advertised to others at ``now_ms`` (DPC's node states)."""
-        if self.branch is not None:
-            return ReplicaState.STABILIZATION if self._correcting else ReplicaState.UP_FAILURE
-        return ReplicaState.STABLE if self._is_in_time(now_ms) else ReplicaState.FAILURE
+        """As advertised to others at ``now_ms`` (DPC's node states, RF4)."""
+        return advertised(
+            self._phase, in_time=self._phase is Phase.ALONE and self._is_in_time(now_ms)
+        )
+
+    @property
+    def branch(self) -> str | None:
+        """The query of the branch; None: there is none."""
+        return None if self._branch is None else self._branch.query
 
     @property
     def number(self) -> tuple[int, int]:
@@ -268,21 +318,22 @@ class Replica:
     @property
     def wants_to_correct(self) -> bool:
         """Whether a correction is possible, or under way."""
-        return self.branch is not None and self._correcting
+        return self._phase is Phase.CORRECTING
 
     def position(self, query: str) -> QueryPosition | None:
         """Where ``query`` stood when it asked last."""
-        return self._position.get(query)
+        found = self._queries.get(query)
+        return None if found is None else found.position
 
     def passed(self) -> int:
         """Every query of this replica has read the buckets up to this one."""
-        return min((p.bucket for p in self._position.values()), default=0)
+        return min((query.position.bucket for query in self._queries.values()), default=0)
 
     def reads_on(self, name: str, upto: int, parts: int, now_ms: int) -> bool:
         """Whether input ``name`` is read on, which is complete up to ``upto``, while all inputs
         together hold ``parts`` (RE8).
         """
-        stable_at = self._position.get(self.stable_query)
+        stable_at = self.position(self.stable_query)
         reads = parts <= INPUT_PARTS_MAX or stable_at is None or upto <= stable_at.bucket
         if not reads:
             self._availability.left_unread(name, now_ms)
@@ -290,7 +341,7 @@ class Replica:
 
     def _is_in_time(self, now_ms: int) -> bool:
         """RE10."""
-        stable_at = self._position.get(self.stable_query)
+        stable_at = self.position(self.stable_query)
         if stable_at is None or self._catch_up is None or self._availability.blind(now_ms):
             return False
         sighted_ms, upto = self._catch_up
@@ -301,16 +352,19 @@ class Replica:
         """Whether reading the log of input ``name`` to its end now may decide something."""
         if self._availability.policy is Policy.SUSPEND:
             return False
-        branch = self._position.get(self.branch) if self.branch is not None else None
-        wanted = branch is not None and self._availability.look_wanted(
-            name, branch.bucket + 1, now_ms, branching=True, held=self._held
+        branch, stable_at = self._branch, self.position(self.stable_query)
+        branch_at = None if branch is None else self.position(branch.query)
+        wanted = (
+            branch is not None
+            and branch_at is not None
+            and self._availability.look_wanted(
+                name, branch_at.bucket + 1, now_ms, branching=True, held=branch.is_held
+            )
         )
-        stable_at = self._position.get(self.stable_query)
-        again = self.branch is not None
         return wanted or (
             stable_at is not None
             and self._availability.look_wanted(
-                name, stable_at.bucket + 1, now_ms, branching=False, again=again
+                name, stable_at.bucket + 1, now_ms, branching=False, again=branch is not None
             )
         )
 
@@ -321,35 +375,35 @@ class Replica:
         """
         if query not in (self.stable_query, self.branch):
             return _NOTHING
-        self._position[query] = position
+        asks = self._queries.setdefault(query, _Query(position))
+        asks.position = position
         sighted_ms = self._availability.sighted_ms
         if (
             self._catch_up is None or self._catch_up[0] != sighted_ms
         ) and not self._availability.blind(situation.now_ms):
             self._catch_up = sighted_ms, _complete(situation)
-        if situation.now_ms < self._paced_until_ms.get(query, 0):
+        if situation.now_ms < asks.paced_until_ms:
             return _NOTHING
         self._watch_correction(situation)
-        is_stable = query == self.stable_query
+        branch = self._branch
+        is_branch = branch is not None and branch.query == query
         decision = (
-            self._decide_stable(position, situation)
-            if is_stable
-            else Decision(self._tentative(position, situation))
+            Decision(self._tentative(branch, position, situation))
+            if branch is not None and is_branch
+            else self._decide_stable(asks, situation)
         )
         if decision.plan is not None:
             rest_ms = self._rules.rest_ms(decision.plan.rows)
-            self._paced_until_ms[query] = situation.now_ms + rest_ms
-            self._capped = self._capped - {query} | (
-                {query} if rest_ms > self._rules.pace_ms else set()
-            )
-            if not is_stable:
-                self._branch_end = decision.plan.after.bucket
+            asks.paced_until_ms = situation.now_ms + rest_ms
+            asks.is_capped = rest_ms > self._rules.pace_ms
+            if branch is not None and is_branch:
+                branch.end = decision.plan.after.bucket
         return decision
 
     def held_by_cap(self, now_ms: int) -> bool:
         """Whether the stable query takes nothing now, whatever there is, by its cap (RE11)."""
-        until_ms = self._paced_until_ms.get(self.stable_query, 0)
-        return now_ms < until_ms and self.stable_query in self._capped
+        stable = self._queries.get(self.stable_query)
+        return stable is not None and now_ms < stable.paced_until_ms and stable.is_capped
 
     def next_timeline(self) -> str:
         """Name of the timeline that the next fork makes (rule 3)."""
@@ -359,23 +413,27 @@ class Replica:
         """The snapshot is the stable timeline now, durably. Returns the branch before, which
         is to be stopped (RE4).
         """
-        old = self._end_branch()
+        old = self._end_branch(Event.FORKED)
         self.branches += 1
-        self.branch, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)
-        self._position[self.stable_query] = position
-        self._forked_at = self._branch_end = position.bucket
-        self._shown_ms = self._rows_ms = None
+        query, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)
+        self._branch = _Branch(query, forked_at=position.bucket, end=position.bucket)
+        self._queries[self.stable_query] = _Query(position)
         self._availability.moved(now_ms)
         return old
 
-    def shown(self, record: BoundaryRecord, now_ms: int) -> None:
-        """The branch has buckets out, the newest by ``record``."""
-        if self._shown_ms is None:
-            self._shown_ms = now_ms
-        if self._rows_ms is None and any(
+    def shown(self, query: str, record: BoundaryRecord, now_ms: int) -> None:
+        """The branch ``query`` has buckets out, the newest by ``record``. Of one that was dropped
+        meanwhile this says nothing.
+        """
+        branch = self._branch
+        if branch is None or branch.query != query:
+            return
+        if branch.shown_ms is None:
+            branch.shown_ms = now_ms
+        if branch.rows_ms is None and any(
             part.rows > 0 and part.bucket <= record.closed for part in record.parts
         ):
-            self._rows_ms = now_ms
+            branch.rows_ms = now_ms
 
     def successor_due(self, now_ms: int, complete_upto: int) -> bool:
         """Whether the successor may be started, until which the stable query stands where it
@@ -385,13 +443,14 @@ class Replica:
         this one; unless there is something to correct already, or no result to be seen for long
         (SUCCESSOR_AFTER_MS, SUCCESSOR_WITHOUT_ROWS_TIMES).
         """
-        if self._shown_ms is None:
+        branch = self._branch
+        if branch is None or branch.shown_ms is None:
             return False
-        waited_ms, after_ms = now_ms - self._shown_ms, self._rules.successor_after_ms
-        if self._rows_ms is not None and now_ms - self._rows_ms >= after_ms:
+        waited_ms, after_ms = now_ms - branch.shown_ms, self._rules.successor_after_ms
+        if branch.rows_ms is not None and now_ms - branch.rows_ms >= after_ms:
             return True
         return waited_ms >= after_ms * (
-            1 if complete_upto > self._forked_at else SUCCESSOR_WITHOUT_ROWS_TIMES
+            1 if complete_upto > branch.forked_at else SUCCESSOR_WITHOUT_ROWS_TIMES
         )
 
     def abandon(self, now_ms: int, cause: Exception | None = None) -> str | None:
@@ -401,34 +460,33 @@ class Replica:
         ``cause``: what it died of; None: it cannot begin. Returns the branch that was there, which
             is to be stopped.
         """
-        stable_at = self._position.get(self.stable_query)
-        hole = self._forked_at if stable_at is None else stable_at.bucket
-        self._failed_branches = self._failed_branches + 1 if hole == self._abandoned_at else 0
-        self._abandoned_at, self._again_ms = hole, None
+        before, hole = self._abandoned, self._queries[self.stable_query].position.bucket
+        failures = before.failures + 1 if before is not None and before.hole == hole else 0
+        again_ms = None
         if isinstance(cause, (DataMissing, Unavailable)):
-            self._again_ms = now_ms + min(
-                BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS << min(self._failed_branches, 10)
-            )
-        return self._end_branch()
+            again_ms = now_ms + min(BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS << min(failures, 10))
+        self._abandoned = _Abandoned(hole, failures, again_ms)
+        return self._end_branch(Event.ABANDONED)
 
-    def _decide_stable(self, position: QueryPosition, situation: Situation) -> Decision:
-        cold = self._rules.warm_up and self.stable_query not in self._asked
-        self._asked.add(self.stable_query)
+    def _decide_stable(self, asks: _Query, situation: Situation) -> Decision:
+        position, cold = asks.position, self._rules.warm_up and not asks.has_asked
+        asks.has_asked = True
         if self._after > 0 and position.sequence == 0:
             return Decision(begun_after(self._after, situation.log_states))
         plan = self._stable(position, situation)
-        if cold and (plan is None or (self.branch is not None and not situation.may_correct)):
+        if cold and (plan is None or (self._branch is not None and not situation.may_correct)):
             return Decision(next_plan(position, situation.log_states, self._traits, warm_up=True))
         drop = self._caught_up(position, situation)
         if plan is not None:
-            if not plan.rows and self.branch is None and situation.now_ms < self._empty_from_ms:
+            branch = self._branch
+            if not plan.rows and branch is None and situation.now_ms < self._empty_from_ms:
                 return Decision(drop=drop)
-            self._empty_from_ms = situation.now_ms + self._empty_every_ms
-            if self.branch is not None and plan.after.bucket > position.bucket:
-                self._correcting = True
+            self._empty_from_ms = situation.now_ms + self._bounds.empty_every_ms
+            if branch is not None and plan.after.bucket > position.bucket:
+                self._comes_to(Event.CORRECTS)
                 if not situation.may_correct:
                     return _NOTHING
-                self._stable_batch = situation.now_ms, _complete(situation)
+                branch.stable_batch = situation.now_ms, _complete(situation)
             self._availability.moved(situation.now_ms)
             return Decision(plan, drop=drop)
         return Decision(fork=self._fork_due(position, situation.now_ms), drop=drop)
@@ -436,59 +494,57 @@ class Replica:
     def _stable(self, position: QueryPosition, situation: Situation) -> Plan | None:
         """RE9. What the stable query takes next, whether or not it may."""
         last = self._given_up if position.bucket < self._given_up else None
-        rows_max = (
-            self._rows_max if self.branch is None else min(self._rows_max, CORRECTION_ROWS_MAX)
-        )
+        most = self._bounds.rows_max
+        rows_max = most if self._branch is None else min(most, CORRECTION_ROWS_MAX)
         plan = next_plan(position, situation.log_states, self._traits, rows_max=rows_max, last=last)
-        span = position.bucket + self._correction_buckets
-        if (
-            rows_max == self._rows_max
-            or plan is None
-            or plan.after.bucket >= min(span, _complete(situation))
-        ):
+        span = position.bucket + self._bounds.correction_buckets
+        if rows_max == most or plan is None or plan.after.bucket >= min(span, _complete(situation)):
             return plan
         return next_plan(
             position,
             situation.log_states,
             self._traits,
-            rows_max=self._rows_max,
+            rows_max=most,
             last=span if last is None else min(last, span),
         )
 
     def _caught_up(self, position: QueryPosition, situation: Situation) -> str | None:
         """RE5. The branch that is not needed any more, if so."""
-        if self.branch is None:
+        branch = self._branch
+        if branch is None:
             return None
         complete = there = _complete(situation)
-        if self._stable_batch is not None:
-            began_ms, before = self._stable_batch
-            self._stable_batch = None
+        if branch.stable_batch is not None:
+            began_ms, before = branch.stable_batch
+            branch.stable_batch = None
             if situation.now_ms - began_ms <= self._availability.waits.first_ms:
                 there = before
         if self._availability.blind(situation.now_ms) or situation.uncorrected:
             return None
-        if position.bucket < min(self._branch_end - 1, there - self._caught_up_buckets):
+        if position.bucket < min(branch.end - 1, there - self._bounds.caught_up_buckets):
             return None
         if self._availability.overdue(
-            max(complete, position.bucket) + 1, situation.now_ms + self._settled_ms
+            max(complete, position.bucket) + 1, situation.now_ms + self._bounds.settled_ms
         ):
             # it stands at a hole, or would in a moment: the next failure would begin right after
             # this one
             return None
-        return self._end_branch()
+        return self._end_branch(Event.CAUGHT_UP)
 
     def _watch_correction(self, situation: Situation) -> None:
         """PA1-PA3. The branch's questions count, too: the stable query may be in one batch
         for long.
         """
-        stable_at = self._position.get(self.stable_query)
-        lag = 0 if stable_at is None else _complete(situation) - stable_at.bucket
-        if not self._correcting or lag <= self._caught_up_buckets:
-            self._watch.ended()
+        branch = self._branch
+        if branch is None:
+            return
+        lag = _complete(situation) - self._queries[self.stable_query].position.bucket
+        if self._phase is not Phase.CORRECTING or lag <= self._bounds.caught_up_buckets:
+            branch.watch.ended()
         elif situation.may_correct:
-            self._watch.lags(situation.now_ms, lag)
+            branch.watch.lags(situation.now_ms, lag)
         else:
-            self._watch.waits()
+            branch.watch.waits()
 
     def _fork_due(self, position: QueryPosition, now_ms: int) -> bool:
         """Nothing is complete: is it time to go on without? Rules 10 (c), 14."""
@@ -496,60 +552,60 @@ class Replica:
             position.bucket + 1
         ):
             return False
-        again = self._again_ms is not None and now_ms >= self._again_ms
-        if position.bucket <= self._abandoned_at and not again:
+        if self._abandoned is not None and self._abandoned.forbids(position, now_ms):
             return False
-        if self.branch is None:
+        branch = self._branch
+        if branch is None:
             return True
-        self._correcting = False
-        self._watch.ended()
-        return position.bucket > self._forked_at and self._availability.still()
+        self._comes_to(Event.STANDS)
+        branch.watch.ended()
+        return position.bucket > branch.forked_at and self._availability.still()
 
-    def _tentative(self, position: QueryPosition, situation: Situation) -> Plan | None:
-        if self._waits_for_correction(position, situation):
+    def _tentative(
+        self, branch: _Branch, position: QueryPosition, situation: Situation
+    ) -> Plan | None:
+        if self._waits_for_correction(branch, position, situation):
             return None
         log_states, chosen = situation.log_states, situation.chosen
         there = {
             name: max(log_state.upto, _tentative_upto(log_state, chosen.get(name)))
             for name, log_state in log_states.items()
         }
-        self._held = any(there[name] <= position.bucket for name in situation.working)
+        branch.is_held = any(there[name] <= position.bucket for name in situation.working)
         due = self._availability.due_upto(
-            _complete(situation), min(there.values()), held=self._held
+            _complete(situation), min(there.values()), held=branch.is_held
         )
         return next_tentative_plan(
-            position, log_states, chosen, due, self._traits, rows_max=self._rows_max
+            position, log_states, chosen, due, self._traits, rows_max=self._bounds.rows_max
         )
 
-    def _waits_for_correction(self, position: QueryPosition, situation: Situation) -> bool:
+    def _waits_for_correction(
+        self, branch: _Branch, position: QueryPosition, situation: Situation
+    ) -> bool:
         """Whether the branch leaves the cores to the stable query now. Paced, it begins after
         half of the long wait: a batch that takes as long is in time.
         """
-        pace = self._watch.pace(peer_serves=situation.peer_serves)
+        pace = branch.watch.pace(peer_serves=situation.peer_serves)
         if pace is Pace.FREE or not situation.may_correct:
             return False
         if self._availability.overdue(position.bucket + 1, situation.now_ms - HOP_MS):
-            self._watch.branch_is_late()
+            branch.watch.branch_is_late()
         half_ms = self._availability.waits.first_ms // 2
         return pace is Pace.SUSPENDED or not self._availability.overdue(
             position.bucket + 1, situation.now_ms + half_ms
         )
 
-    def _end_branch(self) -> str | None:
-        """There is no branch any more. Returns the one that was there."""
-        ended = self.branch
-        self.branch = None
-        self._correcting = False
-        self._stable_batch = None
-        self._watch.ended()
-        if ended is not None:
-            self._forget(ended)
-        return ended
+    def _comes_to(self, event: Event) -> None:
+        self._phase = next_phase(self._phase, event)
 
-    def _forget(self, query: str) -> None:
-        self._position.pop(query, None)
-        self._asked.discard(query)
-        self._paced_until_ms.pop(query, None)
+    def _end_branch(self, event: Event) -> str | None:
+        """There is no branch any more. Returns the one that was there."""
+        self._comes_to(event)
+        ended, self._branch = self._branch, None
+        if ended is None:
+            return None
+        self._queries.pop(ended.query, None)
+        return ended.query
 
 
 def _complete(situation: Situation) -> int:
@@ -586,103 +642,3 @@ class JointPlan:
     def made(self, plan: Plan) -> None:
         """The leader's question made ``plan``."""
         self._plan = plan
-
-
-class RecordChain:
-    """The boundary records of one query: each continues the one before (rules 3, 9)."""
-
-    def __init__(
-        self, replica: str, epoch: int, timeline: Timeline, *, is_stateful: bool, given_up: int = 0
-    ) -> None:
-        """``is_stateful``: what was missing once is missing in everything that the branch makes
-        afterwards.
-
-        ``given_up``: buckets up to this one are closed empty, and named as missing
-            (``protocol.control.state_horizon``).
-        """
-        self._given_up = given_up
-        self._replica = replica
-        self._epoch = epoch
-        self._timeline = timeline.name
-        self._is_stateful = is_stateful
-        self.tip: BatchId | None = timeline.start_tip
-        self._fork: tuple[int, int, tuple[Part, ...]] | None = None
-        self._branch_begun = False
-        self.has_shown = False
-        """The query is a branch, and has closed something tentatively."""
-        self._missing: tuple[str, ...] = ()
-
-    @staticmethod
-    def can_inherit(pending: tuple[Part, ...]) -> bool:
-        """Whether a branch can begin with these open parts: its first record names them all."""
-        return len(pending) <= BRANCH_PENDING_PARTS_MAX
-
-    def became_branch(self, counter: int, closed: int, pending: tuple[Part, ...]) -> None:
-        """From here on the query's records are tentative: branch ``counter``, from ``closed``
-        on, with the parts still open at the fork.
-        """
-        self._fork = (counter, closed, pending)
-
-    def record(
-        self,
-        kind: BoundaryKind,
-        batch: int,
-        closed: int,
-        parts: tuple[Part, ...],
-        *,
-        is_stable_query: bool,
-        missing: tuple[str, ...],
-        made_from: tuple[tuple[str, int], ...],
-        written_ms: int,
-    ) -> BoundaryRecord:
-        """The record of Spark's batch ``batch``.
-
-        Raises:
-            Fenced: a stable batch of a query that is not in the stable timeline (rule 12, RE1).
-            LocalProtocolError: a tentative batch of a query that never forked.
-        """
-        record = BoundaryRecord(
-            replica=self._replica,
-            epoch=self._epoch,
-            id=BatchId(self._timeline, batch),
-            prev=self.tip,
-            closed=closed,
-            parts=parts,
-            made_from=made_from,
-            written_ms=written_ms,
-        )
-        if kind is BoundaryKind.STABLE:
-            if not is_stable_query or self._fork is not None:
-                message = (
-                    f"stable batch {batch} of timeline {self._timeline}, which is not the"
-                    " stable one"
-                )
-                raise Fenced(message)
-            if closed > self._given_up or not self._given_up:
-                return record
-            kept = tuple(part for part in parts if part.bucket > self._given_up)
-            return replace(
-                record,
-                parts=kept,
-                missing=tuple(name for name, _ in made_from)[:MISSING_STREAMS_MAX],
-            )
-        if self._fork is None:
-            message = f"tentative batch {batch} of timeline {self._timeline}, which never forked"
-            raise LocalProtocolError(message)
-        counter, base, pending = self._fork
-        missing = tuple(sorted({*self._missing, *missing})[:MISSING_STREAMS_MAX])
-        if self._is_stateful or any(
-            part.bucket > closed for part in parts
-        ):  # what it lacks shows in later buckets too
-            self._missing = missing
-        tentative = replace(record, kind=kind, branch=(self._epoch, counter), missing=missing)
-        if self._branch_begun:
-            return tentative
-        return replace(tentative, base=base, parts=(*pending, *parts))
-
-    def appended(self, record: BoundaryRecord) -> None:
-        """``record`` was seen accepted in the log."""
-        self.tip = record.id
-        if record.kind is BoundaryKind.TENTATIVE and self._fork is not None:
-            self._branch_begun = True
-            self.has_shown = record.closed > self._fork[1]

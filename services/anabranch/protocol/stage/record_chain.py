@@ -1,0 +1,126 @@
+"""The boundary records of one query: each continues the one before.
+
+Theory of operation. A query that begins in a timeline's directory continues the record of the last
+batch committed there (``protocol.log.timeline``). From a fork on the query that runs is the branch:
+its records are tentative, and its first one begins from what was closed at the fork, with the parts
+that were open then. What was missing once is missing in everything that is made from it.
+
+Invariants:
+    RX1 a record names the one before it of its query (rules 3, 9), and counts as the one before
+        only once it was seen accepted.
+    RX2 a stable record is of a query in the stable timeline that never forked (rules 11, 12); a
+        tentative one of a query that did.
+    RX3 the first record of a branch names all parts that were open at the fork.
+    RX4 up to where the output is given up, buckets are closed empty, and their records name every
+        input as missing (``protocol.control.state_horizon``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anabranch.protocol.errors import Fenced, LocalProtocolError
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import BRANCH_PENDING_PARTS_MAX, MISSING_STREAMS_MAX
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, Part
+from anabranch.protocol.log.timeline import Timeline
+
+
+class RecordChain:
+    """Of one query of one process."""
+
+    def __init__(
+        self, replica: str, epoch: int, timeline: Timeline, *, is_stateful: bool, given_up: int = 0
+    ) -> None:
+        """``is_stateful``: what was missing once is missing in everything that the branch makes
+        afterwards.
+
+        ``given_up``: buckets up to this one are closed empty, and named as missing
+            (``protocol.control.state_horizon``).
+        """
+        self._given_up = given_up
+        self._replica = replica
+        self._epoch = epoch
+        self._timeline = timeline.name
+        self._is_stateful = is_stateful
+        self.tip: BatchId | None = timeline.start_tip
+        self._fork: tuple[int, int, tuple[Part, ...]] | None = None
+        self._branch_begun = False
+        self.has_shown = False
+        """The query is a branch, and has closed something tentatively."""
+        self._missing: tuple[str, ...] = ()
+
+    @staticmethod
+    def can_inherit(pending: tuple[Part, ...]) -> bool:
+        """Whether a branch can begin with these open parts: its first record names them all."""
+        return len(pending) <= BRANCH_PENDING_PARTS_MAX
+
+    def became_branch(self, counter: int, closed: int, pending: tuple[Part, ...]) -> None:
+        """From here on the query's records are tentative: branch ``counter``, from ``closed``
+        on, with the parts still open at the fork.
+        """
+        self._fork = (counter, closed, pending)
+
+    def record(
+        self,
+        kind: BoundaryKind,
+        batch: int,
+        closed: int,
+        parts: tuple[Part, ...],
+        *,
+        is_stable_query: bool,
+        missing: tuple[str, ...],
+        made_from: tuple[tuple[str, int], ...],
+        written_ms: int,
+    ) -> BoundaryRecord:
+        """The record of Spark's batch ``batch``.
+
+        Raises:
+            Fenced: a stable batch of a query that is not in the stable timeline (rule 12, RE1).
+            LocalProtocolError: a tentative batch of a query that never forked.
+        """
+        record = BoundaryRecord(
+            replica=self._replica,
+            epoch=self._epoch,
+            id=BatchId(self._timeline, batch),
+            prev=self.tip,
+            closed=closed,
+            parts=parts,
+            made_from=made_from,
+            written_ms=written_ms,
+        )
+        if kind is BoundaryKind.STABLE:
+            if not is_stable_query or self._fork is not None:
+                message = (
+                    f"stable batch {batch} of timeline {self._timeline}, which is not the"
+                    " stable one"
+                )
+                raise Fenced(message)
+            if closed > self._given_up or not self._given_up:
+                return record
+            kept = tuple(part for part in parts if part.bucket > self._given_up)
+            return replace(
+                record,
+                parts=kept,
+                missing=tuple(name for name, _ in made_from)[:MISSING_STREAMS_MAX],
+            )
+        if self._fork is None:
+            message = f"tentative batch {batch} of timeline {self._timeline}, which never forked"
+            raise LocalProtocolError(message)
+        counter, base, pending = self._fork
+        missing = tuple(sorted({*self._missing, *missing})[:MISSING_STREAMS_MAX])
+        if self._is_stateful or any(
+            part.bucket > closed for part in parts
+        ):  # what it lacks shows in later buckets too
+            self._missing = missing
+        tentative = replace(record, kind=kind, branch=(self._epoch, counter), missing=missing)
+        if self._branch_begun:
+            return tentative
+        return replace(tentative, base=base, parts=(*pending, *parts))
+
+    def appended(self, record: BoundaryRecord) -> None:
+        """``record`` was seen accepted in the log."""
+        self.tip = record.id
+        if record.kind is BoundaryKind.TENTATIVE and self._fork is not None:
+            self._branch_begun = True
+            self.has_shown = record.closed > self._fork[1]
