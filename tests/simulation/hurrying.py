@@ -13,10 +13,9 @@ from anabranch.processing import standby as standby_process
 from anabranch.protocol import limits
 from anabranch.protocol.control import trimming
 from anabranch.protocol.edge import delivery as corrected_delivery
-from anabranch.protocol.log import boundary_log, record_pieces
+from anabranch.protocol.log import boundary_log, own_records, record_pieces
 from anabranch.protocol.stage import record_chain, standby
 from anabranch.protocol.stage import replica as replica_machine
-from anabranch.runtime import boundary_writer
 from simulation.moving import BEHIND_MS
 from simulation.options import Options
 
@@ -35,7 +34,7 @@ def hurried(options: Options) -> Iterator[None]:
     """Within it they are as ``options`` say."""
     is_passive = any(stage.ha == "passive" for stage in options.stages)
     changed: list[tuple[Any, str, int | None]] = [
-        (boundary_writer, "_SEEN_WAIT_MS", options.seen_wait_ms),
+        (own_records, "SEEN_WAIT_MS", options.seen_wait_ms),
         (ingestion, "_BACKLOG_RECORDS", options.backlog_records),
         (standby, "MOVED_BEHIND_MS", BEHIND_MS),
         (standby, "PRIMARY_SILENT_MS", PRIMARY_SILENT_MS if is_passive else None),

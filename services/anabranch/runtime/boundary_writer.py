@@ -1,8 +1,5 @@
-"""Appends to a boundary log as one writer of it: rules 1 and 2.
-
-An acknowledgement proves nothing: a record counts when the writer has read it back from the log,
-accepted. So an unknown outcome needs no case of its own: the identical record is sent again and the
-log state ignores a second one.
+"""Appends to a boundary log as one writer of it. What counts, and what is sent again, is decided
+in ``protocol.log.own_records``.
 """
 
 from __future__ import annotations
@@ -13,27 +10,15 @@ from typing import Final, NamedTuple
 from anabranch.codec import boundary_records
 from anabranch.codec.signed_records import Sign, signed
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
-from anabranch.protocol.errors import (
-    ConfigurationError,
-    Fenced,
-    LocalProtocolError,
-    OutcomeUnknown,
-    TooManyParts,
-    Unavailable,
-)
+from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import PENDING_PARTS_MAX
 from anabranch.protocol.log.boundary_log import LogState, Outcome
+from anabranch.protocol.log.own_records import OwnEntry, OwnRecords, Sendings
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry, Recomputed
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream, Judge, Listener
 
-_SEND_TRIES: Final = 10
-_SEEN_WAIT_MS: Final = 10_000
-"""What was acknowledged is in the log: that it is not seen is the reader's trouble."""
-_UNKNOWN_WAIT_MS: Final = 1_000
-"""A record that may be lost is sent again soon: nothing goes on without it, and a second one
-does no harm. (A second start of an epoch would.)
-"""
+_FLUSH_TRIES: Final = 10
+_RETRY_MS: Final = 200
 
 
 class Signing(NamedTuple):
@@ -76,19 +61,18 @@ class BoundaryWriter:
             ),
         )
         self._writer: LogWriter | None = None
-        self._token_offset = -1
-        self._superseded = False
-        self._rejected: dict[BatchId, str] = {}
+        self._own = OwnRecords(topic, started)
         self._listener: Listener | None = None
-        self._recomputed: Recomputed | None = None
-        self._under_way: BoundaryRecord | None = None
-        self._seen_wait_ms = _SEEN_WAIT_MS
-        self.epoch = -1
 
     @property
     def replica(self) -> str:
         """As which it writes."""
         return self._started.replica
+
+    @property
+    def epoch(self) -> int:
+        """The one that it began; -1: none yet."""
+        return self._own.epoch
 
     @property
     def log_state(self) -> LogState:
@@ -114,34 +98,18 @@ class BoundaryWriter:
             ConfigurationError: a higher version of the stage makes the stream by now (BL15), or it
                 has buckets of another width (BL16).
         """
-        self._token_offset = -1
-        self._send(self._started)
+        self._own.begins()
+        is_acknowledged = self._send(self._started)
         # however long that takes: a long log is no reason to begin again
         self._reader.read_to_end()
-        if self._token_offset < 0:
-            self._wait(lambda: self._token_offset >= 0, "the epoch record")
+        if not self._own.has_token:
+            self._wait(self._started, lambda: self._own.has_token, is_acknowledged=is_acknowledged)
             self._reader.read_to_end()
-        if self._superseded:
-            version, after = self.log_state.version
-            message = (
-                f"{self._at.topic}: version {version} makes this stream after bucket {after}, and"
-                f" this process has version {self._started.version}: give the stage `version:"
-                f" {version}` and its function, or `version: {version + 1}` to go back on purpose"
-            )
-            raise ConfigurationError(message)
-        self.epoch = self._token_offset
-        self.check_epoch()
-        return self.epoch
+        return self._own.begun(self.log_state)
 
     def check_epoch(self) -> None:
         """Raises Fenced when the log, as far as it was read, has a newer epoch of this replica."""
-        current = self.log_state.epoch(self._started.replica)
-        if current != self.epoch:
-            message = (
-                f"{self._at.topic}: epoch {self.epoch} of replica {self._started.replica} was ended by"
-                f" epoch {current}"
-            )
-            raise Fenced(message)
+        self._own.check_epoch(self.log_state)
 
     def append(self, record: BoundaryRecord) -> None:
         """``send`` and ``await_accepted``."""
@@ -155,14 +123,7 @@ class BoundaryWriter:
             LocalProtocolError: it is of another epoch, or an earlier one is still under way: the
                 chain goes on only from a record that is seen accepted.
         """
-        if self._under_way is not None:
-            message = f"record {record.id} given to a writer that waits for {self._under_way.id}"
-            raise LocalProtocolError(message)
-        if record.epoch != self.epoch:
-            message = f"record of epoch {record.epoch} given to the writer of epoch {self.epoch}"
-            raise LocalProtocolError(message)
-        self._rejected.pop(record.id, None)
-        self._under_way = record
+        self._own.put(record)
         self._queue(record)
 
     def await_accepted(self) -> BoundaryRecord | None:
@@ -174,31 +135,10 @@ class BoundaryWriter:
                 the writer any more.
             TooManyParts: it was rejected since too much is open.
         """
-        record = self._under_way
-        if record is None:
+        record = self._own.under_way
+        if not isinstance(record, BoundaryRecord):
             return None
-
-        def settled() -> bool:
-            self.check_epoch()
-            if record.id in self._rejected:
-                if self._rejected[record.id] == "pending":
-                    message = (
-                        f"{self._at.topic}: more than {PENDING_PARTS_MAX} parts would be open, the"
-                        " most that readers hold"
-                    )
-                    raise TooManyParts(message)
-                message = (
-                    f"{self._at.topic}: own record {record.id} was rejected:"
-                    f" {self._rejected[record.id]}"
-                )
-                raise Fenced(message)
-            return self.log_state.accepted(self._started.replica, record.id)
-
-        try:
-            self._flush(record)
-            self._wait(settled, f"record {record.id}", resend=record)
-        finally:
-            self._under_way = None
+        self._settle(record, self._flush)
         return record
 
     def append_recomputed(self, entry: Recomputed) -> None:
@@ -208,20 +148,8 @@ class BoundaryWriter:
         Raises:
             Fenced: a newer epoch began.
         """
-        if entry.epoch != self.epoch:
-            message = (
-                f"recomputed blocks of epoch {entry.epoch} given to the writer of epoch"
-                f" {self.epoch}"
-            )
-            raise LocalProtocolError(message)
-        self._recomputed = entry
-        self._send(entry)
-
-        def seen() -> bool:
-            self.check_epoch()
-            return self._recomputed is None
-
-        self._wait(seen, "the record of recomputed blocks", resend=entry)
+        self._own.put(entry)
+        self._settle(entry, self._send)
 
     def poll(self, wait_ms: int = 0) -> int:
         """Read on without writing."""
@@ -246,27 +174,26 @@ class BoundaryWriter:
             self._writer = None
 
     def _seen(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
-        if entry == self._started:
-            self._token_offset, self._superseded = offset, not outcome.accepted
-        if outcome.accepted and entry == self._recomputed:
-            self._recomputed = None
-        if (
-            isinstance(entry, BoundaryRecord)
-            and entry.replica == self._started.replica
-            and not outcome.accepted
-            and outcome.reason != "known"
-        ):
-            if len(self._rejected) > _SEND_TRIES:
-                self._rejected.clear()  # zombies' records, not waited for
-            self._rejected[entry.id] = outcome.reason
+        self._own.seen(offset, entry, outcome)
         if self._listener is not None:
             self._listener(offset, entry, outcome)
 
-    def _send(self, entry: EpochStarted | BoundaryRecord | Recomputed) -> None:
-        self._queue(entry)
-        self._flush(entry)
+    def _settle(self, entry: OwnEntry, deliver: Callable[[OwnEntry], bool]) -> None:
+        """Have what is under way delivered, and wait until it counts."""
+        try:
+            self._wait(
+                entry,
+                lambda: self._own.is_settled(self.log_state),
+                is_acknowledged=deliver(entry),
+            )
+        finally:
+            self._own.forget()
 
-    def _queue(self, entry: EpochStarted | BoundaryRecord | Recomputed) -> LogWriter:
+    def _send(self, entry: OwnEntry) -> bool:
+        self._queue(entry)
+        return self._flush(entry)
+
+    def _queue(self, entry: OwnEntry) -> LogWriter:
         """Give ``entry`` to the client, and open one if there is none."""
         value, headers = boundary_records.encode(entry)
         if self._sign is not None:
@@ -276,44 +203,31 @@ class BoundaryWriter:
         self._writer.send(self._at, value, key=self._started.replica.encode(), headers=headers)
         return self._writer
 
-    def _flush(self, entry: EpochStarted | BoundaryRecord | Recomputed) -> None:
-        """Wait for an acknowledgement of ``entry``, which is queued, or an unknown outcome; the log
-        says afterwards what happened.
+    def _flush(self, entry: OwnEntry) -> bool:
+        """Wait for an acknowledgement of ``entry``, which is queued. False: the outcome is unknown;
+        the log says afterwards what happened.
         """
-        for attempt in range(_SEND_TRIES):
+        for attempt in range(_FLUSH_TRIES):
             try:
                 (self._writer or self._queue(entry)).flush()
             except OutcomeUnknown:
                 self._close_writer()
-                self._seen_wait_ms = _UNKNOWN_WAIT_MS
-                return
+                return False
             except Unavailable:
                 self._close_writer()
-                if attempt == _SEND_TRIES - 1:
+                if attempt == _FLUSH_TRIES - 1:
                     raise
-                self._clock.sleep_ms(200)
+                self._clock.sleep_ms(_RETRY_MS)
             else:
-                self._seen_wait_ms = _SEEN_WAIT_MS
-                return
+                break
+        return True
 
-    def _wait(
-        self, done: Callable[[], bool], what: str, resend: BoundaryRecord | Recomputed | None = None
-    ) -> None:
-        deadline = self._clock.monotonic_ms() + (
-            _SEEN_WAIT_MS if resend is None else self._seen_wait_ms
-        )
-        tries = 0
-        while not done():
+    def _wait(self, entry: OwnEntry, settled: Callable[[], bool], *, is_acknowledged: bool) -> None:
+        """Read the log until ``entry``, which was sent, is ``settled``; send it again when due."""
+        sendings = Sendings(self._at.topic, entry)
+        sendings.sent(self._clock.monotonic_ms(), is_acknowledged=is_acknowledged)
+        while not settled():
             self._reader.poll(50)
-            if self._clock.monotonic_ms() > deadline:
-                tries += 1
-                if tries > _SEND_TRIES:
-                    message = f"{self._at.topic}: {what} is not in the log after {tries} tries"
-                    raise Unavailable(message)
-                if resend is not None:
-                    self._send(resend)
-                else:
-                    self._send(self._started)
-                deadline = self._clock.monotonic_ms() + (
-                    _SEEN_WAIT_MS if resend is None else self._seen_wait_ms
-                )
+            if sendings.is_due_again(self._clock.monotonic_ms()):
+                is_acknowledged = self._send(entry)
+                sendings.sent(self._clock.monotonic_ms(), is_acknowledged=is_acknowledged)

@@ -9,6 +9,7 @@ from typing import Final
 from simulation.planting import OVER, Mutant
 
 _LOG_STATE: Final = "protocol.log.boundary_log:LogState"
+_OWN: Final = "protocol.log.own_records:OwnRecords"
 _WRITER: Final = "runtime.boundary_writer:BoundaryWriter"
 
 LOGS: Final = (
@@ -105,22 +106,23 @@ LOGS: Final = (
     ),
     Mutant(
         "ack_is_enough",
-        f"{_WRITER}.await_accepted",
-        'self._wait(settled, f"record {record.id}", resend=record)',
-        "pass",
+        f"{_WRITER}._settle",
+        "self._wait(entry, lambda: self._own.is_settled(self.log_state),"
+        " is_acknowledged=deliver(entry))",
+        "deliver(entry)",
         "rule 2",
     ),
     Mutant(
         "never_sent_again",
         f"{_WRITER}._wait",
-        "if resend is not None:\n                self._send(resend)",
-        "if resend is not None:\n                pass",
+        "is_acknowledged = self._send(entry)\n",
+        "pass\n",
         "rule 2",
         by=("ends", "progress"),
     ),
     Mutant(
         "token_not_compared",
-        f"{_WRITER}._seen",
+        f"{_OWN}.seen",
         "entry == self._started",
         "isinstance(entry, EpochStarted) and entry.replica == self._started.replica",
         "rule 1",

@@ -287,21 +287,6 @@ def test_a_record_of_another_epoch_is_a_mistake_of_the_caller(make: Make) -> Non
         writer.append(BoundaryRecord("0", 9, BatchId("l", 0), None, 1))
 
 
-def test_rejections_of_others_are_not_gathered_for_ever(log: LocalEventLog, make: Make) -> None:
-    zombie, writer = make(), make()
-    zombie.start()
-    writer.start()
-    other = log.writer()
-    for batch in range(200):
-        value, headers = boundary_records.encode(
-            BoundaryRecord("0", 0, BatchId("z", batch), None, 1)
-        )
-        other.send(AT, value, headers=headers)
-    other.flush()
-    writer.append(record(writer, 0, 1))
-    assert len(writer._rejected) < 20
-
-
 def test_a_second_epoch_of_one_writer_is_a_new_one(make: Make) -> None:
     writer = make()
     assert (writer.start(), writer.start()) == (0, 1)
