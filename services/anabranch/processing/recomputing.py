@@ -12,20 +12,28 @@ process removes. The reader asks again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.plan_offsets import Offset, offset_of, position_of, rows_of
+from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.control.recompute_requests import RecomputeReplies
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, ControlRecord
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, ASK_TAKEN_MS
 from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.records import BoundaryKind, Part
-from anabranch.protocol.log.timeline import timeline_name
+from anabranch.protocol.log.timeline import (
+    Answer,
+    DiskStep,
+    FindMissing,
+    Step,
+    carry_out,
+    timeline_name,
+)
 from anabranch.protocol.stage.planner import (
     EmptyBatches,
     QueryPosition,
@@ -335,8 +343,7 @@ class Recomputing:
                 inputs[stream] = self._follow(stream)
             log_states = {stream: reader.log_state for stream, reader in inputs.items()}
             recomputation = Recomputation(wanted, log_states, made.traits)
-            made.disk.remove(name)
-            self._begin_at(name, recomputation, log_states, gone_blocks, points, upto)
+            self._begin(name, recomputation, gone_blocks, points, upto)
             query = RangeQuery(name, recomputation, self._pipeline.bucket_ms, recomputation.wanted)
             made.run(query)
             if not query.finished.is_set():
@@ -350,59 +357,45 @@ class Recomputing:
             for reader in inputs.values():
                 reader.close()
 
-    def _begin_at(
+    def _begin(
         self,
         name: str,
         recomputation: Recomputation,
-        log_states: Mapping[str, LogState],
         gone_blocks: GoneBlocks,
         points: CleanPoints,
         upto: int,
     ) -> None:
-        """Make the directory ``name`` in which the query starts.
+        """Make the directory ``name`` in which the query begins.
 
         Raises:
             _UnableError: there is none from which it could.
         """
-        made, last = self._made, recomputation.last
-        if not made.traits.is_stateful:
-            self._need_input(log_states, gone_blocks, recomputation.first - 1, last)
-            made.disk.create(name)
-            return
-        newest = made.disk.newest()
-        if newest is not None:
-            made.disk.copy(newest.name, name)
-            for batch in made.disk.batches(name):
-                tip = newest.tip(batch) if batch >= max(0, newest.lowest) else None
-                base = (
-                    None if tip is None else points.base(made.replica, tip, made.fingerprint, upto)
-                )
-                if (
-                    base is not None
-                    and base < recomputation.first
-                    and made.disk.whole(name, (batch,)) is not None
-                ):
-                    self._need_input(log_states, gone_blocks, made.disk.bucket(name, batch), last)
-                    made.disk.cut_back(name, batch, keep_plan=False)
-                    return
-            made.disk.remove(name)
-        self._need_input(log_states, gone_blocks, 0, last)
-        made.disk.create(name)
+        made = self._made
 
-    def _need_input(
-        self, log_states: Mapping[str, LogState], gone_blocks: GoneBlocks, after: int, last: int
-    ) -> None:
-        for stream, log_state in log_states.items():
-            if log_state.upto < last:
-                raise _UnableError(f"{stream} is not known up to bucket {last}")
-            if after < log_state.forgotten:
-                raise _UnableError(
-                    f"no checkpoint is older than the range, and the log of {stream} describes its"
-                    f" buckets up to {log_state.forgotten} no more"
+        def gone(stream: str, buckets: Iterable[TakenBucket]) -> int | None:
+            return next(
+                (
+                    bucket
+                    for bucket, writer, parts in buckets
+                    if gone_blocks.is_gone(self._names.blocks(stream, writer), parts)
+                ),
+                None,
+            )
+
+        def perform(step: Step) -> Answer:
+            if isinstance(step, FindMissing):
+                stands = made.disk.bucket(name, step.batch) if step.batch >= 0 else None
+                return recomputation.lacks(
+                    recomputation.begins_after if stands is None else stands, gone
                 )
-            for bucket, writer, parts in log_state.stable(after + 1, last):
-                if gone_blocks.is_gone(self._names.blocks(stream, writer), parts):
-                    raise _UnableError(
-                        f"no checkpoint is older than the range, and the blocks of {stream} from"
-                        f" bucket {bucket} on are deleted"
-                    )
+            assert isinstance(step, DiskStep)  # noqa: S101 - all others of a beginning are
+            return on_disk(made.disk, step)
+
+        missing = carry_out(
+            recomputation.beginning(
+                name, lambda tip: points.base(made.replica, tip, made.fingerprint, upto)
+            ),
+            perform,
+        )
+        if missing:
+            raise _UnableError(missing)

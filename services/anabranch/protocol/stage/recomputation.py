@@ -16,17 +16,34 @@ Invariants:
     RC3 nothing may be used before every wanted bucket is closed by the query.
     RC4 a bucket whose rows or digest differ makes the whole result void.
     RC5 a ``Recomputed`` holds whole buckets, and no more than PARTS_PER_RECORD_MAX parts.
+    RC6 a stateful query begins in a checkpoint at a batch all of whose buckets are before the range
+        and stable (``protocol.log.clean_points``), the newest that is whole; else at the beginning.
+        Of its input nothing may be gone from there to the end of the range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BATCH_ROWS_MAX, PARTS_PER_RECORD_MAX
 from anabranch.protocol.log.boundary_log import LogState, contents
 from anabranch.protocol.log.records import Part, Recomputed
+from anabranch.protocol.log.timeline import (
+    Answer,
+    Copy,
+    Create,
+    CutBack,
+    FindBatches,
+    FindMissing,
+    FindNewest,
+    FindWhole,
+    Step,
+    Timeline,
+    batches_of,
+)
 from anabranch.protocol.stage.planner import Plan, QueryPosition, TakenBucket, next_plan
 from anabranch.protocol.stage.plans import PlanTraits
 
@@ -54,6 +71,11 @@ class Recomputation:
         self._closed = 0
 
     @property
+    def begins_after(self) -> int:
+        """A query without a checkpoint begins after this bucket (RC2)."""
+        return 0 if self._traits.is_stateful else self.first - 1
+
+    @property
     def is_finished(self) -> bool:
         """Whether every wanted bucket is closed (RC3)."""
         return self._closed >= self.last
@@ -63,13 +85,58 @@ class Recomputation:
         """The buckets whose rows are kept."""
         return frozenset(self._wanted)
 
+    def beginning(
+        self, name: str, base_of: Callable[[BatchId], int | None]
+    ) -> Generator[Step, Answer, str]:
+        """Make the directory ``name``, in which the query begins (RC6). Returns why it cannot, in
+        words; empty: it can.
+
+        ``base_of``: as for a peer's checkpoint, of the replica's own.
+        """
+        newest = (yield FindNewest()) if self._traits.is_stateful else None
+        if isinstance(newest, Timeline):
+            yield Copy(newest.name, name)
+            for batch in batches_of((yield FindBatches(name))):
+                tip = newest.tip(batch) if batch >= max(0, newest.lowest) else None
+                base = None if tip is None else base_of(tip)
+                if base is None or base >= self.first or (yield FindWhole(name, (batch,))) is None:
+                    continue
+                missing = yield FindMissing(name, batch)
+                if not missing:
+                    yield CutBack(name, batch, keep_plan=False)
+                return str(missing)
+        missing = yield FindMissing(name, -1)
+        if not missing:
+            yield Create(name)
+        return str(missing)
+
+    def lacks(self, after: int, gone: Callable[[str, Iterable[TakenBucket]], int | None]) -> str:
+        """What is not there, in words, of the input after bucket ``after`` up to the end of the
+        range; empty: all is.
+
+        ``gone``: (input, buckets of it) -> the first of which blocks are deleted, if any is.
+        """
+        for stream, log_state in self._log_states.items():
+            if log_state.upto < self.last:
+                return f"{stream} is not known up to bucket {self.last}"
+            if after < log_state.forgotten:
+                return (
+                    f"no checkpoint is older than the range, and the log of {stream} describes its"
+                    f" buckets up to {log_state.forgotten} no more"
+                )
+            bucket = gone(stream, log_state.stable(after + 1, self.last))
+            if bucket is not None:
+                return (
+                    f"no checkpoint is older than the range, and the blocks of {stream} from bucket"
+                    f" {bucket} on are deleted"
+                )
+        return ""
+
     def plan(self, position: QueryPosition) -> Plan | None:
         """What the query that stands at ``position`` runs next; None: nothing (any more)."""
         if position.bucket >= self.last:
             return None
-        begin = position
-        if not self._traits.is_stateful and position.bucket < self.first - 1:
-            begin = replace(position, bucket=self.first - 1)
+        begin = replace(position, bucket=max(position.bucket, self.begins_after))
         plan = next_plan(
             begin, self._log_states, self._traits, rows_max=self._rows_max, last=self.last
         )

@@ -1,16 +1,31 @@
 """Buckets that are made again: what is run, and whether the result may be used (invariants
-RC1-RC5).
+RC1-RC6).
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import pytest
 
 from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import Part, Recomputed
+from anabranch.protocol.log.timeline import (
+    Answer,
+    Copy,
+    Create,
+    CutBack,
+    FindBatches,
+    FindMissing,
+    FindNewest,
+    FindWhole,
+    Step,
+    Timeline,
+    carry_out,
+)
 from anabranch.protocol.stage import recomputation
 from anabranch.protocol.stage.planner import QueryPosition, TakenBucket
 from anabranch.protocol.stage.plans import PlanTraits
@@ -64,6 +79,97 @@ def test_rc2_a_stateful_query_skips_nothing() -> None:
         QueryPosition(8, 6, has_rows=True),
     )
     assert taken(of, QueryPosition(8, 6, has_rows=True)) is None
+
+
+TIMELINE = Timeline("000000000007-000000", 2, BatchId("earlier", 2), floor=1)
+NAME = "000000000007-999999"
+BASES = {
+    BatchId(TIMELINE.name, 5): 9,
+    BatchId(TIMELINE.name, 4): 4,
+    BatchId(TIMELINE.name, 3): 3,
+    BatchId("earlier", 2): 2,
+}
+"""Of the records of batches: the highest bucket that each had begun."""
+
+
+def began(
+    *, newest: Timeline | None = TIMELINE, damaged: tuple[int, ...] = (), missing: int = -2
+) -> tuple[str, list[Step]]:
+    """(why a stateful query cannot begin, the steps that changed something), where batches 0..5 are
+    in the directory; the blocks after batch ``missing``, and all before it, are gone.
+    """
+    changed: list[Step] = []
+
+    def perform(step: Step) -> Answer:
+        match step:
+            case FindNewest():
+                return newest
+            case FindBatches():
+                return (5, 4, 3, 2, 1, 0)
+            case FindWhole(_, (batch,)):
+                return None if batch in damaged else batch
+            case FindMissing(_, batch):
+                return "blocks are gone" if batch <= missing else ""
+        changed.append(step)
+        return None
+
+    return carry_out(made(STATEFUL).beginning(NAME, BASES.get), perform), changed
+
+
+COPIED = Copy(TIMELINE.name, NAME)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "missing", "why", "then"),
+    [
+        ((), -2, "", CutBack(NAME, 3, keep_plan=False)),
+        ((3,), -2, "", CutBack(NAME, 2, keep_plan=False)),
+        ((2, 3), -2, "", Create(NAME)),
+        ((2, 3), -1, "blocks are gone", None),
+        ((), 3, "blocks are gone", None),
+    ],
+    ids=["newest", "damaged", "none", "nothing", "gone"],
+)
+def test_rc6_a_stateful_query_begins_in_a_checkpoint_from_before_the_range(
+    damaged: tuple[int, ...], missing: int, why: str, then: Step | None
+) -> None:
+    """The range begins at bucket 4. Batch 5 had begun bucket 9, batch 4 bucket 4; of batches below
+    1 it is not known who made them, and of batch 1 not what it had begun.
+    """
+    assert began(damaged=damaged, missing=missing) == (
+        why,
+        [COPIED, *([] if then is None else [then])],
+    )
+
+
+def test_rc6_without_any_it_begins_at_the_beginning() -> None:
+    assert began(newest=None) == ("", [Create(NAME)])
+
+
+def test_rc2_a_stateless_query_needs_no_checkpoint() -> None:
+    steps = made().beginning(NAME, BASES.get)
+    assert next(steps) == FindMissing(NAME, -1)
+    assert (made().begins_after, made(STATEFUL).begins_after) == (3, 0)
+    assert steps.send("") == Create(NAME)
+
+
+def test_rc6_what_is_gone_of_the_input_is_said() -> None:
+    asked: list[int] = []
+
+    def gone(stream: str, buckets: Iterable[TakenBucket]) -> int | None:
+        asked.extend(bucket for bucket, _, _ in buckets)
+        return 5 if stream == "a" and 5 in asked else None
+
+    of = made()
+    assert of.lacks(5, gone) == ""
+    assert asked == [6], "what comes after the range is not needed"
+    assert of.lacks(3, gone).endswith("the blocks of a from bucket 5 on are deleted")
+    streams = inputs()
+    streams["a"].forget(4)
+    of = Recomputation(WANTED, streams, STATELESS)
+    assert of.lacks(3, gone).endswith("the log of a describes its buckets up to 4 no more")
+    of = Recomputation([(13, "0", (part(13),))], streams, STATELESS)
+    assert of.lacks(12, gone) == "a is not known up to bucket 13"
 
 
 def test_only_what_is_wanted_is_kept() -> None:
