@@ -7,6 +7,7 @@ from anabranch.codec import federation_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import EventLog, TopicPartition
+from anabranch.protocol.federation.lookup import CatalogEntry
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.statements import Signature, Statement
 from anabranch.runtime.federation_reader import FederationReader
@@ -44,11 +45,20 @@ class FederationWorld:
         topic = self.topics.contract(CONTRACT.contract_id)
         self.write(topic, federation_records.encode(statement, signature))
 
-    def write(self, topic: str, *values: bytes | None) -> None:
+    def list_pipeline(
+        self, by: str, entry: CatalogEntry, *, where: str = "", key: SigningKey | None = None
+    ) -> None:
+        """In a participant's catalog, with the signature of ``key``, else its own."""
+        topic = self.topics.catalog(where or by)
+        self.make("catalog", topic)
+        value = federation_records.encode(entry, (key or self.keys[by]).sign(entry))
+        self.write(topic, value, key=entry.pipeline.encode())
+
+    def write(self, topic: str, *values: bytes | None, key: bytes | None = None) -> None:
         writer = self.log.writer()
         try:
             for value in values:
-                writer.send(TopicPartition(topic, 0), value)
+                writer.send(TopicPartition(topic, 0), value, key=key)
             writer.flush()
         finally:
             writer.close()

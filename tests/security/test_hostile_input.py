@@ -51,7 +51,7 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import MIB, RECORD_BYTES_MAX
-from harness import boundary_logs, sources
+from harness import boundary_logs, catalogs, sources
 from harness.markets import CONTRACT, signature
 
 HERE = Path(__file__).parent
@@ -185,6 +185,12 @@ READINGS = {
         federation_records.decode_key_log,
         RemoteProtocolError,
         federation_records.encode_key(PublishedKey("north", "1", bytes(32))),
+    ),
+    "federation catalog": Reading(
+        federation_records.decode_catalog,
+        RemoteProtocolError,
+        federation_records.encode(catalogs.entry(), catalogs.signature(catalogs.entry())),
+        yardsticks_per_mib=OWN_YARDSTICKS_PER_MIB,
     ),
     "live": Reading(
         live,
@@ -343,7 +349,7 @@ def test_changed_ones(how: str) -> None:
 @given(st.sampled_from(sorted(catalog().records)), st.binary(max_size=200))
 def test_any_body_behind_a_head_of_ours(record: tuple[str, int], body: bytes) -> None:
     value = b"\xc3\x01" + catalog().records[record].fingerprint + body
-    for how in ("boundary log", "control", "live", "federation", "keys"):
+    for how in ("boundary log", "control", "live", "federation", "keys", "federation catalog"):
         tried(READINGS[how], value)
 
 

@@ -34,6 +34,13 @@ _CONFLUENT_BYTES: Final = 5
 _SINGLE_OBJECT_BYTES: Final = 10
 
 
+def fingerprint_of(record: RecordSchema) -> str:
+    """CRC-64 of a record's canonical form, as 16 hexadecimal digits: the same for schemas that say
+    the same of the columns.
+    """
+    return str(fingerprint(to_parsing_canonical_form(record.avro), "CRC-64-AVRO"))
+
+
 class _Version:
     """One version that a record may have been written with, and how its fields become those
     of the newest.
@@ -43,9 +50,7 @@ class _Version:
         """``is_numbered``: the schema's id is the one in Confluent framing."""
         self.schema = written
         self.confluent = _confluent(written.schema_id) if is_numbered else None
-        self.single_object = b"\xc3\x01" + bytes.fromhex(
-            fingerprint(to_parsing_canonical_form(written.avro), "CRC-64-AVRO")
-        )
+        self.single_object = b"\xc3\x01" + bytes.fromhex(fingerprint_of(written))
         self.fields = [(field, field.null_first) for field in written.fields]
         self.is_flat = not any(field.is_nested for field in written.fields)
         if problem := missing(written.fields, wanted.fields):

@@ -22,6 +22,7 @@ from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.federation.contract_book import ContractChange
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Metered, Settled
+from anabranch.protocol.federation.lookup import CatalogEntry
 from anabranch.protocol.federation.movements import Ended, Started, Withdrawn
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
 from anabranch.protocol.federation.published_keys import PublishedKey
@@ -45,10 +46,14 @@ KINDS: Final[dict[str, type[Any]]] = {
     "answer": Answer,
     "return_request": ReturnRequest,
     "stream_signer": StreamSigner,
+    "catalog_entry": CatalogEntry,
 }
 """Statements by the names of their records."""
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 _KEY: Final = "published_key"
+_ENTRY: Final = "catalog_entry"
+_CONTRACTS: Final = frozenset(KINDS.keys() - {_ENTRY})
+"""Those whose limits are ``FEDERATION_BYTES_MAX`` and ``FEDERATION_ITEMS_MAX``."""
 
 
 class Signed(NamedTuple):
@@ -66,7 +71,9 @@ def encode(statement: Statement, signature: Signature) -> bytes:
         LocalProtocolError: it does not fit its schema or its limit: a bug here.
     """
     value = {**_plain(statement), "signed": _plain(signature)}
-    return _written(_NAMES[type(statement)], value)
+    name = _NAMES[type(statement)]
+    bytes_max = limits.CATALOG_BYTES_MAX if name == _ENTRY else limits.FEDERATION_BYTES_MAX
+    return single_object.write(catalog().newest(name), value, bytes_max)
 
 
 def encode_key(word: PublishedKey) -> bytes:
@@ -75,7 +82,7 @@ def encode_key(word: PublishedKey) -> bytes:
     Raises:
         LocalProtocolError: it does not fit its schema: a bug here.
     """
-    return _written(_KEY, _plain(word))
+    return single_object.write(catalog().newest(_KEY), _plain(word), limits.FEDERATION_BYTES_MAX)
 
 
 def decode(value: bytes | None) -> Signed:
@@ -85,8 +92,20 @@ def decode(value: bytes | None) -> Signed:
         RemoteProtocolError: nothing that we know, torn, too large, or with a name that is longer
             than any of ours.
     """
-    name, fields = _read(value, "a log of a contract", KINDS)
+    name, fields = _read(value, "a log of a contract", _CONTRACTS)
     return _signed(name, fields)
+
+
+def decode_catalog(value: bytes | None) -> Signed:
+    """What a participant says in its catalog.
+
+    Raises:
+        RemoteProtocolError: as of ``decode``.
+    """
+    record, fields = single_object.read(
+        value, "a catalog", (_ENTRY,), limits.CATALOG_BYTES_MAX, limits.CATALOG_ITEMS_MAX
+    )
+    return _signed(record.name, fields)
 
 
 def decode_key_log(value: bytes | None) -> PublishedKey | Signed:
@@ -104,10 +123,6 @@ def decode_key_log(value: bytes | None) -> PublishedKey | Signed:
 
 def _signed(name: str, fields: tuple[Any, ...]) -> Signed:
     return Signed(_built(KINDS[name], fields[:-1]), _built(Signature, fields[-1]))
-
-
-def _written(name: str, value: dict[str, Any]) -> bytes:
-    return single_object.write(catalog().newest(name), value, limits.FEDERATION_BYTES_MAX)
 
 
 def _read(value: bytes | None, where: str, names: Collection[str]) -> tuple[str, tuple[Any, ...]]:

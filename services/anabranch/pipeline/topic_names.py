@@ -68,6 +68,10 @@ class FederationTopics:
         """The public keys of a participant, which alone writes it."""
         return f"{self.federation}.keys.{participant}"
 
+    def catalog(self, participant: str) -> str:
+        """What a participant publishes of its pipelines, which alone writes it."""
+        return f"{self.federation}.catalog.{participant}"
+
     def contract(self, contract_id: str) -> str:
         """Everything that was said about a contract: its parties and the auditor."""
         return f"{self.federation}.contract.{contract_id}"
@@ -78,7 +82,7 @@ class FederationTopics:
 
     def owner_of(self, topic: str) -> tuple[str, str]:
         """(kind, participant or contract) of a topic; empty: it is none of these."""
-        for kind in ("keys", "contract", "offers"):
+        for kind in ("keys", "catalog", "contract", "offers"):
             before = f"{self.federation}.{kind}."
             if topic.startswith(before) and is_name(topic.removeprefix(before)):
                 return kind, topic.removeprefix(before)

@@ -315,6 +315,17 @@ FEDERATION_BYTES_MAX: Final = 256 * 1024
 FEDERATION_ITEMS_MAX: Final = 1_000
 """Items of all lists in such a record: tasks, or findings."""
 
+HOPS_MAX: Final = 64
+"""Stages one after the other: more than any pipeline has, so what is above is a slip of the pen."""
+
+CATALOG_BYTES_MAX: Final = 512 * 1024
+"""What a participant publishes of one pipeline: room for the columns of a hundred streams, and below
+the ``max.message.bytes`` of a catalog.
+"""
+
+CATALOG_ITEMS_MAX: Final = 4_096
+"""Items of all lists in it: streams, offers, and what these name."""
+
 ALARM_CHARACTERS_MAX: Final = 20_000
 """Text of an alarm: longer ones (a traceback of a deep recursion) are cut, so that an alarm
 always fits its topic.

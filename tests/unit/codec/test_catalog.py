@@ -82,6 +82,8 @@ def test_each_example_decodes_to_what_stands_beside_it(path: Path) -> None:
         word = federation_records.decode_key_log(value)
         assert isinstance(word, PublishedKey)
         assert federation_records.encode_key(word) == value
+    elif record.name == "catalog_entry":
+        assert federation_records.encode(*federation_records.decode_catalog(value)) == value
     elif any(field["name"] == "signed" for field in record.avro["fields"]):
         assert federation_records.encode(*federation_records.decode(value)) == value
     elif record.name == "live_progress":
@@ -136,6 +138,7 @@ def test_each_topic_of_a_federation_has_its_kind() -> None:
     names, topics = FederationTopics("f"), catalog.catalog().topics
     for kind, made, owner in (
         ("keys", names.keys("p"), "p"),
+        ("catalog", names.catalog("p"), "p"),
         ("contract", names.contract("c"), "c"),
         ("offers", names.offers("c"), "c"),
     ):

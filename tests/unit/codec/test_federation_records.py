@@ -24,6 +24,7 @@ from anabranch.protocol.federation.ledger import (
     Metered,
     Settled,
 )
+from anabranch.protocol.federation.lookup import CatalogEntry
 from anabranch.protocol.federation.movements import Ended, Started, Why, Withdrawn
 from anabranch.protocol.federation.offers import (
     OFFERED_TASKS_MAX,
@@ -36,6 +37,7 @@ from anabranch.protocol.federation.offers import (
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.statements import Signature, signed_bytes
 from anabranch.protocol.federation.stream_signers import StreamSigner
+from harness import catalogs
 from harness.markets import CONTRACT, answer, contract, offer, signature, started
 
 LONG = st.integers(-(2**63), 2**63 - 1)
@@ -80,7 +82,15 @@ def test_who_may_sign_a_stream_stands_among_the_keys(word: StreamSigner, signed:
     assert federation_records.decode_key_log(value) == (word, signed)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, Settled])
+@given(st.from_type(CatalogEntry), SIGNATURES)
+def test_what_stands_in_a_catalog_comes_back_as_it_was(
+    entry: CatalogEntry, signed: Signature
+) -> None:
+    value = federation_records.encode(entry, signed)
+    assert federation_records.decode_catalog(value) == (entry, signed)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, Settled, CatalogEntry])
 def test_the_schema_has_the_fields_of_the_statement_in_their_order(kind: type[Any]) -> None:
     names = [field["name"] for field in _avro(kind)["fields"]]
     assert names == [*(field.name for field in dataclasses.fields(kind)), "signed"]
@@ -133,6 +143,22 @@ def test_what_is_too_large_is_rejected_before_it_is_read() -> None:
         federation_records.decode(value)
 
 
+def test_what_is_too_large_for_a_catalog_is_rejected_before_it_is_read() -> None:
+    with pytest.raises(RemoteProtocolError, match="more than"):
+        federation_records.decode_catalog(bytes(limits.CATALOG_BYTES_MAX + 1))
+    wide = replace(catalogs.SPEEDS, record=bytes(limits.SCHEMA_BYTES_MAX))
+    large = catalogs.entry(streams=(wide,) * 8)
+    with pytest.raises(LocalProtocolError, match="more than"):
+        federation_records.encode(large, catalogs.signature(large))
+    largest = catalogs.entry(streams=(wide,) * 7)
+    value = federation_records.encode(largest, catalogs.signature(largest))
+    assert federation_records.decode_catalog(value).statement == largest
+    many = catalogs.entry(streams=(replace(catalogs.SPEEDS, signers=("a",) * 5_000),))
+    value = federation_records.encode(many, catalogs.signature(many))
+    with pytest.raises(RemoteProtocolError, match="more items"):
+        federation_records.decode_catalog(value)
+
+
 def test_a_signature_of_another_length_is_not_written() -> None:
     with pytest.raises(LocalProtocolError):
         federation_records.encode(CONTRACT, Signature("north", "1", b"short"))
@@ -162,10 +188,20 @@ def test_a_record_of_another_log_is_rejected() -> None:
         federation_records.decode(key)
     with pytest.raises(RemoteProtocolError, match="contract_change in a log of keys"):
         federation_records.decode_key_log(said)
+    with pytest.raises(RemoteProtocolError, match="contract_change in a catalog"):
+        federation_records.decode_catalog(said)
+    entry = catalogs.entry()
+    listed = federation_records.encode(entry, catalogs.signature(entry))
+    with pytest.raises(RemoteProtocolError, match="catalog_entry in a log of a contract"):
+        federation_records.decode(listed)
 
 
 @pytest.mark.parametrize("value", [None, b"", b"x"])
 def test_anything_else_is_rejected(value: bytes | None) -> None:
-    for read in (federation_records.decode, federation_records.decode_key_log):
+    for read in (
+        federation_records.decode,
+        federation_records.decode_key_log,
+        federation_records.decode_catalog,
+    ):
         with pytest.raises(RemoteProtocolError):
             read(value)
