@@ -221,7 +221,10 @@ PIPELINE_TABLES: dict[str, tuple[tuple[str, ...], type[pydantic.BaseModel]]] = {
 
 def keys_of(fields: type[pydantic.BaseModel]) -> set[str]:
     """What the fields of a model are called in the file."""
-    own = {name.removesuffix("_ms").removeprefix("named_") for name in fields.model_fields} - {
+    own = {
+        name.removesuffix("_ms").removesuffix("_records").removeprefix("named_")
+        for name in fields.model_fields
+    } - {
         "path",
         "name",
     }

@@ -6,12 +6,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
+from anabranch.codec import record_schema
+from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline.document import MISSING, Document, Place
+from anabranch.pipeline.kept_bindings import LookUp
 from anabranch.pipeline.model import Binding
 from anabranch.pipeline.named_records import read_record
 from anabranch.protocol import limits
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.federation.lookup import WantedStream
+from anabranch.protocol.identifiers import is_name
 
 BINDING_KEYS: Final = (
     "pipeline",
@@ -24,21 +31,25 @@ BINDING_KEYS: Final = (
     "keys",
 )
 _KEY: Final = re.compile(r"[0-9a-f]{64}\Z")
-_HOPS_MAX: Final = 64
-"""More stages one after the other than any pipeline has: what is above is a slip of the pen."""
+_OWNERS_TO_SAY: Final = ("replicas", "hops", "out_of_orderness")
+"""Of a stream that is looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """What a reader's bindings are looked up with."""
+
+    federation: object
+    """Its name as it stands in the file; the section ``federation`` says what is wrong with it."""
+    bucket_ms: int
+    look_up: LookUp
 
 
 def bindings(
-    file: Document,
-    value: object,
-    streams: Collection[str],
-    *,
-    has_federation: bool,
+    file: Document, value: object, streams: Collection[str], catalog: Catalog
 ) -> dict[str, Binding]:
-    """The section ``bindings``. ``streams``: names that are taken. ``has_federation``: the file
-    names one, whose participants publish keys.
-    """
-    found = {}
+    """The section ``bindings``. ``streams``: names that are taken."""
+    found, has_federation = {}, catalog.federation is not None
     for name, entry in file.mapping(value, ("bindings",), None).items():
         at: Place = ("bindings", name)
         file.name(name, at, "binding")
@@ -46,6 +57,11 @@ def bindings(
             file.mistake(
                 at, f"{name} is the name of a source or stage here; give the binding its own"
             )
+        if isinstance(entry, dict) and "record" not in entry:
+            bound = _looked_up(file, name, entry, catalog)
+            if bound is not None:
+                found[name] = bound
+            continue
         bound = _binding(file, name, entry)
         if bound is not None and bound.participant and not has_federation:
             file.mistake(
@@ -77,7 +93,7 @@ def _binding(
     stream = file.name(raw.get("stream", MISSING), (*at, "stream"), "stage")
     columns = read_record(file, raw.get("record", MISSING), (*at, "record"))
     replicas = file.integer(raw.get("replicas", 1), (*at, "replicas"), 1, limits.REPLICAS_MAX)
-    hops = file.integer(raw.get("hops", 1), (*at, "hops"), 1, _HOPS_MAX)
+    hops = file.integer(raw.get("hops", 1), (*at, "hops"), 1, limits.HOPS_MAX)
     out_of_orderness_ms = file.duration(
         raw.get("out_of_orderness", "0ms"), (*at, "out_of_orderness")
     )
@@ -86,10 +102,7 @@ def _binding(
         if "participant" in raw
         else ""
     )
-    keys = file.texts(raw["keys"], (*at, "keys"), "key") if "keys" in raw else []
-    for key, place in keys:
-        if not _KEY.match(key):
-            file.mistake(place, "a public key has 64 hexadecimal digits")
+    keys = _keys(file, raw, at)
     if pipeline is None or stream is None or columns is None or participant is None:
         return None
     return Binding(
@@ -101,18 +114,91 @@ def _binding(
         hops=hops,
         out_of_orderness_ms=out_of_orderness_ms or 0,
         participant=participant,
-        keys=[key for key, _ in keys],
+        keys=keys,
     )
 
 
-def published(file: Document, value: object, stages: Collection[str]) -> dict[str, int]:
-    """The section ``publish``: how long the blocks of each stage are kept for others, in ms."""
-    found = {}
+def _looked_up(
+    file: Document, name: str, entry: dict[str, object], catalog: Catalog
+) -> Binding | None:
+    """A binding that names a participant and its stream, and leaves the rest to the catalog."""
+    at: Place = ("bindings", name)
+    raw: Mapping[str, Any] = file.mapping(entry, at, BINDING_KEYS)
+    for key in _OWNERS_TO_SAY:
+        if key in raw:
+            file.mistake((*at, key), "is looked up with the columns; leave it out, or add record")
+    if "participant" not in raw:
+        file.mistake(
+            (*at, "record"), "is missing; or name the participant in whose catalog it is looked up"
+        )
+        return None
+    participant = file.name(raw["participant"], (*at, "participant"), "participant")
+    stream = file.name(raw.get("stream", MISSING), (*at, "stream"), "stage")
+    pipeline = (
+        file.name(raw["pipeline"], (*at, "pipeline"), "pipeline") if "pipeline" in raw else ""
+    )
+    keys = _keys(file, raw, at)
+    if participant is None or stream is None or pipeline is None:
+        return None
+    if not isinstance(catalog.federation, str) or not is_name(catalog.federation):
+        file.mistake(
+            (*at, "participant"), "its catalog is that of a federation, and this file names none"
+        )
+        return None
+    if not all(map(_KEY.match, keys)):
+        return None
+    pinned = tuple(bytes.fromhex(key) for key in keys)
+    wanted = WantedStream(participant, stream, catalog.bucket_ms, pipeline, pinned)
+    kept = catalog.look_up(catalog.federation, name, wanted)
+    if isinstance(kept, str):
+        file.mistake(at, kept)
+        return None
+    try:
+        columns = record_schema.from_avro(kept.record, name)
+    except ConfigurationError as error:
+        file.mistake(at, str(error))
+        return None
+    return Binding(
+        name=name,
+        pipeline=kept.pipeline,
+        stream=stream,
+        record=columns,
+        replicas=kept.replicas,
+        hops=kept.hops,
+        out_of_orderness_ms=kept.out_of_orderness_ms,
+        # Whoever pins keys believes these alone.
+        participant="" if keys else participant,
+        keys=keys,
+    )
+
+
+def _keys(file: Document, raw: Mapping[str, Any], at: Place) -> list[str]:
+    keys = file.texts(raw["keys"], (*at, "keys"), "key") if "keys" in raw else []
+    for key, place in keys:
+        if not _KEY.match(key):
+            file.mistake(place, "a public key has 64 hexadecimal digits")
+    return [key for key, _ in keys]
+
+
+def published(
+    file: Document, value: object, stages: Mapping[str, Any]
+) -> tuple[dict[str, int], dict[str, RecordSchema]]:
+    """The section ``publish``: how long the blocks of each stage are kept for others, in ms, and
+    the columns of those that state them.
+    """
+    found, listed = {}, {}
     for stage, entry in file.mapping(value, ("publish",), None).items():
         at: Place = ("publish", stage)
         if stage not in stages:
             file.mistake(at, f"there is no stage {stage}; a stage's stream can be published")
-        raw = file.mapping({} if entry is None else entry, at, ("keep",))
+        raw = file.mapping({} if entry is None else entry, at, ("keep", "record"))
         keep_ms = file.duration(raw.get("keep", "1h"), (*at, "keep"), 1)
         found[stage] = keep_ms or 0
-    return found
+        if "record" not in raw:
+            continue
+        if "offered" in (stages.get(stage) or ()):
+            file.mistake((*at, "record"), "is the owner's of the offer to say; leave it out")
+        columns = read_record(file, raw["record"], (*at, "record"))
+        if columns is not None:
+            listed[stage] = columns
+    return found, listed

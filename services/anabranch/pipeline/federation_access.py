@@ -1,5 +1,5 @@
 """Who needs which right on the topics of a federation: this participant's broker of contracts, its
-agent, and its operator, who signs by command.
+agent, and its operator, who signs by command. Its catalog is written by its broker alone.
 
 Which contracts a participant has is in no file: they are named. Each is its parties' and the
 auditor's alone; whoever has no right on its topic does not see it. Keys are for all to read, and
@@ -35,6 +35,7 @@ def federation_rights(
         *_of_both(broker, names, contracts),
         *_of_both(operator, names, contracts),
         *_of_operator(operator, names, participant, contracts),
+        Right(broker, Resource.TOPIC, names.catalog(participant), Operation.WRITE, "catalog"),
         *(() if pipeline.federation.agent is None else _of_agent(pipeline, before, contracts)),
         *_of_dashboard(dashboard, names, contracts),
     ]
@@ -69,7 +70,15 @@ def _of_dashboard(
 def _of_operator(
     principal: str, names: FederationTopics, participant: str, contracts: Sequence[str]
 ) -> Iterator[Right]:
-    """``anabranch keys`` and ``contracts`` make the topics that are missing."""
+    """``anabranch keys`` and ``contracts`` make the topics that are missing; ``catalog`` reads all
+    catalogs.
+    """
+    for operation in (Operation.CREATE, Operation.DESCRIBE):
+        yield Right(principal, Resource.TOPIC, names.catalog(participant), operation, "catalog")
+    for operation in (Operation.READ, Operation.DESCRIBE_CONFIGS):
+        yield Right(
+            principal, Resource.TOPIC, names.catalog(""), operation, "catalog", prefixed=True
+        )
     for operation in (Operation.WRITE, Operation.CREATE, Operation.DESCRIBE_CONFIGS):
         yield Right(principal, Resource.TOPIC, names.keys(participant), operation, "keys")
     for contract in contracts:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from anabranch.pipeline.addresses import holds_password
-from anabranch.pipeline.bindings import bindings, published
+from anabranch.pipeline.bindings import Catalog, bindings, published
 from anabranch.pipeline.document import MISSING, Document, Place, guess, shown
 from anabranch.pipeline.environment import fill_in
 from anabranch.pipeline.federation import federation
-from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.kept_bindings import LookUp, from_kept
+from anabranch.pipeline.model import Binding, Pipeline
 from anabranch.pipeline.offered import Host, OfferedStages
 from anabranch.pipeline.output_section import read_output
 from anabranch.pipeline.resources import resources_of
@@ -27,6 +28,7 @@ from anabranch.pipeline.topic_uses import TopicUses
 from anabranch.pipeline.yaml_text import read_yaml
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.identifiers import is_name
 
 _REGISTRY = re.compile(r"https?://[^\s?#,]{1,500}\Z")
 
@@ -49,10 +51,16 @@ _FILE_KEYS: Final = (
 _NEEDED: Final = "pipeline, sources, stages and outputs"
 
 
-def load(path: Path | str, offers: Path | None = None) -> Pipeline:
+def load(
+    path: Path | str, offers: Path | None = None, *, look_up: LookUp | None = None
+) -> Pipeline:
     """The pipeline in the file at ``path``.
 
-    ``offers``: the pipeline file of whoever reads it to run in it what it offers.
+    Args:
+        path: Of the file.
+        offers: The pipeline file of whoever reads it to run in it what it offers.
+        look_up: Finds streams of others that the file names without their columns; None: what is
+            kept beside the file (``kept_bindings``).
 
     Raises:
         ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
@@ -62,12 +70,31 @@ def load(path: Path | str, offers: Path | None = None) -> Pipeline:
     if not isinstance(root, dict):
         what = "the file is empty" if root is None else f"a mapping is wanted, not {shown(root)}"
         raise ConfigurationError(f"{path}:1: {what}; it needs {_NEEDED}")
-    walk = _Walk(path, root, host)
+    walk = _Walk(path, root, host, look_up or from_kept(path))
     fill_in(root, os.environ if host is None else {}, walk.mistake)
     pipeline = walk.pipeline()
     if walk.mistakes or pipeline is None:
         raise ConfigurationError("\n".join(walk.sorted_mistakes()))
     return pipeline
+
+
+def federation_name(path: Path) -> str:
+    """The federation that the file at ``path`` names, whatever else is wrong with it.
+
+    Raises:
+        ConfigurationError: it is no pipeline file, or names none.
+    """
+    root = read_yaml(path)
+    if isinstance(root, dict):
+        fill_in(root, os.environ, lambda *_: None)
+        member = root.get("federation")
+        name = member.get("name") if isinstance(member, dict) else None
+        if isinstance(name, str) and is_name(name):
+            return str(name)
+    raise ConfigurationError(
+        f"{path} names no federation; add who you are in which one, federation: {{name: tolls,"
+        " participant: north}"
+    )
 
 
 def _host(path: Path) -> Host:
@@ -77,12 +104,17 @@ def _host(path: Path) -> Host:
     return Host(federation, path)
 
 
+def _names(section: object) -> list[str]:
+    """Those that a section of the file gives, whether or not what stands there is right."""
+    return [name for name in section if isinstance(name, str)] if isinstance(section, dict) else []
+
+
 class _Walk(Document):
     """One pass over the pipeline file."""
 
-    def __init__(self, path: Path, root: object, host: Host | None) -> None:
+    def __init__(self, path: Path, root: object, host: Host | None, look_up: LookUp) -> None:
         super().__init__(path, root)
-        self._host = host
+        self._host, self._look_up = host, look_up
         self._uses = TopicUses(self)
 
     def pipeline(self) -> Pipeline | None:
@@ -98,15 +130,10 @@ class _Walk(Document):
             top.get("partitions", 4), ("partitions",), 1, limits.PARTITIONS_MAX
         )
         sections = self._sections(top)
-        bound = bindings(
-            self,
-            top.get("bindings", {}),
-            [*sections["sources"], *sections["stages"]],
-            has_federation="federation" in top,
-        )
-        publish_ms = published(self, top.get("publish", {}), sections["stages"])
+        bound = self._bindings(top, sections, bucket_ms)
+        publish_ms, publish_records = published(self, top.get("publish", {}), sections["stages"])
         registry = self._registry(top.get("schema_registry"))
-        streams = [*sections["sources"], *bound, *sections["stages"]]
+        streams = [*sections["sources"], *_names(top.get("bindings")), *sections["stages"]]
         sources = {
             key: read_source(self, self._uses, key, value)
             for key, value in sections["sources"].items()
@@ -149,6 +176,7 @@ class _Walk(Document):
             outputs={key: value for key, value in outputs.items() if value is not None},
             bindings=bound,
             publish_ms=publish_ms,
+            publish_records=publish_records,
             named_nodes=nodes,
             resources=resources,
             federation=federated,
@@ -156,6 +184,18 @@ class _Walk(Document):
         )
         self._check_resources(pipeline)
         return pipeline
+
+    def _bindings(
+        self, top: dict[str, Any], sections: dict[str, dict[str, Any]], bucket_ms: int
+    ) -> dict[str, Binding]:
+        member = top.get("federation")
+        named_so = member.get("name", "") if isinstance(member, dict) else member
+        return bindings(
+            self,
+            top.get("bindings", {}),
+            [*sections["sources"], *sections["stages"]],
+            Catalog(named_so, bucket_ms, self._look_up),
+        )
 
     def _check_version(self, version: object) -> None:
         if version != 1 or isinstance(version, bool):

@@ -334,6 +334,8 @@ class Pipeline(_Model):
     """Streams of other pipelines, by the names that they have here."""
     publish_ms: dict[str, int] = {}
     """Stages that other pipelines read, and how long blocks are kept for these."""
+    publish_records: dict[str, RecordSchema] = {}
+    """The columns of published stages, where the file states them."""
     named_nodes: dict[str, list[str]] = {}
     """What the file says of nodes: ``STAGE.REPLICA`` of each. Where it says nothing the rule
     places (``protocol.control.placement``).
@@ -434,6 +436,18 @@ class Pipeline(_Model):
             )
             for stream in self.publish_ms
         }
+
+    def listed_records(self) -> dict[str, RecordSchema]:
+        """The columns of published streams, where they are known: of those that an offer makes by
+        its terms. The others are in no catalog.
+        """
+        found = {}
+        for stream in self.publish_ms:
+            offered = self.stages[stream].offered
+            record = self.publish_records.get(stream) if offered is None else offered.gives
+            if record is not None:
+                found[stream] = record
+        return found
 
     @property
     def host(self) -> str:

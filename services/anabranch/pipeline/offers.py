@@ -66,7 +66,7 @@ def terms_for(federation: Federation, definer: str) -> str:
         ConfigurationError: that is nothing.
     """
     offers = {
-        name: _written(offer)
+        name: written_terms(offer)
         for name, offer in federation.offers.items()
         if offer.offered_to is None or definer in offer.offered_to
     }
@@ -81,7 +81,8 @@ def terms_for(federation: Federation, definer: str) -> str:
     return json.dumps(terms, indent=2) + "\n"
 
 
-def _written(offer: Offer) -> dict[str, object]:
+def written_terms(offer: Offer) -> dict[str, object]:
+    """The terms of an offer as a file of terms has them."""
     terms = offer.terms
     return {
         "version": terms.version,

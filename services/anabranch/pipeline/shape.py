@@ -119,7 +119,7 @@ def too_short(pipeline: Pipeline) -> list[str]:
 
 def _shallow_ms(pipeline: Pipeline, stage: str) -> int:
     """As ``normal_ms``, of the shallowest input."""
-    return pipeline.bucket_ms + _out_of_orderness_ms(pipeline, stage)
+    return pipeline.bucket_ms + out_of_orderness_ms(pipeline, stage)
 
 
 def _deeper(pipeline: Pipeline, stage: str) -> dict[str, int]:
@@ -131,7 +131,7 @@ def _deeper(pipeline: Pipeline, stage: str) -> dict[str, int]:
     return {name: hops - shallowest for name, hops in found.items()}
 
 
-def _out_of_orderness_ms(pipeline: Pipeline, stage: str) -> int:
+def out_of_orderness_ms(pipeline: Pipeline, stage: str) -> int:
     """The largest of the sources that ``stage`` is made from."""
     seen, left = {stage}, [stage]
     while left:

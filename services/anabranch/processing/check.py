@@ -27,7 +27,7 @@ from anabranch.pipeline.shape import describe, too_short
 from anabranch.pipeline.transforms import import_roots
 from anabranch.processing.inputs import source_schema
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
-from anabranch.runtime.offered_columns import offered_inputs
+from anabranch.runtime.offered_columns import not_as_stated, offered_inputs
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Offer, Pipeline, Sink, Stage
@@ -110,6 +110,9 @@ class _Plans:
         except (ConfigurationError, StageFunctionError) as error:
             self.errors.append(f"stage {name}: {error}")
             return
+        stated = self._pipeline.publish_records.get(name)
+        if stated is not None and (wrong := not_as_stated(stated, query.schema)):
+            self.errors.append(f"stage {name}: it does not give what publish says: {wrong}")
         self.schemas[name] = query.schema
         traits = query.traits
         kind = "stateful" if traits.is_stateful else "stateless"

@@ -14,6 +14,7 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.offered_stages import wrong_columns
 
 if TYPE_CHECKING:
+    from anabranch.codec.record_schema import RecordSchema
     from anabranch.pipeline.model import Stage
 
 
@@ -41,10 +42,17 @@ def offered_inputs(stage: Stage, schemas: Mapping[str, pa.Schema]) -> Mapping[st
 def not_as_offered(stage: Stage, schema: pa.Schema) -> str:
     """How the columns of a stage differ from those that its owner offers; empty: they do not."""
     assert stage.offered is not None, "asked of an instance"  # noqa: S101
-    wanted, there = _types(stage.offered.gives.arrow_schema()), _types(schema)
+    wrong = not_as_stated(stage.offered.gives, schema)
+    return f"it does not give what the offer says: {wrong}" if wrong else ""
+
+
+def not_as_stated(record: RecordSchema, schema: pa.Schema) -> str:
+    """How the columns of a stream differ from those that its owner tells others; empty: they do
+    not.
+    """
+    wanted, there = _types(record.arrow_schema()), _types(schema)
     more = [f"it has a column {name} more" for name in there if name not in wanted]
-    wrong = [*wrong_columns(wanted, there), *more]
-    return f"it does not give what the offer says: {'; '.join(wrong)}" if wrong else ""
+    return "; ".join([*wrong_columns(wanted, there), *more])
 
 
 def _types(schema: pa.Schema) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ from anabranch.pipeline.drawing import boxes
 from anabranch.pipeline.federation_access import federation_rights
 from anabranch.pipeline.file import load
 from anabranch.pipeline.internal_topics import internal_topics
+from anabranch.pipeline.kept_bindings import KeptBinding, kept_path, kept_text
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.shape import depth, has_live, lags, normal_ms
 from anabranch.pipeline.speakers import bound_speakers, speakers
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.federation.lookup import WantedStream
 
 RECORD = '{"type": "record", "name": "speed", "fields": [{"name": "segment", "type": "long"}]}'
 BILLING = """\
@@ -207,3 +210,109 @@ def test_public_keys_are_those_that_are_written_there(tmp_path: Path) -> None:
     assert loaded(tmp_path, text).bindings["north_speeds"].key_bytes() == [bytes.fromhex(key)]
     with pytest.raises(ConfigurationError, match="64 hexadecimal digits"):
         loaded(tmp_path, text.replace("0f", "OF"))
+
+
+LOOKED_UP = """\
+pipeline: billing
+bindings:
+  theirs: {participant: north, stream: speeds}
+stages:
+  tolls: {reads: [theirs], transform: stages:one}
+outputs:
+  tolls: {stage: tolls, corrected: {topic: tolls}}
+"""
+KEPT = KeptBinding(
+    participant="north",
+    pipeline="roads",
+    stream="speeds",
+    record=json.loads(RECORD),
+    bucket_ms=250,
+    replicas=2,
+    hops=3,
+    out_of_orderness_ms=700,
+)
+KEY = "0f" * 32
+
+
+def looked_up(folder: Path, text: str, kept: KeptBinding | None = KEPT) -> Pipeline:
+    (folder / "stages.py").write_text("def one(theirs): ...\n")
+    path = folder / "billing.yaml"
+    path.write_text(text)
+    if kept is not None:
+        kept_path(path).write_text(kept_text({"theirs": kept}))
+    return load(path)
+
+
+def test_a_stream_that_was_looked_up_is_as_if_it_were_written_out(tmp_path: Path) -> None:
+    (tmp_path / "speed.avsc").write_text(RECORD)
+    written = LOOKED_UP.replace(
+        "stream: speeds",
+        "stream: speeds, pipeline: roads, record: speed.avsc, replicas: 2, hops: 3,"
+        " out_of_orderness: 700ms",
+    )
+    expected = looked_up(tmp_path, written + FEDERATION, None).bindings["theirs"]
+    found = looked_up(tmp_path, LOOKED_UP + FEDERATION).bindings["theirs"]
+    assert found.record.fields == expected.record.fields
+    same = {"record": expected.record}
+    assert found.model_copy(update=same) == expected
+
+
+def test_who_pins_keys_believes_these_alone(tmp_path: Path) -> None:
+    pinned = LOOKED_UP.replace("stream: speeds", f"stream: speeds, keys: [{KEY}]") + FEDERATION
+    found = looked_up(tmp_path, pinned).bindings["theirs"]
+    assert (found.participant, found.keys) == ("", [KEY])
+
+
+def test_what_is_asked_for_is_what_the_file_names(tmp_path: Path) -> None:
+    asked = []
+
+    def look_up(federation: str, name: str, wanted: WantedStream) -> KeptBinding | str:
+        asked.append((federation, name, wanted))
+        return "nobody lists it"
+
+    text = LOOKED_UP.replace("stream: speeds", f"stream: speeds, pipeline: a, keys: [{KEY}]")
+    (tmp_path / "billing.yaml").write_text(text + FEDERATION + "bucket: 1s\n")
+    with pytest.raises(ConfigurationError, match=r"billing.yaml:3: bindings.theirs: nobody lists"):
+        load(tmp_path / "billing.yaml", look_up=look_up)
+    wanted = WantedStream("north", "speeds", 1_000, "a", (bytes.fromhex(KEY),))
+    assert asked == [("roads", "theirs", wanted)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("participant: north, ", "", "theirs.record: is missing; or name the participant"),
+        ("participant: north", "participant: No", "bindings.theirs.participant"),
+        ("stream: speeds", "stream: A", "bindings.theirs.stream"),
+        ("stream: speeds", "stream: speeds, pipeline: A", "bindings.theirs.pipeline"),
+        ("stream: speeds", "stream: speeds, hops: 2", "theirs.hops: is looked up with"),
+        ("stream: speeds", "stream: speeds, keys: [a]", "64 hexadecimal digits"),
+        ("stream: speeds", "stream: tolls", "its columns are not known; have tolls of north"),
+        ("stream: speeds", "stream: speeds, pipeline: other", "its columns are not known"),
+        ("pipeline: billing", "pipeline: billing\nbucket: 1s", "250 ms wide, and 1000 ms here"),
+        (FEDERATION, "", "that of a federation, and this file names none"),
+        ("roads", "Roads", "that of a federation, and this file names none"),
+        (FEDERATION, "federation: roads\n", "federation: a mapping"),
+    ],
+)
+def test_a_binding_that_cannot_be_looked_up_says_why(
+    tmp_path: Path, old: str, new: str, told: str
+) -> None:
+    text = (LOOKED_UP + FEDERATION).replace(old, new, 1)
+    with pytest.raises(ConfigurationError, match=told):
+        looked_up(tmp_path, text)
+
+
+def test_columns_that_cannot_be_carried_are_a_mistake_of_the_binding(tmp_path: Path) -> None:
+    kept = KEPT.model_copy(update={"record": {"type": "record", "name": "r", "fields": []}})
+    with pytest.raises(ConfigurationError, match=r"billing.yaml:3: .*it has no fields"):
+        looked_up(tmp_path, LOOKED_UP + FEDERATION, kept)
+
+
+def test_published_columns_are_those_that_the_file_states(tmp_path: Path) -> None:
+    stated = NORTH.replace("  speeds:\n", "  speeds: {record: speed.avsc}\n")
+    north = loaded(tmp_path, stated)
+    assert [field.name for field in north.listed_records()["speeds"].fields] == ["segment"]
+    assert loaded(tmp_path, NORTH).listed_records() == {}
+    with pytest.raises(ConfigurationError, match=r"publish.speeds.record: .*cannot be read"):
+        loaded(tmp_path, stated.replace("{record: speed.avsc}", "{record: none.avsc}"))

@@ -24,14 +24,15 @@ def of(found: list[Right], principal: str, operation: Operation) -> set[str]:
 def test_a_participant_writes_its_contracts_and_its_own_keys_and_nothing_else() -> None:
     found = federation_rights(PIPELINE, ["c1", "c2"])
     logs = {"tolls.contract.c1", "tolls.contract.c2"}
-    assert of(found, "p.contract_broker", Operation.WRITE) == logs
+    assert of(found, "p.contract_broker", Operation.WRITE) == {*logs, "tolls.catalog.north"}
     assert of(found, "p.contract_broker", Operation.READ) == {*logs, "tolls.keys.*"}
     assert of(found, "p.contract_broker", Operation.CREATE) == set()
     assert of(found, "p.operator", Operation.WRITE) == {*logs, "tolls.keys.north"}
-    assert of(found, "p.operator", Operation.READ) == {*logs, "tolls.keys.*"}
+    assert of(found, "p.operator", Operation.READ) == {*logs, "tolls.keys.*", "tolls.catalog.*"}
     assert of(found, "p.operator", Operation.CREATE) == {
         *logs,
         "tolls.keys.north",
+        "tolls.catalog.north",
         "tolls.offers.c1",
         "tolls.offers.c2",
     }
@@ -47,7 +48,7 @@ def test_a_prefix_of_ones_own_and_no_contracts() -> None:
     found = federation_rights(PIPELINE, [], prefix="x-")
     principals = {right.principal for right in found}
     assert principals == {"x-contract_broker", "x-operator", "x-dashboard"}
-    assert of(found, "x-contract_broker", Operation.WRITE) == set()
+    assert of(found, "x-contract_broker", Operation.WRITE) == {"tolls.catalog.north"}
 
 
 def test_without_a_federation_there_are_none() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from anabranch.codec.record_schema import parse
 from anabranch.pipeline.file import load
 from anabranch.processing.check import _Plans
 from anabranch.protocol.errors import StageFunctionError
@@ -89,3 +90,16 @@ def test_of_a_stage_whose_code_its_owner_has_the_offer_says_what_it_gives() -> N
     plans = looked_at(load(NORTH), lambda *_: pytest.fail("there is no code to look at"))
     assert plans.errors == []
     assert ["runs at south; gives " in fact for fact in plans.facts] == [True, True]
+
+
+def test_what_publish_says_of_a_stage_is_what_it_gives(pipeline: Any) -> None:
+    traits = PlanTraits(is_stateful=False, is_batch_safe=True)
+    record = parse(
+        '{"type": "record", "name": "r", "fields": [{"name": "total", "type": "long"}]}', "r"
+    )
+    stated = pipeline.model_copy(update={"publish_records": {"second": record}})
+    assert looked_at(stated, lambda *_: SimpleNamespace(schema=GIVES, traits=traits)).errors == []
+    other = pa.schema([("totals", pa.int64())])
+    plans = looked_at(stated, lambda *_: SimpleNamespace(schema=other, traits=traits))
+    (error,) = plans.errors
+    assert error.startswith("stage second: it does not give what publish says: it has no column")
