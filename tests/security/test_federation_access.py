@@ -16,12 +16,16 @@ from anabranch.codec.signed_records import signed
 from anabranch.operating.contract_book import read_book
 from anabranch.operating.contract_words import Words
 from anabranch.pipeline.access import rights
+from anabranch.pipeline.catalog_entry import entry_of, known_formats
 from anabranch.pipeline.federation_access import federation_rights
 from anabranch.pipeline.model import Binding, Federation, Stage
+from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.federation.lookup import FoundStream, WantedStream
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.log.records import EpochStarted
+from anabranch.runtime.catalog_reader import read_catalogs
 from anabranch.runtime.stream_logs import open_stream
 from harness import outputs, sources
 from harness.certificates import Authority
@@ -72,7 +76,7 @@ class Members:
 
     def write(self, who: str, topic: str, value: bytes) -> None:
         with closing(self.broker.log(who).writer()) as writer:
-            writer.send(TopicPartition(topic, 0), value)
+            writer.send(TopicPartition(topic, 0), value, key=b"key")
             writer.flush()
 
 
@@ -153,3 +157,49 @@ def test_a_stage_reads_a_signed_stream_with_the_keys_of_its_owner(members: Membe
     for other in ("tolls.keys.north", topic):
         with pytest.raises(Unavailable):
             members.write(who, other, value)
+
+
+def listed(members: Members, who: str) -> bytes:
+    """An entry of ``who``, as its contract broker writes it."""
+    pipeline = sources.pipeline(who)
+    published = pipeline.model_copy(
+        update={
+            "stages": {
+                "totals": Stage(
+                    name="totals", participant=who, reads=list(pipeline.sources), transform=["m:f"]
+                )
+            },
+            "publish_ms": {"totals": 1},
+            "publish_records": {"totals": sources.REPORT},
+            "federation": members.federation(who),
+        }
+    )
+    key = members.keys[who]
+    entry = entry_of(published, members.federation(who), key.public, SystemClock().now_ms())
+    return federation_records.encode(entry, key.sign(entry))
+
+
+def test_only_a_participants_contract_broker_writes_its_catalog(members: Members) -> None:
+    value = listed(members, "north")
+    members.write("north.contract_broker", "tolls.catalog.north", value)
+    for who in (
+        "north.operator",
+        "north.dashboard",
+        "south.contract_broker",
+        "south.operator",
+        "east.contract_broker",
+        "billing.processing.billing.0",
+    ):
+        with pytest.raises(Unavailable):
+            members.write(who, "tolls.catalog.north", value)
+
+
+def test_everybodys_operator_finds_what_it_lists(members: Members) -> None:
+    members.write("north.contract_broker", "tolls.catalog.north", listed(members, "north"))
+    wanted = WantedStream("north", "totals", sources.pipeline("north").bucket_ms)
+    topics = FederationTopics("tolls")
+    for who in ("north.operator", "south.operator", "east.operator"):
+        lookup = read_catalogs(members.broker.log(who), topics, known_formats())
+        found = lookup.find(wanted, SystemClock().now_ms())
+        assert isinstance(found, FoundStream), found
+        assert found.entry.public == members.keys["north"].public

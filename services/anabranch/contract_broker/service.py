@@ -6,7 +6,8 @@ while it is away load moves under the contracts that there are, and is settled l
 
 What it writes are settlements, of contracts whose party or auditor it is. A settlement counts once,
 with the right sum, whoever writes it: so it may be written again after a crash, or beside another
-broker, and a sum that a last measurement has overtaken is written anew.
+broker, and a sum that a last measurement has overtaken is written anew. And it lists its pipeline in
+its participant's catalog (``catalog_writer``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from prometheus_client import Counter, Gauge
 from anabranch.adapters.key_files import key_of_environment
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
+from anabranch.contract_broker.catalog_writer import CatalogWriter
 from anabranch.pipeline.model import Federation
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import LogWriter, TopicPartition
@@ -69,6 +71,11 @@ class ContractBroker:
         self._topics = FederationTopics(federation.name)
         self._reader: FederationReader | None = None
         self._writer: LogWriter | None = None
+        self._catalog = (
+            None
+            if key is None
+            else CatalogWriter(context, federation, self._topics.catalog(key.participant), key)
+        )
         self._look_next_ms = self._settle_next_ms = 0
         self._sent: dict[tuple[str, int], int] = {}
         """(contract, period) -> when its settlement was written last."""
@@ -126,6 +133,8 @@ class ContractBroker:
                 self.status.waiting_for = None
             except Unavailable as error:
                 self.status.waiting_for = f"the broker: {error}"
+        if self._catalog is not None:
+            self._catalog.refresh(self._reader)
         if self._reader.poll(_POLL_MS) and now_ms < self._settle_next_ms:
             self._report(self._reader)
             return
@@ -140,6 +149,8 @@ class ContractBroker:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+        if self._catalog is not None:
+            self._catalog.close()
         self._close_writer()
 
     def _settle(self, contract: ContractLog, key: SigningKey) -> None:
@@ -214,4 +225,16 @@ class ContractBroker:
             "contracts": {contract: state.value for contract, state in states.items()},
             "ignored": dict(ignored),
             "left_out": sorted(reader.undatable),
+            "not_listed": self._not_listed(),
         }
+
+    def _not_listed(self) -> list[str]:
+        """What is not in the catalog that could be, and why."""
+        if self._catalog is None:
+            return ["no key is named, so nothing is listed (ANABRANCH_SIGNING_KEY_FILE)"]
+        pipeline = self._context.pipeline
+        unknown = pipeline.publish_ms.keys() - pipeline.listed_records().keys()
+        return [
+            *([self._catalog.waiting_for] if self._catalog.waiting_for else ()),
+            *(f"{stream}: publish says no record" for stream in sorted(unknown)),
+        ]

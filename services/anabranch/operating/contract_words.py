@@ -67,7 +67,7 @@ class Words:
     # ---------------------------------------------------------------- keys
 
     def publish(self, *, is_revoked: bool = False) -> None:
-        """Publish the key, or revoke it.
+        """Publish the key, and make the participant's topics where they are missing; or revoke it.
 
         Raises:
             ConfigurationError: it would not count.
@@ -80,6 +80,7 @@ class Words:
         if reason:
             raise ConfigurationError(f"key {word.key_id} of {word.participant}: {reason}")
         self._make("keys", topic)
+        self._make("catalog", self._topics.catalog(word.participant))
         self._write(topic, federation_records.encode_key(word))
 
     def name_signers(self, pipeline: str, signers: dict[str, list[str]]) -> list[StreamSigner]:

@@ -103,6 +103,14 @@ class FederationReader:
                 self._take(contract, value, time_ms)
         return sum(len(chunk.offsets) for chunk in chunks)
 
+    def read_keys(self) -> None:
+        """Take what is said of keys by now, in the logs that it follows.
+
+        Raises:
+            Unavailable: no answer, or nothing comes although there is more.
+        """
+        self._key_reader.read_to_end()
+
     def read_to_end(self) -> None:
         """Take all that there is by now.
 
