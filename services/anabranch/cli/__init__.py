@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from anabranch.cli import (
     acls,
+    catalog,
     check,
     classes,
     compose,
@@ -143,7 +144,7 @@ _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
         classes.classes,
         version.version,
     ),
-    "Federation": (offers.offers, market.market, ledger.ledger),
+    "Federation": (catalog.catalog, offers.offers, market.market, ledger.ledger),
 }
 _NAMES: Final[dict[Callable[..., None], str]] = {trial.trial: "test"}
 """Of commands whose function cannot be called as they are: a runner of tests would take it

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.options import File, Offers, need_spark, pipeline_file
+from anabranch.cli.options import KAFKA_VARIABLE, File, Offers, need_spark, pipeline_file
 from anabranch.cli.work_display import run_shown
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
 
 
 def check(
@@ -21,21 +25,31 @@ def check(
             help="Check the file only; do not start Spark to look at the stages' plans.",
         ),
     ] = False,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDR",
+            envvar=KAFKA_VARIABLE,
+            help="Where bindings are looked up in the catalog, HOST:PORT.",
+        ),
+    ] = None,
 ) -> None:
     """Look for mistakes in a pipeline file and in the functions that it names, without running it.
 
-    Every mistake is one line: `FILE:LINE: key: what; how to fix`. Exit code 2 if there is any.
+    Every mistake is one line: `FILE:LINE: key: what; how to fix`. Exit code 2 if there is any. With
+    `--kafka` a stream of another participant that is not in its catalog, or is not what it was when
+    it was looked up, is a mistake, too.
 
         anabranch check
 
         anabranch check -f elsewhere/pipeline.yaml --no-plan
 
+        anabranch check -f billing.yaml --kafka broker-1:9092 --no-plan
+
         anabranch check -f north.yaml --offers south.yaml    # at south, which north's file names
     """
-    from anabranch.pipeline.file import load
-
     named = pipeline_file(file)
-    pipeline = load(named, offers)
+    pipeline = _loaded(named, offers, kafka)
     bound = f" {len(pipeline.bindings)} bindings," if pipeline.bindings else ""
     typer.echo(
         f"{named}: pipeline {pipeline.name}: {len(pipeline.sources)} sources,{bound}"
@@ -53,3 +67,19 @@ def check(
     )
     if code != 0:
         raise typer.Exit(2 if code == 2 else 1)
+
+
+def _loaded(file: Path, offers: Path | None, kafka: str | None) -> Pipeline:
+    from anabranch.pipeline.file import load
+
+    if kafka is None:
+        return load(file, offers)
+    from anabranch.adapters.kafka.log import KafkaEventLog
+    from anabranch.adapters.system.clock import SystemClock
+    from anabranch.operating.binding_lookup import BindingLookup, check_kept
+
+    lookup = BindingLookup(KafkaEventLog(kafka), SystemClock())
+    pipeline = check_kept(file, offers, lookup)
+    for line in lookup.without_log():
+        typer.echo(f"note: {line}")
+    return pipeline

@@ -114,6 +114,13 @@ def up(
             "--redis holds a password, which others see on a command line: set ANABRANCH_REDIS, or"
             " ANABRANCH_REDIS_PASSWORD_FILE"
         )
+    if kafka is not None:
+        from anabranch.adapters.kafka.log import KafkaEventLog
+        from anabranch.adapters.system.clock import SystemClock
+        from anabranch.operating.binding_lookup import BindingLookup, keep_missing
+
+        for line in keep_missing(named, offers, BindingLookup(KafkaEventLog(kafka), SystemClock())):
+            console.print(line, highlight=False, markup=False)
     directory = state_file.directory_of(state_dir, named)
     with stop_events() as (stopping, stop_now), WorkDisplay(console, "starting") as display:
         if detach:
