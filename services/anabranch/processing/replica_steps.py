@@ -9,7 +9,6 @@ from __future__ import annotations
 from anabranch.ports import Checkpoints
 from anabranch.processing.disk_steps import on_disk
 from anabranch.processing.peers import HostProcess, Recovery
-from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.protocol.log.timeline import (
     Answer,
     AppendBase,
@@ -26,6 +25,7 @@ from anabranch.protocol.log.timeline import (
     Timeline,
     Write,
 )
+from anabranch.protocol.stage.record_chain import base_record
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
 
@@ -86,18 +86,8 @@ class ReplicaSteps:
         return answer
 
     def _append_base(self, timeline: Timeline) -> None:
-        """Rule 6: say which buckets are not this replica's, before the first batch."""
-        assert timeline.start_tip is not None, "the id of the base record"  # noqa: S101
-        base = timeline.base or 0
-        record = BoundaryRecord(
-            replica=self._boundary.replica,
-            epoch=self._boundary.epoch,
-            id=timeline.start_tip,
-            prev=None,
-            closed=base,
-            base=base,
-            written_ms=self._process.clock.now_ms(),
-        )
+        now_ms = self._process.clock.now_ms()
+        record = base_record(self._boundary.replica, self._boundary.epoch, timeline, now_ms)
         with self._process.log_lock:
             self._boundary.append(record)
         self._process.crash_point("processing.base_appended")

@@ -13,6 +13,8 @@ Invariants:
     RX3 the first record of a branch names all parts that were open at the fork.
     RX4 up to where the output is given up, buckets are closed empty, and their records name every
         input as missing (``protocol.control.state_horizon``).
+    RX5 a timeline that goes on in a copy of another's state begins with a base record: it closes
+        what the copy holds, and says that this is not the replica's own (rule 6).
 """
 
 from __future__ import annotations
@@ -24,6 +26,26 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BRANCH_PENDING_PARTS_MAX, MISSING_STREAMS_MAX
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.log.timeline import Timeline
+
+
+def base_record(replica: str, epoch: int, timeline: Timeline, written_ms: int) -> BoundaryRecord:
+    """The base record of ``timeline`` (RX5).
+
+    Raises:
+        LocalProtocolError: the timeline goes on in no copy.
+    """
+    if timeline.base is None or timeline.start_tip is None:
+        message = f"timeline {timeline.name} has no base"
+        raise LocalProtocolError(message)
+    return BoundaryRecord(
+        replica=replica,
+        epoch=epoch,
+        id=timeline.start_tip,
+        prev=None,
+        closed=timeline.base,
+        base=timeline.base,
+        written_ms=written_ms,
+    )
 
 
 class RecordChain:

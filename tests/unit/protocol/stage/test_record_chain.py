@@ -8,7 +8,7 @@ from anabranch.protocol.errors import Fenced, LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.log.timeline import Timeline, timeline_name
-from anabranch.protocol.stage.record_chain import RecordChain
+from anabranch.protocol.stage.record_chain import RecordChain, base_record
 from harness.replica_bench import part
 
 ZERO, ONE = (timeline_name(7, number) for number in range(2))
@@ -65,6 +65,13 @@ def record(
     )
     of.appended(made)
     return made
+
+
+def test_rx5_a_copy_begins_with_what_is_not_the_replicas_own() -> None:
+    found = base_record("0", 7, Timeline.from_peer(ONE, 4, 9), 99)
+    assert found == BoundaryRecord("0", 7, BatchId(ONE, 4), None, closed=9, base=9, written_ms=99)
+    with pytest.raises(LocalProtocolError, match="has no base"):
+        base_record("0", 7, Timeline(ZERO, 3, BatchId("old", 3)), 99)
 
 
 class TestRecordChain:
