@@ -89,8 +89,8 @@ CONTROL: Final = (
     Mutant(
         "replicas_not_compared",
         "protocol.control.consistency:StreamAudit._compare",
-        "if one != two:",
-        "if False:",
+        "if one == two:",
+        "if True:",
         "CN1",
         scenario="outvoted",
         by=("outvoted",),
