@@ -51,12 +51,13 @@ SCENARIO_KINDS = (
     "record crash",
     "wrong rows",
     "old words",
+    "all blocks deleted",
 )
 """Those of scenarios alone: a replica that an operator moves; an input that never speaks again; a
 process that dies and is not started again for long; a branch's query that dies; blocks that are
 deleted under those who read them, or of which they get other rows; a death between a record and
 Spark's commit; a process that computes wrong rows from then on; heartbeats of a primary that was
-replaced, which come again.
+replaced, which come again; blocks of closed buckets that are deleted, whoever has them.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -250,6 +251,8 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
     found = [*_inputs_fail(options, replicas, rng), *_processes_fail(options, replicas, rng)]
     if options.scenario in ("upstream backup", "amnesia"):
         found += _state_is_lost(options, rng)
+    if options.scenario == "asked for":
+        found += _blocks_are_asked_for(options, replicas, rng)
     if rng.random() < 0.3 and options.scenario != "outvoted":
         found += _any(options, targets)[:2]
     return found
@@ -463,6 +466,26 @@ def _standbys_fail(options: Options, rng: random.Random) -> list[Fault]:
                 rng.randint(2_500, 5_000),
             )
         )
+    return found
+
+
+def _blocks_are_asked_for(
+    options: Options, replicas: Sequence[str], rng: random.Random
+) -> list[Fault]:
+    """While delivery is away, blocks are deleted that it has not read, and that nobody else has;
+    and what may befall those that make them again.
+    """
+    at_ms, duration_ms = rng.randint(800, options.heal_ms // 2), rng.randint(500, 2_000)
+    lost_ms = at_ms + duration_ms - 1
+    found = [
+        Fault(at_ms, "away", f"delivery/{OUTPUT}", 0, duration_ms),
+        Fault(lost_ms, "all blocks deleted", options.last_stage, 0, 0),
+    ]
+    if rng.random() < 0.4:
+        kind = rng.choice(("crash", "record crash", "zombie", "pause", "power"))
+        mine = [each for each in replicas if each.startswith(f"processing/{options.last_stage}.")]
+        struck_ms = lost_ms + rng.randint(0, 2_500)
+        found.append(Fault(struck_ms, kind, rng.choice(mine), rng.randrange(24), 1_000))
     return found
 
 

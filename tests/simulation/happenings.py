@@ -156,5 +156,6 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "two outputs": _delivered_apart,
     "upstream backup": _reached("state made anew"),
     "amnesia": _reached("results given up"),
+    "asked for": _reached("recomputed: recomputed"),
 }
 """Of each of ``scenarios.CHANCES``."""

@@ -11,7 +11,8 @@ from typing import Any, Final
 from anabranch.ingestion import service as ingestion
 from anabranch.processing import standby as standby_process
 from anabranch.protocol import limits
-from anabranch.protocol.control import trimming
+from anabranch.protocol.control import recompute_requests, trimming
+from anabranch.protocol.control.recompute_requests import RequestState
 from anabranch.protocol.edge import delivery as corrected_delivery
 from anabranch.protocol.log import boundary_log, own_records, record_pieces
 from anabranch.protocol.stage import record_chain, standby
@@ -26,14 +27,24 @@ any fault, shorter than clocks may differ.
 
 
 PRIMARY_SILENT_MS: Final = 2_000
+ASK_TAKEN_MS: Final = 10_000
+ASK_PATIENCE_MS: Final = {
+    RequestState.ASKED: 5_000,
+    RequestState.TAKEN: ASK_TAKEN_MS,
+    RequestState.RECOMPUTED: 5_000,
+    RequestState.REJECTED: 5_000,
+}
 STANDBY_TURN_MS: Final = 600
 
 
 @contextlib.contextmanager
 def hurried(options: Options) -> Iterator[None]:
     """Within it they are as ``options`` say."""
+    is_asked = options.scenario == "asked for"
     is_passive = any(stage.ha == "passive" for stage in options.stages)
-    changed: list[tuple[Any, str, int | None]] = [
+    changed: list[tuple[Any, str, object]] = [
+        (recompute_requests, "_PATIENCE_MS", ASK_PATIENCE_MS if is_asked else None),
+        (recompute_requests, "ASK_TAKEN_MS", ASK_TAKEN_MS if is_asked else None),
         (own_records, "SEEN_WAIT_MS", options.seen_wait_ms),
         (ingestion, "_BACKLOG_RECORDS", options.backlog_records),
         (standby, "MOVED_BEHIND_MS", BEHIND_MS),

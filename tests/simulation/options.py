@@ -446,6 +446,16 @@ def _long_enough_to_fail(options: Options, rng: random.Random) -> Options:
     )
 
 
+def _nothing_trimmed(options: Options, rng: random.Random) -> Options:
+    """All input is there, for those who make blocks again. What makes rows of later buckets without
+    state does not make them again: it reads the buckets that are wanted alone.
+    """
+    first = _chain(options, rng, rng.choice((1, 1, 2)), (1, 1, 2), ("process", "suspend"))
+    last = replace(first[-1], operator="map") if first[-1].operator == "later" else first[-1]
+    stages = (*first[:-1], last)
+    return replace(options, stages=stages, has_manager=False, buckets=rng.randint(12, 20))
+
+
 def _without_backups(options: Options, rng: random.Random) -> Options:
     ha: HaMode = "amnesia" if options.scenario == "amnesia" else "upstream_backup"
     policies: tuple[Policy, ...] = ("process", "process", "suspend")
@@ -499,6 +509,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "two outputs": _two_outputs,
     "upstream backup": _without_backups,
     "amnesia": _without_backups,
+    "asked for": _nothing_trimmed,
 }
 
 

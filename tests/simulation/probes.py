@@ -8,6 +8,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from anabranch.processing.recomputing import Recomputing
+from anabranch.protocol.control import recompute_requests
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.edge import live_delivery
 from anabranch.protocol.log import log_snapshots
@@ -29,6 +31,7 @@ LOG_STATE_REASONS = (
     "no_base",
     "unknown_writer",
     "log_snapshot",
+    "recomputed",
 )
 REPLICA_ROWS: Final = {
     1: "stable, the stable query runs a bucket",
@@ -67,10 +70,6 @@ ROWS: Final[tuple[str, ...]] = (
 """Rows of transition tables: a few hundred seeds reach each of them."""
 
 UNREACHABLE: Final[dict[str, str]] = {
-    "log state recomputed": (
-        "the engine makes no range again: tests/spark/test_recomputing.py,"
-        " tests/unit/processing/test_recomputing.py"
-    ),
     "log state malformed": (
         "decoding rejects a branch of another epoch before a log state sees it:"
         " tests/unit/protocol/log/test_tentative.py"
@@ -89,10 +88,6 @@ UNREACHABLE: Final[dict[str, str]] = {
     "replica row 10: the branch waits for the stable query": (
         "takes batches that cost more than real time: tests/unit/protocol/stage/test_pacing.py and"
         " test_replica.py"
-    ),
-    "recompute table": (
-        "the engine makes no range again: tests/unit/protocol/control/test_recompute_requests.py,"
-        " tests/spark/test_recomputing.py"
     ),
 }
 """Rows that no seed can reach, and why; what tests them instead."""
@@ -150,6 +145,8 @@ EXPECTED: Final[tuple[str, ...]] = (
         "state made anew",
         "state made anew while nothing new is closed",
         "results given up",
+        "asks for blocks",
+        "waits for what was asked for",
         "snapshot written",
         "boundary log trimmed",
         "begun at a snapshot",
@@ -193,6 +190,12 @@ def counted(history: History) -> Iterator[None]:
             "_adopt",
             lambda answer: "begun at a snapshot" if answer else "snapshot passed by",
         ),
+        (
+            recompute_requests.RecomputeRequests,
+            "lacking",
+            lambda answer: "waits for what was asked for" if answer is None else "asks for blocks",
+        ),
+        (Recomputing, "recompute", lambda answer: f"recomputed: {answer[0].value}"),
     )
     originals = [vars(owner)[name] for owner, name, _ in tables]
 

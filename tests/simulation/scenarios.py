@@ -28,6 +28,7 @@ CHANCES: Final[dict[str, int]] = {
     "two outputs": 20,
     "upstream backup": 15,
     "amnesia": 15,
+    "asked for": 15,
 }
 """So many of 1 000 seeds are one of
 
@@ -54,7 +55,9 @@ another, and the primary dies, is paused or cut off, or its disk is lost, or one
 struck while it copies; two outputs: of one stream, of a stream and one before it, or of streams that
 have nothing in common, under the usual faults, and mostly the delivery of one is down for a while; upstream
 backup, amnesia: a stage that saves its state nowhere else loses its disk, perhaps again while it
-makes its state anew, and makes it from its input, or gives up what it cannot make.
+makes its state anew, and makes it from its input, or gives up what it cannot make; asked for: while
+delivery is away, all blocks are deleted that it has not read, and it asks the replicas to make them
+again.
 """
 
 

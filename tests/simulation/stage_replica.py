@@ -18,13 +18,14 @@ from anabranch.pipeline.speakers import speakers
 from anabranch.ports import BatchDone, QueryOutput, RunningQuery
 from anabranch.processing.inputs import StageInputs
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
+from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
 from anabranch.protocol.control.failure_detector import FailureDetector
-from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.control.state_horizon import StateHorizon, buckets_of
 from anabranch.protocol.errors import Fenced, Unavailable
-from anabranch.protocol.limits import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
+from anabranch.protocol.limits import ASK_TAKEN_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
 from anabranch.protocol.log.records import BoundaryKind, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.correction_order import CorrectionGate
@@ -46,7 +47,7 @@ from simulation.locks import SimulatedCondition
 from simulation.network import Port
 from simulation.options import StageOptions
 from simulation.scheduler import Process
-from simulation.standing_by import STEP_MS, StandingBy
+from simulation.standing_by import STEP_MS, SimulatedWork, StandingBy
 
 _POLL_MS: Final = 100
 _EPOCH_EVERY_MS: Final = 1_000
@@ -158,6 +159,7 @@ class SimulatedReplica:
             complete = self._stage_inputs.complete if stage.ha == "amnesia" else None
             self._horizon = StateHorizon(stage.name, horizon_ms, self._pipeline.bucket_ms, complete)
         self._runner: ReplicaRunner | None = None
+        self._recomputing: Recomputing | None = None
         self._running: dict[str, RunningQuery] = {}
         self._error: Exception | None = None
         self._epoch_next_ms = 0
@@ -225,7 +227,7 @@ class SimulatedReplica:
             context.clock,
             self._gate,
             detector,
-            self._fences.hear,
+            self._hear,
             lock,
         )
         self._boundary = boundary
@@ -261,7 +263,44 @@ class SimulatedReplica:
             runner,
             WatchedDriver(runner, self._prepared.traits, self._port, context),
         )
+        self._recomputing = self._serving(log_lock)
         self._start_query(stable_query)
+
+    def _serving(self, log_lock: Any) -> Recomputing:
+        """What serves readers whose blocks are gone."""
+        made = Made(
+            self._stage.name,
+            self._replica,
+            self._prepared.traits,
+            self._prepared.fingerprint,
+            self._boundary.epoch,
+            self._disk,
+            self._boundary,
+            log_lock,
+            self._run_range,
+        )
+        return Recomputing(
+            self._context, made, lambda name, work: SimulatedWork(self._port, name, work)
+        )
+
+    def _hear(self, entry: ControlRecord) -> None:
+        self._fences.hear(entry)
+        if self._recomputing is not None:
+            self._recomputing.heard(entry)
+
+    def _run_range(self, query: RangeQuery) -> None:
+        """Make buckets again for a reader, beside the queries of the replica."""
+        output, clock = (
+            QueryOutput(self._replica, self._boundary.epoch, query.only),
+            self._context.clock,
+        )
+        running = self._prepared.start(query.name, query, output, query.name, lambda _: None)
+        deadline_ms = clock.monotonic_ms() + ASK_TAKEN_MS
+        try:
+            while not query.finished.is_set() and clock.monotonic_ms() < deadline_ms:
+                running.ended(STEP_MS)
+        finally:
+            running.stop()
 
     def _rules(self) -> StageRules:
         """What its decisions follow."""
@@ -342,6 +381,8 @@ class SimulatedReplica:
                 if not runner.failed(timeline, error):
                     raise
         self._carry_out(runner)
+        if self._recomputing is not None:
+            self._recomputing.step(may_begin=runner.branch is None)
         now_ms = context.clock.monotonic_ms()
         if now_ms >= self._epoch_next_ms:
             self._epoch_next_ms = now_ms + _EPOCH_EVERY_MS

@@ -28,8 +28,9 @@ class SimulatedWork:
         """Whether it goes on."""
         return not self._thread.is_ended
 
-    def join(self) -> None:
-        """Wait for its end."""
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end. Processes that are killed take it with them: nobody limits that."""
+        del timeout
         while self.is_alive():
             self._scheduler.wait(self._scheduler.now_ms + _LOOK_MS)
 

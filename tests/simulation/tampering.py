@@ -156,6 +156,12 @@ class Tampering:
                 log_state.apply(offset, boundary_records.decode(record.value, record.headers))
         return log_state
 
+    def lose_all_blocks(self, stream: str) -> None:
+        """Blocks of closed buckets are gone, whoever wrote them."""
+        log_state = self._log_state(stream)
+        for writer in self._pipeline.stream_writers(stream):
+            self._delete(stream, writer, *self._blocks_needed(log_state, writer, None))
+
     def lose_blocks(self, stream: str, choice: int, *, spoils: bool) -> None:
         """Blocks of one writer are gone, or hold other rows, as far as another one has closed
         the same buckets.
@@ -172,6 +178,13 @@ class Tampering:
                     part.offset_next,
                 )
             return
+        self._delete(stream, writer, held, needed)
+
+    def _delete(
+        self, stream: str, writer: str, held: Sequence[Part], needed: Sequence[Part]
+    ) -> None:
+        """Blocks of ``held`` are gone, but none of ``needed``."""
+        names = self._pipeline.topic_names
         gone: dict[TopicPartition, int] = {}
         for part in held:
             at = TopicPartition(names.blocks(stream, writer), part.partition)
@@ -183,19 +196,21 @@ class Tampering:
 
     @staticmethod
     def _blocks_needed(
-        log_state: LogState, writer: str, writers: Sequence[str]
+        log_state: LogState, writer: str, writers: Sequence[str] | None
     ) -> tuple[list[Part], list[Part]]:
-        """(parts of closed buckets that another writer has too, all others that count)."""
+        """(parts of closed buckets that another of ``writers`` has too, all others that count).
+        ``writers`` None: nobody has to have them.
+        """
         held: list[Part] = []
         needed = list(log_state.pending(writer))
         for bucket, of, parts in log_state.stable(1, log_state.upto):
             others = [
                 other
-                for other in writers
+                for other in writers or ()
                 if other != writer and log_state.replica_bucket(other, bucket)
             ]
             mine = parts if of == writer else log_state.replica_bucket(writer, bucket) or ()
-            (held if others else needed).extend(mine)
+            (held if others or writers is None else needed).extend(mine)
         for bucket in log_state.tentative_filled(
             writer, log_state.upto + 1, log_state.tentative_upto(writer)
         ):

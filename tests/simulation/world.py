@@ -603,10 +603,8 @@ class World:
             self.producers.gone.add((fault.target, fault.value))
         elif fault.kind == "move" and self._moving is not None:
             self._moving.move(fault)
-        elif fault.kind in ("blocks deleted", "blocks spoilt"):
-            self._tampering.lose_blocks(
-                fault.target, fault.value, spoils=fault.kind == "blocks spoilt"
-            )
+        elif "blocks" in fault.kind:
+            self._lose_blocks(fault)
         elif fault.kind.startswith("silent"):
             partitions = self.options.source_partitions
             chosen = range(partitions) if fault.kind == "silent all" else [fault.value % partitions]
@@ -623,6 +621,18 @@ class World:
             self.scheduler.at(until_ms, lambda: self.index.cut_off(cut=False))
         else:
             self._process_faults.strike(fault, until_ms)
+
+    def _lose_blocks(self, fault: Fault) -> None:
+        """Those of one writer that others have, too; or all, where something was delivered: else
+        delivery begins later (LA1).
+        """
+        if fault.kind != "all blocks deleted":
+            is_spoilt = fault.kind == "blocks spoilt"
+            self._tampering.lose_blocks(fault.target, fault.value, spoils=is_spoilt)
+            return
+        at = TopicPartition(self.pipeline.topic_names.progress(OUTPUT), 0)
+        if at.topic in self.log.topics and self.log.partition(at).end > 0:
+            self._tampering.lose_all_blocks(fault.target)
 
     def _say_again(self, target: str, until_ms: int) -> None:
         """What ``target`` said as a primary before comes once more, again and again."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.plan_offsets import Offset, offset_of, position_of, rows_of
 from anabranch.processing.disk_steps import on_disk
+from anabranch.processing.standby import Begin, Beside, on_a_thread
 from anabranch.protocol.control.recompute_requests import RecomputeReplies
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, ControlRecord
 from anabranch.protocol.errors import Fenced, Unavailable
@@ -153,8 +154,8 @@ class Recomputing:
     to the service's thread.
     """
 
-    def __init__(self, context: ServiceContext, made: Made) -> None:
-        """Nothing is contacted before there is a request."""
+    def __init__(self, context: ServiceContext, made: Made, begin: Begin = on_a_thread) -> None:
+        """Nothing is contacted before there is a request. ``begin``: begins the work on one."""
         pipeline = context.pipeline
         self._context = context
         self._made = made
@@ -165,7 +166,8 @@ class Recomputing:
         self._control = ControlWriter(
             context.log, self._names.control("processing", context.settings.name), context.clock
         )
-        self._thread: threading.Thread | None = None
+        self._run_beside = begin
+        self._thread: Beside | None = None
         self._answers: list[AskReply] = []
 
     @property
@@ -194,13 +196,8 @@ class Recomputing:
         ask = self._replies.due(self._context.clock.monotonic_ms())
         if ask is not None:
             self._control.write([self._answer(ask, AskOutcome.TAKEN)])
-            self._thread = threading.Thread(
-                target=self._work,
-                args=(ask,),
-                name=f"recompute {ask.bucket_first}..{ask.bucket_last}",
-                daemon=True,
-            )
-            self._thread.start()
+            name = f"recompute {ask.bucket_first}..{ask.bucket_last}"
+            self._thread = self._run_beside(name, partial(self._work, ask))
 
     def close(self) -> None:
         """Idempotent. The engine ends by itself when the service stops."""

@@ -42,15 +42,16 @@ class Beside(Protocol):
     def is_alive(self) -> bool:
         """Whether it goes on."""
 
-    def join(self) -> None:
-        """Wait for its end."""
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, ``timeout`` seconds at most."""
 
 
 Begin = Callable[[str, Callable[[], None]], Beside]
 """(name, work) -> the work, begun."""
 
 
-def _on_a_thread(name: str, work: Callable[[], None]) -> Beside:
+def on_a_thread(name: str, work: Callable[[], None]) -> Beside:
+    """``work``, begun on a thread of its own."""
     thread = threading.Thread(target=work, name=name, daemon=True)
     thread.start()
     return thread
@@ -68,7 +69,7 @@ class Standby:
         pipeline: Pipeline,
         own: StandbyProcess,
         disk: ReplicaDisk,
-        begin: Begin = _on_a_thread,
+        begin: Begin = on_a_thread,
     ) -> None:
         """Open the stage's boundary log and the control topic.
 
