@@ -22,6 +22,11 @@ _TELLING: Final = re.compile(
     re.MULTILINE,
 )
 _TELLING_MAX: Final = 20
+_LINE_CHARS: Final = 200
+_FOLDERS: Final = re.compile(r"(?<![\w.])(?:/[\w.@+-]+)+/")
+_NUMBER: Final = re.compile(r"(?<!seed )\b\d+(?:\.\d+)?")
+_SEED: Final = re.compile(r"(?:WRONG|LATE): ")
+"""Of a run: what comes late does so for many results."""
 _KEPT: Final = re.compile(r"^(?:faults in all: |nothing was wrong in ).*$", re.MULTILINE)
 _ROW: Final = re.compile(r"^\| \d{4}-.*?\| ([\d,]+) of ([\d,]+)\b", re.MULTILINE)
 
@@ -30,8 +35,8 @@ INTRODUCTION: Final = """\
 
 What takes too long for `make test`, and what came of it: every crash point, cut, operator and lost disk on a real broker and real Spark, a whole pipeline
 on a secured broker, the loss of brokers, bugs planted on purpose, fresh seeds of the simulation, and real processes under faults drawn by chance.
-`make nightly` writes this page; nothing here is written by hand. A rate is followed by the interval in which that of all such cases lies, with 95 %
-confidence. A section that is not here was not run.
+The report of `make nightly` makes this page from what each run said. A rate is followed by the interval in which that of all such cases lies, with 95 %
+confidence. A section that is not here was not run. Rows of a section may have been judged by different commits.
 """
 HEAD: Final = """\
 | When (UTC) | Commit | Machine | Good | Rate | Time | Command |
@@ -113,7 +118,14 @@ class Outcome:
         kept = "; ".join(_KEPT.findall(self.said))
         lines = [f"{self.facts.when}: {kept}."] if kept else []
         if not self.is_good:
-            lines += ["", f"{self.facts.when}, not good:", "", "```", *telling(self.said), "```"]
+            lines += [
+                *([""] if lines else []),
+                f"{self.facts.when}, not good:",
+                "",
+                "```",
+                *telling(self.said),
+                "```",
+            ]
         return ["", *lines] if lines else []
 
 
@@ -161,9 +173,16 @@ def text(page: str, outcomes: Sequence[Outcome], titles: Sequence[str], *, appen
 
 
 def telling(said: str) -> list[str]:
-    """The lines that name what was not good; the last ones of all where none does."""
-    found = [match.group()[:200] for match in _TELLING.finditer(said)] or [
-        line[:200] for line in said.splitlines()[-5:]
+    """The lines that name what was not good, of those that differ in numbers the first one; the
+    last ones of all where none does. No folder of the machine is named.
+    """
+    lines = [match.group() for match in _TELLING.finditer(said)] or said.splitlines()[-5:]
+    alike: dict[str, list[str]] = {}
+    for line in lines:
+        short = _FOLDERS.sub("", line)[:_LINE_CHARS]
+        alike.setdefault(_NUMBER.sub("0", short) if _SEED.match(short) else short, []).append(short)
+    found = [
+        line if not more else f"{line} (and {len(more)} like it)" for line, *more in alike.values()
     ]
     return found[:_TELLING_MAX] + (
         [f"... and {len(found) - _TELLING_MAX} more lines"] if len(found) > _TELLING_MAX else []
