@@ -123,7 +123,9 @@ REPLICAS_MAX: Final = 16
 """Replicas of a stage: each writes its own blocks and its records are read by all."""
 
 INPUTS_MAX: Final = 16
-"""Inputs of a stage: each costs a Python process in Spark."""
+"""Streams that a stage reads: each input costs a Python process in Spark, each shard of a source
+a follower of its log.
+"""
 
 BATCH_ROWS_MAX: Final = 400_000
 """Rows that one batch of a stage takes, beyond its first bucket: bounds the memory of a batch

@@ -56,6 +56,10 @@ Invariants:
     IN12 what was read is named by one boundary record, which is decided when it is read. Until it
         is on its way the boundary stands still, and no other record is due: it would close buckets
         whose parts nobody has named.
+    IN13 of a source with shards the partitions of the other shards (``heard``) speak as one's own
+        do: where IN3 and IN4 say another partition, or the source, theirs are meant, too. A shard
+        whose partitions are all left out goes on with the lowest of theirs, and what is bounded
+        ends with the largest event time of all.
 """
 
 from __future__ import annotations
@@ -63,6 +67,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from anabranch.protocol.edge.other_shards import OtherShards
 from anabranch.protocol.edge.source_pace import SourcePace
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.limits import (
@@ -98,6 +103,8 @@ class SourceRules:
     source_idle_ms: int | None = None
     bounded: bool = False
     max_ahead_ms: int | None = 60_000
+    shards: int = 1
+    """Machines that share the source's partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +224,7 @@ class SourceMachine:
             (position.topic, position.partition): position for position in progress.positions
         }
         self._partitions: dict[InputPartition, _Partition] = {}
+        self._others = OtherShards()
         self._closed = closed
         self._low_ms: int | None = bound_ms(closed, rules.bucket_ms) + 1 if closed else None
         got_to = max(progress.past, closed)
@@ -306,9 +314,7 @@ class SourceMachine:
             if p.found_after
             > max(0, closed_by(p.event_time_max_ms - out_of_orderness_ms, width_ms))
         }
-        stated_ms = (
-            None if self._rules.max_ahead_ms is not None else self._event_time_max() or wall_ms
-        )
+        stated_ms = None if self._rules.max_ahead_ms is not None else self._stated() or wall_ms
         return EventTimeLimits(bound_ms(self._closed, width_ms), ahead, never_late, stated_ms)
 
     def to_read(self, open_parts: int, blocks_kept: int = 0) -> frozenset[InputPartition]:
@@ -379,19 +385,31 @@ class SourceMachine:
             self._speaks = True
             self._speech(now_ms)
 
+    def heard(self, positions: Iterable[InputPosition], now_ms: int) -> None:
+        """Another shard of the source has read so far (IN13)."""
+        if self._others.hear(positions, now_ms):
+            self._speech(now_ms)
+
     def named(self) -> None:
         """The boundary record that names what was read is on its way."""
         self._is_unnamed = False
 
     def moves_unread(self, now_ms: int) -> bool:
         """``advance`` by what was observed since the last boundary record, unless something that
-        was read waits to be named (IN12). Whether a record that names no parts is due by it.
+        was read waits to be named (IN12). Whether a record that names no parts is due by it: the
+        boundary moves, or the other shards wait for a partition that is left out from now on.
         """
         if self._is_unnamed:
             return False
-        before = self.closed, self.past
+        before = self.closed, self.past, self._left_out()
         self.advance(now_ms)
-        return (self.closed, self.past) != before
+        return (self.closed, self.past, self._left_out()) != before
+
+    def _left_out(self) -> list[InputPartition]:
+        """What the other shards are told is left out; nothing where there are none."""
+        if self._rules.shards == 1:
+            return []
+        return [at for at, p in self._partitions.items() if p.left_out or p.was_idle]
 
     def _speech(self, now_ms: int) -> None:
         """The source speaks. If it was silent as a whole, the partitions that do not speak
@@ -410,7 +428,10 @@ class SourceMachine:
         matters = (
             rules.bounded
             or rules.source_idle_ms is not None
-            or (rules.partition_idle_ms is not None and len(self._partitions) > 1)
+            or (
+                rules.partition_idle_ms is not None
+                and (len(self._partitions) > 1 or rules.shards > 1)
+            )
         )
         return [
             at
@@ -459,9 +480,7 @@ class SourceMachine:
             and self._rules.bounded
             and silence[1] - silence[0] >= END_SILENCE_MS
         ):
-            self._closed = max(
-                self._closed, bucket_of(self._event_time_max(), self._rules.bucket_ms)
-            )
+            self._closed = max(self._closed, bucket_of(self._stated(), self._rules.bucket_ms))
         if self._closed > before:
             self._moved_ms = now_ms
         if self._low_ms is not None and self._low_ms != low_ms:
@@ -499,6 +518,8 @@ class SourceMachine:
         if idle_ms is None:
             return
         newest_ms = max((partition.spoke_ms for partition in self._partitions.values()), default=0)
+        if self._others.spoke_ms is not None:
+            newest_ms = max(newest_ms, self._others.spoke_ms)
         for partition in self._partitions.values():
             observed = partition.observed(now_ms)
             silent = observed is not None and observed[1] - observed[0] >= idle_ms
@@ -513,6 +534,8 @@ class SourceMachine:
         if not spans or len(spans) < len(observed):
             return None
         since_ms, until_ms = max(span[0] for span in spans), min(span[1] for span in spans)
+        if self._others.spoke_ms is not None:
+            since_ms = max(since_ms, self._others.spoke_ms)
         return (since_ms, until_ms) if since_ms <= until_ms else None
 
     def _advance_in_silence(self, since_ms: int, until_ms: int) -> None:
@@ -525,9 +548,8 @@ class SourceMachine:
             self._silent_since_ms, self._silence_counted_ms = since_ms, 0
         elapsed_ms = until_ms - since_ms - self._rules.source_idle_ms
         spoken = [
-            partition.event_time_max_ms
-            for partition in self._partitions.values()
-            if partition.event_time_max_ms
+            *(p.event_time_max_ms for p in self._partitions.values() if p.event_time_max_ms),
+            *self._others.event_times_ms,
         ]
         if elapsed_ms <= self._silence_counted_ms or not spoken:
             return
@@ -543,14 +565,19 @@ class SourceMachine:
             for partition in self._partitions.values()
             if not partition.left_out
         ]
-        if counted and min(counted) > 0:
-            low_ms = min(counted) - self._rules.out_of_orderness_ms
+        lowest_ms = min(counted) if counted else self._others.lowest_ms
+        if lowest_ms > 0:
+            low_ms = lowest_ms - self._rules.out_of_orderness_ms
             self._low_ms = low_ms if self._low_ms is None else max(self._low_ms, low_ms)
 
     def _event_time_max(self) -> int:
         return max(
             (partition.event_time_max_ms for partition in self._partitions.values()), default=0
         )
+
+    def _stated(self) -> int:
+        """The largest event time of the source; 0: it has said none."""
+        return max(self._event_time_max(), *self._others.event_times_ms, 0)
 
     def waiting_for(self, now_ms: int) -> InputPartition | None:
         """The partition that everything waits for: it holds the boundary back and has been
