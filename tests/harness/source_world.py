@@ -24,7 +24,11 @@ class World:
         self.log = LocalEventLog(self.clock)
         self.pipeline = pipeline("p", **source)
         create_topics(self.log, self.pipeline, partitions, config=config)
-        self.view = StreamView(self.log, self.pipeline, self.clock)
+        self.views = {
+            stream: StreamView(self.log, self.pipeline, self.clock, stream)
+            for stream in self.pipeline.source_streams()
+        }
+        self.view = next(iter(self.views.values()))
 
     def produce(self, partition: int, *values: bytes | None, **headers: str) -> None:
         writer = self.log.writer()
@@ -40,8 +44,8 @@ class World:
             Partition() for _ in range(partitions - len(self.log.topics["p.reports"][1]))
         )
 
-    def process(self) -> IngestionService:
-        process = service(self.log, self.pipeline, self.clock, self.entropy)
+    def process(self, name: str = "reports") -> IngestionService:
+        process = service(self.log, self.pipeline, self.clock, self.entropy, name=name)
         process.start()
         return process
 

@@ -101,16 +101,13 @@ def create_topics(
         TopicSettings(topic, partitions, config=dict(config or {}))
         for topic in of.sources["reports"].topics
     ]
-    blocks = TopicSettings(
-        names.blocks("reports", "0"),
-        of.partitions,
-        config={"max.message.bytes": str(8 * 1024 * 1024)},
-    )
+    blocks = {"max.message.bytes": str(8 * 1024 * 1024)}
+    streams = of.source_streams()
     differences = admin.create(
         [
             *inputs,
-            blocks,
-            TopicSettings(names.boundaries("reports"), 1),
+            *(TopicSettings(names.blocks(s, "0"), of.partitions, config=blocks) for s in streams),
+            *(TopicSettings(names.boundaries(s), 1) for s in streams),
             *(TopicSettings(topic, 1) for topic in speakers(of)),
         ]
     )
@@ -124,13 +121,13 @@ def service(
     clock: Clock,
     entropy: Entropy,
     open_registry: Callable[[str], SchemaRegistry] | None = None,
+    *,
+    name: str = "reports",
 ) -> IngestionService:
-    """A new process, so to speak: not started yet."""
-    settings = ServiceSettings(
-        pipeline=of.path, name="reports", kafka="none:0", state_dir=Path("state")
-    )
+    """A new process of the source, or of the shard of this name, so to speak: not started yet."""
+    settings = ServiceSettings(pipeline=of.path, name=name, kafka="none:0", state_dir=Path("state"))
     registry = CollectorRegistry()
-    metrics = ServiceMetrics(registry, pipeline=of.name, service="ingestion", name="reports")
+    metrics = ServiceMetrics(registry, pipeline=of.name, service="ingestion", name=name)
     logger = structlog.get_logger()
     return build(
         settings,
@@ -144,10 +141,10 @@ def service(
 class StreamView:
     """The stream as its readers see it."""
 
-    def __init__(self, log: EventLog, of: Pipeline, clock: Clock) -> None:
+    def __init__(self, log: EventLog, of: Pipeline, clock: Clock, stream: str = "reports") -> None:
         names = of.topic_names
-        self._boundaries = BoundaryReader(log, names.boundaries("reports"), ["0"])
-        self._blocks = BlockReader(log, lambda replica: names.blocks("reports", replica), clock)
+        self._boundaries = BoundaryReader(log, names.boundaries(stream), ["0"])
+        self._blocks = BlockReader(log, lambda replica: names.blocks(stream, replica), clock)
 
     @property
     def counts(self) -> dict[str, int]:

@@ -20,7 +20,7 @@ SCHEMA = pa.schema(
 
 def options(**changes: Any) -> SourceOptions:
     fields: dict[str, Any] = {
-        "blocks": "p.a.blocks",
+        "blocks": {"a": "p.a.blocks"},
         "query": "000000000007-000001",
         "stream": "a",
         "kafka": "k",

@@ -38,7 +38,7 @@ class StageLogs:
         self._stage = stage
         self._declared, self._hears = pipeline.stages[stage], hears
         self._replica = self._declared.replica_ids()[0]
-        self.workload = Workload(self._declared.reads, pipeline.bucket_ms)
+        self.workload = Workload(pipeline.inputs(stage), pipeline.bucket_ms)
         self._inputs: dict[str, BoundaryReader] = {}
         self._upto: dict[str, int] = {}
         self._own: BoundaryReader | None = None
@@ -101,7 +101,7 @@ class StageLogs:
         if self._own is not None:
             return
         names, pipeline = self._pipeline.topic_names, self._pipeline
-        for stream in self._declared.reads:
+        for stream in pipeline.inputs(self._stage):
             if stream in self._inputs:
                 continue
             self._inputs[stream] = self._opened(stream)

@@ -13,7 +13,9 @@ from anabranch.cli.options import DeploymentFile, Kafka, StateDir, file_and_brok
 Source = Annotated[
     str,
     typer.Argument(
-        metavar="SOURCE", help="Name of a source in the pipeline file.", autocompletion=sources
+        metavar="SOURCE",
+        help="Name of a source in the pipeline file; of one with shards, SOURCE.SHARD.",
+        autocompletion=sources,
     ),
 ]
 From = Annotated[

@@ -12,6 +12,7 @@ from typing import Any, Final
 from anabranch.codec.boundary_records import parts_from_json, parts_to_json
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.log.records import BoundaryKind
+from anabranch.protocol.log.shards import input_of
 from anabranch.protocol.stage.planner import Plan, QueryPosition, TakenBucket
 
 Offset = dict[str, Any]
@@ -43,16 +44,20 @@ def position_fields(offset: Offset) -> Offset:
 
 
 def offset_of(plan: Plan, name: str) -> Offset:
-    """The offset that makes a query run ``plan`` on input ``name``. Only a tentative one says
-    what kind it is and what is missing.
+    """The offset that makes a query run ``plan`` on input ``name``: on all streams that are read
+    under this name. Only a tentative one says what kind it is and what is missing.
     """
     after = plan.after
-    taken = next(buckets for other, buckets in plan.inputs if other == name)
     offset = {
         "sequence": after.sequence,
         "bucket": after.bucket,
         "has_rows": after.has_rows,
-        "taken": [[bucket, replica, parts_to_json(parts)] for bucket, replica, parts in taken],
+        "taken": [
+            [bucket, replica, parts_to_json(parts), stream]
+            for stream, taken in plan.inputs
+            if input_of(stream) == name
+            for bucket, replica, parts in taken
+        ],
     }
     if plan.kind is BoundaryKind.TENTATIVE:
         offset |= {"kind": plan.kind.value, "missing": list(plan.missing)}
@@ -70,8 +75,16 @@ def missing_of(offset: Offset) -> tuple[str, ...]:
 
 
 def taken_of(offset: Offset) -> list[TakenBucket]:
-    """The buckets that the offset's plan takes."""
-    return [(bucket, replica, parts_from_json(parts)) for bucket, replica, parts in offset["taken"]]
+    """The buckets that the offset's plan takes, stream by stream."""
+    return [taken for buckets in taken_by_stream(offset).values() for taken in buckets]
+
+
+def taken_by_stream(offset: Offset) -> dict[str, list[TakenBucket]]:
+    """By stream, the buckets that the offset's plan takes of it, as far as it takes any."""
+    found: dict[str, list[TakenBucket]] = {}
+    for bucket, replica, parts, stream in offset["taken"]:
+        found.setdefault(stream, []).append((bucket, replica, parts_from_json(parts)))
+    return found
 
 
 def rows_of(offset: Offset) -> int:

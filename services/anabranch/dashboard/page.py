@@ -93,7 +93,7 @@ class Page:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._width_ms = pipeline.bucket_ms
-        self.streams = [*pipeline.sources, *pipeline.bindings, *pipeline.order()]
+        self.streams = [*pipeline.source_streams(), *pipeline.bindings, *pipeline.order()]
         self.cells_max = max(
             STRIP_CELLS_MIN,
             min(
@@ -485,8 +485,11 @@ class Page:
         """By source: how many, by reason, and the newest ones."""
         found = {}
         for source in self._pipeline.sources.values():
-            figures = self._figures.get(f"ingestion/{source.name}")
-            counts = {} if figures is None else figures.rejected
+            counts: dict[str, float] = {}
+            for stream in source.streams():
+                figures = self._figures.get(f"ingestion/{stream}")
+                for reason, count in [] if figures is None else figures.rejected.items():
+                    counts[reason] = counts.get(reason, 0) + count
             found[source.name] = {
                 "topic": source.dead_letter,
                 "by_reason": {

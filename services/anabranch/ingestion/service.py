@@ -30,6 +30,7 @@ from anabranch.codec.partitioning import slices
 from anabranch.ingestion import topics
 from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, joined, judge
 from anabranch.ingestion.dead_letters import DeadLetters
+from anabranch.ingestion.other_logs import OtherLogs, check_dealt, check_strangers
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge.ingestion import SourceMachine, SourceProgress, SourceRules
@@ -51,6 +52,7 @@ from anabranch.protocol.limits import (
 )
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
+from anabranch.protocol.log.shards import input_of
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.collection import without_collection
@@ -83,23 +85,24 @@ def build(
     context: ServiceContext,
     open_registry: Callable[[str], SchemaRegistry] | None = None,
 ) -> IngestionService:
-    """The service for the source that ``settings.name`` names. ``open_registry``: for pipelines
+    """The service for the source, or its shard, that ``settings.name`` names. ``open_registry``: for pipelines
     that name a schema registry.
 
     Raises:
         ConfigurationError: the pipeline has no such source.
     """
-    source = context.pipeline.sources.get(settings.name)
-    if source is None:
-        known = ", ".join(context.pipeline.sources)
+    streams = context.pipeline.source_streams()
+    if settings.name not in streams:
+        known = ", ".join(streams)
         raise ConfigurationError(
             f"--name {settings.name}: the pipeline {context.pipeline.name} has no such source; it"
             f" has {known}"
         )
+    source = context.pipeline.sources[input_of(settings.name)]
     url, registry = context.pipeline.schema_registry, None
     if url is not None and source.format == "avro" and open_registry is not None:
         registry = open_registry(url)
-    return IngestionService(context, source, registry)
+    return IngestionService(context, source, settings.name, registry)
 
 
 def fingerprint(source: Source, bucket_ms: int) -> str:
@@ -120,14 +123,20 @@ def fingerprint(source: Source, bucket_ms: int) -> str:
 
 
 class IngestionService:
-    """Writes one source's stream. See ``runtime.service.Service``."""
+    """Writes one source's stream, or that of one of its shards. See ``runtime.service.Service``."""
 
     def __init__(
-        self, context: ServiceContext, source: Source, registry: SchemaRegistry | None = None
+        self,
+        context: ServiceContext,
+        source: Source,
+        stream: str,
+        registry: SchemaRegistry | None = None,
     ) -> None:
         self.status = ServiceStatus()
         self._context, self._source = context, source
+        self._stream, self._shard = stream, source.shard(stream)
         self._pipeline: Pipeline = context.pipeline
+        self._others = OtherLogs(context.log, self._pipeline, source, stream)
         self._registry = registry
         self._decoder = Decoder(
             source.record, source.format, source.extra_fields, has_registry=registry is not None
@@ -165,11 +174,11 @@ class IngestionService:
         )
         self._blocks_kept = 0
         self._heartbeats = HeartbeatSender(
-            context.log, self._pipeline.topic_names.control("ingestion", source.name), context.clock
+            context.log, self._pipeline.topic_names.control("ingestion", stream), context.clock
         )
         self._closers: list[
-            BlockWriter | BoundaryWriter | DeadLetters | HeartbeatSender | LogReader
-        ] = [self._heartbeats]
+            BlockWriter | BoundaryWriter | DeadLetters | HeartbeatSender | LogReader | OtherLogs
+        ] = [self._heartbeats, self._others]
 
     def start(self) -> None:
         """Check topics, begin an epoch, go on where the log says.
@@ -183,7 +192,7 @@ class IngestionService:
         names = self._pipeline.topic_names
         admin = context.log.admin()
         try:
-            self._topics = topics.check(admin, self._pipeline, source)
+            self._topics = topics.check(admin, self._pipeline, source, self._stream)
         finally:
             admin.close()
         self._reader = context.log.reader(
@@ -194,10 +203,13 @@ class IngestionService:
         )
         # Looks see records of open transactions too: what may still become visible is not silence.
         self._looker = context.log.reader(committed=False, headers=False, timestamps=False)
+        self._closers += [self._reader, self._looker]
+        check_strangers(self._looker, self._pipeline, source, self._topics.strangers)
+        self._others.start()
         self._dead_letters = DeadLetters(context.log, source.dead_letter, self._topics.dead_letter)
         self._boundaries = BoundaryWriter(
             context.log,
-            names.boundaries(source.name),
+            names.boundaries(self._stream),
             [REPLICA],
             EpochStarted(
                 REPLICA,
@@ -208,10 +220,10 @@ class IngestionService:
             ),
             context.clock,
         )
-        self._closers += [self._reader, self._looker, self._dead_letters, self._boundaries]
+        self._closers += [self._dead_letters, self._boundaries]
         self._epoch = self._boundaries.start()
         self._blocks = BlockWriter(
-            context.log, names.blocks(source.name, REPLICA), REPLICA, self._epoch, context.entropy
+            context.log, names.blocks(self._stream, REPLICA), REPLICA, self._epoch, context.entropy
         )
         self._closers.append(self._blocks)
         self._timeline = context.entropy.token()
@@ -219,17 +231,13 @@ class IngestionService:
             [b"{}"]
         )  # what is loaded at first use is loaded before this service says that it runs
         last = self._boundaries.log_state.last(REPLICA)
+        check_dealt(source, self._stream, () if last is None else last.positions)
         now_ms = context.clock.monotonic_ms()
         self._find_next_ms = now_ms + FIND_PARTITIONS_EVERY_MS
         self._machine = SourceMachine(
             _rules(self._pipeline, source),
             self._first_offsets(self._topics.inputs, is_new=last is None),
-            SourceProgress(
-                () if last is None else last.positions,
-                self._boundaries.log_state.closed(REPLICA),
-                past=0 if last is None else last.past,
-                away_ms=0 if last is None else max(0, context.clock.now_ms() - last.written_ms),
-            ),
+            self._progress(last),
             now_ms,
         )
         self._closed = self._machine.closed
@@ -240,11 +248,19 @@ class IngestionService:
         self._report()
         context.logger.info(
             "reading",
-            source=source.name,
+            source=self._stream,
             epoch=self._epoch,
             closed=self._closed,
             positions=len(self._machine.offsets()),
         )
+
+    def _progress(self, last: BoundaryRecord | None) -> SourceProgress:
+        """From where it goes on: ``last`` is the last accepted record of its log."""
+        closed = self._boundaries.log_state.closed(REPLICA)
+        if last is None:
+            return SourceProgress(closed=closed)
+        away_ms = max(0, self._context.clock.now_ms() - last.written_ms)
+        return SourceProgress(last.positions, closed, past=last.past, away_ms=away_ms)
 
     def step(self) -> None:
         """One round: at most about 100 ms when there is nothing to read."""
@@ -255,6 +271,8 @@ class IngestionService:
         with without_collection():
             self._read()
         self._look()
+        for positions in self._others.news():
+            self._machine.heard(positions, clock.monotonic_ms())
         if self._machine.moves_unread(clock.monotonic_ms()):
             self._draft = self._decided()
             self._finish()
@@ -386,7 +404,7 @@ class IngestionService:
         except TooManyParts as error:
             holding = _names(self._machine.holding())
             raise TooManyParts(
-                f"{error}: the boundary of source {self._source.name} is held back by {holding}"
+                f"{error}: the boundary of source {self._stream} is held back by {holding}"
             ) from error
         if record is None:
             return
@@ -434,14 +452,14 @@ class IngestionService:
         """How many of the blocks of this source are not deleted yet. Without an answer it is
         as before.
         """
-        topic = self._pipeline.topic_names.blocks(self._source.name, REPLICA)
+        topic = self._pipeline.topic_names.blocks(self._stream, REPLICA)
         with contextlib.suppress(Unavailable):
             offsets = [
                 self._looker.offsets(TopicPartition(topic, i), LOOK_WAIT_MS)
                 for i in range(self._topics.blocks)
             ]
             self._blocks_kept = sum(end - first for first, end in offsets)
-            self._kept.labels(self._pipeline.name, self._source.name).set(self._blocks_kept)
+            self._kept.labels(self._pipeline.name, self._stream).set(self._blocks_kept)
 
     def _find_partitions(self) -> None:
         """A topic that got more partitions: they are read from their beginning. Where nobody
@@ -456,7 +474,7 @@ class IngestionService:
             TopicPartition(topic, i)
             for topic, count in counts.items()
             for i in range(count)
-            if (topic, i) not in known
+            if self._shard.reads(i) and (topic, i) not in known
         ]:
             try:
                 first, end = self._looker.offsets(at, LOOK_WAIT_MS)
@@ -471,7 +489,12 @@ class IngestionService:
         """Where partitions begin that no boundary names. ``start`` counts until the first
         boundary, which names them all: what came since is read.
         """
-        every = [TopicPartition(topic, i) for topic, count in inputs.items() for i in range(count)]
+        every = [
+            TopicPartition(topic, i)
+            for topic, count in inputs.items()
+            for i in range(count)
+            if self._shard.reads(i)
+        ]
         start = self._source.start if is_new else "earliest"
         if isinstance(start, int):
             return {at: self._looker.offset_from(at, start) for at in every}
@@ -506,7 +529,7 @@ class IngestionService:
             )
 
     def _count(self, batch: Batch, judged: Judged) -> None:
-        metrics, labels = self._context.metrics, (self._pipeline.name, self._source.name)
+        metrics, labels = self._context.metrics, (self._pipeline.name, self._stream)
         size = judged.size_bytes
         self._records_max = min(
             self._sparse_max, max(1, SOURCE_BATCH_BYTES * batch.records // max(1, size))
@@ -548,7 +571,7 @@ class IngestionService:
         self._heartbeats.send(
             Heartbeat(
                 "ingestion",
-                self._source.name,
+                self._stream,
                 REPLICA,
                 self._epoch,
                 status.state,
@@ -574,4 +597,5 @@ def _rules(pipeline: Pipeline, source: Source) -> SourceRules:
         source_idle_ms=source.idle_timeout.source_ms,
         bounded=source.bounded,
         max_ahead_ms=source.max_ahead_ms,
+        shards=source.shards,
     )

@@ -12,6 +12,7 @@ from anabranch.protocol.limits import (
     MESSAGE_BYTES_DEFAULT,
     RECORD_BYTES_ON_BROKER_MAX,
 )
+from anabranch.protocol.log.shards import strangers
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Source
@@ -25,10 +26,13 @@ class SourceTopics:
     inputs: dict[str, int]
     blocks: int
     dead_letter: int
+    strangers: tuple[str, ...] = ()
+    """Streams that have a log, and that the source would have with another number of shards."""
 
 
-def check(admin: LogAdmin, pipeline: Pipeline, source: Source) -> SourceTopics:
-    """Look at all topics of ``source``; creates the dead-letter topic if it is missing.
+def check(admin: LogAdmin, pipeline: Pipeline, source: Source, stream: str) -> SourceTopics:
+    """Look at all topics of ``source`` that who writes ``stream`` needs; creates the dead-letter
+    topic if it is missing.
 
     Raises:
         ConfigurationError: one is missing, or is not set as it must be; the text says how to mend
@@ -36,19 +40,28 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source) -> SourceTopics:
         Unavailable: the broker did not answer.
     """
     names = pipeline.topic_names
-    blocks, boundaries = names.blocks(source.name, "0"), names.boundaries(source.name)
-    found = admin.partitions([*source.topics, blocks, boundaries, source.dead_letter])
+    blocks = names.blocks(stream, "0")
+    logs = [names.boundaries(each) for each in source.streams()]
+    others = {names.boundaries(each): each for each in strangers(source.name, source.shards)}
+    found = admin.partitions([*source.topics, blocks, *logs, source.dead_letter, *others])
     missing = [topic for topic in source.topics if topic not in found]
     if missing:
         raise ConfigurationError(
             f"source {source.name}: topic {missing[0]} does not exist: create it, or correct its"
             " name under 'topics'"
         )
-    missing = [topic for topic in (blocks, boundaries) if topic not in found]
+    missing = [topic for topic in (blocks, *logs) if topic not in found]
     if missing:
         raise ConfigurationError(
             f"source {source.name}: internal topic {missing[0]} does not exist: 'anabranch topics'"
             " creates it"
+        )
+    partitions = max(found[topic] for topic in source.topics)
+    if partitions < source.shards:
+        raise ConfigurationError(
+            f"source {source.name}: it has {source.shards} shards, but its topics have at most"
+            f" {partitions} partitions, and a shard without one would never close a bucket: write"
+            f" shards: {partitions}, or give {source.topics[0]} more partitions"
         )
     settings = {topic: admin.settings(topic) for topic in source.topics}
     if source.event_time.field is None:
@@ -67,6 +80,7 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source) -> SourceTopics:
         {topic: found[topic] for topic in source.topics},
         found[blocks],
         _dead_letter(admin, source, found, largest),
+        tuple(name for topic, name in others.items() if topic in found),
     )
 
 

@@ -17,6 +17,7 @@ from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.given_up import Times, to_give_up
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, GivenUp
+from anabranch.protocol.log.shards import input_of
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
@@ -57,7 +58,7 @@ def _milliseconds(moment: datetime) -> int:
 
 
 class GiveUp:
-    """One such command, for one source. Nothing is written before ``do``; after a crash
+    """One such command, for one source, or one of its shards. Nothing is written before ``do``; after a crash
     within it the command may be given again.
     """
 
@@ -73,12 +74,14 @@ class GiveUp:
         """Nothing is contacted yet.
 
         Raises:
-            ConfigurationError: the pipeline has no such source.
+            ConfigurationError: the pipeline has no such source, or it has shards: each is given up
+                by itself.
         """
-        if source not in pipeline.sources:
+        streams = pipeline.source_streams()
+        if source not in streams:
             raise ConfigurationError(
-                f"the pipeline {pipeline.name} has no source {source}; it has"
-                f" {', '.join(pipeline.sources)}"
+                f"the pipeline {pipeline.name} has no source {source}, or it has shards; give up"
+                f" one of {', '.join(streams)}"
             )
         self._log = log
         self._pipeline = pipeline
@@ -185,7 +188,8 @@ def until_when(pipeline: Pipeline, source: str, until: str | None, now_ms: int) 
         ConfigurationError: it lies in the future; or it is left out where times are not those of
             the clock.
     """
-    is_simulated = source in pipeline.sources and pipeline.sources[source].max_ahead_ms is None
+    declared = pipeline.sources.get(input_of(source))
+    is_simulated = declared is not None and declared.max_ahead_ms is None
     if until is None:
         if is_simulated:
             raise ConfigurationError(

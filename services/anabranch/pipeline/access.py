@@ -170,7 +170,7 @@ def rights(
         for right in (*_of_topics(instance, topics), *_others(pipeline, instance)):
             found[right] = None
     own = [topic for topic in topics if not topic.is_bound]
-    for right in _of_operator(f"{before}operator", own, pipeline.sources):
+    for right in _of_operator(f"{before}operator", own, pipeline.source_streams()):
         found[right] = None
     unique: dict[tuple[str, Resource, str, Operation, bool], Right] = {}
     for right in found:
@@ -281,15 +281,17 @@ def _of_operator(principal: str, topics: list[_Topic], sources: Collection[str])
 
 
 def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iterator[_Instance]:
-    for source in pipeline.sources:
-        yield _Instance(
-            "ingestion",
-            f"{before}ingestion.{source}",
-            frozenset({source}),
-            "0",
-            source=source,
-            process=f"ingestion.{source}",
-        )
+    for source in pipeline.sources.values():
+        for stream in source.streams():
+            yield _Instance(
+                "ingestion",
+                f"{before}ingestion.{stream}",
+                frozenset({stream}),
+                "0",
+                reads=frozenset(source.streams()) - {stream},
+                source=source.name,
+                process=f"ingestion.{stream}",
+            )
     for node, labels in pipeline.nodes().items():
         for label in labels:
             stage, _, process = label.rpartition(".")
@@ -306,7 +308,7 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
                 own,
                 frozenset({stage}),
                 replica,
-                frozenset(declared.reads),
+                frozenset(pipeline.inputs(stage)),
                 process=f"processing.{stage}.{process}",
             )
     yield from _of_partners(pipeline, before, by_participant=by_participant)
@@ -325,8 +327,8 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
         reads=frozenset(pipeline.bindings),
         everything=True,
     )
-    for source in pipeline.sources:
-        yield _Instance("user", f"{before}producer.{source}", source=source)
+    for name in pipeline.sources:
+        yield _Instance("user", f"{before}producer.{name}", source=name)
     for name in pipeline.outputs:
         yield _Instance("user", f"{before}consumer.{name}", output=name)
 
@@ -343,7 +345,7 @@ def _of_partners(pipeline: Pipeline, before: str, *, by_participant: bool) -> It
                     f"{before}{own}",
                     frozenset({declared.name}),
                     replica,
-                    frozenset(declared.reads),
+                    frozenset(pipeline.inputs(declared.name)),
                     process=f"processing.{declared.name}.{replica}",
                 )
 

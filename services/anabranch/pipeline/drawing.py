@@ -24,7 +24,7 @@ _COLOURS: Final = {
 
 
 class Box(NamedTuple):
-    """One source, stage or output. ``reads``: keys of the boxes before it."""
+    """One source, or shard of a source, stage or output. ``reads``: keys of the boxes before it."""
 
     key: str
     kind: str
@@ -44,7 +44,8 @@ def boxes(pipeline: Pipeline) -> list[Box]:
             f"topic {', '.join(source.topics)} ({source.format})",
             (),
         )
-        for name, source in pipeline.sources.items()
+        for source in pipeline.sources.values()
+        for name in source.streams()
     ]
     found += [
         Box(f"stream {name}", "binding", name, f"{bound.stream} of pipeline {bound.pipeline}", ())
@@ -55,7 +56,7 @@ def boxes(pipeline: Pipeline) -> list[Box]:
         nodes = ", ".join(
             dict.fromkeys(node_of[f"{name}.{replica}"] for replica in stage.process_ids())
         )
-        reads = tuple(f"stream {stream}" for stream in stage.reads)
+        reads = tuple(f"stream {stream}" for stream in pipeline.inputs(name))
         found.append(
             Box(f"stream {name}", "stage", name, f"{', '.join(stage.functions)} on {nodes}", reads)
         )

@@ -119,7 +119,9 @@ def _of_agent(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iter
 
 def _of_logs(principal: str, pipeline: Pipeline, stages: Sequence[Stage]) -> Iterator[Right]:
     """What load is measured by: the logs of stages and of what they read."""
-    streams = dict.fromkeys(stream for stage in stages for stream in (stage.name, *stage.reads))
+    streams = dict.fromkeys(
+        stream for stage in stages for stream in (stage.name, *pipeline.inputs(stage.name))
+    )
     for stream in streams:
         topic, binding = pipeline.topic_names.boundaries(stream), pipeline.bindings.get(stream)
         yield Right(principal, Resource.TOPIC, topic, Operation.READ, "boundaries")

@@ -22,6 +22,7 @@ from anabranch.pipeline.model import Binding, Pipeline
 from anabranch.pipeline.offered import Host, OfferedStages
 from anabranch.pipeline.output_section import read_output
 from anabranch.pipeline.resources import resources_of
+from anabranch.pipeline.shard_checks import check_shards
 from anabranch.pipeline.source_section import read_source
 from anabranch.pipeline.stage_section import check_cycles, read_nodes, read_stage
 from anabranch.pipeline.topic_uses import TopicUses
@@ -144,6 +145,7 @@ class _Walk(Document):
             for key, value in sections["stages"].items()
         }
         check_cycles(self, stages)
+        check_shards(self, sources, stages)
         records = {name: source.record for name, source in sources.items() if source is not None}
         records |= {name: binding.record for name, binding in bound.items()}
         offered.check(stages, records)

@@ -19,6 +19,7 @@ from anabranch.pipeline.topic_names import TopicNames
 from anabranch.protocol.control.placement import PlacedStage, Places, place
 from anabranch.protocol.federation.costs import CornerCost, Cost, QueueCost
 from anabranch.protocol.federation.offered_stages import Terms
+from anabranch.protocol.log.shards import Shard, input_of, members
 
 __all__ = [
     "Binding",
@@ -86,6 +87,16 @@ class Source(_Model):
     """Where it begins when it has never read anything; a number: with the first record whose
     timestamp is so late, in ms.
     """
+    shards: int = 1
+    """Processes that read it, each its part of the partitions (``protocol.log.shards``)."""
+
+    def streams(self) -> list[str]:
+        """The streams that it is, by shard; also the names of the processes that write them."""
+        return members(self.name, self.shards)
+
+    def shard(self, stream: str) -> Shard:
+        """Which of its shards writes ``stream``, one of ``streams``."""
+        return Shard(self.streams().index(stream), self.shards)
 
 
 class Offer(_Model):
@@ -361,7 +372,7 @@ class Pipeline(_Model):
         Raises:
             KeyError: there is no such stream.
         """
-        if stream in self.sources:
+        if stream in self.source_streams():
             return ["0"]
         if stream in self.bindings:
             return self.bindings[stream].replica_ids()
@@ -375,11 +386,25 @@ class Pipeline(_Model):
         if self.offering_nodes or (self.federation is not None and self.federation.partners):
             return False
         stage = self.stages.get(stream)
-        return stream in self.sources or (stage is not None and stage.participant == participant)
+        return input_of(stream) in self.sources or (
+            stage is not None and stage.participant == participant
+        )
 
     def streams(self) -> list[str]:
         """All streams of its own: sources as written, then stages in dependency order."""
-        return [*self.sources, *self.order()]
+        return [*self.source_streams(), *self.order()]
+
+    def source_streams(self) -> list[str]:
+        """Those that ingestion writes, each by the process of its name."""
+        return [stream for source in self.sources.values() for stream in source.streams()]
+
+    def input_streams(self, name: str) -> list[str]:
+        """The streams whose rows are the input ``name``: those of a source's shards, or itself."""
+        return self.sources[name].streams() if name in self.sources else [name]
+
+    def inputs(self, stage: str) -> list[str]:
+        """The streams that ``stage`` reads, as it names them; of a source with shards, all."""
+        return [each for name in self.stages[stage].reads for each in self.input_streams(name)]
 
     def order(self) -> list[str]:
         """Stages, each after those that it reads; else in the order of the file."""
@@ -472,7 +497,7 @@ class Pipeline(_Model):
     def processes(self) -> list[tuple[str, str]]:
         """(service, name) of every process, in the order of starting."""
         return [
-            *(("ingestion", source) for source in self.sources),
+            *(("ingestion", stream) for stream in self.source_streams()),
             *(("processing", node) for node in self.nodes()),
             *(("delivery", output) for output in self.outputs),
             ("consistency_manager", self.name),
@@ -501,4 +526,5 @@ class Pipeline(_Model):
 
     def readers(self, stream: str) -> list[str]:
         """Stages that read a stream, in the order of the file."""
-        return [name for name, stage in self.stages.items() if stream in stage.reads]
+        read_as = input_of(stream)
+        return [name for name, stage in self.stages.items() if read_as in stage.reads]

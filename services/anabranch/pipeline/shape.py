@@ -124,7 +124,7 @@ def _shallow_ms(pipeline: Pipeline, stage: str) -> int:
 
 def _deeper(pipeline: Pipeline, stage: str) -> dict[str, int]:
     """Per input, the stages on its longest path to a source, less those of the shallowest input."""
-    reads = pipeline.stages[stage].reads
+    reads = pipeline.inputs(stage)
     depths = {name: depth(pipeline, name) for name in reads if name in pipeline.stages}
     found = {name: _hops(pipeline, name, depths) for name in reads}
     shallowest = min(found.values())

@@ -12,9 +12,11 @@ from anabranch.pipeline.document import MISSING, Document, Place, shown, words
 from anabranch.pipeline.model import EventTime, IdleTimeout, Source
 from anabranch.pipeline.named_records import read_record
 from anabranch.pipeline.topic_uses import TopicUses
+from anabranch.protocol import limits
 
 _SOURCE_KEYS: Final = (
     "start",
+    "shards",
     "topics",
     "record",
     "format",
@@ -71,6 +73,7 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
     max_ahead_ms = document.duration(
         raw.get("max_ahead", "1m"), (*at, "max_ahead"), 1, word="unlimited"
     )
+    shards = document.integer(raw.get("shards", 1), (*at, "shards"), 1, limits.INPUTS_MAX)
     if record is None or event_time is None:
         return None
     return Source(
@@ -87,6 +90,7 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
         extra_fields=cast("Literal['ignore', 'reject']", extra_fields),
         dead_letter=dead_letter,
         start=start,
+        shards=shards,
     )
 
 

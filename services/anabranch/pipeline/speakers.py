@@ -46,7 +46,7 @@ def neighbours_of(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
 
     The others' words change nothing for it, and each of them would wake it twice a second.
     """
-    reads = pipeline.stages[stage].reads
+    reads = pipeline.inputs(stage)
     names = pipeline.topic_names
     near = {
         (REPLICA_SERVICE, stage),

@@ -54,7 +54,12 @@ class TopicUses:
             for topic in (names.progress(output), names.live_progress(output))
         }
         writers = {
-            **{key: ["0"] for key in sources},
+            **{
+                stream: ["0"]
+                for source in sources.values()
+                if source is not None
+                for stream in source.streams()
+            },
             **{key: stage.replica_ids() for key, stage in stages.items()},
         }
         for stream, replicas in writers.items():

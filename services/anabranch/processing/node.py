@@ -130,7 +130,7 @@ class Node:
                 {
                     names.boundaries(stream)
                     for stage in stages
-                    for stream in (stage, *pipeline.stages[stage].reads)
+                    for stream in (stage, *pipeline.inputs(stage))
                     if stream not in pipeline.bindings  # waited for by who reads it
                 }
             )

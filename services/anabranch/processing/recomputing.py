@@ -336,7 +336,7 @@ class Recomputing:
         made, inputs = self._made, dict[str, BoundaryReader]()
         name = timeline_name(made.epoch, _TIMELINE_NUMBER)
         try:
-            for stream in self._pipeline.stages[made.stage].reads:
+            for stream in self._pipeline.inputs(made.stage):
                 inputs[stream] = self._follow(stream)
             log_states = {stream: reader.log_state for stream, reader in inputs.items()}
             recomputation = Recomputation(wanted, log_states, made.traits)

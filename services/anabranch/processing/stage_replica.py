@@ -106,7 +106,7 @@ class StageReplica:
         self._engine = engine
         self._stage_name = stage
         self._process = replica
-        self._stage = pipeline.stages[stage]
+        self._stage, self._reads = pipeline.stages[stage], pipeline.inputs(stage)
         writers = pipeline.stream_writers(stage)
         self._replica = replica if replica in writers else writers[0]
         self._names = pipeline.topic_names
@@ -129,7 +129,7 @@ class StageReplica:
         self._synced_ms = context.clock.now_ms()
         self._syncing: threading.Thread | None = None
         self._detector = FailureDetector.of_replicas(
-            {stream: pipeline.stream_writers(stream) for stream in (stage, *self._stage.reads)}
+            {stream: pipeline.stream_writers(stream) for stream in (stage, *self._reads)}
         )
         self._gate = CorrectionGate(stage, self._replica, self._detector)
         self._fences = FenceWatch(context.log, self._pipeline, stage, self._replica)
@@ -141,7 +141,7 @@ class StageReplica:
         )
         self._neighbours: ReplicaControl | None = None
         self._recompute_client = RecomputeClient(
-            context, f"processing.{settings.name}", self._stage.reads
+            context, f"processing.{settings.name}", self._reads
         )
         self._recomputing: Recomputing | None = None
         self._standby: Standby | None = None
@@ -168,7 +168,7 @@ class StageReplica:
         log = self._context.log
         if not self._await_bound() or not self._await_word():
             return
-        for stream in self._stage.reads:
+        for stream in self._reads:
             reader = open_stream(log, self._pipeline, stream, lock=self._changed)
             follower = self._followers[stream] = InputFollower(stream, reader, self._changed)
             follower.start()
@@ -211,7 +211,7 @@ class StageReplica:
 
         Their owners may start later, or never: the other stages of the node go on.
         """
-        pipeline, reads = self._pipeline, self._stage.reads
+        pipeline, reads = self._pipeline, self._reads
         missing = {self._names.boundaries(s) for s in reads if s in pipeline.bindings}
         missing |= bound_speakers(pipeline, reads).keys()
         if not missing:
@@ -271,7 +271,7 @@ class StageReplica:
         """Run the stage on nothing: whoever becomes the primary has the slow first batches behind
         it.
         """
-        empty = EmptyBatches(self._stage.reads, prepared.traits, WARM_UP_BATCHES)
+        empty = EmptyBatches(self._reads, prepared.traits, WARM_UP_BATCHES)
         self._run_beside(RangeQuery("warm-up", empty, self._pipeline.bucket_ms), None, -1)
 
     def _stand_by(self, standby: Standby, prepared: PreparedStage) -> None:
@@ -361,7 +361,7 @@ class StageReplica:
         return StageRules(
             prepared.traits,
             Availability(
-                stage.reads, waits(pipeline, name), policy(pipeline, name), lags(pipeline, name)
+                self._reads, waits(pipeline, name), policy(pipeline, name), lags(pipeline, name)
             ),
             BatchRules(
                 pipeline.bucket_ms,

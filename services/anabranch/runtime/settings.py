@@ -54,7 +54,7 @@ Example:
 """
 
 _NAMES: Final = {
-    "ingestion": "which source",
+    "ingestion": "which source; of one with shards, SOURCE.SHARD",
     "processing": "which node: PARTICIPANT.N, or as the pipeline file names it",
     "delivery": "which output",
     "consistency_manager": "the pipeline's name",

@@ -114,14 +114,14 @@ def hops_of(pipeline: Pipeline, rows: list[Row]) -> list[Hop]:
             if isinstance(age, int):
                 ages[service, name] = min(age, ages.get((service, name), age))
     inputs: dict[tuple[str, str], list[tuple[str, str]]] = {
-        ("ingestion", source): [] for source in pipeline.sources
+        ("ingestion", stream): [] for stream in pipeline.source_streams()
     }
-    writer = {source: ("ingestion", source) for source in pipeline.sources} | {
+    writer = {stream: ("ingestion", stream) for stream in pipeline.source_streams()} | {
         stage: ("processing", stage) for stage in pipeline.stages
     }
     inputs |= {
         ("processing", stage): [
-            writer[stream] for stream in pipeline.stages[stage].reads if stream in writer
+            writer[stream] for stream in pipeline.inputs(stage) if stream in writer
         ]
         for stage in pipeline.order()
     }

@@ -57,7 +57,7 @@ def topics_of(
                 "arrivals" if source.event_time.field is None else "input",
                 "input",
                 topic,
-                pipeline.partitions,
+                max(pipeline.partitions, source.shards),
                 pinned=False,
             )
     for source in pipeline.sources.values():

@@ -15,6 +15,7 @@ from anabranch.codec.plan_offsets import (
     position_fields,
     position_of,
     rows_of,
+    taken_by_stream,
     taken_of,
 )
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
@@ -42,6 +43,16 @@ def test_a_plan_comes_back_from_its_offset(plan: Plan) -> None:
     assert rows_of(offset) == plan.rows
     assert (kind_of(offset), missing_of(offset)) == (plan.kind, plan.missing)
     assert (taken_of(offset_of(plan, "b")), rows_of(offset_of(plan, "b"))) == ([], 0)
+
+
+def test_an_input_that_is_a_source_with_shards_takes_all_of_its_streams() -> None:
+    (first, second) = TAKEN
+    plan = replace(PLAN, inputs=(("a.0", (first,)), ("b", (first, second)), ("a.1", (second,))))
+    offset = json.loads(json.dumps(offset_of(plan, "a")))
+    assert taken_by_stream(offset) == {"a.0": [first], "a.1": [second]}
+    assert taken_of(offset) == [first, second]
+    assert rows_of(offset) == 8
+    assert taken_by_stream(offset_of(plan, "b")) == {"b": [first, second]}
 
 
 def test_all_inputs_of_a_tentative_plan_say_the_same_of_it() -> None:

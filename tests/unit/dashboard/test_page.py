@@ -136,6 +136,23 @@ def test_dead_letters_are_counted_without_what_they_hold() -> None:
     assert shown.whole(NOW_MS, 0)["rejected"]["reports_1"]["by_reason"] == {"late": 3}
 
 
+def test_a_source_with_shards_has_a_card_for_each_and_one_count_of_dead_letters() -> None:
+    pipeline = load(TOLL_ROAD)
+    sharded = pipeline.sources["reports_1"].model_copy(update={"shards": 2})
+    shown = Page(pipeline.model_copy(update={"sources": pipeline.sources | {"reports_1": sharded}}))
+    figures = {
+        f"ingestion/reports_1.{shard}": Figures(rejected={"late": 3.0 + shard}) for shard in (0, 1)
+    }
+    shown.show_processes([], figures, {}, NOW_MS)
+    shown.hear(Heartbeat("ingestion", "reports_1.1", "0", 0, "running", 1, 0), NOW_MS, 0)
+    found = shown.whole(NOW_MS, 0)
+    assert found["rejected"]["reports_1"]["by_reason"] == {"late": 7}
+    assert {f"stream reports_1.{shard}" for shard in (0, 1)} <= found["cards"].keys()
+    assert "stream reports_1" not in found["cards"]
+    words = [found["cards"][f"stream reports_1.{shard}"]["word"] for shard in (0, 1)]
+    assert words[0] != words[1], words
+
+
 def test_batch_times_and_ages_of_outputs_come_from_the_histograms() -> None:
     shown = page()
     bars = {0.5: 1.0, 1.0: 10.0, float("inf"): 10.0}

@@ -14,7 +14,7 @@ from harness.sources import create_topics, pipeline
 
 
 def check(log: LocalEventLog, of: Pipeline) -> topics.SourceTopics:
-    return topics.check(log.admin(), of, of.sources["reports"])
+    return topics.check(log.admin(), of, of.sources["reports"], "reports")
 
 
 def test_says_which_is_missing() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.service import IngestionService
 from anabranch.operating.give_up import GiveUp, describe, in_words, time_of, until_when
 from anabranch.ports import TopicPartition
@@ -109,12 +110,33 @@ def test_nothing_is_given_up_that_was_not_asked_for(world: World) -> None:
         world.command(901, 2_000).do()
     with pytest.raises(ConfigurationError, match="nothing to give up"):
         world.command(0, 999).do()
-    with pytest.raises(ConfigurationError, match="no source cars; it has reports"):
+    with pytest.raises(
+        ConfigurationError, match="no source cars, or it has shards; give up one of reports"
+    ):
         world.command(0, 999, "cars")
     world.produce(0, report(2_000, 2))
     world.produce(1, report(2_000, 2))
     run(process)
     assert world.view.closed() == 19, "it was not fenced by what was rejected"
+
+
+def test_a_shard_is_given_up_by_itself() -> None:
+    world = World()
+    world.pipeline = pipeline("p", shards=2)
+    for stream in world.pipeline.source_streams():
+        topics = (f"p.{stream}.boundaries", f"p.{stream}.blocks.0")
+        world.log.admin().create([TopicSettings(topic, 1) for topic in topics])
+    with pytest.raises(ConfigurationError, match=r"give up one of reports\.0, reports\.1"):
+        world.command(0, 2_000)
+    shard = service(world.log, world.pipeline, world.clock, world.entropy, name="reports.1")
+    shard.start()
+    world.produce(1, report(1_000, 1))
+    run(shard)
+    assert world.command(0, 2_000, "reports.1").do() == GivenUp("reports.1", 10, 20)
+    live = pipeline("p", max_ahead_ms=60_000, shards=2)
+    assert until_when(live, "reports.1", None, 5_000) == 5_000
+    with pytest.raises(ConfigurationError, match="say --until"):
+        until_when(world.pipeline, "reports.1", None, 5_000)
 
 
 def test_a_second_command_goes_on_behind_the_first(world: World) -> None:

@@ -6,6 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from anabranch.pipeline.model import Federation, Output, Pipeline, Sink, Stage
+from anabranch.protocol.log.shards import Shard
+from harness.sources import pipeline as harness_pipeline
 
 NAMES = ("north", "south")
 
@@ -51,6 +53,23 @@ def test_a_deep_lattice_is_ordered_without_walking_every_path() -> None:
         for read in entry.reads
         if read != "in"
     )
+
+
+def test_a_source_with_shards_is_a_stream_for_each() -> None:
+    found = harness_pipeline("p", shards=2).model_copy(
+        update={"stages": {"a": stage("a", "reports", "b"), "b": stage("b", "reports")}}
+    )
+    assert found.streams() == ["reports.0", "reports.1", "b", "a"]
+    assert found.inputs("a") == ["reports.0", "reports.1", "b"]
+    assert found.readers("reports.1") == ["a", "b"]
+    assert found.readers("b") == ["a"]
+    assert found.stream_writers("reports.1") == ["0"]
+    with pytest.raises(KeyError):
+        found.stream_writers("reports")
+    assert found.is_of("north", "reports.0")
+    assert found.processes()[:2] == [("ingestion", "reports.0"), ("ingestion", "reports.1")]
+    assert found.sources["reports"].shard("reports.1") == Shard(1, 2)
+    assert not found.sources["reports"].shard("reports.1").reads(2)
 
 
 def test_writers_of_a_stage_are_its_replicas() -> None:

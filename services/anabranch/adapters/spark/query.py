@@ -96,7 +96,7 @@ def build_query(
         inputs = {}
         for name in stage.reads:
             options = SourceOptions(
-                blocks=pipeline.topic_names.blocks(name, "").removesuffix("."),
+                blocks=_blocks_of(pipeline, name),
                 query=query,
                 stream=name,
                 kafka=kafka,
@@ -149,6 +149,15 @@ def build_query(
         fingerprint_of(functions, stage, pipeline, schemas),
         ", ".join(stage.functions),
     )
+
+
+def _blocks_of(pipeline: Pipeline, name: str) -> dict[str, str]:
+    """By stream of the input ``name``, the topics of its blocks without the dot and the replica."""
+    names = pipeline.topic_names
+    return {
+        stream: names.blocks(stream, "").removesuffix(".")
+        for stream in pipeline.input_streams(name)
+    }
 
 
 def narrowed(

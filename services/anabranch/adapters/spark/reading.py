@@ -40,9 +40,9 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
 
 
 def rows(
-    options: SourceOptions, taken: Sequence[tuple[str, tuple[Part, ...]]]
+    options: SourceOptions, taken: Sequence[tuple[str, str, tuple[Part, ...]]]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the parts in ``taken``, (writer, parts) each.
+    """The rows of the parts in ``taken``, (stream, writer, parts) each.
 
     Raises:
         DataMissing: a block is not in the log, or not as its part says.
@@ -51,8 +51,8 @@ def rows(
     """
     schema = arrow_schema(options)
     tables = []
-    for replica, parts in taken:
-        tables += _reader(options).read_parts(replica, parts)
+    for stream, replica, parts in taken:
+        tables += _reader(options, stream).read_parts(replica, parts)
     if tables:
         alike = by_columns(tables)
         found = [
@@ -96,15 +96,15 @@ _readers: dict[tuple[str, str], dict[str, BlockReader]] = {}
 """By stream, and by query in the order of use."""
 
 
-def _reader(options: SourceOptions) -> BlockReader:
-    """One per query: a branch and its successor stand at different places, and what one has read
+def _reader(options: SourceOptions, stream: str) -> BlockReader:
+    """One per stream and query: a branch and its successor stand at different places, and what one has read
     too far is of no use to the other.
 
     A query that two others were asked for after is gone: its reader is closed, with the threads,
     sockets and buffers of its consumers.
     """
     kafka = options.kafka
-    blocks = options.blocks
+    blocks = options.blocks[stream]
     query = options.query
     of_stream = _readers.setdefault((kafka, blocks), {})
     reader = of_stream.pop(query, None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from anabranch.adapters.spark.plan_socket import PlanClient
 from anabranch.adapters.spark.worker_daemon import quieten_planner
-from anabranch.codec.plan_offsets import INITIAL, position_fields, taken_of
+from anabranch.codec.plan_offsets import INITIAL, position_fields, taken_by_stream
 from anabranch.protocol.log.records import Part
 
 if TYPE_CHECKING:
@@ -37,11 +37,14 @@ _ROWS_PER_SPLIT: Final = 20_000
 class SourceOptions:
     """What a reader must know, as one JSON option."""
 
-    blocks: str
-    """Topics of its blocks, to which a dot and a replica are added."""
+    blocks: Mapping[str, str]
+    """By each stream that is read as this input: the topics of its blocks, to which a dot and a
+    replica are added.
+    """
     query: str
     """The timeline of the query that reads: a replica may run two."""
     stream: str
+    """The name of the input."""
     kafka: str
     socket: str
     schema: str
@@ -69,9 +72,9 @@ class SourceOptions:
 
 
 class Split(InputPartition):
-    """One task's share of a plan: (writer, parts)."""
+    """One task's share of a plan: (stream, writer, parts)."""
 
-    def __init__(self, taken: list[tuple[str, tuple[Part, ...]]]) -> None:
+    def __init__(self, taken: list[tuple[str, str, tuple[Part, ...]]]) -> None:
         super().__init__(None)
         self.taken = taken
 
@@ -120,20 +123,25 @@ class PlannedReader(DataSourceStreamReader):
         """The tasks of the plan that ``end`` is."""
         if start["sequence"] == end["sequence"]:
             return []
-        taken = taken_of(end)
-        rows = sum(part.rows for _, _, parts in taken for part in parts)
+        taken = [
+            (stream, replica, part)
+            for stream, buckets in taken_by_stream(end).items()
+            for _, replica, parts in buckets
+            for part in parts
+        ]
+        rows = sum(part.rows for _, _, part in taken)
         count = (
             1
             if self._options.ordered
             else max(1, min(self._options.splits_max, rows // _ROWS_PER_SPLIT))
         )
-        split_of = _shared([part for _, _, parts in taken for part in parts], count)
-        groups: list[dict[str, list[Part]]] = [{} for _ in range(count)]
-        for _, replica, parts in taken:
-            for part in parts:
-                groups[split_of[part.partition]].setdefault(replica, []).append(part)
+        split_of = _shared(((stream, part) for stream, _, part in taken), count)
+        groups: list[dict[tuple[str, str], list[Part]]] = [{} for _ in range(count)]
+        for stream, replica, part in taken:
+            group = groups[split_of[stream, part.partition]]
+            group.setdefault((stream, replica), []).append(part)
         return [
-            Split([(replica, tuple(parts)) for replica, parts in group.items()]) for group in groups
+            Split([(*writer, tuple(parts)) for writer, parts in group.items()]) for group in groups
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -156,13 +164,13 @@ class PlannedReader(DataSourceStreamReader):
         sys.excepthook = _tell_of_errors
 
 
-def _shared(parts: Sequence[Part], count: int) -> dict[int, int]:
-    """Which of ``count`` tasks reads which partition: the largest first, each to the task that has
-    the fewest rows.
+def _shared(parts: Iterable[tuple[str, Part]], count: int) -> dict[tuple[str, int], int]:
+    """Which of ``count`` tasks reads which partition of which stream: the largest first, each to
+    the task that has the fewest rows.
     """
-    rows: Counter[int] = Counter()
-    for part in parts:
-        rows[part.partition] += part.rows
+    rows: Counter[tuple[str, int]] = Counter()
+    for stream, part in parts:
+        rows[stream, part.partition] += part.rows
     rows_of, task_of = [0] * count, {}
     for partition, more in sorted(rows.items(), key=lambda item: (-item[1], item[0])):
         task = rows_of.index(min(rows_of))

@@ -68,13 +68,13 @@ def at(ms: int) -> dt.datetime:
 class TestRows:
     def test_the_rows_of_the_parts(self, log: Log) -> None:
         part = log.write(0, 2, (1, "x", 110), (2, None, 200))
-        assert rows(options(), Split([("0", (part,))])) == [
+        assert rows(options(), Split([("a", "0", (part,))])) == [
             {"n": 1, "text": "x", "event_time": at(110)},
             {"n": 2, "text": None, "event_time": at(200)},
         ]
 
     def test_columns_that_the_query_does_not_use_are_null(self, log: Log) -> None:
-        split = Split([("0", (log.write(0, 2, (1, "x", 110)),))])
+        split = Split([("a", "0", (log.write(0, 2, (1, "x", 110)),))])
         assert rows(options(columns=("n",)), split)[0] == {
             "n": 1,
             "text": None,
@@ -89,10 +89,41 @@ class TestRows:
         parts = [log.write(1, 2, (3, "c", 120), (1, "a", 110)), log.write(0, 2, (2, "b", 110))]
         orders = []
         for given in (parts, parts[::-1]):
-            split = Split([("0", tuple(given))])
+            split = Split([("a", "0", tuple(given))])
             orders.append([row["n"] for row in rows(options(ordered=True), split)])
         assert orders[0] == orders[1]
         assert sorted(orders[0]) == [1, 2, 3]
+
+
+class TestShards:
+    def test_their_rows_are_one_input_in_one_canonical_order(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However many streams they came in: where order counts, nobody can tell."""
+        log = LocalEventLog(VirtualClock())
+        topics = [f"p.{stream}.blocks.0" for stream in ("a", "a.0", "a.1")]
+        log.admin().create([TopicSettings(topic, 2) for topic in topics])
+        monkeypatch.setattr(module, "_log", lambda _: log)
+        monkeypatch.setattr(module, "_readers", {})
+        given = [(3, "c", 120), (1, "a", 110), (2, "b", 110), (4, "d", 90)]
+
+        def written(topic: str, rows: list[tuple[int, str, int]]) -> tuple[Part, ...]:
+            writer = BlockWriter(log, topic, "0", 1, SeededEntropy(1))
+            table = pa.table([pa.array(c) for c in zip(*rows, strict=True)], schema=SCHEMA)
+            return tuple(writer.write([(0, 2, table)]))
+
+        def found(ordered: bool, *taken: tuple[str, str, tuple[Part, ...]]) -> list[int]:
+            streams = {stream: f"p.{stream}.blocks" for stream, _, _ in taken}
+            read = rows(options(blocks=streams, ordered=ordered), Split(list(taken)))
+            return [row["n"] for row in read]
+
+        whole = [("a", "0", written(topics[0], given))]
+        shards = [
+            ("a.0", "0", written(topics[1], given[::2])),
+            ("a.1", "0", written(topics[2], given[1::2])),
+        ]
+        assert found(True, *whole) == found(True, *shards) == found(True, *shards[::-1])
+        assert sorted(found(False, *shards)) == [1, 2, 3, 4]
 
 
 class TestChangedColumns:
@@ -105,7 +136,7 @@ class TestChangedColumns:
     def test_columns_that_are_not_used_do_not_matter(self, log: Log) -> None:
         parts = (log.write(0, 2, (1, "x", 110)), log.put(0, 3, self.OTHERS))
         for given in (parts, parts[::-1]):
-            found = rows(options(columns=("n",)), Split([("0", given)]))
+            found = rows(options(columns=("n",)), Split([("a", "0", given)]))
             assert sorted((row["n"], row["text"], row["event_time"]) for row in found) == [
                 (1, None, at(110)),
                 (2, None, at(210)),
@@ -117,11 +148,11 @@ class TestChangedColumns:
             log.put(0, 3, self.OTHERS),
         )
         for given in (parts, parts[::-1]):
-            found = rows(options(columns=("n",), ordered=True), Split([("0", given)]))
+            found = rows(options(columns=("n",), ordered=True), Split([("a", "0", given)]))
             assert [row["n"] for row in found] in ([4, 0, 2, 1], [4, 2, 0, 1])
             assert [row["n"] for row in found] == [
                 row["n"]
-                for row in rows(options(columns=("n",), ordered=True), Split([("0", parts)]))
+                for row in rows(options(columns=("n",), ordered=True), Split([("a", "0", parts)]))
             ]
 
     def test_a_column_that_is_used_and_gone_ends_the_stage_with_words(self, log: Log) -> None:
@@ -131,12 +162,12 @@ class TestChangedColumns:
             " double, n int32, event_time int64: the columns of a"
         )
         with pytest.raises(StageFunctionError, match=words):
-            rows(options(), Split([("0", parts)]))
+            rows(options(), Split([("a", "0", parts)]))
 
     def test_so_does_one_of_another_type(self, log: Log) -> None:
         part = log.put(0, 2, pa.table({"n": ["many"], "text": ["x"], "event_time": [110]}))
         with pytest.raises(StageFunctionError, match="bucket 2 of a has no column n of type int64"):
-            rows(options(), Split([("0", (part,))]))
+            rows(options(), Split([("a", "0", (part,))]))
 
 
 class TestReaders:
@@ -153,15 +184,15 @@ class TestReaders:
         monkeypatch.setattr(BlockReader, "close", close)
 
     def test_those_of_the_two_queries_that_were_used_last_are_kept(self) -> None:
-        first, second = (module._reader(options(query=query)) for query in ("1", "2"))
+        first, second = (module._reader(options(query=query), "a") for query in ("1", "2"))
         assert first is not second
-        assert [module._reader(options(query=query)) for query in ("1", "2", "1")] == [
+        assert [module._reader(options(query=query), "a") for query in ("1", "2", "1")] == [
             first,
             second,
             first,
         ]
-        module._reader(options(blocks="p.b.blocks", query="1"))
+        module._reader(options(blocks={"a": "p.b.blocks"}, query="1"), "a")
         assert self.closed == []
-        module._reader(options(query="3"))
+        module._reader(options(query="3"), "a")
         assert self.closed == [second]
-        assert module._reader(options(query="1")) is first
+        assert module._reader(options(query="1"), "a") is first

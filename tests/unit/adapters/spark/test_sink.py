@@ -359,7 +359,7 @@ class TestRows:
         )
         splits = PlannedReader(options()).partitions(INITIAL, offset_of(plan, "a"))
         rows = [
-            sum(part.rows for _, each in split.taken for part in each)
+            sum(part.rows for _, _, each in split.taken for part in each)
             for split in splits
             if isinstance(split, Split)
         ]

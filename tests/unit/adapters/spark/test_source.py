@@ -120,7 +120,7 @@ class TestOffsets:
 class TestSplits:
     def test_a_small_plan_is_one_task(self) -> None:
         (split,) = splits(PlannedReader(options()), offset(taken(0, 1), taken(1, 1)))
-        assert split.taken == [("0", (taken(0, 1), taken(1, 1)))]
+        assert split.taken == [("a", "0", (taken(0, 1), taken(1, 1)))]
 
     def test_an_empty_plan_is_one_task_without_anything(self) -> None:
         (split,) = splits(PlannedReader(options()), offset())
@@ -130,21 +130,34 @@ class TestSplits:
         parts = [taken(partition, 50_000) for partition in range(5)]
         first, second = splits(PlannedReader(options()), offset(*parts))
         assert (first.taken, second.taken) == (
-            [("0", tuple(parts[0::2]))],
-            [("0", tuple(parts[1::2]))],
+            [("a", "0", tuple(parts[0::2]))],
+            [("a", "0", tuple(parts[1::2]))],
         )
 
     def test_tasks_share_the_rows_and_not_the_partitions(self) -> None:
         parts = [taken(partition, rows) for partition, rows in enumerate([90_000, 1, 90_000, 1])]
         found = splits(PlannedReader(options()), offset(*parts))
-        rows = [sum(part.rows for _, each in split.taken for part in each) for split in found]
+        rows = [sum(part.rows for _, _, each in split.taken for part in each) for split in found]
         assert rows == [90_001, 90_001]
 
     def test_a_partition_is_read_by_one_task(self) -> None:
         """Another would fetch, and throw away, what lies between its blocks."""
         parts = [taken(p, 30_000, bucket) for bucket in (2, 3) for p in (0, 1)]
         for split in splits(PlannedReader(options()), offset(*parts)):
-            assert len({part.partition for _, each in split.taken for part in each}) == 1
+            assert len({part.partition for _, _, each in split.taken for part in each}) == 1
+
+    def test_partitions_of_one_number_of_two_streams_are_two(self) -> None:
+        plan = Plan(
+            QueryPosition(0, 0),
+            QueryPosition(1, 5),
+            tuple((f"a.{i}", ((2, "0", (taken(0, 50_000),)),)) for i in range(2)),
+            0,
+        )
+        first, second = splits(PlannedReader(options()), offset_of(plan, "a"))
+        assert (first.taken, second.taken) == (
+            [("a.0", "0", (taken(0, 50_000),))],
+            [("a.1", "0", (taken(0, 50_000),))],
+        )
 
     def test_where_order_counts_there_is_one_task(self) -> None:
         assert (

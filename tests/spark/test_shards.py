@@ -1,0 +1,148 @@
+"""A source with two shards, on a real broker and real Spark: one is killed under load. The stage
+goes on without its partitions, tentatively, and says which shard is missing; once it runs again all
+is as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.codec.catalog import TopicSettings
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline
+from anabranch.ports import TopicPartition
+from anabranch.protocol.log.boundary_log import Outcome
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
+from anabranch.runtime.boundary_reader import BoundaryReader
+from harness.service_processes import ModuleProcess, service
+from harness.stage_processes import StageProcess
+from harness.stages import Output, create_topics, write_pipeline
+from harness.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+PARTITIONS = 3
+STARTS_WITHIN_S = 300
+"""A cold Spark beside others, until its first results."""
+FUNCTIONS = '''
+from pyspark.sql import functions as F
+
+def both(a):
+    """Rows at once, and a window's when it closes."""
+    windows = a.groupBy(F.window("event_time", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    return windows.unionByName(a.select(F.col("value").alias("n"), "event_time"))
+'''
+
+Row = tuple[int, int]
+"""(event time in ms, value)"""
+
+
+def rows_of(first_ms: int, last_ms: int) -> list[list[Row]]:
+    """By partition, up to ``last_ms``: each ends with it, so each closes what is before."""
+    found: list[list[Row]] = [[] for _ in range(PARTITIONS)]
+    for number, time_ms in enumerate(range(first_ms + 7, last_ms, 7)):
+        found[number % PARTITIONS].append((time_ms, 1_000 + number))
+    for partition, rows in enumerate(found):
+        rows.append((last_ms + 1, 5_000 + partition))
+    return found
+
+
+def expected(rows: list[Row], upto_ms: int) -> Counter[Row]:
+    made = Counter(rows)
+    made += Counter((end, n) for end, n in Counter(t // 200 * 200 + 200 for t, _ in rows).items())
+    return Counter({row: count for row, count in made.items() if row[0] <= upto_ms})
+
+
+class World:
+    """The pipeline, what was produced, and what its stage has made."""
+
+    def __init__(self, kafka: str, name: str, folder: Path) -> None:
+        self.kafka, self.folder = kafka, folder
+        self.pipeline = self._pipeline(name)
+        create_topics(kafka, self.pipeline)
+        self.topic = self.pipeline.sources["a"].topics[0]
+        log = KafkaEventLog(kafka)
+        admin = log.admin()
+        admin.create([TopicSettings(self.topic, PARTITIONS)])
+        admin.close()
+        self._writer, self.rows = log.writer(), list[Row]()
+        self.tentative: list[BoundaryRecord] = []
+        self.output = Output(kafka, self.pipeline, "s")
+        self.output.reader.close()
+        boundaries = self.pipeline.topic_names.boundaries("s")
+        self.output.reader = BoundaryReader(log, boundaries, ["0"], listener=self._seen)
+
+    def _pipeline(self, name: str) -> Pipeline:
+        stages = "s:\n  reads: [a]\n  transform: MODULE:both\n"
+        path = write_pipeline(
+            self.folder, name, FUNCTIONS, stages=stages, live=True, max_delay_ms=2_000
+        ).path
+        source = "    shards: 2\n    max_ahead: unlimited\n    idle_timeout: {partition: never}\n"
+        path.write_text(path.read_text().replace("    format: json\n", source, 1))
+        return load(path)
+
+    def _seen(self, _: int, entry: LogEntry, outcome: Outcome) -> None:
+        if outcome.accepted and isinstance(entry, BoundaryRecord):
+            self.tentative += [entry] if entry.kind is BoundaryKind.TENTATIVE else []
+
+    def produce(self, first_ms: int, last_ms: int) -> None:
+        for partition, rows in enumerate(rows_of(first_ms, last_ms)):
+            self.rows += rows
+            for time_ms, value in rows:
+                record = {"key": 0, "value": value, "note": None, "level": 0.5, "time": time_ms}
+                at = TopicPartition(self.topic, partition)
+                self._writer.send(at, json.dumps(record).encode())
+        self._writer.flush()
+
+    def shard(self, index: int) -> ModuleProcess:
+        state = self.folder / f"shard {index}"
+        return service("ingestion", f"a.{index}", self.pipeline.path, self.kafka, state)
+
+    def made(self, upto: int) -> Counter[Row]:
+        found = self.output.buckets(1, upto)
+        return Counter((row["event_time"], row["n"]) for rows in found.values() for row in rows)
+
+    def close(self) -> None:
+        self._writer.close()
+        self.output.close()
+
+
+def test_a_shard_is_killed_and_nothing_is_lost_or_twice(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    world = World(kafka, topic_prefix, tmp_path)
+    with (
+        world.shard(0) as zero,
+        StageProcess(world.pipeline, "s.0", kafka, tmp_path / "state") as stage,
+    ):
+        with world.shard(1) as one:
+            world.produce(1_000, 3_000)
+
+            def closed(bucket: int) -> bool:
+                stage.check()
+                zero.alive()
+                world.output.reader.poll(50)
+                return world.output.reader.log_state.upto >= bucket
+
+            wait_until(lambda: closed(29), STARTS_WITHIN_S, "all is closed that both have read")
+            assert not world.tentative
+            world.produce(3_000, 4_000)
+            os.kill(one.process.pid, signal.SIGKILL)
+            one.process.wait()
+        world.produce(4_000, 6_000)
+        wait_until(
+            lambda: closed(0) and ("a.1",) in [each.missing for each in world.tentative],
+            60,
+            "results without the shard that is missing, and with the other",
+        )
+        with world.shard(1):
+            wait_until(lambda: closed(59), 120, "all is corrected")
+        assert world.made(59) == expected(world.rows, 5_900)
+    world.close()
