@@ -16,7 +16,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, taken_of
+from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, taken_by_stream
 from anabranch.ports import BatchDone, QueryDriver, QueryOutput
 from anabranch.protocol.errors import DataMissing, StageFunctionError
 from anabranch.protocol.limits import BATCH_ROWS_MAX
@@ -31,6 +31,7 @@ from simulation.options import WINDOW_BUCKETS, Operator, StageOptions
 from simulation.workload import Row, bucket_of, far, mapped, moved, result_row
 
 SCHEMA: Final = pa.schema([pa.field(name, pa.int64()) for name in ("id", "key", "v", "event_time")])
+_COLUMNS: Final = ("event_time", "id", "key", "v")
 _ASK_EVERY_MS: Final = 20
 _LOOK_MS: Final = 100
 _WRONG_MS: Final = 400
@@ -257,7 +258,7 @@ class SimulatedQuery:
                 context.clock,
                 is_own=pipeline.is_of(pipeline.stages[self._stage.name].participant, s),
             )
-            for s in reads
+            for s in pipeline.inputs(self._stage.name)
         }
         while True:
             logged = directory.logged.get(batch)
@@ -310,12 +311,10 @@ class SimulatedQuery:
             directory.logged[batch - 1].offsets[stage.reads[0]] if batch else INITIAL
         )
         rows: list[Row] = []
-        for stream in stage.reads:
-            for _, table in readers[stream].read_buckets(taken_of(logged.offsets[stream])):
-                columns = [
-                    table.column(column).to_pylist() for column in ("event_time", "id", "key", "v")
-                ]
-                rows += zip(*columns, strict=True)
+        for name in stage.reads:
+            for stream, taken in taken_by_stream(logged.offsets[name]).items():
+                for _, table in readers[stream].read_buckets(taken):
+                    rows += zip(*(table.column(each).to_pylist() for each in _COLUMNS), strict=True)
         if self._port.link.makes_wrong_rows:
             rows = [(*row[:3], row[3] + 1) for row in rows]
             clock.sleep_ms(_WRONG_MS)

@@ -21,6 +21,7 @@ from simulation.intake import check_conservation, source_replay, source_streams
 from simulation.options import OUTPUT, OutputOptions
 from simulation.raw_logs import Blocks, appended_ms, boundary_log, headers_of, records
 from simulation.results import check_rejected, check_upsert, delivered, user_rows
+from simulation.sharding import by_shard
 from simulation.silences import (
     is_for_good,
     only_silence,
@@ -73,6 +74,7 @@ class _Logs:
 
 def judge(run: Run) -> list[str]:
     """Everything that is wrong with a run, in words, each with the checker that tells it."""
+    run = by_shard(run)
     options = run.options
     wrong = list(run.unexpected)
     if not run.is_complete:
@@ -101,9 +103,10 @@ def judge(run: Run) -> list[str]:
             (waits(run.pipeline, stage.name).next_ms for stage in options.stages), default=0
         )
         sources_ms = options.bucket_ms + options.out_of_orderness_ms
-        silent = {fault.target for fault in run.faults} | silent_by_themselves(
-            run, later_ms - sources_ms
-        )
+        targets = {fault.target for fault in run.faults}
+        silent = {
+            source for source in options.sources if source.partition(".")[0] in targets
+        } | silent_by_themselves(run, later_ms - sources_ms)
     wrong += told("tentative", branches.check(options, sources, readings, blocks, silent, gaps))
     wrong += told("gaps", state_gaps.check(run, complete))
     wrong += told("forks", check_forks(run, readings))

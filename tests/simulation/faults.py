@@ -215,9 +215,9 @@ def _aimed(options: Options, targets: Sequence[str]) -> list[Fault]:
                 Fault(at_ms, second, f"delivery/{OUTPUT}", value, duration_ms),
             ]
         elif kind == "hostile":
-            target = rng.choice((*options.sources, *(stage.name for stage in options.stages)))
+            target = rng.choice((*options.streams, *(stage.name for stage in options.stages)))
             found.append(Fault(at_ms, kind, target, value, duration_ms))
-            if target not in options.sources:  # while a branch runs, if it may
+            if target not in options.streams:  # while a branch runs, if it may
                 found.append(
                     Fault(
                         max(0, at_ms - options.max_delay_ms),

@@ -14,7 +14,7 @@ from simulation.silences import (
     is_ever_silent_for,
     is_for_good,
 )
-from simulation.workload import Row
+from simulation.workload import Row, topic_of
 from simulation.world import Run
 
 _IDLE_MARGIN_MS = 250
@@ -44,7 +44,8 @@ def _is_whole(run: Run) -> bool:
 def _arrivals(run: Run, source: str) -> dict[int, list[ingestion.Arrival]]:
     """The input of a source, as its topic has it."""
     found: dict[int, list[ingestion.Arrival]] = {}
-    for number, partition in enumerate(run.log.topics[f"in.{source}"][1]):
+    partitions = run.log.topics[topic_of(source)][1]
+    for number, partition in enumerate(partitions):
         mine = found.setdefault(number, [])
         for offset in range(partition.start, partition.end):
             record = partition.at(offset)
@@ -165,10 +166,12 @@ def check_conservation(
 
 def dead_letters(run: Run, source: str) -> dict[ingestion.Place, list[tuple[str, int, int]]]:
     """(partition, offset) of the input records that are dead letters -> where these are."""
-    topic = f"in.{source}.rejected"
+    topic = f"{topic_of(source)}.rejected"
+    own = run.options.partitions_of(source)
     found: dict[ingestion.Place, list[tuple[str, int, int]]] = {}
     for partition, offset, record in records(run, topic) if topic in run.log.topics else ():
         headers = headers_of(record)
         place = int(headers["anabranch-partition"]), int(headers["anabranch-offset"])
-        found.setdefault(place, []).append((topic, partition, offset))
+        if place[0] in own:
+            found.setdefault(place, []).append((topic, partition, offset))
     return found

@@ -91,7 +91,7 @@ def check(
     reached["live rec_done"] += verdict.rec_dones
     reached["live failure"] += verdict.failures
     reached["live shown again"] += verdict.shown_again
-    own = run.options.made_from(output.stream)
+    own = {stream.partition(".")[0] for stream in run.options.made_from(output.stream)}
     silences = sum(fault.target in own for fault in run.faults)
     if (
         only_silence(run)
@@ -124,7 +124,9 @@ def check_delays(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -
         shown[number] = (shown[number][0], max(shown[number][1], shown[number - 1][1]))
     width_ms = run.options.bucket_ms
     rows = {
-        (f"in.{each.source}", each.row[1]): each.row for each in run.sent if each.row is not None
+        (workload.topic_of(each.source), each.row[1]): each.row
+        for each in run.sent
+        if each.row is not None
     }
     arrivals = [
         (

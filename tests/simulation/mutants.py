@@ -104,6 +104,7 @@ def _near(chosen: Options) -> set[str]:
     is_left_out = chosen.idle_ms is not None and chosen.source_partitions > 1
     traits = {
         "grown": chosen.grown_ms is not None,
+        "shards": chosen.shards > 1,
         "idle": is_left_out,
         "late edges": is_left_out and chosen.edge_percent > 0,
         "silence in a backlog": chosen.backlog_records is not None

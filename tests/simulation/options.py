@@ -167,6 +167,21 @@ class Options:
     """
     second: OutputOptions | None = None
     """A further output."""
+    shards: int = 1
+    """Processes of each source."""
+
+    @property
+    def streams(self) -> list[str]:
+        """Those of all sources."""
+        if self.shards == 1:
+            return list(self.sources)
+        return [f"{name}.{shard}" for name in self.sources for shard in range(self.shards)]
+
+    def partitions_of(self, stream: str) -> list[int]:
+        """The input partitions that a stream is made from."""
+        _, dot, shard = stream.partition(".")
+        every = range(self.source_partitions)
+        return [each for each in every if not dot or each % self.shards == int(shard)]
 
     @property
     def moved(self) -> str:
@@ -215,7 +230,9 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
         backlog_records=random.Random(f"{seed}/backlog").choice((None, 1, 2)),
     )
     shaped = _deep_join if scenario == "deep join" else _shaped
-    drawn = shaped(replace(drawn, scenario=scenario)) if scenario else _idling(_grown(drawn))
+    drawn = (
+        shaped(replace(drawn, scenario=scenario)) if scenario else _sharded(_idling(_grown(drawn)))
+    )
     room = random.Random(f"{seed}/output")
     return replace(drawn, output_bytes_max=room.randint(71, 78)) if room.random() < 0.12 else drawn
 
@@ -242,6 +259,23 @@ def _grown(options: Options) -> Options:
     if not options.stages or options.source_partitions == 1 or rng.random() >= 0.15:
         return options
     return replace(options, grown_ms=rng.randint(500, options.buckets * options.bucket_ms))
+
+
+def _sharded(options: Options) -> Options:
+    """The same, in some seeds with sources of two or three processes. What a shard leaves out
+    depends on what the others read, which no checker follows: nothing is left out.
+    """
+    rng = random.Random(f"{options.seed}/shards")
+    if not options.stages or rng.random() >= 0.25:
+        return options
+    shards = rng.choice((2, 2, 3))
+    return replace(
+        options,
+        shards=shards,
+        source_partitions=shards + rng.choice((0, 1) if options.grown_ms is None else (1,)),
+        idle_ms=None,
+        source_idle_ms=None,
+    )
 
 
 def _draw(seed: int, *, stages_max: int) -> Options:
@@ -595,6 +629,7 @@ def pipeline(options: Options) -> Pipeline:
             max_ahead_ms=options.max_ahead_ms,
             late=options.late,
             dead_letter=f"in.{name}.rejected",
+            shards=options.shards,
         )
         for name in options.sources
     }

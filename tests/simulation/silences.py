@@ -30,7 +30,7 @@ def silent_by_themselves(run: Run, silence_ms: int) -> set[str]:
     spoken = {
         (source, partition): 0
         for source in run.options.sources
-        for partition in range(run.options.source_partitions)
+        for partition in run.options.partitions_of(source)
     }
     found: set[str] = set()
     for each in run.sent:

@@ -193,7 +193,7 @@ class SimulatedReplica:
         )
         own = pipeline.stream_writers(stage.name)
         lock: Any = self._changed
-        for stream in stage.reads:
+        for stream in pipeline.inputs(stage.name):
             self._inputs[stream] = BoundaryReader(
                 context.log, names.boundaries(stream), pipeline.stream_writers(stream), lock=lock
             )
@@ -215,7 +215,7 @@ class SimulatedReplica:
             context.clock,
         )
         detector = FailureDetector.of_replicas(
-            {stream: pipeline.stream_writers(stream) for stream in (stage.name, *stage.reads)}
+            {stream: pipeline.stream_writers(stream) for stream in (stage.name, *self._inputs)}
         )
         self._gate = CorrectionGate(stage.name, self._replica, detector)
         self._fences = FenceWatch(context.log, pipeline, stage.name, self._replica)
@@ -310,7 +310,7 @@ class SimulatedReplica:
         return StageRules(
             self._prepared.traits,
             Availability(
-                self._stage.reads, waits(pipeline, name), policy(pipeline, name), self._lags
+                list(self._inputs), waits(pipeline, name), policy(pipeline, name), self._lags
             ),
             BatchRules(
                 pipeline.bucket_ms,

@@ -71,6 +71,11 @@ def data_end_ms(options: Options) -> int:
     return options.buckets * options.bucket_ms + options.out_of_orderness_ms + HEARTBEAT_LAG_MS
 
 
+def topic_of(source: str) -> str:
+    """The input of a source, or of one of its shards."""
+    return f"in.{source.partition('.')[0]}"
+
+
 def records(options: Options) -> list[Sent]:
     """What all producers send, by time."""
     rng, edges = (

@@ -367,7 +367,7 @@ class World:
                         entry.closed, self._closed.get((stream, entry.replica), 0)
                     )
                     if (
-                        stream in self.options.sources and entry.parts
+                        stream in self.options.streams and entry.parts
                     ):  # records with a new stamp are in later buckets than they were sent in
                         self._last = max(
                             self._last,
@@ -687,7 +687,7 @@ class World:
 
 def keys(options: Options) -> list[str]:
     """The services of a run: ``service/name``."""
-    found = [f"ingestion/{source}" for source in options.sources]
+    found = [f"ingestion/{stream}" for stream in options.streams]
     found += [
         f"processing/{stage.name}.{replica}"
         for stage in options.stages

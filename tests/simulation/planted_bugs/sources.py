@@ -10,6 +10,23 @@ _SOURCE: Final = "protocol.edge.ingestion:SourceMachine"
 
 SOURCES: Final = (
     Mutant(
+        "every_shard_reads_all",
+        "protocol.log.shards:Shard.reads",
+        "partition % self.count == self.index",
+        "True",
+        "MB1",
+        ("shards",),
+        by=("streams", "conservation"),
+    ),
+    Mutant(
+        "one_shard_is_the_source",
+        "codec.plan_offsets:offset_of",
+        "if input_of(stream) == name",
+        "if stream.removesuffix('.0') == name",
+        "MB2, PN1",
+        ("shards",),
+    ),
+    Mutant(
         "front_leads",
         "protocol.edge.source_pace:SourcePace.go_on",
         "min(highest_ms, self._would_be(now_ms, self._moves or [self._first]))",
