@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.disk import state_format
+from anabranch.adapters.disk.checkpoint_store import stored_replicas
 from anabranch.adapters.secret_files import from_environment
 from anabranch.adapters.spark.engine import SparkEngine
 from anabranch.adapters.spark.settings import SparkSettings
@@ -72,7 +73,8 @@ class Node:
         """Nothing is started yet.
 
         Raises:
-            ConfigurationError: the pipeline has no such node.
+            ConfigurationError: the pipeline has no such node, or the store of checkpoints no such
+                address.
         """
         nodes = [*context.pipeline.nodes(), *context.pipeline.partner_nodes]
         if settings.name not in nodes:
@@ -80,6 +82,11 @@ class Node:
                 f"--name {settings.name}: pipeline {context.pipeline.name} has the nodes"
                 f" {', '.join(nodes)}"
             )
+        self._stored = (
+            None
+            if settings.checkpoint_store is None
+            else stored_replicas(settings.checkpoint_store, context.pipeline.name)
+        )
         self._settings = settings
         self._context = context
         self._node = settings.name
@@ -295,6 +302,7 @@ class Node:
             self._node,
             may_run_elsewhere=restarts > 0 or placement.places.was_moved(label),
             has_place=placement.places.node_of(label) == self._node,
+            stored=self._stored,
         )
         metrics.follow(lambda: made.status.last_bucket_ms, lambda: made.status.lag_ms)
         return made

@@ -19,7 +19,7 @@ branches are gone.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -465,9 +465,10 @@ class ReplicaRunner:
         """The engine stopped a dropped query: its directory goes."""
         self._disk.remove(query)
 
-    def sync(self) -> None:
+    def sync(self, store: Callable[[str], bool] = lambda _: True) -> None:
         """Make what the stable query has committed durable: from then on nothing before it is read
-        again (rule 18). Takes as long as the disk does.
+        again (rule 18). Takes as long as the disk does, and ``store``, which writes a directory to
+        where other machines reach it, and says whether it did.
 
         What ends while the stable query forks does not count: the copy that becomes the stable
         query may have been made before it was durable.
@@ -476,6 +477,8 @@ class ReplicaRunner:
             replica = self._started()
             stable_query, position = replica.stable_query, replica.position(replica.stable_query)
         self._disk.sync(stable_query)
+        if not store(stable_query):
+            return
         with self.lock:
             if position is not None and replica.stable_query == stable_query and not self._forking:
                 self.synced_bucket = max(self.synced_bucket, position.bucket)

@@ -20,6 +20,7 @@ from anabranch.pipeline.shape import lags, policy, waits
 from anabranch.pipeline.speakers import bound_speakers, neighbours_of
 from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
+from anabranch.processing.checkpoint_sync import CheckpointSync
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs, source_schema
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
@@ -33,7 +34,6 @@ from anabranch.protocol.control.state_horizon import PartnerWrong, StateHorizon,
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.limits import (
     ASK_TAKEN_MS,
-    CHECKPOINT_SYNC_EVERY_MS,
     EMPTY_EVERY_MS,
     SUCCESSOR_AFTER_MS,
     WARM_UP_BATCHES,
@@ -56,8 +56,11 @@ from anabranch.runtime.service import ServiceStatus
 from anabranch.runtime.stream_logs import open_stream, signers_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
+    from anabranch.adapters.disk.checkpoint_store import StoredReplica
     from anabranch.ports import BatchDone, Engine, PreparedStage, RunningQuery
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.stream_signers import PublishedSigners
@@ -89,11 +92,13 @@ class StageReplica:
         *,
         may_run_elsewhere: bool = False,
         has_place: bool = True,
+        stored: Callable[[str], StoredReplica] | None = None,
     ) -> None:
         """``context``: of this replica, whose name is ``STAGE.REPLICA``. Nothing is contacted yet.
 
         ``node``: on which it runs. ``may_run_elsewhere``: on another one, too: it was moved, or has
-            run before. ``has_place``: on this node.
+            run before. ``has_place``: on this node. ``stored``: what the store of checkpoints has of
+            a replica, if there is one.
         """
         self._node = node
         self._may_run_elsewhere = may_run_elsewhere
@@ -117,6 +122,8 @@ class StageReplica:
             folder / settings.name,
             {r: folder / f"{stage}.{r}" for r in others},
             crash_point=crash_point,
+            # A stage that has its state back from its input has no use for an older checkpoint.
+            stored=stored if self._stage.backup_horizon_ms is None else None,
         )
         self._changed = threading.Condition()
         self._followers: dict[str, InputFollower] = {}
@@ -126,8 +133,6 @@ class StageReplica:
         self._stopping: dict[str, threading.Thread] = {}
         self._boundary: BoundaryWriter | None = None
         self._epoch_checked_ms = 0
-        self._synced_ms = context.clock.now_ms()
-        self._syncing: threading.Thread | None = None
         self._detector = FailureDetector.of_replicas(
             {stream: pipeline.stream_writers(stream) for stream in (stage, *self._reads)}
         )
@@ -160,6 +165,7 @@ class StageReplica:
         self._ended = False
         self._state_metrics = StateMetrics(context.registry, pipeline.name, stage, replica)
         self.status = ServiceStatus(detail={"stage": stage, "replica": replica, "batches": 0})
+        self._sync = CheckpointSync(context, self.status, self._disk.store)
 
     def start(self) -> None:
         """Build the query, take the epoch, go on from the newest checkpoint; ready when a
@@ -631,12 +637,7 @@ class StageReplica:
                 (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms,
                 runner.synced_bucket,
             )
-        if now - self._synced_ms >= CHECKPOINT_SYNC_EVERY_MS and (
-            self._syncing is None or not self._syncing.is_alive()
-        ):
-            self._synced_ms = now
-            self._syncing = threading.Thread(target=runner.sync, name="sync", daemon=True)
-            self._syncing.start()
+        self._sync.look(runner, now)
         if now - self._epoch_checked_ms >= _EPOCH_CHECK_MS:
             self._epoch_checked_ms = now
             runner.check_epoch()

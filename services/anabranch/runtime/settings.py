@@ -34,6 +34,7 @@ class ServiceSettings(BaseSettings):
     redis: str | None = Field(default=None, repr=False)
     state_dir: Path
     offers: Path | None = None
+    checkpoint_store: str | None = None
     metrics_host: str = "127.0.0.1"
     metrics_port: int = Field(default=0, ge=0, le=65_535)
     log_level: LogLevel = "info"
@@ -108,6 +109,14 @@ def argument_parser(service: str) -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="of a node that runs what this participant offers: its own pipeline file",
+    )
+    parser.add_argument(
+        "--checkpoint-store",
+        metavar="URL",
+        help=(
+            "of a node: where its checkpoints are stored for nodes on other machines,"
+            " file:///FOLDER or s3://BUCKET/FOLDER; without it: only in --state-dir"
+        ),
     )
     parser.add_argument(
         "--metrics-host",

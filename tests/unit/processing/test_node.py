@@ -46,6 +46,7 @@ class Waiting:
         *,
         may_run_elsewhere: bool,
         has_place: bool,
+        stored: object,
     ) -> None:
         self._context, self._node = context, node
         self.name = context.settings.name

@@ -5,8 +5,12 @@
     <root>/timelines/<name>.json      which directory is the stable timeline; <name> carries the epoch (rule 8)
     <root>/checkpoints/<name>/       Spark's checkpoint
     <root>/copying-<name>/           a copy that is not finished; removed at the next start
+    <root>/storing-<name>/           what is being written to the store; likewise
+    <root>/stored/<peer>/            as this folder: what the store has of a peer
 
 Copies are hard links: Spark never changes a finished file. Disks of peers are read, never written.
+Where there is a store (``adapters.disk.checkpoint_store``), a folder without a checkpoint gets the
+one that is stored of the replica: it is as one that a loss of power took batches from (TI6).
 A copy is durable as far as what it is made from is; Spark syncs nothing, so that ``sync`` makes the
 rest durable, which takes as long as the disk does.
 
@@ -24,13 +28,16 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.disk.durable import SyncedTree, replace_file, sync_folder, sync_folders
 from anabranch.adapters.spark import checkpoint_files
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.timeline import Timeline, newest, obsolete
+
+if TYPE_CHECKING:
+    from anabranch.adapters.disk.checkpoint_store import StoredReplica
 
 _TRIES: Final = 20
 _LOOKS: Final = 2
@@ -48,9 +55,19 @@ class ReplicaDisk:
         peers: Mapping[str, Path] | None = None,
         *,
         crash_point: Callable[[str], None] = lambda _: None,
+        stored: Callable[[str], StoredReplica] | None = None,
     ) -> None:
-        """``peers``: the folders of the stage's other replicas, which need not be there."""
+        """``peers``: the folders of the stage's other replicas, which need not be there.
+        ``stored``: what the store has of the replica whose folder has that name; None: there is no
+            store.
+        """
         self._root = root
+        self._stored = stored
+        self._own_stored = None if stored is None else stored(root.name)
+        self._from_store: dict[str, str] = {}
+        """Of peers that have no checkpoint within reach, the name of what was read from the
+        store.
+        """
         self._peers = dict(peers or {})
         self._crash_point = crash_point
         self._timelines, self._checkpoints = root / "timelines", root / "checkpoints"
@@ -64,9 +81,16 @@ class ReplicaDisk:
 
     def newest(self) -> Timeline | None:
         """The timeline that the newest file names; None: a new replica, or one that has lost
-        its disk, or what it names.
+        its disk, or what it names, and of which the store has nothing.
+
+        Raises:
+            Unavailable: there is none here, and the store does not answer.
         """
-        return _newest(self._root)
+        found = _newest(self._root)
+        if found is None and self._own_stored is not None:
+            _restore(self._own_stored, self._root)
+            found = _newest(self._root)
+        return found
 
     def directory(self, name: str) -> Path:
         """The checkpoint directory of a timeline."""
@@ -82,42 +106,89 @@ class ReplicaDisk:
         self._copy(self.directory(source), target)
 
     def peers(self) -> list[tuple[str, Timeline]]:
-        """The peers that have a checkpoint here."""
-        found = [(replica, _newest(root)) for replica, root in sorted(self._peers.items())]
-        return [(replica, timeline) for replica, timeline in found if timeline is not None]
+        """The peers that have a checkpoint here, or in the store.
+
+        Raises:
+            Unavailable: there is no checkpoint here at all, and the store does not answer.
+        """
+        here = {replica: _newest(root) for replica, root in self._peers.items()}
+        if self._stored is not None:
+            try:
+                for replica, timeline in here.items():
+                    if timeline is None:
+                        here[replica] = self._read_stored(replica)
+                    else:
+                        self._from_store.pop(replica, None)
+            except Unavailable:
+                if _newest(self._root) is None and not any(here.values()):
+                    raise
+        return [(replica, timeline) for replica, timeline in sorted(here.items()) if timeline]
+
+    def _read_stored(self, replica: str) -> Timeline | None:
+        """The newest checkpoint of a peer in the store, which is in the folder for it then."""
+        assert self._stored is not None, "there is a store"  # noqa: S101
+        root, stored = self._stored_root(replica), self._stored(self._peers[replica].name)
+        names = stored.names()
+        if names and names[0] != self._from_store.get(replica):
+            before = _newest(root)
+            held = None if before is None else root / "checkpoints" / before.name
+            self._from_store[replica] = _restore(stored, root, held) or ""
+            found = _newest(root)
+            for folder in (root / "checkpoints").glob("*"):
+                if found is not None and folder.name < found.name:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    (root / "timelines" / f"{folder.name}.json").unlink(missing_ok=True)
+        return _newest(root) if names else None
+
+    def _stored_root(self, replica: str) -> Path:
+        return self._root / "stored" / self._peers[replica].name
+
+    def _peer_root(self, replica: str) -> Path:
+        return self._stored_root(replica) if replica in self._from_store else self._peers[replica]
 
     def peer_commit(self, replica: str, name: str) -> int:
         """As ``last_commit``, on a peer's disk."""
-        return last_commit(self._peers[replica] / "checkpoints" / name)
+        return last_commit(self._peer_root(replica) / "checkpoints" / name)
 
     def copy_peer(self, replica: str, source: str, target: str) -> bool:
         """As ``copy``. False: it vanished, or kept changing, or is not readable."""
         try:
-            self._copy(self._peers[replica] / "checkpoints" / source, target)
+            self._copy(self._peer_root(replica) / "checkpoints" / source, target)
         except (Unavailable, OSError):
             return False
         return True
 
     def _copy(self, source: Path, target: str) -> None:
         self._makes(target)
-        for _ in range(_TRIES):
-            partial = self._root / f"copying-{target}"
-            shutil.rmtree(partial, ignore_errors=True)
-            try:
-                shutil.copytree(source, partial, copy_function=_link)
-            except (FileNotFoundError, shutil.Error):
-                # its old process is still alive and purges: a file vanished under the copy
-                continue
-            _move_paths(partial, source, self.directory(target))
-            _new_query_id(partial)
-            self._crash_point("checkpoint.copying")
-            sync_folders(partial)
-            shutil.rmtree(self.directory(target), ignore_errors=True)
-            partial.rename(self.directory(target))
-            sync_folder(self._checkpoints)
-            return
-        message = f"checkpoint {source} kept changing while it was copied"
-        raise Unavailable(message)
+        partial = self._root / f"copying-{target}"
+        _link_tree(source, partial)
+        _move_paths(partial, source, self.directory(target))
+        _new_query_id(partial)
+        self._crash_point("checkpoint.copying")
+        _install(partial, self.directory(target))
+
+    def store(self, name: str) -> bool:
+        """Write what is in the directory to the store, if there is one; whether another machine
+        could go on from it now.
+
+        False: it is not the newest timeline's any more, so it may have become a branch meanwhile
+            (``protocol.log.timeline``).
+
+        Raises:
+            Unavailable: the store is away, full, or denies it.
+        """
+        if self._own_stored is None:
+            return True
+        snapshot = self._root / f"storing-{name}"
+        _link_tree(self.directory(name), snapshot)
+        try:
+            timeline = _newest(self._root)
+            if timeline is None or timeline.name != name:
+                return False
+            self._own_stored.save(asdict(timeline), snapshot, self.directory(name))
+        finally:
+            shutil.rmtree(snapshot, ignore_errors=True)
+        return True
 
     def create(self, name: str) -> None:
         """An empty directory for a replica that starts from nothing.
@@ -157,8 +228,8 @@ class ReplicaDisk:
         return checkpoint_files.last_bucket(self.directory(name), batch)
 
     def within_reach(self) -> int:
-        """The last bucket of the checkpoint from which a failover would go on now: the own one,
-        else the furthest of a peer; 0: there is none.
+        """The last bucket of the checkpoint on this machine from which a failover would go on now:
+        the own one, else the furthest of a peer; 0: there is none.
 
         Another process may run in it: nothing is changed.
         """
@@ -166,7 +237,7 @@ class ReplicaDisk:
         places = (
             [(self._root, own)]
             if own is not None
-            else [(self._peers[replica], timeline) for replica, timeline in self.peers()]
+            else [(root, timeline) for root in self._peers.values() if (timeline := _newest(root))]
         )
         return max(
             (
@@ -186,14 +257,7 @@ class ReplicaDisk:
 
     def write(self, timeline: Timeline) -> None:
         """Make ``timeline`` the newest, durably."""
-        path = self._timelines / f"{timeline.name}.json"
-        partial = path.with_suffix(".partial")
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(asdict(timeline), file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(path)
-        sync_folder(self._timelines)
+        _write_timeline(self._timelines, timeline.name, asdict(timeline))
 
     def sync(self, name: str) -> None:
         """Spark does not: without this a loss of power takes the last batches of a checkpoint with
@@ -227,12 +291,73 @@ class ReplicaDisk:
             shutil.rmtree(self.directory(name), ignore_errors=True)
         for name in obsolete([path.stem for path in self._timelines.glob("*.json")], epoch, number):
             (self._timelines / f"{name}.json").unlink(missing_ok=True)
-        for name in obsolete(
-            [path.name.removeprefix("copying-") for path in self._root.glob("copying-*")],
-            epoch,
-            number,
-        ):
-            shutil.rmtree(self._root / f"copying-{name}", ignore_errors=True)
+        for prefix in ("copying-", "storing-"):
+            for name in obsolete(
+                [path.name.removeprefix(prefix) for path in self._root.glob(f"{prefix}*")],
+                epoch,
+                number,
+            ):
+                shutil.rmtree(self._root / f"{prefix}{name}", ignore_errors=True)
+
+
+def _restore(stored: StoredReplica, root: Path, held: Path | None = None) -> str | None:
+    """Make the newest checkpoint of the store that is whole the newest of ``root``, durably; its
+    name there. None: there is none. ``held``: a directory that has some of its files.
+    """
+    for name in stored.names():
+        checkpoint = stored.find(name)
+        if checkpoint is None:
+            continue
+        timeline = str(checkpoint.timeline["name"])
+        partial, directory = root / f"copying-{timeline}", root / "checkpoints" / timeline
+        shutil.rmtree(partial, ignore_errors=True)
+        if stored.read(checkpoint, partial, held):
+            _move_paths(partial, Path(checkpoint.directory), directory)
+            _new_query_id(partial)
+            _install(partial, directory)
+            _write_timeline(root / "timelines", timeline, checkpoint.timeline)
+            return name
+        shutil.rmtree(partial, ignore_errors=True)
+    return None
+
+
+def _link_tree(source: Path, target: Path) -> None:
+    """Make ``target`` a copy of ``source``, as it is at one moment as far as its files go.
+
+    Raises:
+        Unavailable: the source kept changing.
+    """
+    for _ in range(_TRIES):
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            shutil.copytree(source, target, copy_function=_link)
+        except (FileNotFoundError, shutil.Error):
+            # its process is alive and purges: a file vanished under the copy
+            continue
+        return
+    message = f"checkpoint {source} kept changing while it was copied"
+    raise Unavailable(message)
+
+
+def _install(partial: Path, directory: Path) -> None:
+    """Give a finished copy its name, durably, in place of what has it."""
+    sync_folders(partial)
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    partial.rename(directory)
+    sync_folder(directory.parent)
+
+
+def _write_timeline(folder: Path, name: str, fields: Mapping[str, object]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    partial = path.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(fields, file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+    sync_folder(folder)
 
 
 def _newest(root: Path) -> Timeline | None:

@@ -1,0 +1,373 @@
+"""Copies of checkpoints in a store that other machines reach: a shared folder or S3.
+
+::
+
+    <url>/<pipeline>/<stage>.<replica>/<timeline>-<number>.pack    files of a checkpoint, one after the other
+    <url>/<pipeline>/<stage>.<replica>/<timeline>-<number>.json    a checkpoint: where its files are; written last
+
+A replica that has no checkpoint on its machine goes on from the newest one here: its own, or a
+peer's (``protocol.log.timeline``, TI4). Spark never changes a finished file, so that a process
+writes each once, those of one checkpoint into one pack. It reuses packs of its own only: a process
+that was replaced and still runs removes nothing that a newer one refers to.
+
+Names sort as (epoch, timeline, number): the newest checkpoint is that of the newest process, and
+only what is below a name is ever removed (TI2).
+
+After a crash: a pack without a checkpoint is removed by the next process; a checkpoint that cannot
+be read is passed over, and the one before it, which stays until there are two newer ones, counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from pyarrow import fs
+
+from anabranch.adapters.disk.state_format import FORMAT
+from anabranch.protocol.errors import ConfigurationError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+STORE_URL_EXAMPLES: Final = "file:///mnt/checkpoints or s3://BUCKET/FOLDER?region=eu-central-1"
+_MANIFEST_BYTES_MAX: Final = 64 << 20
+"""More than a million files of a checkpoint take."""
+_MANIFESTS_RETAINED: Final = 2
+"""One that is being read stays when the next one is written."""
+_READ_BYTES: Final = 1 << 20
+_DEAD_SHARE_MAX: Final = 0.5
+"""Of the bytes in packs: beyond it the next checkpoint is written whole, and the old packs go."""
+_CONNECT_TIMEOUT_S: Final = 10
+_REQUEST_TIMEOUT_S: Final = 60
+"""A request moves at most a part of a pack, of 10 MB."""
+_NAME = re.compile(r"(?P<timeline>[0-9]{12}-[0-9]{6}(-[0-9a-f]{16})?)-[0-9]{9}\.(json|pack)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the bytes of one file are."""
+
+    pack: str
+    offset: int
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """What a checkpoint in the store says of itself."""
+
+    name: str
+    timeline: Mapping[str, object]
+    """Its timeline file."""
+    directory: str
+    """Where it lay; some of its files name it."""
+    files: Mapping[str, _Place]
+
+
+def open_store(url: str) -> fs.FileSystem:
+    """The store at ``url``, whose folder or bucket exists. Nothing is contacted yet. Credentials of
+    S3 come by AWS's own variables or files.
+
+    Raises:
+        ConfigurationError: it is no such address.
+    """
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    folder = parts.path.strip("/")
+    wrong = f"{url.partition('?')[0].rpartition('@')[2]!r} is no store of checkpoints"
+    if parts.username or parts.password:
+        raise ConfigurationError(
+            f"{wrong}: credentials come by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or by AWS's"
+            " files, never in the address"
+        )
+    if parts.scheme == "file" and not parts.netloc and folder and not query:
+        return fs.SubTreeFileSystem(f"/{folder}", fs.LocalFileSystem())
+    if parts.scheme == "s3" and parts.netloc and query.keys() <= {"region", "endpoint"}:
+        endpoint = urlsplit(query.get("endpoint", ""))
+        if not endpoint.scheme or (endpoint.scheme in ("http", "https") and endpoint.netloc):
+            return fs.SubTreeFileSystem(
+                f"{parts.netloc}/{folder}".rstrip("/"),
+                fs.S3FileSystem(
+                    region=query.get("region"),
+                    scheme=endpoint.scheme or "https",
+                    endpoint_override=endpoint.netloc or None,
+                    connect_timeout=_CONNECT_TIMEOUT_S,
+                    request_timeout=_REQUEST_TIMEOUT_S,
+                ),
+            )
+    raise ConfigurationError(
+        f"{wrong}: give {STORE_URL_EXAMPLES} (another server than Amazon's: endpoint=http://HOST:PORT)"
+    )
+
+
+def stored_replicas(url: str, pipeline: str) -> Callable[[str], StoredReplica]:
+    """What the store at ``url`` has of a replica of ``pipeline``, by ``STAGE.REPLICA``.
+
+    Raises:
+        ConfigurationError: it is no such address.
+    """
+    store = open_store(url)
+    return lambda place: StoredReplica(store, f"{pipeline}/{place}")
+
+
+class StoredReplica:
+    """The checkpoints of one replica in the store, for one process."""
+
+    def __init__(self, store: fs.FileSystem, folder: str) -> None:
+        """``folder``: ``PIPELINE/STAGE.REPLICA``."""
+        self._store = store
+        self._folder = folder
+        self._number = 0
+        self._written: dict[tuple[str, int, int], _Place] = {}
+        """By name, time and size."""
+        self._packs: dict[str, int] = {}
+        """Of this process, with their bytes."""
+        self._names: list[str] = []
+        """Of checkpoints of this process, with their packs, the newest last."""
+        self._packs_of: dict[str, frozenset[str]] = {}
+
+    def save(self, timeline: Mapping[str, object], snapshot: Path, directory: Path) -> None:
+        """Store what is in ``snapshot``, which nobody changes, as a checkpoint of ``timeline``,
+        whole or not at all. ``directory``: of which it is a copy.
+
+        Raises:
+            Unavailable: the store is away, full, or denies it.
+        """
+        self._number += 1
+        name = f"{timeline['name']}-{self._number:09d}"
+        try:
+            self._see()
+            if self._store.base_fs.type_name == "local":
+                self._store.create_dir(self._folder, recursive=True)
+            files = self._write_files(name, snapshot)
+            manifest = {
+                "format": FORMAT,
+                "timeline": dict(timeline),
+                "directory": str(directory),
+                "files": {p: [f.pack, f.offset, f.size, f.sha256] for p, f in files.items()},
+            }
+            self._put(f"{name}.json", json.dumps(manifest, separators=(",", ":")).encode())
+            self._packs_of[f"{name}.json"] = frozenset(file.pack for file in files.values())
+            self._clean(f"{name}.json")
+        except OSError as error:
+            raise self._away("written", error) from error
+
+    def names(self) -> list[str]:
+        """The names of the checkpoints, the newest first.
+
+        Raises:
+            Unavailable: the store does not answer, or denies it.
+        """
+        try:
+            self._see()
+            return sorted((_stem(name) for name in self._listed(".json")), reverse=True)
+        except OSError as error:
+            raise self._away("read", error) from error
+
+    def find(self, name: str) -> StoredCheckpoint | None:
+        """One of ``names``; None: it is gone by now, or damaged.
+
+        Raises:
+            Unavailable: the store does not answer, or denies it.
+        """
+        try:
+            return self._read_manifest(f"{name}.json")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._away("read", error) from error
+
+    def read(self, checkpoint: StoredCheckpoint, target: Path, held: Path | None = None) -> bool:
+        """Write the files of ``checkpoint`` below ``target``, which is made. False: a file is gone
+        from the store, or damaged.
+
+        Args:
+            checkpoint: From ``find``.
+            target: The folder.
+            held: One with some of the files, by the same names, from which they are linked where
+                they are the same.
+
+        Raises:
+            Unavailable: the store does not answer, or denies it.
+        """
+        by_pack: dict[str, list[tuple[str, _Place]]] = {}
+        for path, place in checkpoint.files.items():
+            by_pack.setdefault(place.pack, []).append((path, place))
+        target.mkdir(parents=True)
+        try:
+            for pack, files in by_pack.items():
+                rest = [each for each in files if not _linked(held, target, *each)]
+                if rest and not self._unpack(pack, rest, target):
+                    return False
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._away("read", error) from error
+        return True
+
+    def _see(self) -> None:
+        """Whether the folder, or the bucket, is there: that of a mount that is missing is empty, or
+        not there, and nothing is to be written below it.
+        """
+        root = self._store.base_path.rstrip("/")
+        if self._store.base_fs.type_name != "local":
+            root = root.partition("/")[0]
+        if self._store.base_fs.get_file_info(root).type != fs.FileType.Directory:
+            raise FileNotFoundError(f"{root} is not there, or is no folder")
+
+    def _write_files(self, name: str, snapshot: Path) -> dict[str, _Place]:
+        """Write those files that are in no pack yet, as one pack."""
+        found = {str(path.relative_to(snapshot)): path for path in _files(snapshot)}
+        known = {
+            relative: place
+            for relative, path in found.items()
+            if (place := self._written.get(_identity(relative, path))) is not None
+        }
+        used = {place.pack for place in known.values()}
+        in_packs = sum(self._packs[pack] for pack in used)
+        if sum(place.size for place in known.values()) < in_packs * (1 - _DEAD_SHARE_MAX):
+            known = {}
+        fresh = {relative: path for relative, path in found.items() if relative not in known}
+        pack, offset = f"{name}.pack", 0
+        places = dict(known)
+        if fresh:
+            with self._store.open_output_stream(f"{self._folder}/{pack}") as stream:
+                for relative, path in fresh.items():
+                    digest = hashlib.sha256()
+                    size = 0
+                    for piece in _pieces(path):
+                        stream.write(piece)
+                        digest.update(piece)
+                        size += len(piece)
+                    places[relative] = _Place(pack, offset, size, digest.hexdigest())
+                    offset += size
+            self._packs[pack] = offset
+        self._written = {
+            _identity(relative, path): places[relative] for relative, path in found.items()
+        }
+        return places
+
+    def _clean(self, name: str) -> None:
+        """Remove what is below ``name`` and in none of the checkpoints that stay."""
+        self._names.append(name)
+        retained = self._names[-_MANIFESTS_RETAINED:]
+        packs = frozenset[str]().union(*(self._packs_of[each] for each in retained))
+        for each in self._listed(""):
+            if _stem(each) < _stem(name) and each not in retained and each not in packs:
+                self._store.delete_file(f"{self._folder}/{each}")
+        self._names = retained
+        self._packs_of = {each: self._packs_of[each] for each in retained}
+        self._packs = {pack: size for pack, size in self._packs.items() if pack in packs}
+
+    def _listed(self, ending: str) -> list[str]:
+        selector = fs.FileSelector(self._folder, allow_not_found=True)
+        names = [info.base_name for info in self._store.get_file_info(selector)]
+        return [name for name in names if name.endswith(ending) and _NAME.match(name)]
+
+    def _put(self, name: str, content: bytes) -> None:
+        with self._store.open_output_stream(f"{self._folder}/{name}") as stream:
+            stream.write(content)
+
+    def _read_manifest(self, name: str) -> StoredCheckpoint | None:
+        """None: it is damaged, or of another format."""
+        path = f"{self._folder}/{name}"
+        if self._store.get_file_info(path).size > _MANIFEST_BYTES_MAX:
+            return None
+        with self._store.open_input_stream(path) as stream:
+            content = stream.read(_MANIFEST_BYTES_MAX)
+        try:
+            fields = json.loads(content)
+            files = {
+                str(path): _Place(str(pack), int(offset), int(size), str(sha256))
+                for path, (pack, offset, size, sha256) in fields["files"].items()
+            }
+            timeline, directory = dict(fields["timeline"]), str(fields["directory"])
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+        match = _NAME.match(name)
+        if (
+            match is None
+            or fields.get("format") != FORMAT
+            or timeline.get("name") != match["timeline"]
+            or not all(_is_good(path, place) for path, place in files.items())
+        ):
+            return None
+        return StoredCheckpoint(_stem(name), timeline, directory, files)
+
+    def _unpack(self, pack: str, files: list[tuple[str, _Place]], target: Path) -> bool:
+        with self._store.open_input_file(f"{self._folder}/{pack}") as source:
+            for relative, place in sorted(files, key=lambda each: each[1].offset):
+                path, left = target / relative, place.size
+                digest = hashlib.sha256()
+                path.parent.mkdir(parents=True, exist_ok=True)
+                source.seek(place.offset)
+                with path.open("wb") as file:
+                    while left and (piece := source.read(min(left, _READ_BYTES))):
+                        file.write(piece)
+                        digest.update(piece)
+                        left -= len(piece)
+                    file.flush()
+                    os.fsync(file.fileno())
+                if left or digest.hexdigest() != place.sha256:
+                    return False
+        return True
+
+    def _away(self, what: str, error: OSError) -> Unavailable:
+        first = str(error).strip().partition("\n")[0]
+        return Unavailable(f"the checkpoint store cannot be {what} at {self._folder}: {first}")
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(root):
+        for name in sorted(names):
+            yield Path(folder) / name
+
+
+def _identity(relative: str, path: Path) -> tuple[str, int, int]:
+    facts = path.stat()
+    return relative, facts.st_mtime_ns, facts.st_size
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(_READ_BYTES):
+            yield piece
+
+
+def _linked(held: Path | None, target: Path, relative: str, place: _Place) -> bool:
+    """Whether the file is in ``held``, and was linked."""
+    if held is None or not (held / relative).is_file():
+        return False
+    digest = hashlib.sha256()
+    for piece in _pieces(held / relative):
+        digest.update(piece)
+    if digest.hexdigest() != place.sha256:
+        return False
+    (target / relative).parent.mkdir(parents=True, exist_ok=True)
+    os.link(held / relative, target / relative)
+    return True
+
+
+def _is_good(path: str, place: _Place) -> bool:
+    """Whether a file of that name stays below the folder into which it is written, and its place
+    can be one.
+    """
+    parts = PurePosixPath(path)
+    return (
+        not parts.is_absolute()
+        and ".." not in parts.parts
+        and _NAME.match(place.pack) is not None
+        and min(place.offset, place.size) >= 0
+    )
+
+
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0]

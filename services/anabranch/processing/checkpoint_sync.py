@@ -1,0 +1,54 @@
+"""Makes the checkpoint of a replica durable every so often, beside what the replica does.
+
+A store that is away, full, or denies holds nothing up: inputs are kept until it is mended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.limits import CHECKPOINT_SYNC_EVERY_MS
+from anabranch.runtime.logs import short
+
+if TYPE_CHECKING:
+    from anabranch.processing.replica import ReplicaRunner
+    from anabranch.runtime.service import ServiceContext, ServiceStatus
+
+
+class CheckpointSync:
+    """For one replica; the first time is one interval from now."""
+
+    def __init__(
+        self, context: ServiceContext, status: ServiceStatus, store: Callable[[str], bool]
+    ) -> None:
+        """``store``: writes a directory to the store of checkpoints."""
+        self._context = context
+        self._status = status
+        self._store = store
+        self._begun_ms = context.clock.now_ms()
+        self._thread: threading.Thread | None = None
+
+    def look(self, runner: ReplicaRunner, now_ms: int) -> None:
+        """Begin when it is time to, and the last one is over."""
+        if now_ms - self._begun_ms < CHECKPOINT_SYNC_EVERY_MS or (
+            self._thread is not None and self._thread.is_alive()
+        ):
+            return
+        self._begun_ms = now_ms
+        self._thread = threading.Thread(target=self._sync, args=(runner,), name="sync", daemon=True)
+        self._thread.start()
+
+    def _sync(self, runner: ReplicaRunner) -> None:
+        try:
+            runner.sync(self._store)
+        except Unavailable as error:
+            why = short(str(error))
+            self._context.logger.warning(
+                "checkpoint_not_stored", stage=self._context.settings.name, error=why
+            )
+            self._status.detail["not_stored"] = why
+        else:
+            self._status.detail.pop("not_stored", None)

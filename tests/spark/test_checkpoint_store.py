@@ -1,0 +1,95 @@
+"""A stage goes on on another machine from what is in the store of checkpoints, with real Spark."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.codec import boundary_records
+from anabranch.ports import TopicPartition
+from anabranch.protocol.log.records import BoundaryRecord
+from harness.sources import everything
+from harness.stage_processes import StageProcess
+from harness.stages import Feed, Output, create_topics, readings, write_pipeline
+from harness.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+W = 100
+FUNCTIONS = '''
+from pyspark.sql import functions as F
+
+def sums(a):
+    """The sum of two buckets, when the second one closes."""
+    windows = a.groupBy(F.window("event_time", "200 milliseconds")).agg(F.sum("value").alias("n"))
+    return windows.select("n", F.col("window.end").alias("event_time"))
+'''
+
+
+def expected(first: int, last: int) -> Counter[Any]:
+    """Of windows that end in ``first..last``, both even; bucket ``b`` has one record of value
+    ``b``.
+    """
+    return Counter({(end * W, 2 * end - 1): 1 for end in range(first, last + 1, 2)})
+
+
+def test_a_stage_goes_on_on_another_machine(
+    kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The beginning of its input is deleted by then: without the store it would wait for ever."""
+    store = tmp_path / "store"
+    store.mkdir()
+    monkeypatch.setenv("ANABRANCH_CHECKPOINT_STORE", f"file://{store}")
+    stages = "s:\n  reads: [a]\n  participant: north\n  transform: MODULE:sums\n"
+    pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=stages)
+    create_topics(kafka, pipeline)
+    feed, output = Feed(kafka, pipeline, "a"), Output(kafka, pipeline, "s")
+    log = KafkaEventLog(kafka)
+
+    def give(first: int, last: int, process: StageProcess) -> None:
+        for bucket in range(first, last + 1):
+            feed.append(readings([(bucket * W - 50, 0, bucket)]), bucket)
+
+        def reached() -> bool:
+            process.check()
+            output.reader.poll(50)
+            return output.reader.log_state.closed("0") >= last
+
+        wait_until(reached, 180, f"bucket {last}")
+
+    def stored() -> list[str]:
+        return sorted((path.name for path in store.glob("*/s.0/*.json")), reverse=True)
+
+    with StageProcess(pipeline, "s.0", kafka, tmp_path / "first") as first:
+        give(11, 21, first)
+        before = stored()
+        wait_until(lambda: stored() > before, 180, "a checkpoint in the store that holds that")
+    blocks = pipeline.topic_names.blocks("a", "0")
+    admin, reader = log.admin(), log.reader()
+    parts = [TopicPartition(blocks, partition) for partition in (0, 1)]
+    admin.delete_before({part: reader.offsets(part)[1] // 2 for part in parts})
+    admin.close()
+    reader.close()
+    shutil.rmtree(tmp_path / "first")
+
+    with StageProcess(pipeline, "s.0", kafka, tmp_path / "second") as second:
+        give(22, 40, second)
+    found = output.buckets(12, 40)
+    assert Counter(
+        (row["event_time"], row["n"]) for rows in found.values() for row in rows
+    ) == expected(12, 40)
+    epochs_with_a_base = {
+        entry.epoch
+        for chunk in everything(log, pipeline.topic_names.boundaries("s"))
+        for value, headers in zip(chunk.values, chunk.headers, strict=True)
+        if isinstance(entry := boundary_records.decode(value, headers), BoundaryRecord)
+        and entry.base is not None
+    }
+    assert not epochs_with_a_base, "it is its own checkpoint, which its records continue"
+    feed.close()
+    output.close()

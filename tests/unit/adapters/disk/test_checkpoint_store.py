@@ -1,0 +1,324 @@
+"""Checkpoints in a store that other machines reach, here a folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.disk.checkpoint_store import StoredReplica, open_store, stored_replicas
+from anabranch.adapters.disk.checkpoints import ReplicaDisk
+from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.log.timeline import Timeline, timeline_name
+
+ONE, TWO = (timeline_name(epoch, 0) for epoch in (1, 2))
+
+
+class Machines:
+    """Two machines that share nothing but the store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        self.store.mkdir()
+
+    @property
+    def kept(self) -> Path:
+        return self.store / "p" / "s.0"
+
+    def disk(self, machine: str, replica: str = "0", *peers: str) -> ReplicaDisk:
+        root = self.folder / machine
+        return ReplicaDisk(
+            root / f"s.{replica}",
+            {peer: root / f"s.{peer}" for peer in peers},
+            stored=stored_replicas(f"file://{self.store}", "p"),
+        )
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self.kept.iterdir())
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Machines:
+    return Machines(tmp_path)
+
+
+def begin(disk: ReplicaDisk, name: str = ONE, batches: int = 1) -> None:
+    disk.create(name)
+    disk.write(Timeline(name=name, start_batch=-1, start_tip=None, floor=-1))
+    for batch in range(batches):
+        commit(disk, name, batch)
+
+
+def commit(disk: ReplicaDisk, name: str, batch: int, size: int = 100) -> None:
+    for kind in ("offsets", "commits", "state/0/0"):
+        path = disk.directory(name) / kind / str(batch)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(f"{kind} {batch} ".encode().ljust(size, b"."))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_replica_goes_on_on_another_machine(machines: Machines) -> None:
+    old = machines.disk("a")
+    begin(old, batches=3)
+    assert old.store(ONE)
+
+    new = machines.disk("b")
+    assert new.newest() == old.newest()
+    assert contents(new.directory(ONE)) == contents(old.directory(ONE))
+    assert list((machines.folder / "a").glob("*/storing-*")) == []
+
+
+def test_its_own_disk_counts_where_it_has_a_checkpoint(machines: Machines) -> None:
+    disk = machines.disk("a")
+    begin(disk)
+    assert disk.store(ONE)
+    begin(disk, TWO)
+    newest = machines.disk("a").newest()
+    assert newest is not None
+    assert newest.name == TWO
+
+
+def test_a_new_replica_goes_on_from_a_stored_checkpoint_of_a_peer(machines: Machines) -> None:
+    peer = machines.disk("a", "1")
+    begin(peer, batches=2)
+    assert peer.store(ONE)
+
+    new = machines.disk("b", "0", "1", "2")
+    assert new.newest() is None
+    assert [(replica, timeline.name) for replica, timeline in new.peers()] == [("1", ONE)]
+    assert new.peer_commit("1", ONE) == 1
+    assert new.copy_peer("1", ONE, TWO)
+    assert contents(new.directory(TWO)) == contents(peer.directory(ONE))
+    assert new.within_reach() == 0, "only what is on the machine is"
+
+
+def test_a_later_checkpoint_of_a_peer_replaces_the_one_before(machines: Machines) -> None:
+    peer, new = machines.disk("a", "1"), machines.disk("b", "0", "1")
+    begin(peer)
+    assert peer.store(ONE)
+    assert new.peers()
+    commit(peer, ONE, 1)
+    assert peer.store(ONE)
+    assert new.peers()
+    assert new.peer_commit("1", ONE) == 1
+    begin(peer, TWO, batches=3)
+    assert peer.store(TWO)
+    assert [timeline.name for _, timeline in new.peers()] == [TWO]
+    assert new.peer_commit("1", TWO) == 2
+    stored = machines.folder / "b" / "s.0" / "stored" / "s.1"
+    assert [path.name for path in (stored / "checkpoints").iterdir()] == [TWO]
+    assert [path.name for path in (stored / "timelines").iterdir()] == [f"{TWO}.json"]
+
+
+def test_what_the_machine_has_of_a_peer_counts_before_the_store(machines: Machines) -> None:
+    peer = machines.disk("a", "1")
+    begin(peer)
+    assert peer.store(ONE)
+    begin(peer, TWO)
+    assert [timeline.name for _, timeline in machines.disk("a", "0", "1").peers()] == [TWO]
+
+
+def test_a_file_is_stored_once(machines: Machines) -> None:
+    disk = machines.disk("a")
+    begin(disk, batches=5)
+    assert disk.store(ONE)
+    commit(disk, ONE, 5)
+    assert disk.store(ONE)
+    first, second = [name for name in machines.names() if name.endswith(".pack")]
+    assert (machines.kept / first).stat().st_size == 5 * 3 * 100
+    assert (machines.kept / second).stat().st_size == 3 * 100
+    assert disk.store(ONE), "nothing is new"
+    assert [name for name in machines.names() if name.endswith(".pack")] == [first, second]
+
+
+def test_packs_of_which_most_is_purged_are_written_anew(machines: Machines) -> None:
+    """Or the store would grow with the length of the stream."""
+    disk = machines.disk("a")
+    begin(disk, batches=4)
+    for batch in range(4, 40):
+        commit(disk, ONE, batch)
+        for kind in ("offsets", "commits", "state/0/0"):
+            (disk.directory(ONE) / kind / str(batch - 4)).unlink()
+        assert disk.store(ONE)
+        stored = sum(path.stat().st_size for path in machines.kept.glob("*.pack"))
+        assert stored <= 2 * 2 * 4 * 3 * 100 + 3 * 100
+    assert len([name for name in machines.names() if name.endswith(".json")]) == 2
+    new = machines.disk("b")
+    assert new.newest() is not None
+    assert contents(new.directory(ONE)) == contents(disk.directory(ONE))
+
+
+def test_a_file_that_was_written_anew_is_stored_anew(machines: Machines) -> None:
+    disk = machines.disk("a")
+    begin(disk, batches=2)
+    assert disk.store(ONE)
+    path = disk.directory(ONE) / "offsets" / "1"
+    path.unlink()
+    path.write_bytes(b"another plan".ljust(100, b"!"))
+    assert disk.store(ONE)
+    new = machines.disk("b")
+    assert new.newest() is not None
+    assert (new.directory(ONE) / "offsets" / "1").read_bytes() == path.read_bytes()
+
+
+def test_a_directory_that_may_have_become_a_branch_is_not_stored(machines: Machines) -> None:
+    disk = machines.disk("a")
+    begin(disk)
+    begin(disk, TWO)
+    assert not disk.store(ONE)
+    assert not machines.kept.exists()
+
+
+def test_a_process_that_was_replaced_removes_nothing_of_a_newer_one(machines: Machines) -> None:
+    old = machines.disk("a")
+    begin(old)
+    assert old.store(ONE)
+    new = machines.disk("b")
+    assert new.newest() is not None
+    begin(new, TWO, batches=2)
+    assert new.store(TWO)
+    for batch in range(1, 6):
+        commit(old, ONE, batch)
+        assert old.store(ONE)
+    newest = machines.disk("c").newest()
+    assert newest is not None
+    assert newest.name == TWO
+
+    assert new.store(TWO), "which removes what the old one wrote"
+    assert all(name.startswith(TWO) for name in machines.names())
+
+
+def test_a_damaged_checkpoint_is_passed_over(machines: Machines) -> None:
+    disk = machines.disk("a")
+    begin(disk)
+    assert disk.store(ONE)
+    commit(disk, ONE, 1)
+    assert disk.store(ONE)
+    newest = machines.kept / machines.names()[-1]
+    newest.write_bytes(newest.read_bytes()[:-20])
+    new = machines.disk("b")
+    assert new.newest() is not None
+    assert new.last_commit(ONE) == 0
+    assert list((machines.folder / "b").glob("*/copying-*")) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda fields: fields.pop("files"), id="no files"),
+        pytest.param(lambda fields: fields.update(format=0), id="another format"),
+        pytest.param(
+            lambda fields: fields["files"].update({"../out": fields["files"].popitem()[1]}),
+            id="a file outside the folder",
+        ),
+        pytest.param(lambda fields: fields["timeline"].update(name=TWO), id="another timeline"),
+        pytest.param(
+            lambda fields: fields["files"].update(x=["a.pack", 0, 1, "0"]), id="no name of a pack"
+        ),
+        pytest.param(
+            lambda fields: fields["files"].update(x=[f"{ONE}-000000001.pack", -1, 1, "0"]),
+            id="before the beginning",
+        ),
+        pytest.param(
+            lambda fields: fields["files"].update(x=[f"{ONE}-000000001.pack", 0, 1, "0"]),
+            id="another digest",
+        ),
+        pytest.param(
+            lambda fields: fields["files"].update(x=[f"{ONE}-000000009.pack", 0, 1, "0"]),
+            id="a pack that is gone",
+        ),
+    ],
+)
+def test_a_checkpoint_that_says_what_cannot_be_is_passed_over(
+    machines: Machines, change: object
+) -> None:
+    disk = machines.disk("a")
+    begin(disk)
+    assert disk.store(ONE)
+    path = machines.kept / machines.names()[0]
+    fields = json.loads(path.read_text())
+    assert callable(change)
+    change(fields)
+    path.write_text(json.dumps(fields))
+    assert machines.disk("b").newest() is None
+
+
+def test_files_of_others_in_the_store_are_left_alone(machines: Machines) -> None:
+    disk = machines.disk("a")
+    begin(disk)
+    assert disk.store(ONE)
+    (machines.kept / "0-readme.json").write_text("{}")
+    assert disk.store(ONE)
+    assert "0-readme.json" in machines.names()
+
+
+def test_a_store_that_denies_says_so_and_a_later_try_goes_on(machines: Machines) -> None:
+    disk = machines.disk("a")
+    begin(disk)
+    machines.store.rmdir()
+    with pytest.raises(
+        Unavailable, match=r"cannot be written at p/s\.0: .*store is not there, or is no folder"
+    ):
+        disk.store(ONE)
+    assert list((machines.folder / "a").glob("*/storing-*")) == []
+    assert not machines.store.exists(), "a mount may be missing"
+    machines.store.mkdir()
+    assert disk.store(ONE)
+    assert machines.disk("b").newest() is not None
+
+
+def test_a_replica_without_a_checkpoint_waits_for_a_store_that_is_away(machines: Machines) -> None:
+    machines.store.rmdir()
+    with pytest.raises(Unavailable, match=r"the checkpoint store cannot be read at p/s\.0: "):
+        machines.disk("a").newest()
+    with pytest.raises(Unavailable, match=r"the checkpoint store cannot be read at p/s\.1: "):
+        machines.disk("a", "0", "1").peers()
+
+
+def test_a_replica_with_a_checkpoint_does_not_need_the_store(machines: Machines) -> None:
+    disk = machines.disk("a", "0", "1")
+    begin(disk)
+    machines.store.rmdir()
+    assert disk.newest() is not None
+    assert disk.peers() == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "checkpoints",
+        "file://",
+        "file://host/folder",
+        "file:///folder?region=x",
+        "s3://",
+        "s3://bucket?regoin=x",
+        "s3://bucket/folder?endpoint=host:9000",
+        "gs://bucket/folder",
+    ],
+)
+def test_an_address_that_is_none_is_rejected(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no store of checkpoints: give file:///"):
+        open_store(url)
+
+
+def test_credentials_in_the_address_are_rejected_and_not_repeated() -> None:
+    with pytest.raises(ConfigurationError, match="AWS_ACCESS_KEY_ID") as caught:
+        open_store("s3://user:secret@bucket/folder")
+    assert not re.search("user|secret", str(caught.value).replace("AWS_SECRET", ""))
+
+
+def test_a_store_on_s3_is_not_contacted_before_it_is_used() -> None:
+    store = open_store("s3://bucket/folder?endpoint=http://127.0.0.1:1&region=eu-central-1")
+    StoredReplica(store, "p/s.0")
+    assert store.base_path == "bucket/folder/"
