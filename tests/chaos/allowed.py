@@ -43,7 +43,7 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         own=NETWORK,
         anywhere=BROKER_AWAY,
         after_s=600,
-        most=3,
+        most=20,
     ),
     Allowed(
         re.compile(
