@@ -185,14 +185,14 @@ class StoredReplica:
         except OSError as error:
             raise self._away("read", error) from error
 
-    def read(self, checkpoint: StoredCheckpoint, target: Path, held: Path | None = None) -> bool:
+    def read(self, checkpoint: StoredCheckpoint, target: Path, earlier: Path | None = None) -> bool:
         """Write the files of ``checkpoint`` below ``target``, which is made. False: a file is gone
         from the store, or damaged.
 
         Args:
             checkpoint: From ``find``.
             target: The folder.
-            held: One with some of the files, by the same names, from which they are linked where
+            earlier: One with some of the files, by the same names, from which they are linked where
                 they are the same.
 
         Raises:
@@ -204,7 +204,7 @@ class StoredReplica:
         target.mkdir(parents=True)
         try:
             for pack, files in by_pack.items():
-                rest = [each for each in files if not _linked(held, target, *each)]
+                rest = [each for each in files if not _linked(earlier, target, *each)]
                 if rest and not self._unpack(pack, rest, target):
                     return False
         except FileNotFoundError:
@@ -342,17 +342,17 @@ def _pieces(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-def _linked(held: Path | None, target: Path, relative: str, place: _Place) -> bool:
-    """Whether the file is in ``held``, and was linked."""
-    if held is None or not (held / relative).is_file():
+def _linked(earlier: Path | None, target: Path, relative: str, place: _Place) -> bool:
+    """Whether the file is in ``earlier``, and was linked."""
+    if earlier is None or not (earlier / relative).is_file():
         return False
     digest = hashlib.sha256()
-    for piece in _pieces(held / relative):
+    for piece in _pieces(earlier / relative):
         digest.update(piece)
     if digest.hexdigest() != place.sha256:
         return False
     (target / relative).parent.mkdir(parents=True, exist_ok=True)
-    os.link(held / relative, target / relative)
+    os.link(earlier / relative, target / relative)
     return True
 
 

@@ -131,8 +131,8 @@ class ReplicaDisk:
         names = stored.names()
         if names and names[0] != self._from_store.get(replica):
             before = _newest(root)
-            held = None if before is None else root / "checkpoints" / before.name
-            self._from_store[replica] = _restore(stored, root, held) or ""
+            earlier = None if before is None else root / "checkpoints" / before.name
+            self._from_store[replica] = _restore(stored, root, earlier) or ""
             found = _newest(root)
             for folder in (root / "checkpoints").glob("*"):
                 if found is not None and folder.name < found.name:
@@ -300,9 +300,9 @@ class ReplicaDisk:
                 shutil.rmtree(self._root / f"{prefix}{name}", ignore_errors=True)
 
 
-def _restore(stored: StoredReplica, root: Path, held: Path | None = None) -> str | None:
+def _restore(stored: StoredReplica, root: Path, earlier: Path | None = None) -> str | None:
     """Make the newest checkpoint of the store that is whole the newest of ``root``, durably; its
-    name there. None: there is none. ``held``: a directory that has some of its files.
+    name there. None: there is none. ``earlier``: a directory that has some of its files.
     """
     for name in stored.names():
         checkpoint = stored.find(name)
@@ -311,7 +311,7 @@ def _restore(stored: StoredReplica, root: Path, held: Path | None = None) -> str
         timeline = str(checkpoint.timeline["name"])
         partial, directory = root / f"copying-{timeline}", root / "checkpoints" / timeline
         shutil.rmtree(partial, ignore_errors=True)
-        if stored.read(checkpoint, partial, held):
+        if stored.read(checkpoint, partial, earlier):
             _move_paths(partial, Path(checkpoint.directory), directory)
             _new_query_id(partial)
             _install(partial, directory)
