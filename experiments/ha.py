@@ -82,6 +82,12 @@ class Row:
     kill_s: float
     """From the kill until a bucket is stable that was not due yet at the kill."""
     disk_s: float
+    kill_cpu_s: float
+    """CPU seconds from the kill until then, of the processes that were not killed and of the one
+    that was started again.
+    """
+    takeovers: list[dict[str, int]]
+    """Of standbys: the ms of each phase, as ``took_over`` has them."""
     again: float
     """Result rows that were written to the log more than once, for each result, the work of
     peers included.
@@ -162,14 +168,23 @@ class Session:
                 for process in self.processes.values()
                 for pid in tree(process.pid)
             )
-            kill_s = self._lose(disk=False)
+            kill_s, kill_cpu_s = self._lose(disk=False)
             time.sleep(SETTLED_S)
-            disk_s = self._lose(disk=True)
+            disk_s, _ = self._lose(disk=True)
             time.sleep(SETTLED_S / 2)
             self._stopping.set()
             for thread in self._threads:
                 thread.join()
-            return Row(self.mode, per_million, pss, kill_s, disk_s, *self._judge())
+            return Row(
+                self.mode,
+                per_million,
+                pss,
+                kill_s,
+                disk_s,
+                kill_cpu_s,
+                self._takeovers(),
+                *self._judge(),
+            )
         finally:
             self._stopping.set()
             with self._starting:
@@ -229,18 +244,26 @@ class Session:
             f" last said:\n{said}"
         )
 
-    def _lose(self, *, disk: bool) -> float:
+    def _lose(self, *, disk: bool) -> tuple[float, float]:
         """Kill the process that runs the query; seconds until results come again of what was
-        not due by then.
+        not due by then, and CPU seconds of the others meanwhile.
         """
         victim = self._running()
         due = self._schedule.reached(time.monotonic() * 1_000)
         killed_s = time.monotonic()
         with self._starting:
             self.processes[victim].kill()
+            cpu_s = self._cpu_s()
             if disk:
                 shutil.rmtree(self.state / "processing" / f"s.{victim}")
-        return self._until(due + 1) - killed_s
+        again_s = self._until(due + 1) - killed_s
+        return again_s, self._cpu_s() - cpu_s
+
+    def _takeovers(self) -> list[dict[str, int]]:
+        """What standbys said of theirs."""
+        said = [path.read_text(errors="replace") for path in sorted(self.state.glob("*.log"))]
+        lines = [line for text in said for line in text.splitlines() if '"took_over"' in line]
+        return [json.loads(line)["ms"] for line in lines]
 
     def _running(self) -> str:
         """The process that began last, which runs on a node of its own."""
@@ -318,10 +341,10 @@ def report(rows: Sequence[Row]) -> str:
         ),
         "",
         (
-            "| `ha` | runs | CPU s per million records | MiB | recovery after SIGKILL | after loss"
-            " of the disk | rows made again | wrong | lost | said |"
+            "| `ha` | runs | CPU s per million records | MiB | recovery after SIGKILL | CPU s until"
+            " then | after loss of the disk | rows made again | wrong | lost | said |"
         ),
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for mode in MODES:
         mine = [row for row in rows if row.mode == mode]
@@ -329,11 +352,29 @@ def report(rows: Sequence[Row]) -> str:
             lines.append(
                 f"| {mode} | {len(mine)} | {mean(r.cpu_s_per_million for r in mine):.0f} |"
                 f" {mean(r.pss_mib for r in mine):.0f} | {mean(r.kill_s for r in mine):.1f} s |"
+                f" {mean(r.kill_cpu_s for r in mine):.1f} |"
                 f" {mean(r.disk_s for r in mine):.1f} s | {mean(r.again for r in mine):.0%} |"
                 f" {sum(r.wrong for r in mine)} | {sum(r.lost for r in mine)} |"
                 f" {sum(r.said for r in mine)} |"
             )
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *_phases(rows)])
+
+
+def _phases(rows: Sequence[Row]) -> list[str]:
+    """Where the time of takeovers by a standby went, means; empty: there were none."""
+    takeovers = [each for row in rows for each in row.takeovers]
+    if not takeovers:
+        return []
+    names = list(takeovers[0])
+    means = [f"{mean(each[name] for each in takeovers):.0f}" for name in names]
+    return [
+        f"Of {len(takeovers)} takeovers by a standby, means in ms:",
+        "",
+        f"| {' | '.join(name.replace('_', ' ') for name in names)} |",
+        "|---" * len(names) + "|",
+        f"| {' | '.join(means)} |",
+        "",
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:

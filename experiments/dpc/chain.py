@@ -118,7 +118,8 @@ class ReplicaProcess:
     ) -> None:
         state_dir.mkdir(parents=True, exist_ok=True)
         self.name = name
-        self._output = state_dir / f"{name}.{len(list(state_dir.glob(f'{name}.*.log')))}.log"
+        restarts = len(list(state_dir.glob(f"{name}.*.log")))
+        self._output = state_dir / f"{name}.{restarts}.log"
         command = [
             sys.executable,
             "-m",
@@ -136,7 +137,11 @@ class ReplicaProcess:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env={**os.environ, "ANABRANCH_SPARK_MEMORY": memory},
+                env={
+                    **os.environ,
+                    "ANABRANCH_SPARK_MEMORY": memory,
+                    "ANABRANCH_RESTARTS": str(restarts),
+                },
             )
 
     @property

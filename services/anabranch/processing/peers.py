@@ -28,6 +28,8 @@ class HostProcess:
     """Whether it was told to stop."""
     crash_point: Callable[[str], None] = lambda _: None
     """Where a test may end it (``runtime.crash_points``)."""
+    epoch_begun: Callable[[], None] = lambda: None
+    """Called when the epoch of this process is in the log, and the log is read through it."""
     may_wait: bool = True
     """Whether a question for a plan may block a little."""
 

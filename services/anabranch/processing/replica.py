@@ -128,6 +128,7 @@ class ReplicaRunner:
         self._stopping = process.stopping
         self._crash_point = process.crash_point
         self._may_wait = process.may_wait
+        self._epoch_begun = process.epoch_begun
         self._upstream = upstream if upstream is not None else Upstream()
         self.lock, self.log_lock = process.lock, process.log_lock
         self._steps = ReplicaSteps(boundary, disk, process)
@@ -205,6 +206,7 @@ class ReplicaRunner:
             lambda _offset, entry, outcome: points.seen(log_state, entry, outcome)
         )
         epoch = self._boundary.start()
+        self._epoch_begun()
         plan = log_state.fingerprint(self._name)
         own = OwnChain(
             log_state.chain(self._name).__contains__,

@@ -28,6 +28,7 @@ from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.standby import Standby
 from anabranch.processing.state_metrics import StateMetrics
+from anabranch.processing.takeover import Takeover
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.control.state_horizon import PartnerWrong, StateHorizon, buckets_of
@@ -150,6 +151,8 @@ class StageReplica:
         )
         self._recomputing: Recomputing | None = None
         self._standby: Standby | None = None
+        self._takeover: Takeover | None = None
+        """Until its first batch is done."""
         self._horizon: StateHorizon | None = None
         if self._stage.backup_horizon_ms is not None:
             complete = self._inputs.complete if self._stage.ha == "amnesia" else None
@@ -288,12 +291,19 @@ class StageReplica:
             )
             crash_point("processing.standby_due")
             self.status.state, self.status.waiting_for = "starting", None
+            self._takeover = Takeover(self._context.clock, standby.silent_ms)
             standby.end_watch()
+            self._passed("copy")
             self._fail_over(prepared)
             return
         self._inputs.forget(standby.bucket)
         self.status.waiting_for = standby.waiting_for
         self.status.detail |= {"checkpoint_bucket": standby.bucket}
+
+    def _passed(self, phase: str) -> None:
+        """One of a takeover, if this is one."""
+        if self._takeover is not None:
+            self._takeover.passed(phase)
 
     def _fail_over(self, prepared: PreparedStage) -> None:
         """Rules 1 and 8: epoch, copy of the newest timeline's directory, own timeline file;
@@ -323,6 +333,7 @@ class StageReplica:
                 lock=self._changed,
                 stopping=context.stopping.is_set,
                 crash_point=crash_point,
+                epoch_begun=lambda: self._passed("epoch"),
             ),
             upstream,
         )
@@ -330,6 +341,7 @@ class StageReplica:
             stable_query = runner.fail_over(self._recovery())
         except _StoppingError:
             return
+        self._passed("steps")
         self.status.state, self.status.waiting_for = "starting", None
         self._fences.epoch = self._boundary.epoch
         if runner.given_up > self._boundary.log_state.closed(self._replica):
@@ -540,6 +552,10 @@ class StageReplica:
             self.status.age_ms = self._context.metrics.closed(self.status.last_bucket_ms, now)
         self._state_metrics.batch(done.seconds)
         self.status.state = "running"
+        if self._takeover is not None:
+            takeover_ms = self._takeover.first_batch(round(done.seconds * 1_000))
+            self._context.logger.info("took_over", stage=self._settings.name, ms=takeover_ms)
+            self._takeover = None
         self._context.metrics.count_in(done.start.rows, 0)
         self._context.metrics.count_out(done.rows_out, 0)
 

@@ -150,6 +150,11 @@ class Standby:
             " end on the other node: nodes that share a state directory have one"
         )
 
+    @property
+    def silent_ms(self) -> int:
+        """How long the primary was not heard, by what counts as silence."""
+        return self._watch.silent_ms(self._clock.monotonic_ms())
+
     def round(self) -> bool:
         """Listen, copy when it is time to, say what there is; whether to become the primary now.
 

@@ -159,13 +159,17 @@ class StandbyWatch:
         """
         return self._node is None or self._runs_on not in ("", self._node)
 
+    def silent_ms(self, now_ms: int) -> int:
+        """Of the primary (SB3)."""
+        return self._detector.silent_ms(self._primary, now_ms)
+
     def due(self, now_ms: int, bucket: int, closed: int = 0) -> bool:
         """Whether to become the primary now (SB3, SB4, SB8).
 
         ``bucket``: that of the checkpoint from which it would go on; 0: none. ``closed``: the last
             one that the replica has closed.
         """
-        silent_ms = self._detector.silent_ms(self._primary, now_ms)
+        silent_ms = self.silent_ms(now_ms)
         if not self._log_was_read:
             return False
         is_near = self._reads_back or bucket + self._behind_max >= closed
