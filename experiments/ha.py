@@ -25,6 +25,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import AnabranchError
+from anabranch.protocol.limits import PRIMARY_SILENT_MS
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -260,10 +261,11 @@ class Session:
         return again_s, self._cpu_s() - cpu_s
 
     def _takeovers(self) -> list[dict[str, int]]:
-        """What standbys said of theirs."""
+        """What standbys said of theirs; at the beginning nobody was silent."""
         said = [path.read_text(errors="replace") for path in sorted(self.state.glob("*.log"))]
         lines = [line for text in said for line in text.splitlines() if '"took_over"' in line]
-        return [json.loads(line)["ms"] for line in lines]
+        found: list[dict[str, int]] = [json.loads(line)["ms"] for line in lines]
+        return [each for each in found if each["silence"] >= PRIMARY_SILENT_MS]
 
     def _running(self) -> str:
         """The process that began last, which runs on a node of its own."""

@@ -117,4 +117,4 @@ class StandingBy:
 
     def say(self, bucket: int, checkpoint_bucket: int) -> None:
         """As the primary of its stage."""
-        self.standby.say("primary", bucket, checkpoint_bucket)
+        self.standby.lead(bucket, checkpoint_bucket)

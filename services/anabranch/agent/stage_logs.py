@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, FailureDetector, Peer
 from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.control.silence import Silence
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.federation.workload import Workload
-from anabranch.protocol.limits import PRIMARY_SILENT_MS
+from anabranch.protocol.limits import MOVED_SILENT_MS
 from anabranch.runtime.boundary_reader import BoundaryReader, Listener
 from anabranch.runtime.heartbeats import ControlReader
 from anabranch.runtime.stream_logs import open_stream
@@ -44,7 +45,7 @@ class StageLogs:
         self._own: BoundaryReader | None = None
         self._control: ControlReader | None = None
         self._peer = Peer(REPLICA_SERVICE, stage, self._replica)
-        self._detector = FailureDetector([self._peer])
+        self._detector, self._silence = FailureDetector([self._peer]), Silence()
         self._began: tuple[str, int] = ("", 0)
         """The node that runs it, and the observed time since when."""
 
@@ -54,11 +55,10 @@ class StageLogs:
         return "" if self._own is None else self._own.log_state.node(self._replica)
 
     def is_silent(self) -> bool:
-        """Whether nothing was heard of who runs it for as long as a standby would wait."""
-        if self._control is None:
-            return False
-        silent_ms = self._detector.silent_ms(self._peer, self._clock.monotonic_ms())
-        return silent_ms >= PRIMARY_SILENT_MS
+        """Whether nothing was heard of who runs it for as long as one that is moved would wait,
+        while the broker answered.
+        """
+        return self._silence.ms >= MOVED_SILENT_MS
 
     def waits_ms(self) -> int:
         """How long the oldest bucket waits that is not made: of time that was observed, and since
@@ -88,13 +88,14 @@ class StageLogs:
             self._began = self.runs_on, observed_ms
         now_ms = self._clock.monotonic_ms()
         epoch = self._own.log_state.epoch(self._replica)
-        if epoch is not None:
-            self._detector.began(self._peer, epoch, now_ms)
+        if epoch is not None and self._detector.began(self._peer, epoch, now_ms):
+            self._silence.broken(now_ms)
         if self._control is not None:
+            self._own.end()  # the broker answers
+            self._silence.came_back(now_ms)
             for entry in self._control.poll():
-                if isinstance(entry, Heartbeat):
-                    self._detector.heard(entry, now_ms)
-        self._detector.look(now_ms)
+                if isinstance(entry, Heartbeat) and self._detector.heard(entry, now_ms):
+                    self._silence.broken(now_ms)
 
     def _open(self) -> None:
         """All of it, or what is left of it: a topic may come later."""

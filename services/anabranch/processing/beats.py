@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
 from anabranch.protocol.stage.standby import ENDED
 from anabranch.runtime.heartbeats import HeartbeatSender
 
@@ -31,10 +32,17 @@ class Beats(threading.Thread):
     """
 
     def __init__(
-        self, log: EventLog, topic: str, clock: Clock, beat: Callable[[], Heartbeat | None]
+        self,
+        log: EventLog,
+        topic: str,
+        clock: Clock,
+        beat: Callable[[], Heartbeat | None],
+        *,
+        every_ms: int = HEARTBEAT_EVERY_MS,
     ) -> None:
+        """``every_ms``: between two without news."""
         super().__init__(name="heartbeats", daemon=True)
-        self._sender = HeartbeatSender(log, topic, clock)
+        self._sender = HeartbeatSender(log, topic, clock, every_ms=every_ms)
         self._beat = beat
         self._ending = threading.Event()
 

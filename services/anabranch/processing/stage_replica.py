@@ -36,6 +36,8 @@ from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced
 from anabranch.protocol.limits import (
     ASK_TAKEN_MS,
     EMPTY_EVERY_MS,
+    HEARTBEAT_EVERY_MS,
+    PASSIVE_BEAT_MS,
     SUCCESSOR_AFTER_MS,
     WARM_UP_BATCHES,
 )
@@ -140,7 +142,11 @@ class StageReplica:
         self._gate = CorrectionGate(stage, self._replica, self._detector)
         self._fences = FenceWatch(context.log, self._pipeline, stage, self._replica)
         self._beats = Beats(
-            context.log, self._names.control("processing", settings.name), context.clock, self._beat
+            context.log,
+            self._names.control("processing", settings.name),
+            context.clock,
+            self._beat,
+            every_ms=PASSIVE_BEAT_MS if self._stage.ha == "passive" else HEARTBEAT_EVERY_MS,
         )
         self._inputs = StageInputs(
             context.log, self._names, self._followers, self._changed, self._pause_start
@@ -648,8 +654,7 @@ class StageReplica:
         for name, follower in self._followers.items():
             self._context.metrics.rejected(name, follower.reader.counts)
         if self._standby is not None:
-            self._standby.say(
-                "primary",
+            self._standby.lead(
                 (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms,
                 runner.synced_bucket,
             )

@@ -19,9 +19,15 @@ from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.limits import STANDBY_COPY_EVERY_MS
+from anabranch.protocol.limits import PASSIVE_BEAT_MS, STANDBY_COPY_EVERY_MS
 from anabranch.protocol.log.timeline import Answer, DiskStep, FindPeerCommit, Step, carry_out
-from anabranch.protocol.stage.standby import StandbyProcess, StandbyWatch, copy_steps
+from anabranch.protocol.stage.standby import (
+    LEADING,
+    STANDING_BY,
+    StandbyProcess,
+    StandbyWatch,
+    copy_steps,
+)
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
 
@@ -109,7 +115,10 @@ class Standby:
         )
         self._control = ControlReader(log, stage_speakers(pipeline, stage))
         self._beats = HeartbeatSender(
-            log, names.control(REPLICA_SERVICE, f"{stage}.{process}"), clock
+            log,
+            names.control(REPLICA_SERVICE, f"{stage}.{process}"),
+            clock,
+            every_ms=PASSIVE_BEAT_MS,
         )
         self._log_was_read = False
         self._next_copy_ms = 0
@@ -153,7 +162,7 @@ class Standby:
     @property
     def silent_ms(self) -> int:
         """How long the primary was not heard, by what counts as silence."""
-        return self._watch.silent_ms(self._clock.monotonic_ms())
+        return self._watch.silent_ms
 
     def round(self) -> bool:
         """Listen, copy when it is time to, say what there is; whether to become the primary now.
@@ -165,6 +174,7 @@ class Standby:
             raise self._copy_error
         self._listen()
         now_ms, closed = self._clock.monotonic_ms(), self._boundary.log_state.closed(self._writer)
+        self._say(STANDING_BY, closed, self.bucket)
         if self._is_moved:
             if now_ms >= self._next_copy_ms:
                 self._next_copy_ms = now_ms + _REACH_EVERY_MS
@@ -173,7 +183,6 @@ class Standby:
         if now_ms >= self._next_copy_ms and (self._copying is None or not self._copying.is_alive()):
             self._next_copy_ms = now_ms + STANDBY_COPY_EVERY_MS
             self._copying = self._begin("copy checkpoint", self._copy_beside)
-        self.say("standby", closed, self.bucket)
         return self._watch.due(now_ms, self.bucket)
 
     def _listen(self) -> None:
@@ -192,7 +201,7 @@ class Standby:
         self._watch.epoch_seen(log_state.epoch(self._writer), now_ms, log_state.node(self._writer))
 
     def end_watch(self) -> None:
-        """Its turn has come: copy what is within reach once more, and stop to listen. ``say``
+        """Its turn has come: copy what is within reach once more, and stop to listen. ``lead``
         goes on.
         """
         if self._copying is not None:
@@ -201,12 +210,15 @@ class Standby:
         self._boundary.close()
         self._control.close()
 
-    def say(self, state: str, bucket: int, checkpoint_bucket: int) -> None:
-        """Tell others, and trimming, what this process's own checkpoint holds for good. Of
-        one that is moved nobody waits for that: whoever runs says it.
+    def lead(self, bucket: int, checkpoint_bucket: int) -> None:
+        """It is the primary: tell others, and trimming, what its own checkpoint holds for good.
+        Of one that was moved the replica itself says it.
         """
-        if self._is_moved:
-            return
+        if not self._is_moved:
+            self._say(LEADING, bucket, checkpoint_bucket)
+
+    def _say(self, state: str, bucket: int, checkpoint_bucket: int) -> None:
+        """Others hear what there is, and this process that what it says comes back (SB3)."""
         self._beats.send(
             Heartbeat(
                 STANDBY_SERVICE,

@@ -610,9 +610,19 @@ STATE_HORIZON_MS_MAX: Final = 86_400_000
 process that lost its disk.
 """
 
-PRIMARY_SILENT_MS: Final = 5_000
-"""Observed silence of a primary after which a standby becomes the primary: it ends the other, so a
-slow one must not be taken for dead as soon as one that merely shares work (FAILURE_AFTER_MS).
+PRIMARY_SILENT_MS: Final = 1_500
+"""Silence of a primary after which a standby becomes the primary. Six of its heartbeats, for a slow
+one must not be taken for dead: a wrong failover costs it a restart, though never a result.
+"""
+
+PASSIVE_BEAT_MS: Final = 250
+"""Between two heartbeats without news of a process that stands by, or whose silence others wait
+for: a part of PRIMARY_SILENT_MS.
+"""
+
+MOVED_SILENT_MS: Final = 5_000
+"""Silence of who runs a replica that was moved, or a stage under a contract, after which it begins
+elsewhere: perhaps without its state, so it takes more than PRIMARY_SILENT_MS.
 """
 
 STANDBY_TURN_MS: Final = 2_000

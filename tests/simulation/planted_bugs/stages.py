@@ -275,7 +275,7 @@ STAGES: Final = (
     Mutant(
         "fails_over_from_who_is_heard",
         "protocol.stage.standby:StandbyWatch.due",
-        "0 if self._epoch is None or has_ended else PRIMARY_SILENT_MS",
+        "0 if self._epoch is None or has_ended else limit_ms",
         "0",
         "SB1",
         scenario="passive",

@@ -8,8 +8,13 @@ from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.processing.beats import Beats
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PRIMARY_SILENT_MS
-from anabranch.protocol.stage.standby import ENDED, StandbyProcess, StandbyWatch
+from anabranch.protocol.limits import PASSIVE_BEAT_MS, PRIMARY_SILENT_MS
+from anabranch.protocol.stage.standby import (
+    ENDED,
+    STANDBY_SERVICE,
+    StandbyProcess,
+    StandbyWatch,
+)
 from harness.sources import everything
 from harness.waiting import wait_until
 
@@ -30,9 +35,11 @@ def test_nobody_replaces_a_process_that_is_long_in_starting() -> None:
             if epoch < 0
             else Heartbeat("processing", "s", "0", epoch, "starting", 0, written_ms=0)
         ),
+        every_ms=PASSIVE_BEAT_MS,
     )
     watch = StandbyWatch(StandbyProcess("s", "1"), "0", ["0", "1"])
     watch.epoch_seen(7, clock.monotonic_ms())
+    standby = Heartbeat(STANDBY_SERVICE, "s", "1", -1, "standby", 0, written_ms=0)
 
     def said() -> list[Heartbeat]:
         found = [
@@ -45,17 +52,19 @@ def test_nobody_replaces_a_process_that_is_long_in_starting() -> None:
     made.start()
     assert said() == [], "it has no epoch yet"
     epoch = 7
-    for count in range(1, 2 * PRIMARY_SILENT_MS // HEARTBEAT_EVERY_MS):
+    for count in range(1, 2 * PRIMARY_SILENT_MS // PASSIVE_BEAT_MS):
         wait_until(lambda: len(said()) == count, 10, "the next heartbeat")  # noqa: B023 - called in this round only
+        watch.heard(standby, clock.monotonic_ms())
         watch.heard(said()[-1], clock.monotonic_ms())
         assert not watch.due(clock.monotonic_ms(), 0)
-        clock.advance(HEARTBEAT_EVERY_MS)
+        clock.advance(PASSIVE_BEAT_MS)
     made.end()
     assert (said()[-1].state, said()[-1].epoch) == (ENDED, 7)
     assert not watch.due(clock.monotonic_ms(), 0), "that was not heard"
     count = len(said())
-    for _ in range(PRIMARY_SILENT_MS // HEARTBEAT_EVERY_MS):
-        clock.advance(HEARTBEAT_EVERY_MS)
+    for _ in range(PRIMARY_SILENT_MS // PASSIVE_BEAT_MS):
+        clock.advance(PASSIVE_BEAT_MS)
+        watch.heard(standby, clock.monotonic_ms())
         watch.epoch_seen(7, clock.monotonic_ms())
     assert len(said()) == count
     assert watch.due(clock.monotonic_ms(), 0), "it speaks for itself, or is gone"

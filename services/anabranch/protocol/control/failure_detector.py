@@ -103,11 +103,15 @@ class FailureDetector:
         self._epochs[peer], self._sign_at[peer] = beat.epoch, at
         return True
 
-    def began(self, peer: Peer, epoch: int, now_ms: int) -> None:
-        """``epoch`` of ``peer`` stands in its log: if it is new, that is a sign of life (DT1)."""
+    def began(self, peer: Peer, epoch: int, now_ms: int) -> bool:
+        """``epoch`` of ``peer`` stands in its log: whether it is new, which is a sign of life
+        (DT1).
+        """
         at = self._time.at(now_ms)
-        if epoch > self._epochs.get(peer, -1):
-            self._epochs[peer], self._sign_at[peer] = epoch, at
+        if epoch <= self._epochs.get(peer, -1):
+            return False
+        self._epochs[peer], self._sign_at[peer] = epoch, at
+        return True
 
     def last(self, peer: Peer) -> Heartbeat | None:
         """The last heartbeat of ``peer``, dead or alive."""

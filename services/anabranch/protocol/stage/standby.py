@@ -6,11 +6,10 @@ the boundary log, one block topic. Who is primary is proven by the log alone: it
 the newest ``EpochStarted`` (rule 1), and what another one writes afterwards is accepted by nobody.
 So nobody needs to agree on the next primary: a mistake costs a restart, never a result. The others
 copy the primary's checkpoint every now and then and listen. When the primary was silent for
-``PRIMARY_SILENT_MS`` of observed time, the standby whose turn it is begins an epoch and goes on
-from its copy. The copy is one of the replica's own checkpoints, a little older: the records of the
-batches that it runs again take the place of theirs (rule 4), what was closed stays as it is, and
-ids are positions in buckets, so nobody sees a difference (what is called repeating recovery, which
-ids make precise).
+``PRIMARY_SILENT_MS``, the standby whose turn it is begins an epoch and goes on from its copy. The
+copy is one of the replica's own checkpoints, a little older: the records of the batches that it
+runs again take the place of theirs (rule 4), what was closed stays as it is, and ids are positions
+in buckets, so nobody sees a difference (what is called repeating recovery, which ids make precise).
 
 A replica that an operator moves to another node (``protocol.control.placement``) comes there as a
 standby, too, in a stage of any kind. What it is waiting for is its own readiness: it becomes the
@@ -34,9 +33,10 @@ Invariants:
         epoch ever began there is nobody to wait for; nor where the last word of the newest epoch's
         process is that it has ended.
     SB2 what a process of an older epoch says is no sign of life.
-    SB3 silence is observed time: who was paused itself looks again before it judges.
+    SB3 silence counts only while a process's own heartbeats come back to it
+        (``protocol.control.silence``): who was paused, or where the broker was away, waits anew.
     SB4 a standby that has no checkpoint lets those that have one go first; else the order of the
-        processes decides.
+        processes decides. Who was last heard as the primary has no turn.
     SB5 a copy is of a higher epoch than what it replaces, or of a later batch of the same.
     SB6 a copy has a name above those that the process has used, below those of every later epoch,
         and of no other process: one that slept while it copied, and was replaced, has a directory
@@ -65,7 +65,13 @@ from anabranch.protocol.control.failure_detector import (
     Peer,
 )
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.limits import MOVED_BEHIND_MS, PRIMARY_SILENT_MS, STANDBY_TURN_MS
+from anabranch.protocol.control.silence import Silence
+from anabranch.protocol.limits import (
+    MOVED_BEHIND_MS,
+    MOVED_SILENT_MS,
+    PRIMARY_SILENT_MS,
+    STANDBY_TURN_MS,
+)
 from anabranch.protocol.log.timeline import (
     Answer,
     Clean,
@@ -88,6 +94,10 @@ from anabranch.protocol.log.timeline import (
     timeline_name,
     timelines_of,
 )
+
+STANDING_BY: Final = "standby"
+LEADING: Final = "primary"
+"""The states in what a process says under ``STANDBY_SERVICE``."""
 
 ENDED: Final = "ended"
 """The state in the last heartbeat of a replica's process that ends in order: its query is
@@ -129,6 +139,7 @@ class StandbyWatch:
         self._stage = own.stage
         self._process = own.process
         self._primary = Peer(REPLICA_SERVICE, own.stage, writer)
+        self._silence = Silence()
         self._order = {each: number for number, each in enumerate(processes)}
         self._detector = FailureDetector(
             [self._primary, *(Peer(STANDBY_SERVICE, own.stage, each) for each in processes)]
@@ -138,7 +149,12 @@ class StandbyWatch:
 
     def heard(self, beat: Heartbeat, now_ms: int) -> None:
         """A heartbeat was read that was written since this process listens (SB1, SB2)."""
-        self._detector.heard(beat, now_ms)
+        if not self._detector.heard(beat, now_ms):
+            return
+        if Peer(beat.service, beat.name, beat.replica) == self._primary:
+            self._silence.broken(now_ms)
+        elif beat.replica == self._process:
+            self._silence.came_back(now_ms)
 
     def epoch_seen(self, epoch: int | None, now_ms: int, runs_on: str = "") -> None:
         """The newest epoch in the stage's log, which was read to its end at least once: a new one
@@ -149,8 +165,8 @@ class StandbyWatch:
         self._log_was_read = True
         self._epoch = epoch
         self._runs_on = runs_on
-        if epoch is not None:
-            self._detector.began(self._primary, epoch, now_ms)
+        if epoch is not None and self._detector.began(self._primary, epoch, now_ms):
+            self._silence.broken(now_ms)
 
     @property
     def must_wait(self) -> bool:
@@ -159,9 +175,10 @@ class StandbyWatch:
         """
         return self._node is None or self._runs_on not in ("", self._node)
 
-    def silent_ms(self, now_ms: int) -> int:
-        """Of the primary (SB3)."""
-        return self._detector.silent_ms(self._primary, now_ms)
+    @property
+    def silent_ms(self) -> int:
+        """For how long nothing was heard of the primary (SB3)."""
+        return self._silence.ms
 
     def due(self, now_ms: int, bucket: int, closed: int = 0) -> bool:
         """Whether to become the primary now (SB3, SB4, SB8).
@@ -169,7 +186,6 @@ class StandbyWatch:
         ``bucket``: that of the checkpoint from which it would go on; 0: none. ``closed``: the last
             one that the replica has closed.
         """
-        silent_ms = self.silent_ms(now_ms)
         if not self._log_was_read:
             return False
         is_near = self._reads_back or bucket + self._behind_max >= closed
@@ -182,10 +198,11 @@ class StandbyWatch:
         turns = [
             (beat.checkpoint_bucket == 0, self._order[each])
             for each, beat in alive.items()
-            if each != self._process
+            if each != self._process and beat.state != LEADING
         ]
-        wait_ms = 0 if self._epoch is None or has_ended else PRIMARY_SILENT_MS
-        return silent_ms >= wait_ms + STANDBY_TURN_MS * sum(turn < own for turn in turns)
+        limit_ms = PRIMARY_SILENT_MS if self._node is None else MOVED_SILENT_MS
+        wait_ms = 0 if self._epoch is None or has_ended else limit_ms
+        return self.silent_ms >= wait_ms + STANDBY_TURN_MS * sum(turn < own for turn in turns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import (
     MOVED_BEHIND_MS,
+    MOVED_SILENT_MS,
     OBSERVED_STEP_MS,
+    PASSIVE_BEAT_MS,
     PRIMARY_SILENT_MS,
     STANDBY_TURN_MS,
 )
@@ -36,6 +38,7 @@ from anabranch.protocol.log.timeline import (
 )
 from anabranch.protocol.stage.standby import (
     ENDED,
+    LEADING,
     Copied,
     Held,
     StandbyProcess,
@@ -50,20 +53,28 @@ _STEP_MS = 100
 
 
 class Standby:
-    """A watch and its clock."""
+    """A watch and its clock. Its own heartbeats come back, one at each step."""
 
     def __init__(self, process: str = "1", bucket: int = 5, epoch: int | None = 7) -> None:
         self.watch = StandbyWatch(StandbyProcess("tolls", process), "0", ["0", "1", "2"])
-        self.now_ms, self.bucket = 1_000_000, bucket
+        self.now_ms, self.bucket, self.own = 1_000_000, bucket, standby(process, bucket)
         self.watch.epoch_seen(epoch, self.now_ms)
+        self.watch.heard(self.own, self.now_ms)
+
+    def step(self, *others: Heartbeat, ms: int = _STEP_MS) -> None:
+        """Time passes, and ``others`` are heard."""
+        self.now_ms += ms
+        for beat in (self.own, *others):
+            self.watch.heard(beat, self.now_ms)
+
+    def due(self) -> bool:
+        return self.watch.due(self.now_ms, self.bucket)
 
     def due_after(self, *others: Heartbeat, limit_ms: int = 60_000) -> int:
         """So long it takes from now until its turn; ``others`` are heard all the while."""
         begun_ms = self.now_ms
-        while not self.watch.due(self.now_ms, self.bucket):
-            self.now_ms += _STEP_MS
-            for beat in others:
-                self.watch.heard(beat, self.now_ms)
+        while not self.due():
+            self.step(*others)
             assert self.now_ms - begun_ms < limit_ms, "never"
         return self.now_ms - begun_ms
 
@@ -77,17 +88,17 @@ def standby(process: str, bucket: int = 5) -> Heartbeat:
 def test_sb1_it_waits_for_the_silence_of_the_primary() -> None:
     made = Standby()
     for _ in range(200):
-        made.now_ms += _STEP_MS
-        made.watch.heard(PRIMARY, made.now_ms)
-        assert not made.watch.due(made.now_ms, 5)
+        made.step(PRIMARY)
+        assert not made.due()
     assert made.due_after() == PRIMARY_SILENT_MS
 
 
 def test_sb1_a_new_epoch_is_a_sign_of_life() -> None:
     made = Standby()
-    made.now_ms += 1_000
+    made.step(ms=700)
     made.watch.epoch_seen(7, made.now_ms)
-    made.now_ms += 1_000
+    assert made.watch.silent_ms == 700, "it is known"
+    made.step(ms=700)
     made.watch.epoch_seen(9, made.now_ms)
     assert made.due_after() == PRIMARY_SILENT_MS
 
@@ -135,10 +146,30 @@ def test_sb2_others_are_no_sign_of_life(other: dict[str, str]) -> None:
 
 def test_sb3_a_pause_of_its_own_is_no_silence_of_others() -> None:
     made = Standby()
-    made.watch.heard(PRIMARY, made.now_ms)
-    made.now_ms += 600_000
-    assert not made.watch.due(made.now_ms, 5)
-    assert made.due_after() == PRIMARY_SILENT_MS - OBSERVED_STEP_MS
+    made.step(PRIMARY)
+    made.step(ms=600_000)
+    assert not made.due()
+    assert made.due_after() == PRIMARY_SILENT_MS
+
+
+def test_sb3_where_the_broker_is_away_nobody_is_silent() -> None:
+    """Its polls bring nothing, and time goes on."""
+    made = Standby()
+    made.step(PRIMARY)
+    for _ in range(10 * PRIMARY_SILENT_MS // _STEP_MS):
+        made.now_ms += _STEP_MS
+        assert not made.due()
+    made.step()
+    assert not made.due(), "the primary was as far away as this one"
+    for _ in range(PRIMARY_SILENT_MS // _STEP_MS - 1):
+        made.step()
+        assert not made.due(), "the primary comes back a little later"
+    made.step(PRIMARY)
+    assert made.due_after() == PRIMARY_SILENT_MS
+
+
+def test_sb3_an_outage_that_its_own_heartbeats_do_not_show_is_shorter_than_the_limit() -> None:
+    assert OBSERVED_STEP_MS + 2 * PASSIVE_BEAT_MS <= PRIMARY_SILENT_MS
 
 
 def test_sb4_turns() -> None:
@@ -157,10 +188,19 @@ def test_sb4_turns() -> None:
     )
 
 
-def test_sb4_the_dead_have_no_turn() -> None:
+def test_sb4_who_led_has_no_turn() -> None:
+    led = replace(standby("0"), state=LEADING)
     made = Standby("1")
-    made.watch.heard(standby("0"), made.now_ms)
-    assert made.due_after() == PRIMARY_SILENT_MS
+    made.watch.heard(led, made.now_ms)
+    assert made.due_after(led) == PRIMARY_SILENT_MS
+    assert Standby("2").due_after(led, standby("1")) == PRIMARY_SILENT_MS + STANDBY_TURN_MS
+
+
+def test_sb4_the_dead_have_no_turn() -> None:
+    made = Standby("2")
+    made.watch.heard(standby("1"), made.now_ms)
+    waited_ms = made.due_after(standby("0"))
+    assert waited_ms == PRIMARY_SILENT_MS + STANDBY_TURN_MS, "1 was not heard again"
 
 
 NEAR = MOVED_BEHIND_MS // 100
@@ -190,10 +230,9 @@ def test_sb8_one_that_was_moved_replaces_who_is_heard_once_it_is_up_to_date() ->
 
 def test_sb8_what_it_cannot_reach_it_waits_for_until_there_is_silence() -> None:
     watch = come()
-    times = range(0, PRIMARY_SILENT_MS + _STEP_MS, _STEP_MS)
-    assert [watch.due(now_ms, 0, 1_000) for now_ms in times] == [
-        now_ms >= PRIMARY_SILENT_MS for now_ms in times
-    ]
+    for now_ms in range(0, MOVED_SILENT_MS + _STEP_MS, _STEP_MS):
+        watch.heard(standby("1"), now_ms)
+        assert watch.due(now_ms, 0, 1_000) == (now_ms >= MOVED_SILENT_MS)
 
 
 def test_sb8_where_it_runs_here_or_nowhere_it_begins_at_once() -> None:
