@@ -29,6 +29,7 @@ from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.pipeline.model import Resources
 from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
+from anabranch.processing.making_way import make_way, stages_elsewhere
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.control.placement import AfterEnd, Places, after_end, goes_on
 from anabranch.protocol.errors import (
@@ -115,6 +116,7 @@ class Node:
         places, names = pipeline.places(), pipeline.topic_names
         may_come = places.may_come(self._node)
         scratch = Path(self._settings.state_dir) / "scratch" / self._node
+        self._make_way(places)
         spark = from_environment(SparkSettings).with_resources(
             pipeline.resources.get(self._node, Resources())
         )
@@ -142,6 +144,26 @@ class Node:
                 }
             )
         self.step()
+
+    def _make_way(self, places: Places) -> None:
+        """Where it was started again: before Spark takes the processors, let those go first on
+        whom results wait. What is wrong with a log, its replica says.
+        """
+        context = self._context
+        labels = places.of_node(self._node)
+        stages = stages_elsewhere(context.pipeline, [label.rpartition(".")[0] for label in labels])
+        if not self._settings.restarts or not stages:
+            return
+        with contextlib.suppress(AnabranchError):
+            waited_ms = make_way(
+                context.log,
+                context.clock,
+                context.pipeline,
+                self._node,
+                stages,
+                context.stopping.is_set,
+            )
+            context.logger.info("made_way", node=self._node, ms=waited_ms)
 
     def _await_topics(self, wanted: set[str]) -> bool:
         """Whether ``wanted`` are there; False: told to stop. The node may be started before

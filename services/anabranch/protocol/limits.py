@@ -625,6 +625,11 @@ MOVED_SILENT_MS: Final = 5_000
 elsewhere: perhaps without its state, so it takes more than PRIMARY_SILENT_MS.
 """
 
+MAKES_WAY_MS: Final = 4_000
+"""The longest that a node which is started again leaves the processors to a standby that becomes
+the primary: the start of Java takes all of two, for as long as a failover lasts.
+"""
+
 STANDBY_TURN_MS: Final = 2_000
 """Between the turns of two standbys: the first needs so long until the others have seen its
 epoch, else they would end one another.

@@ -23,7 +23,7 @@ from anabranch.processing import node as shell
 from anabranch.processing.node import Node, state_of
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, StageFunctionError
-from anabranch.protocol.limits import PLACEMENT_LOOK_MS
+from anabranch.protocol.limits import MAKES_WAY_MS, PLACEMENT_LOOK_MS
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.metrics import Registry, ServiceMetrics
@@ -143,9 +143,13 @@ class World:
         )
         self.nodes: list[Node] = []
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str, restarts: int = 0) -> Node:
         settings = ServiceSettings(
-            pipeline=self.pipeline.path, name=name, kafka="k:1", state_dir=self.folder
+            pipeline=self.pipeline.path,
+            name=name,
+            kafka="k:1",
+            state_dir=self.folder,
+            restarts=restarts,
         )
         registry = Registry()
         metrics = ServiceMetrics(
@@ -373,3 +377,23 @@ def test_the_state_of_a_node_is_the_worst_of_its_replicas() -> None:
         "failed",
         "stopping",
     ]
+
+
+@pytest.mark.parametrize(
+    ("world", "restarts", "waits"),
+    [("passive", 1, True), ("passive", 0, False), ("two", 1, False)],
+    indirect=["world"],
+)
+def test_one_that_is_started_again_makes_way_for_a_standby_before_spark(
+    world: World, restarts: int, waits: bool
+) -> None:
+    BoundaryWriter(
+        world.log,
+        "p.s.boundaries",
+        ["0"],
+        EpochStarted("0", "f", SeededEntropy(1).token(), node=OLD),
+        world.clock,
+    ).start()
+    begun_ms = world.clock.monotonic_ms()
+    world.node(OLD, restarts)
+    assert (world.clock.monotonic_ms() - begun_ms >= MAKES_WAY_MS) == waits

@@ -28,6 +28,9 @@ STANDBY     it was moved here, and is up to date               begin an epoch; P
 PRIMARY     a newer epoch is in the log                        end (the next process stands by)
 ==========  =================================================  ==================================================
 
+A node that ended and is started again needs all processors, for the start of Java, just when a
+standby becomes the primary. Results wait for the standby alone, so the node waits a little first.
+
 Invariants:
     SB1 while a primary is heard, or an epoch has just begun, nobody becomes the primary. Where no
         epoch ever began there is nobody to wait for; nor where the last word of the newest epoch's
@@ -50,6 +53,8 @@ Invariants:
         a restart takes. Where the newest epoch began on its own node, or on none, it begins at
         once; so does a stage that makes its state anew from its input (``upstream_backup``), which
         needs nobody's checkpoint: thus a stage comes to a node with which it shares no disk.
+    SB9 a node that is started again makes way for ``MAKES_WAY_MS`` at most, and until who became
+        the primary elsewhere has written a record.
 """
 
 from __future__ import annotations
@@ -67,6 +72,7 @@ from anabranch.protocol.control.failure_detector import (
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.silence import Silence
 from anabranch.protocol.limits import (
+    MAKES_WAY_MS,
     MOVED_BEHIND_MS,
     MOVED_SILENT_MS,
     PRIMARY_SILENT_MS,
@@ -203,6 +209,20 @@ class StandbyWatch:
         limit_ms = PRIMARY_SILENT_MS if self._node is None else MOVED_SILENT_MS
         wait_ms = 0 if self._epoch is None or has_ended else limit_ms
         return self.silent_ms >= wait_ms + STANDBY_TURN_MS * sum(turn < own for turn in turns)
+
+
+def makes_way(node: str, runs_on: str, *, has_written: bool, waited_ms: int) -> bool:
+    """Whether ``node``, which ended and is started again, still leaves the processors to a standby
+    of a passive stage of its own (SB9).
+
+    Args:
+        node: It.
+        runs_on: The node on which the stage's newest epoch began; empty: on none.
+        has_written: There is a record of that epoch.
+        waited_ms: For so long it has.
+    """
+    is_settled = not runs_on or (runs_on != node and has_written)
+    return not is_settled and waited_ms < MAKES_WAY_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from anabranch.protocol.control.failure_detector import STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import (
+    MAKES_WAY_MS,
     MOVED_BEHIND_MS,
     MOVED_SILENT_MS,
     OBSERVED_STEP_MS,
@@ -45,6 +46,7 @@ from anabranch.protocol.stage.standby import (
     StandbyWatch,
     copy_name,
     copy_steps,
+    makes_way,
     to_copy,
 )
 
@@ -252,6 +254,27 @@ def test_sb8_what_makes_its_state_anew_from_its_input_needs_nobodys_checkpoint()
     passive = StandbyWatch(StandbyProcess("tolls", "1"), "0", ["0", "1"], reads_back=True)
     passive.epoch_seen(7, 0, "there")
     assert not passive.due(0, 0, 1_000), "it was not moved: it waits for silence"
+
+
+@pytest.mark.parametrize(
+    ("runs_on", "has_written", "waits"),
+    [
+        ("here", True, True),
+        ("here", False, True),
+        ("there", False, True),
+        ("there", True, False),
+        ("", False, False),
+    ],
+)
+def test_sb9_a_node_makes_way_until_another_one_has_written(
+    runs_on: str, has_written: bool, waits: bool
+) -> None:
+    def way(waited_ms: int) -> bool:
+        return makes_way("here", runs_on, has_written=has_written, waited_ms=waited_ms)
+
+    assert way(0) == waits
+    assert way(MAKES_WAY_MS - 1) == waits
+    assert not way(MAKES_WAY_MS)
 
 
 def held(process: str, epoch: int, commit: int) -> Held:

@@ -1,0 +1,122 @@
+"""A node that is started again, beside logs in memory that others write on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.codec.catalog import TopicSettings
+from anabranch.pipeline.model import HaMode, Pipeline, Stage
+from anabranch.processing.making_way import make_way, stages_elsewhere
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import MAKES_WAY_MS
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
+from anabranch.runtime.boundary_writer import BoundaryWriter
+
+HERE, THERE = "north.0", "north.1"
+
+
+def pipeline(**stages: tuple[HaMode, int]) -> Pipeline:
+    made = {
+        name: Stage(
+            name=name, participant="north", reads=[], transform=["m:f"], replicas=count, ha=ha
+        )
+        for name, (ha, count) in stages.items()
+    }
+    return Pipeline(
+        name="p",
+        path=Path("p.yaml"),
+        bucket_ms=100,
+        max_delay_ms=1_000,
+        partitions=1,
+        sources={},
+        stages=made,
+        outputs={},
+    )
+
+
+class World:
+    """The logs of two passive stages."""
+
+    def __init__(self) -> None:
+        self.clock, self.count = VirtualClock(), 0
+        self.log = LocalEventLog(self.clock)
+        self.pipeline = pipeline(s=("passive", 2), t=("passive", 2))
+        self.log.admin().create([TopicSettings(f"p.{name}.boundaries", 1) for name in "st"])
+
+    def begins(self, stage: str, node: str) -> BoundaryWriter:
+        self.count += 1
+        started = EpochStarted("0", "f", SeededEntropy(self.count).token(), node=node)
+        made = BoundaryWriter(self.log, f"p.{stage}.boundaries", ["0"], started, self.clock)
+        made.start()
+        return made
+
+    def writes(self, writer: BoundaryWriter) -> None:
+        ident = BatchId(f"l{writer.epoch}", 1)
+        writer.append(BoundaryRecord("0", writer.epoch, ident, writer.tip(), 10))
+
+    def makes_way(
+        self, stages: str, meanwhile: Callable[[int], None] = lambda _: None, stop_ms: int = 60_000
+    ) -> int:
+        """``meanwhile``: called at every look, with the ms that have passed."""
+        begun_ms = self.clock.monotonic_ms()
+
+        def stopping() -> bool:
+            passed_ms = self.clock.monotonic_ms() - begun_ms
+            meanwhile(passed_ms)
+            return passed_ms >= stop_ms
+
+        return make_way(self.log, self.clock, self.pipeline, HERE, list(stages), stopping)
+
+
+def test_it_waits_for_the_first_record_of_who_became_the_primary_elsewhere() -> None:
+    world = World()
+    world.writes(world.begins("s", HERE))
+    begun: list[BoundaryWriter] = []
+    written: list[int] = []
+
+    def meanwhile(passed_ms: int) -> None:
+        if passed_ms >= 1_000 and not begun:
+            begun.append(world.begins("s", THERE))
+        if passed_ms >= 2_000 and not written:
+            world.writes(begun[0])
+            written.append(passed_ms)
+
+    assert 2_000 <= world.makes_way("s", meanwhile) <= 2_300
+
+
+def test_of_several_stages_it_waits_for_each() -> None:
+    world = World()
+    world.writes(world.begins("s", THERE))
+    world.begins("t", HERE)
+    assert world.makes_way("s") == 0
+    assert MAKES_WAY_MS <= world.makes_way("st") <= MAKES_WAY_MS + 300
+
+
+def test_where_nobody_ever_ran_it_does_not_wait() -> None:
+    assert World().makes_way("st") == 0
+
+
+def test_told_to_stop_it_waits_no_longer() -> None:
+    world = World()
+    world.begins("s", HERE)
+    assert 500 <= world.makes_way("s", stop_ms=500) <= 700
+
+
+def test_what_cannot_be_read_is_no_reason_to_wait() -> None:
+    world = World()
+    world.pipeline = pipeline(u=("passive", 2))
+    with pytest.raises(Unavailable):
+        world.makes_way("u")
+
+
+def test_only_where_each_stage_of_the_node_is_elsewhere_too() -> None:
+    made = pipeline(s=("passive", 2), a=("active", 2), alone=("active", 1))
+    assert stages_elsewhere(made, ["s", "a"]) == ["s"]
+    assert stages_elsewhere(made, ["a"]) == []
+    assert stages_elsewhere(made, ["s", "alone"]) == [], "its results wait for this node"
