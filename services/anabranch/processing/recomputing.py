@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from anabranch.runtime.boundary_writer import BoundaryWriter
     from anabranch.runtime.service import ServiceContext
 
+_ANSWER_WAIT_S: Final = 2.0
+"""A question that has no plan waits so long: each costs the engine a round over all inputs."""
 _TIMELINE_NUMBER: Final = 999_999
 """Of the directory in which buckets are made again: no fork comes to it, and the next process
 removes it with its epoch's.
@@ -87,16 +89,18 @@ class RangeQuery:
         task: Recomputation | EmptyBatches,
         width_ms: int,
         only: frozenset[int] = frozenset(),
+        *,
+        waits: bool = False,
     ) -> None:
         """``name``: of the query. ``task``: what it runs. ``only``: of what it makes only
-        these buckets are written.
+        these buckets are written. ``waits``: there may be more to run later.
         """
         self.name = name
         self.only = only
         self._task = task
         self._width_ms = width_ms
-        self._joint, self._lock = JointPlan(), threading.Lock()
-        self._after = QueryPosition()
+        self._joint, self._changed = JointPlan(), threading.Condition()
+        self._after, self._waits = QueryPosition(), waits
         self.finished = threading.Event()
         """All has run."""
 
@@ -104,13 +108,28 @@ class RangeQuery:
         """See ``ports.QueryDriver``."""
         del query
         position = position_of(start)
-        with self._lock:
+        with self._changed:
             plan = self._joint.known(position)
             if plan is None and self._joint.leads(name):
                 plan = self._task.plan(position)
+                if plan is None and self._waits:
+                    self._changed.wait(_ANSWER_WAIT_S)
+                    plan = self._task.plan(position)
                 if plan is not None:
                     self._joint.made(plan)
             return None if plan is None else offset_of(plan, name)
+
+    def change(self, task: Callable[[], None]) -> None:
+        """Call ``task``, after which there may be more to run."""
+        with self._changed:
+            task()
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """The query is about to be stopped: it waits for nothing."""
+        with self._changed:
+            self._waits = False
+            self._changed.notify_all()
 
     def begin(
         self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition

@@ -29,6 +29,7 @@ from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.standby import Standby
 from anabranch.processing.state_metrics import StateMetrics
 from anabranch.processing.takeover import Takeover
+from anabranch.processing.warming import Warming
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.control.state_horizon import PartnerWrong, StateHorizon, buckets_of
@@ -39,13 +40,11 @@ from anabranch.protocol.limits import (
     HEARTBEAT_EVERY_MS,
     PASSIVE_BEAT_MS,
     SUCCESSOR_AFTER_MS,
-    WARM_UP_BATCHES,
 )
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.late_start import LateStart
-from anabranch.protocol.stage.planner import EmptyBatches
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
@@ -157,6 +156,7 @@ class StageReplica:
         )
         self._recomputing: Recomputing | None = None
         self._standby: Standby | None = None
+        self._warming: Warming | None = None
         self._takeover: Takeover | None = None
         """Until its first batch is done."""
         self._horizon: StateHorizon | None = None
@@ -283,14 +283,20 @@ class StageReplica:
         return False
 
     def _warm_up(self, prepared: PreparedStage) -> None:
-        """Run the stage on nothing: whoever becomes the primary has the slow first batches behind
-        it.
+        """Run the stage on nothing: who becomes the primary later has the slow first batches
+        behind it.
         """
-        empty = EmptyBatches(self._reads, prepared.traits, WARM_UP_BATCHES)
-        self._run_beside(RangeQuery("warm-up", empty, self._pipeline.bucket_ms), None, -1)
+        self._warming = Warming(
+            prepared,
+            self._replica,
+            self._reads,
+            self._pipeline.bucket_ms,
+            self._context.clock,
+        )
+        self._warming.until_warm(self._context.stopping.is_set)
 
     def _stand_by(self, standby: Standby, prepared: PreparedStage) -> None:
-        """The engine is warm, and runs nothing; the logs are followed."""
+        """The engine is kept warm; the logs are followed."""
         if standby.round():
             self._context.logger.info(
                 "becoming_primary", stage=self._settings.name, bucket=standby.bucket
@@ -298,10 +304,14 @@ class StageReplica:
             crash_point("processing.standby_due")
             self.status.state, self.status.waiting_for = "starting", None
             self._takeover = Takeover(self._context.clock, standby.silent_ms)
+            if self._warming is not None:
+                self._warming.stop()
             standby.end_watch()
             self._passed("copy")
             self._fail_over(prepared)
             return
+        if self._warming is not None:
+            self._warming.step()
         self._inputs.forget(standby.bucket)
         self.status.waiting_for = standby.waiting_for
         self.status.detail |= {"checkpoint_bucket": standby.bucket}
@@ -709,6 +719,8 @@ class StageReplica:
         self._context.stopping.set()
         for running in list(self._running.values()):
             running.stop()
+        if self._warming is not None and (ending := self._warming.stop()) is not None:
+            ending.join()
         self._beats.end()
         if self._recomputing is not None:
             self._recomputing.close()

@@ -276,6 +276,11 @@ WARM_UP_BATCHES: Final = 3
 after it becomes the primary; without, 15 (two cores).
 """
 
+KEEP_WARM_EVERY_MS: Final = 40_000
+"""Between two empty batches of one that stands by: Spark ends Python workers that are idle for
+60 s, and the next batch would start them and import everything again.
+"""
+
 NAME_CHARACTERS_MAX: Final = 249
 """Any name in a boundary or control record: as long as the longest topic name, so that names
 cannot be used to fill memory.

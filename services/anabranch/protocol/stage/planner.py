@@ -135,6 +135,10 @@ class EmptyBatches:
         """Whether all have run."""
         return self._run >= self._count
 
+    def again(self) -> None:
+        """One more is to run, so that what is idle for long stays warm."""
+        self._count += 1
+
     def plan(self, position: QueryPosition) -> Plan | None:
         """What the query that stands at ``position`` runs next; None: nothing any more."""
         return (

@@ -175,6 +175,12 @@ def test_empty_batches_run_so_often_and_move_nothing() -> None:
         position = plan.after
     assert task.is_finished
     assert task.plan(position) is None
+    task.again()
+    plan = task.plan(position)
+    assert plan is not None
+    assert (plan.after, plan.rows) == (QueryPosition(3), 0)
+    task.made((), 0)
+    assert task.plan(plan.after) is None
 
 
 def test_a_backlog_is_taken_in_the_same_plans_however_long_it_is() -> None:

@@ -1,0 +1,73 @@
+"""Keeps the engine warm for a replica that stands by: a query of its stage on nothing, which runs a
+few empty batches at first, and one now and then.
+
+A crash loses nothing: it reads and writes nothing that counts.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from anabranch.ports import QueryOutput
+from anabranch.processing.recomputing import RangeQuery
+from anabranch.protocol.limits import ASK_TAKEN_MS, KEEP_WARM_EVERY_MS, WARM_UP_BATCHES
+from anabranch.protocol.stage.planner import EmptyBatches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from anabranch.ports import Clock, PreparedStage, RunningQuery
+
+_LOOK_MS: Final = 100
+_ENDED_MS: Final = 1
+
+
+class Warming:
+    """Of one replica. One thread calls it."""
+
+    def __init__(
+        self,
+        prepared: PreparedStage,
+        replica: str,
+        inputs: Iterable[str],
+        width_ms: int,
+        clock: Clock,
+    ) -> None:
+        """The query is started. ``replica``: as which it would write; it has no epoch."""
+        self._batches = EmptyBatches(inputs, prepared.traits, WARM_UP_BATCHES)
+        self._driver = RangeQuery("warm-up", self._batches, width_ms, waits=True)
+        self._clock, self._next_ms = clock, clock.monotonic_ms() + KEEP_WARM_EVERY_MS
+        self._running: RunningQuery | None = prepared.start(
+            self._driver.name, self._driver, QueryOutput(replica, -1), None, lambda _: None
+        )
+
+    def until_warm(self, stopping: Callable[[], bool]) -> None:
+        """Wait for the first batches, ASK_TAKEN_MS at most; raises what the query died of."""
+        deadline_ms = self._clock.monotonic_ms() + ASK_TAKEN_MS
+        while not (
+            self._driver.finished.is_set() or stopping() or self._clock.monotonic_ms() > deadline_ms
+        ):
+            self._look(_LOOK_MS)
+
+    def step(self) -> None:
+        """Run one more when it is time to; raises what the query died of."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._next_ms:
+            self._next_ms = now_ms + KEEP_WARM_EVERY_MS
+            self._look(_ENDED_MS)
+            self._driver.change(self._batches.again)
+
+    def _look(self, wait_ms: int) -> None:
+        if self._running is not None:
+            self._running.ended(wait_ms)
+
+    def stop(self) -> threading.Thread | None:
+        """End the query, on a thread of its own: what takes its place need not wait. Idempotent."""
+        running, self._running = self._running, None
+        if running is None:
+            return None
+        self._driver.end()
+        thread = threading.Thread(target=running.stop, name="stop warm-up", daemon=True)
+        thread.start()
+        return thread
