@@ -12,6 +12,7 @@ from anabranch.ports import Clock
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.control.state_horizon import PartnerWrong, StateHorizon
 from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.stage.late_start import LateStart
 
 
@@ -75,6 +76,8 @@ class Recovery:
     """(bucket) -> whether blocks of later buckets of the inputs stand elsewhere than they did."""
     tell: Callable[[PartnerWrong], None] = lambda _found: None
     """Tell people what a partner made otherwise."""
+    points: CleanPoints | None = None
+    """Of the stage's own log, as far as it was read before; None: it was not."""
 
     def begins_after(self, log_state: LogState, closed: int) -> int:
         """The bucket after which a replica without a checkpoint reads its inputs, when its

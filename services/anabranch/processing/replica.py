@@ -201,7 +201,9 @@ class ReplicaRunner:
         if recovery is not None:
             self._steps.recovery = recovery
         recovery = self._steps.recovery
-        points, log_state = CleanPoints(recovery.peers, self._name), self._boundary.log_state
+        points, log_state = recovery.points, self._boundary.log_state
+        if points is None:
+            points = CleanPoints(recovery.peers, self._name)
         self._boundary.listen(
             lambda _offset, entry, outcome: points.seen(log_state, entry, outcome)
         )

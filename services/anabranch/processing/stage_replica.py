@@ -422,7 +422,15 @@ class StageReplica:
             late=LateStart(
                 self._inputs.last_gone, buckets_of(state_horizon_ms, self._pipeline.bucket_ms)
             ),
+            points=None if self._follows_log is None else self._follows_log.points,
         )
+
+    @property
+    def _follows_log(self) -> Standby | None:
+        """Who has read the stage's log so far; None: it is to be read anew, by one who compares
+        what it makes with what stands there, and who stood by has forgotten that.
+        """
+        return self._standby if self._stage.ha == "passive" else None
 
     def _partner_wrong(self, found: PartnerWrong) -> None:
         """What the partner made stands; who is to know is told."""
@@ -457,6 +465,7 @@ class StageReplica:
             ),
             context.clock,
             signing=None if self._sign is None else Signing(self._sign, self._signers),
+            reader=None if self._follows_log is None else self._follows_log.boundary,
         )
 
     @property

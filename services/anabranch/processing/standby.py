@@ -20,6 +20,7 @@ from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import PASSIVE_BEAT_MS, STANDBY_COPY_EVERY_MS
+from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.timeline import Answer, DiskStep, FindPeerCommit, Step, carry_out
 from anabranch.protocol.stage.standby import (
     LEADING,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from anabranch.adapters.disk.checkpoints import ReplicaDisk
     from anabranch.pipeline.model import Pipeline
     from anabranch.ports import Clock, EventLog
+    from anabranch.protocol.log.boundary_log import Outcome
+    from anabranch.protocol.log.records import LogEntry
 
 
 _POLL_MS: Final = 50
@@ -110,9 +113,17 @@ class Standby:
             width_ms,
             reads_back=pipeline.stages[stage].ha == "upstream_backup",
         )
-        self._boundary = BoundaryReader(
-            log, names.boundaries(stage), writers, expected=ExpectedStream(bucket_ms=width_ms)
+        self.boundary = BoundaryReader(
+            log,
+            names.boundaries(stage),
+            writers,
+            listener=self._seen,
+            expected=ExpectedStream(bucket_ms=width_ms),
         )
+        """The stage's log, of which what is closed is forgotten: a primary goes on with it."""
+        peers = [writer for writer in writers if writer != self._writer]
+        self.points = CleanPoints(peers, self._writer)
+        """Of what was read of it."""
         self._control = ControlReader(log, stage_speakers(pipeline, stage))
         self._beats = HeartbeatSender(
             log,
@@ -173,7 +184,7 @@ class Standby:
         if self._copy_error is not None:
             raise self._copy_error
         self._listen()
-        now_ms, closed = self._clock.monotonic_ms(), self._boundary.log_state.closed(self._writer)
+        now_ms, closed = self._clock.monotonic_ms(), self.boundary.log_state.closed(self._writer)
         self._say(STANDING_BY, closed, self.bucket)
         if self._is_moved:
             if now_ms >= self._next_copy_ms:
@@ -185,19 +196,22 @@ class Standby:
             self._copying = self._begin("copy checkpoint", self._copy_beside)
         return self._watch.due(now_ms, self.bucket)
 
+    def _seen(self, _offset: int, entry: LogEntry, outcome: Outcome) -> None:
+        self.points.seen(self.boundary.log_state, entry, outcome)
+
     def _listen(self) -> None:
         """Read the stage's log, to its end at first, and what others say."""
         if self._log_was_read:
-            self._boundary.poll(_POLL_MS)
+            self.boundary.poll(_POLL_MS)
         else:
-            self._boundary.read_to_end()
+            self.boundary.read_to_end()
             self._log_was_read = True
         now_ms = self._clock.monotonic_ms()
-        self._boundary.log_state.forget(self._boundary.log_state.upto)
+        self.boundary.log_state.forget(self.boundary.log_state.upto)
         for entry in self._control.poll():
             if isinstance(entry, Heartbeat):
                 self._watch.heard(entry, now_ms)
-        log_state = self._boundary.log_state
+        log_state = self.boundary.log_state
         self._watch.epoch_seen(log_state.epoch(self._writer), now_ms, log_state.node(self._writer))
 
     def end_watch(self) -> None:
@@ -207,7 +221,6 @@ class Standby:
         if self._copying is not None:
             self._copying.join()
         self.copy()
-        self._boundary.close()
         self._control.close()
 
     def lead(self, bucket: int, checkpoint_bucket: int) -> None:
@@ -253,7 +266,7 @@ class Standby:
 
     def close(self) -> None:
         """Idempotent."""
-        for closable in (self._boundary, self._control, self._beats):
+        for closable in (self.boundary, self._control, self._beats):
             closable.close()
 
     def _copy_beside(self) -> None:

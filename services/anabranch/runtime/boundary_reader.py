@@ -253,6 +253,10 @@ class BoundaryReader:
             count,
         )
 
+    def listen(self, listener: Listener | None) -> None:
+        """From now on ``listener`` gets what is read, in place of who got it before."""
+        self._listener = listener
+
     def end(self) -> int:
         """Where the log ends now.
 

@@ -42,24 +42,30 @@ class BoundaryWriter:
         clock: Clock,
         *,
         signing: Signing | None = None,
+        reader: BoundaryReader | None = None,
     ) -> None:
         """``started``: with which it begins an epoch; no other process has its token. ``signing``:
-        of a stream that other owners read.
+        of a stream that other owners read. ``reader``: of the whole log, which is the writer's from
+        now on; None: it reads the log itself.
         """
         self._sign = None if signing is None else signing.sign
         self._log = log
         self._clock = clock
         self._started = started
         self._at = TopicPartition(topic, 0)
-        self._reader = BoundaryReader(
-            log,
-            topic,
-            writers,
-            listener=self._seen,
-            expected=ExpectedStream(
-                bucket_ms=started.bucket_ms, judge=None if signing is None else signing.judge
-            ),
+        self._reader = (
+            BoundaryReader(
+                log,
+                topic,
+                writers,
+                expected=ExpectedStream(
+                    bucket_ms=started.bucket_ms, judge=None if signing is None else signing.judge
+                ),
+            )
+            if reader is None
+            else reader
         )
+        self._reader.listen(self._seen)
         self._writer: LogWriter | None = None
         self._own = OwnRecords(topic, started)
         self._listener: Listener | None = None
@@ -81,7 +87,7 @@ class BoundaryWriter:
 
     def listen(self, listener: Listener | None) -> None:
         """From now on ``listener`` gets every record that is read, right after it was
-        applied; before ``start``: all of the log.
+        applied; before ``start``: all of the log, but what its reader had read already.
         """
         self._listener = listener
 

@@ -468,3 +468,47 @@ def test_what_goes_wrong_while_copying_ends_the_process(
     monkeypatch.setattr(made, "copy", full)
     with pytest.raises(OSError, match="no space"):
         rounds_until(world, made, lambda _: False)
+
+
+def test_a_primary_goes_on_with_the_log_that_it_has_read(world: World) -> None:
+    """What was cut off the chain before it stood by, and while it did, is known to it."""
+
+    def record(writer: BoundaryWriter, ident: BatchId, prev: BatchId | None, bucket: int) -> None:
+        writer.append(BoundaryRecord("0", writer.epoch, ident, prev, bucket))
+
+    first = world.writer()
+    first.start()
+    old, cut = BatchId("a", 0), BatchId("a", 1)
+    record(first, old, None, 10)
+    record(first, cut, old, 20)
+    made = world.standby()
+    assert made.must_wait
+    second = BoundaryWriter(
+        world.log,
+        "p.s.boundaries",
+        ["0"],
+        EpochStarted("0", "f", SeededEntropy(2).token()),
+        world.clock,
+    )
+    second.start()
+    record(second, BatchId("b", 1), old, 20)
+    made.round()
+    record(second, BatchId("b", 2), BatchId("b", 1), 30)
+    made.end_watch()
+    reads = world.log.reader
+    world.log.reader = None  # type: ignore[assignment,method-assign]
+    writer = BoundaryWriter(
+        world.log,
+        "p.s.boundaries",
+        ["0"],
+        EpochStarted("0", "f", SeededEntropy(3).token()),
+        world.clock,
+        reader=made.boundary,
+    )
+    writer.listen(lambda _, entry, outcome: made.points.seen(writer.log_state, entry, outcome))
+    epoch = writer.start()
+    world.log.reader = reads  # type: ignore[method-assign]
+    assert writer.tip() == BatchId("b", 2)
+    assert made.points.cut_off_base(cut, "f", 30) == 20
+    writer.append(BoundaryRecord("0", epoch, BatchId("c", 3), writer.tip(), 40))
+    assert writer.log_state.closed("0") == 40
