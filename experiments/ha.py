@@ -87,8 +87,8 @@ class Row:
     """CPU seconds from the kill until then, of the processes that were not killed and of the one
     that was started again.
     """
-    takeovers: list[dict[str, int]]
-    """Of standbys: the ms of each phase, as ``took_over`` has them."""
+    failovers: list[dict[str, int]]
+    """Of standbys: the ms of each phase, as ``failed_over`` has them."""
     again: float
     """Result rows that were written to the log more than once, for each result, the work of
     peers included.
@@ -183,7 +183,7 @@ class Session:
                 kill_s,
                 disk_s,
                 kill_cpu_s,
-                self._takeovers(),
+                self._failovers(),
                 *self._judge(),
             )
         finally:
@@ -260,10 +260,10 @@ class Session:
         again_s = self._until(due + 1) - killed_s
         return again_s, self._cpu_s() - cpu_s
 
-    def _takeovers(self) -> list[dict[str, int]]:
+    def _failovers(self) -> list[dict[str, int]]:
         """What standbys said of theirs; at the beginning nobody was silent."""
         said = [path.read_text(errors="replace") for path in sorted(self.state.glob("*.log"))]
-        lines = [line for text in said for line in text.splitlines() if '"took_over"' in line]
+        lines = [line for text in said for line in text.splitlines() if '"failed_over"' in line]
         found: list[dict[str, int]] = [json.loads(line)["ms"] for line in lines]
         return [each for each in found if each["silence"] >= PRIMARY_SILENT_MS]
 
@@ -363,14 +363,14 @@ def report(rows: Sequence[Row]) -> str:
 
 
 def _phases(rows: Sequence[Row]) -> list[str]:
-    """Where the time of takeovers by a standby went, means; empty: there were none."""
-    takeovers = [each for row in rows for each in row.takeovers]
-    if not takeovers:
+    """Where the time of failovers by a standby went, means; empty: there were none."""
+    failovers = [each for row in rows for each in row.failovers]
+    if not failovers:
         return []
-    names = list(takeovers[0])
-    means = [f"{mean(each[name] for each in takeovers):.0f}" for name in names]
+    names = list(failovers[0])
+    means = [f"{mean(each[name] for each in failovers):.0f}" for name in names]
     return [
-        f"Of {len(takeovers)} takeovers by a standby, means in ms:",
+        f"Of {len(failovers)} failovers by a standby, means in ms:",
         "",
         f"| {' | '.join(name.replace('_', ' ') for name in names)} |",
         "|---" * len(names) + "|",

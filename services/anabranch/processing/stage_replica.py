@@ -21,6 +21,7 @@ from anabranch.pipeline.speakers import bound_speakers, neighbours_of
 from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
 from anabranch.processing.checkpoint_sync import CheckpointSync
+from anabranch.processing.failover import Failover
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs, source_schema
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
@@ -28,7 +29,6 @@ from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.standby import Standby
 from anabranch.processing.state_metrics import StateMetrics
-from anabranch.processing.takeover import Takeover
 from anabranch.processing.warming import Warming
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
@@ -157,7 +157,7 @@ class StageReplica:
         self._recomputing: Recomputing | None = None
         self._standby: Standby | None = None
         self._warming: Warming | None = None
-        self._takeover: Takeover | None = None
+        self._failover: Failover | None = None
         """Until its first batch is done."""
         self._horizon: StateHorizon | None = None
         if self._stage.backup_horizon_ms is not None:
@@ -303,7 +303,7 @@ class StageReplica:
             )
             crash_point("processing.standby_due")
             self.status.state, self.status.waiting_for = "starting", None
-            self._takeover = Takeover(self._context.clock, standby.silent_ms)
+            self._failover = Failover(self._context.clock, standby.silent_ms)
             if self._warming is not None:
                 self._warming.stop()
             standby.end_watch()
@@ -317,9 +317,9 @@ class StageReplica:
         self.status.detail |= {"checkpoint_bucket": standby.bucket}
 
     def _passed(self, phase: str) -> None:
-        """One of a takeover, if this is one."""
-        if self._takeover is not None:
-            self._takeover.passed(phase)
+        """One of a failover, if this is one."""
+        if self._failover is not None:
+            self._failover.passed(phase)
 
     def _fail_over(self, prepared: PreparedStage) -> None:
         """Rules 1 and 8: epoch, copy of the newest timeline's directory, own timeline file;
@@ -430,7 +430,7 @@ class StageReplica:
         """Who has read the stage's log so far; None: it is to be read anew, by one who compares
         what it makes with what stands there, and who stood by has forgotten that.
         """
-        return self._standby if self._stage.ha == "passive" else None
+        return self._standby if self._stage.ha == "passive" and self._sign is None else None
 
     def _partner_wrong(self, found: PartnerWrong) -> None:
         """What the partner made stands; who is to know is told."""
@@ -453,7 +453,9 @@ class StageReplica:
         return BoundaryWriter(
             context.log,
             self._names.boundaries(self._stage_name),
-            self._pipeline.stream_writers(self._stage_name),
+            self._pipeline.stream_writers(self._stage_name)
+            if self._follows_log is None
+            else self._follows_log.boundary,
             EpochStarted(
                 self._replica,
                 prepared.fingerprint,
@@ -465,7 +467,6 @@ class StageReplica:
             ),
             context.clock,
             signing=None if self._sign is None else Signing(self._sign, self._signers),
-            reader=None if self._follows_log is None else self._follows_log.boundary,
         )
 
     @property
@@ -577,10 +578,10 @@ class StageReplica:
             self.status.age_ms = self._context.metrics.closed(self.status.last_bucket_ms, now)
         self._state_metrics.batch(done.seconds)
         self.status.state = "running"
-        if self._takeover is not None:
-            takeover_ms = self._takeover.first_batch(round(done.seconds * 1_000))
-            self._context.logger.info("took_over", stage=self._settings.name, ms=takeover_ms)
-            self._takeover = None
+        if self._failover is not None:
+            failover_ms = self._failover.first_batch(round(done.seconds * 1_000))
+            self._context.logger.info("failed_over", stage=self._settings.name, ms=failover_ms)
+            self._failover = None
         self._context.metrics.count_in(done.start.rows, 0)
         self._context.metrics.count_out(done.rows_out, 0)
 

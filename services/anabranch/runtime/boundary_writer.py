@@ -37,16 +37,15 @@ class BoundaryWriter:
         self,
         log: EventLog,
         topic: str,
-        writers: list[str],
+        writers: list[str] | BoundaryReader,
         started: EpochStarted,
         clock: Clock,
         *,
         signing: Signing | None = None,
-        reader: BoundaryReader | None = None,
     ) -> None:
-        """``started``: with which it begins an epoch; no other process has its token. ``signing``:
-        of a stream that other owners read. ``reader``: of the whole log, which is the writer's from
-        now on; None: it reads the log itself.
+        """``writers``: of the stream; or a reader of the log, which is the writer's from now on.
+        ``started``: with which it begins an epoch; no other process has its token. ``signing``: of
+        a stream that other owners read.
         """
         self._sign = None if signing is None else signing.sign
         self._log = log
@@ -54,7 +53,9 @@ class BoundaryWriter:
         self._started = started
         self._at = TopicPartition(topic, 0)
         self._reader = (
-            BoundaryReader(
+            writers
+            if isinstance(writers, BoundaryReader)
+            else BoundaryReader(
                 log,
                 topic,
                 writers,
@@ -62,8 +63,6 @@ class BoundaryWriter:
                     bucket_ms=started.bucket_ms, judge=None if signing is None else signing.judge
                 ),
             )
-            if reader is None
-            else reader
         )
         self._reader.listen(self._seen)
         self._writer: LogWriter | None = None

@@ -302,7 +302,9 @@ class Away:
     """
 
     def __init__(self, log: LocalEventLog) -> None:
-        self.log, self.is_away, self.clock = log, False, log.clock
+        self.log = log
+        self.clock = log.clock
+        self.is_away = False
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.log, name)
@@ -358,7 +360,7 @@ def test_while_the_broker_is_away_nobody_takes_over(world: World) -> None:
     )
 
     def passes(ms: int) -> None:
-        """Both processes do what they do, and the standby takes over from nobody."""
+        """Both processes do what they do, and the standby begins nothing."""
         until_ms = world.clock.monotonic_ms() + ms
         while world.clock.monotonic_ms() < until_ms:
             beats.send(Heartbeat("processing", "s", "0", epoch, "running", 3, 0))
@@ -500,10 +502,9 @@ def test_a_primary_goes_on_with_the_log_that_it_has_read(world: World) -> None:
     writer = BoundaryWriter(
         world.log,
         "p.s.boundaries",
-        ["0"],
+        made.boundary,
         EpochStarted("0", "f", SeededEntropy(3).token()),
         world.clock,
-        reader=made.boundary,
     )
     writer.listen(lambda _, entry, outcome: made.points.seen(writer.log_state, entry, outcome))
     epoch = writer.start()

@@ -25,7 +25,8 @@ class Engine:
 
     def __init__(self) -> None:
         self.traits = PlanTraits(is_stateful=True, is_batch_safe=True)
-        self.batches, self.questions, self.fails = 0, 0, False
+        self.batches = self.questions = 0
+        self.fails = False
         self.output: QueryOutput | None = None
         self.place: str | None = "not started"
         self._stopping, self._thread = threading.Event(), threading.Thread()

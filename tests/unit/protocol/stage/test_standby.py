@@ -59,7 +59,9 @@ class Standby:
 
     def __init__(self, process: str = "1", bucket: int = 5, epoch: int | None = 7) -> None:
         self.watch = StandbyWatch(StandbyProcess("tolls", process), "0", ["0", "1", "2"])
-        self.now_ms, self.bucket, self.own = 1_000_000, bucket, standby(process, bucket)
+        self.now_ms = 1_000_000
+        self.bucket = bucket
+        self.own = standby(process, bucket)
         self.watch.epoch_seen(epoch, self.now_ms)
         self.watch.heard(self.own, self.now_ms)
 

@@ -1,4 +1,4 @@
-"""Where the time of a takeover goes: its phases one after the other, said once, when results come
+"""Where the time of a failover goes: its phases one after the other, said once, when results come
 again.
 
 A crash loses the figures and nothing else.
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from anabranch.ports import Clock
 
 
-class Takeover:
+class Failover:
     """One that has begun, by a process that stood by."""
 
     def __init__(self, clock: Clock, silence_ms: int) -> None:
