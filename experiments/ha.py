@@ -3,8 +3,9 @@ experiments.ha``, to experiments/HA.md.
 
 One stage, a window of 2 s over 20 keys, is fed at a steady rate on a real broker. After a while one
 process, the one that runs the query, is killed (SIGKILL); what ends is, as ``anabranch up`` does,
-started again half a second later. After another while the one that runs it then is killed and its
-state directory deleted. The stable stream is compared with the answer.
+started again half a second later. After another while, and where a process stands by once it has a copy
+again, the one that runs it then is killed and its state directory deleted. The stable stream is
+compared with the answer.
 """
 
 from __future__ import annotations
@@ -169,8 +170,10 @@ class Session:
                 for process in self.processes.values()
                 for pid in tree(process.pid)
             )
+            self._await_copy()
             kill_s, kill_cpu_s = self._lose(disk=False)
             time.sleep(SETTLED_S)
+            self._await_copy()
             disk_s, _ = self._lose(disk=True)
             time.sleep(SETTLED_S / 2)
             self._stopping.set()
@@ -244,6 +247,25 @@ class Session:
             f"{self.mode}: bucket {bucket} did not become stable; {self.reader.log_state.upto} is;"
             f" last said:\n{said}"
         )
+
+    def _await_copy(self) -> None:
+        """Where a process stands by: until it has a copy of a checkpoint of the newest epoch."""
+        if self.pipeline.stages["s"].ha != "passive":
+            return
+        deadline_s = time.monotonic() + _DEADLINE_S
+        (writer,) = self.pipeline.stream_writers("s")
+        while time.monotonic() < deadline_s:
+            epoch, running = self.reader.log_state.epoch(writer), self._running()
+            copies = [
+                path
+                for process in self.ids
+                if process != running
+                for path in self.state.glob(f"processing/s.{process}/timelines/{epoch:012d}-*.json")
+            ]
+            if copies:
+                return
+            time.sleep(0.1)
+        raise AnabranchError(f"{self.mode}: nobody has a copy of the newest checkpoint")
 
     def _lose(self, *, disk: bool) -> tuple[float, float]:
         """Kill the process that runs the query; seconds until results come again of what was

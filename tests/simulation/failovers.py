@@ -12,6 +12,7 @@ from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.log.records import EpochStarted
+from anabranch.protocol.stage.standby import LEADING
 from checkers import failovers
 from checkers.failovers import Began, Stands, Word
 from simulation.conduct import is_cut
@@ -49,6 +50,11 @@ def check(run: Run) -> list[str]:
             and not _has_wrong_clock(run, f"processing/{stage.name}.{each[1]}")
         ]
         wrong += failovers.check(stage.name, heard, begun, words, stands, _WAITS)
+        wrong += [
+            f"{stage.name}.{process} becomes the primary at {at_ms} ms, and the broker is hardly back"
+            for at_ms, process, _ in heard
+            if any(each.at_ms < at_ms for each in begun) and _is_just_back(run, at_ms)
+        ]
         last_ms = run.options.heal_ms if run.is_complete else run.ended_ms
         wrong += failovers.check_in_time(
             stage.name,
@@ -93,7 +99,20 @@ def _words(run: Run, stage: str) -> Iterator[Word]:
 
 def _stands(run: Run, stage: str) -> Iterator[Stands]:
     for at_ms, beat in _said(run, STANDBY_SERVICE, stage):
-        yield Stands(at_ms, beat.replica, beat.checkpoint_bucket > 0)
+        if beat.state != LEADING:
+            yield Stands(at_ms, beat.replica, beat.checkpoint_bucket > 0)
+
+
+def _is_just_back(run: Run, at_ms: int) -> bool:
+    """Whether the broker was away for so long that nobody could be heard, and a moment ago (SB3)."""
+    return any(
+        fault.kind == "broker away"
+        and fault.duration_ms >= _WAITS.silent_ms
+        and fault.at_ms + failovers.ON_THE_WAY_MS
+        <= at_ms
+        < min(fault.at_ms + fault.duration_ms, run.options.heal_ms) + _WAITS.silent_ms
+        for fault in run.faults
+    )
 
 
 def _has_wrong_clock(run: Run, target: str) -> bool:

@@ -432,7 +432,8 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
 
 def _standbys_fail(options: Options, rng: random.Random) -> list[Fault]:
     """Whoever is primary first dies, or is held up for longer than others wait for it, or goes with
-    its disk; then any of them, most of all on its disk: that is where a standby copies.
+    its disk; then any of them, most of all on its disk: that is where a standby copies. At times
+    the broker answers nobody for longer than others wait.
     """
     found: list[Fault] = []
     for stage in options.stages:
@@ -456,6 +457,9 @@ def _standbys_fail(options: Options, rng: random.Random) -> list[Fault]:
             struck_ms = max(0, at_ms + rng.randint(-1_000, 4_000))
             duration_ms = rng.randint(100, 3_000)
             found.append(Fault(struck_ms, kind, rng.choice(processes), value, duration_ms))
+    if rng.random() < 0.3:
+        at_ms = rng.randrange(options.heal_ms // 2)
+        found.append(Fault(at_ms, "broker away", EVERYTHING, 0, rng.randint(900, 8_000)))
     if rng.random() < 0.4:
         found.append(
             Fault(

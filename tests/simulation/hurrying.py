@@ -48,6 +48,7 @@ def hurried(options: Options) -> Iterator[None]:
         (own_records, "SEEN_WAIT_MS", options.seen_wait_ms),
         (ingestion, "_BACKLOG_RECORDS", options.backlog_records),
         (standby, "MOVED_BEHIND_MS", BEHIND_MS),
+        (standby, "PRIMARY_SETTLED_MS", 0 if is_passive else None),
         (standby, "PRIMARY_SILENT_MS", PRIMARY_SILENT_MS if is_passive else None),
         (standby, "STANDBY_TURN_MS", STANDBY_TURN_MS if is_passive else None),
         (standby_process, "STANDBY_COPY_EVERY_MS", 400 if is_passive else None),

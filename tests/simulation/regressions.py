@@ -375,4 +375,26 @@ REGRESSIONS: Final = (
         ),
         [Fault(1486, "silent", "a", 18, 4912)],
     ),
+    Regression(
+        "the broker was away for longer than a standby waits, and it fenced a primary that lived",
+        replace(
+            _MOSTLY,
+            seed=7,
+            stages=(
+                StageOptions(
+                    name="s0",
+                    reads=("a",),
+                    operator="later",
+                    replicas=2,
+                    is_batch_safe=False,
+                    policy="process",
+                    ha="passive",
+                ),
+            ),
+            buckets=24,
+            heal_ms=14_000,
+            scenario="passive",
+        ),
+        [Fault(3_000, "broker away", "everything", 0, 8_000)],
+    ),
 )

@@ -25,7 +25,13 @@ from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.control.state_horizon import StateHorizon, buckets_of
 from anabranch.protocol.errors import Fenced, Unavailable
-from anabranch.protocol.limits import ASK_TAKEN_MS, EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
+from anabranch.protocol.limits import (
+    ASK_TAKEN_MS,
+    EMPTY_EVERY_MS,
+    HEARTBEAT_EVERY_MS,
+    PASSIVE_BEAT_MS,
+    SUCCESSOR_AFTER_MS,
+)
 from anabranch.protocol.log.records import BoundaryKind, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.correction_order import CorrectionGate
@@ -185,13 +191,8 @@ class SimulatedReplica:
 
     def start(self) -> None:
         """Follow the inputs, stand by if the stage is passive, fence the older process."""
-        context, pipeline, stage, names = (
-            self._context,
-            self._pipeline,
-            self._stage,
-            self._pipeline.topic_names,
-        )
-        own = pipeline.stream_writers(stage.name)
+        context, pipeline, stage = self._context, self._pipeline, self._stage
+        names, own = pipeline.topic_names, pipeline.stream_writers(stage.name)
         lock: Any = self._changed
         for stream in pipeline.inputs(stage.name):
             self._inputs[stream] = BoundaryReader(
@@ -204,7 +205,7 @@ class SimulatedReplica:
         boundary = BoundaryWriter(
             context.log,
             names.boundaries(stage.name),
-            own,
+            own if self._standing_by is None else self._standing_by.standby.boundary,
             EpochStarted(
                 self._replica,
                 self._prepared.fingerprint,
@@ -220,7 +221,10 @@ class SimulatedReplica:
         self._gate = CorrectionGate(stage.name, self._replica, detector)
         self._fences = FenceWatch(context.log, pipeline, stage.name, self._replica)
         self._heartbeats = HeartbeatSender(
-            context.log, names.control("processing", self._label), context.clock
+            context.log,
+            names.control("processing", self._label),
+            context.clock,
+            every_ms=PASSIVE_BEAT_MS if self.is_passive else HEARTBEAT_EVERY_MS,
         )
         self._control = ReplicaControl(
             ControlReader(context.log, speakers(pipeline)),
@@ -255,6 +259,7 @@ class SimulatedReplica:
                 horizon=self._horizon,
                 fenced=self._fences.fenced,
                 recomputed=self._stage_inputs.recomputed,
+                points=None if self._standing_by is None else self._standing_by.standby.points,
             )
         )
         self._note_beginning(runner)

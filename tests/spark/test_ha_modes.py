@@ -120,7 +120,7 @@ class Run:
         ]
         assert len(offsets) == epochs
         folder = self.state / "processing" / name / "timelines"
-        wait_until(lambda: any(folder.glob(f"{offsets[-1]:012d}-*.json")), 60, f"a copy at {name}")
+        wait_until(lambda: any(folder.glob(f"{offsets[-1]:012d}-*.json")), 120, f"a copy at {name}")
 
 
 def test_a_standby_becomes_the_primary_and_the_old_primary_is_fenced(
@@ -135,7 +135,7 @@ def test_a_standby_becomes_the_primary_and_the_old_primary_is_fenced(
     )
     run.give(FIRST, 14)
     with run.start("s.0") as zero:
-        wait_until(lambda: run.entries("s"), 60, "the first epoch")
+        wait_until(lambda: run.entries("s"), 120, "the first epoch")
         with run.start("s.1") as one:
             run.copied("s.1", 1)
             run.give(15, 18)

@@ -14,7 +14,7 @@ from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.silence import Silence
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.federation.workload import Workload
-from anabranch.protocol.limits import MOVED_SILENT_MS
+from anabranch.protocol.limits import LONG_SILENT_MS
 from anabranch.runtime.boundary_reader import BoundaryReader, Listener
 from anabranch.runtime.heartbeats import ControlReader
 from anabranch.runtime.stream_logs import open_stream
@@ -58,7 +58,7 @@ class StageLogs:
         """Whether nothing was heard of who runs it for as long as one that is moved would wait,
         while the broker answered.
         """
-        return self._silence.ms >= MOVED_SILENT_MS
+        return self._silence.ms >= LONG_SILENT_MS
 
     def waits_ms(self) -> int:
         """How long the oldest bucket waits that is not made: of time that was observed, and since

@@ -427,8 +427,8 @@ class StageReplica:
 
     @property
     def _follows_log(self) -> Standby | None:
-        """Who has read the stage's log so far; None: it is to be read anew, by one who compares
-        what it makes with what stands there, and who stood by has forgotten that.
+        """Who has read the stage's log so far; None: it is to be read anew, by one who judges
+        signatures, or compares what it makes with what stands there, which is forgotten.
         """
         return self._standby if self._stage.ha == "passive" and self._sign is None else None
 

@@ -190,7 +190,7 @@ class Standby:
             if now_ms >= self._next_copy_ms:
                 self._next_copy_ms = now_ms + _REACH_EVERY_MS
                 self.bucket = self._disk.within_reach()
-            return self._watch.due(now_ms, self.bucket, closed)
+            return self._watch.due(now_ms, self.bucket)
         if now_ms >= self._next_copy_ms and (self._copying is None or not self._copying.is_alive()):
             self._next_copy_ms = now_ms + STANDBY_COPY_EVERY_MS
             self._copying = self._begin("copy checkpoint", self._copy_beside)
@@ -212,7 +212,10 @@ class Standby:
             if isinstance(entry, Heartbeat):
                 self._watch.heard(entry, now_ms)
         log_state = self.boundary.log_state
-        self._watch.epoch_seen(log_state.epoch(self._writer), now_ms, log_state.node(self._writer))
+        writer = self._writer
+        self._watch.log_seen(
+            log_state.epoch(writer), now_ms, log_state.node(writer), log_state.closed(writer)
+        )
 
     def end_watch(self) -> None:
         """Its turn has come: copy what is within reach once more, and stop to listen. ``lead``

@@ -625,9 +625,16 @@ PASSIVE_BEAT_MS: Final = 250
 for: a part of PRIMARY_SILENT_MS.
 """
 
-MOVED_SILENT_MS: Final = 5_000
-"""Silence of who runs a replica that was moved, or a stage under a contract, after which it begins
-elsewhere: perhaps without its state, so it takes more than PRIMARY_SILENT_MS.
+PRIMARY_SETTLED_MS: Final = 15_000
+"""So long after its epoch began a primary is given LONG_SILENT_MS: it catches up, the node that was
+lost starts again, and the processors are never busier. Also the least time between two failovers
+that a machine with too much to do causes after PRIMARY_SILENT_MS.
+"""
+
+LONG_SILENT_MS: Final = 5_000
+"""Silence after which a replica that was moved, or a stage under a contract, begins elsewhere,
+perhaps without its state; and that of a primary that has just begun. So it takes more than
+PRIMARY_SILENT_MS.
 """
 
 MAKES_WAY_MS: Final = 4_000

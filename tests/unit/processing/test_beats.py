@@ -8,7 +8,7 @@ from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.processing.beats import Beats
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.limits import PASSIVE_BEAT_MS, PRIMARY_SILENT_MS
+from anabranch.protocol.limits import PASSIVE_BEAT_MS, PRIMARY_SETTLED_MS, PRIMARY_SILENT_MS
 from anabranch.protocol.stage.standby import (
     ENDED,
     STANDBY_SERVICE,
@@ -38,7 +38,8 @@ def test_nobody_replaces_a_process_that_is_long_in_starting() -> None:
         every_ms=PASSIVE_BEAT_MS,
     )
     watch = StandbyWatch(StandbyProcess("s", "1"), "0", ["0", "1"])
-    watch.epoch_seen(7, clock.monotonic_ms())
+    watch.log_seen(7, clock.monotonic_ms())
+    clock.advance(PRIMARY_SETTLED_MS)
     standby = Heartbeat(STANDBY_SERVICE, "s", "1", -1, "standby", 0, written_ms=0)
 
     def said() -> list[Heartbeat]:
@@ -65,6 +66,6 @@ def test_nobody_replaces_a_process_that_is_long_in_starting() -> None:
     for _ in range(PRIMARY_SILENT_MS // PASSIVE_BEAT_MS):
         clock.advance(PASSIVE_BEAT_MS)
         watch.heard(standby, clock.monotonic_ms())
-        watch.epoch_seen(7, clock.monotonic_ms())
+        watch.log_seen(7, clock.monotonic_ms())
     assert len(said()) == count
     assert watch.due(clock.monotonic_ms(), 0), "it speaks for itself, or is gone"

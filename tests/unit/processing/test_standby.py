@@ -18,13 +18,15 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
 from anabranch.pipeline.speakers import speakers
-from anabranch.ports import Chunk, EventLog, LogReader, LogWriter
+from anabranch.ports import EventLog
 from anabranch.processing.standby import Standby
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import (
-    MOVED_SILENT_MS,
+    HEARTBEAT_SEND_MS,
+    LONG_SILENT_MS,
     PASSIVE_BEAT_MS,
+    PRIMARY_SETTLED_MS,
     PRIMARY_SILENT_MS,
     STANDBY_COPY_EVERY_MS,
 )
@@ -35,6 +37,7 @@ from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.heartbeats import HeartbeatSender
 from harness import spark_files
 from harness.control_topics import said
+from harness.outages import Away
 from harness.waiting import wait_until
 
 
@@ -270,7 +273,7 @@ def test_it_becomes_the_primary_when_the_old_one_is_silent(world: World) -> None
     world.run(Timeline.fresh(epoch), 3)
     made = world.standby()
     beats = HeartbeatSender(world.log, "p.control.processing.s.0", world.clock)
-    for _ in range(4 * PRIMARY_SILENT_MS // 500):
+    for _ in range(PRIMARY_SETTLED_MS // 500):
         beats.send(Heartbeat("processing", "s", "0", epoch, "running", 3, 0))
         assert not made.round()
         world.clock.advance(500)
@@ -296,51 +299,6 @@ def test_it_becomes_the_primary_when_the_old_one_is_silent(world: World) -> None
     assert 30 in [beat.checkpoint_bucket for beat in own]
 
 
-class Away:
-    """A cluster that answers nobody for a while: what is sent is under way, what is asked for
-    does not come.
-    """
-
-    def __init__(self, log: LocalEventLog) -> None:
-        self.log = log
-        self.clock = log.clock
-        self.is_away = False
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.log, name)
-
-    def writer(self) -> LogWriter:
-        return cast("LogWriter", AwayWriter(self, self.log.writer()))
-
-    def reader(self, **options: bool) -> LogReader:
-        return cast("LogReader", AwayReader(self, self.log.reader(**options)))
-
-
-class AwayWriter:
-    def __init__(self, away: Away, writer: LogWriter) -> None:
-        self.away, self.writer = away, writer
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.writer, name)
-
-    def settled(self) -> bool:
-        return not self.away.is_away and self.writer.settled()
-
-
-class AwayReader:
-    def __init__(self, away: Away, reader: LogReader) -> None:
-        self.away, self.reader = away, reader
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.reader, name)
-
-    def fetch(self, count: int, wait_ms: int) -> list[Chunk]:
-        if self.away.is_away:
-            self.away.clock.sleep_ms(wait_ms)
-            return []
-        return list(self.reader.fetch(count, wait_ms))
-
-
 def test_while_the_broker_is_away_nobody_takes_over(world: World) -> None:
     epoch = world.writer().start()
     away, primarys = Away(world.log), Away(world.log)
@@ -348,9 +306,8 @@ def test_while_the_broker_is_away_nobody_takes_over(world: World) -> None:
         cast("EventLog", away),
         world.clock,
         world.pipeline,
-        StandbyProcess("s", "1"),
+        StandbyProcess("s", "1", token="0" * 16),
         world.disk("1", "0"),
-        "0" * 16,
     )
     beats = HeartbeatSender(
         cast("EventLog", primarys),
@@ -367,12 +324,12 @@ def test_while_the_broker_is_away_nobody_takes_over(world: World) -> None:
             assert not made.round(), "it fences a primary that lives"
             world.clock.advance(100)
 
-    passes(2 * PRIMARY_SILENT_MS)
+    passes(PRIMARY_SETTLED_MS)
     for outage_ms in (PRIMARY_SILENT_MS, 4 * PRIMARY_SILENT_MS, 20 * PRIMARY_SILENT_MS):
         away.is_away = primarys.is_away = True
         passes(outage_ms)
         away.is_away = False
-        passes(PRIMARY_SILENT_MS // 2)  # the primary connects a little later
+        passes(HEARTBEAT_SEND_MS)  # the primary tries again a little later
         primarys.is_away = False
         passes(2 * PRIMARY_SILENT_MS)
     assert rounds_until(world, made, lambda due: due) >= PRIMARY_SILENT_MS - PASSIVE_BEAT_MS
@@ -456,7 +413,7 @@ def test_one_that_is_moved_and_finds_nothing_waits_for_silence(tmp_path: Path) -
     writer.start()
     world.closed(writer, 100)
     made = world.comes()
-    assert MOVED_SILENT_MS <= rounds_until(world, made, lambda due: due) <= MOVED_SILENT_MS + 1_000
+    assert LONG_SILENT_MS <= rounds_until(world, made, lambda due: due) <= LONG_SILENT_MS + 1_000
 
 
 def test_what_goes_wrong_while_copying_ends_the_process(

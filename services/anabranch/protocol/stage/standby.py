@@ -32,12 +32,13 @@ A node that ended and is started again needs all processors, for the start of Ja
 standby becomes the primary. Results wait for the standby alone, so the node waits a little first.
 
 Invariants:
-    SB1 while a primary is heard, or an epoch has just begun, nobody becomes the primary. Where no
+    SB1 while a primary is heard, or closes buckets, nobody becomes the primary. Where no
         epoch ever began there is nobody to wait for; nor where the last word of the newest epoch's
         process is that it has ended.
     SB2 what a process of an older epoch says is no sign of life.
     SB3 silence counts only while a process's own heartbeats come back to it
-        (``protocol.control.silence``): who was paused, or where the broker was away, waits anew.
+        (``protocol.control.silence``): who was paused, or where the broker was away, waits anew. A
+        primary whose epoch is younger than ``PRIMARY_SETTLED_MS`` is waited for longer.
     SB4 a standby that has no checkpoint lets those that have one go first; else the order of the
         processes decides. Who was last heard as the primary has no turn.
     SB5 a copy is of a higher epoch than what it replaces, or of a later batch of the same.
@@ -72,9 +73,10 @@ from anabranch.protocol.control.failure_detector import (
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.silence import Silence
 from anabranch.protocol.limits import (
+    LONG_SILENT_MS,
     MAKES_WAY_MS,
     MOVED_BEHIND_MS,
-    MOVED_SILENT_MS,
+    PRIMARY_SETTLED_MS,
     PRIMARY_SILENT_MS,
     STANDBY_TURN_MS,
 )
@@ -151,6 +153,7 @@ class StandbyWatch:
             [self._primary, *(Peer(STANDBY_SERVICE, own.stage, each) for each in processes)]
         )
         self._epoch: int | None = None
+        self._begun_ms = self._closed = 0
         self._log_was_read = False
 
     def heard(self, beat: Heartbeat, now_ms: int) -> None:
@@ -162,16 +165,21 @@ class StandbyWatch:
         elif beat.replica == self._process:
             self._silence.came_back(now_ms)
 
-    def epoch_seen(self, epoch: int | None, now_ms: int, runs_on: str = "") -> None:
-        """The newest epoch in the stage's log, which was read to its end at least once: a new one
-        is a sign of life (SB1). None: there is none.
+    def log_seen(self, epoch: int | None, now_ms: int, runs_on: str = "", closed: int = 0) -> None:
+        """What the stage's log has, which was read to its end at least once: a new epoch, or
+        bucket, is a sign of life (SB1).
 
-        ``runs_on``: the node on which it began; empty: nobody knows.
+        ``epoch``: the newest; None: there is none. ``runs_on``: the node on which it began; empty:
+            nobody knows. ``closed``: the last bucket that the replica has closed.
         """
         self._log_was_read = True
         self._epoch = epoch
         self._runs_on = runs_on
-        if epoch is not None and self._detector.began(self._primary, epoch, now_ms):
+        is_new = epoch is not None and self._detector.began(self._primary, epoch, now_ms)
+        if is_new:
+            self._begun_ms = now_ms
+        if is_new or closed > self._closed:
+            self._closed = closed
             self._silence.broken(now_ms)
 
     @property
@@ -186,15 +194,14 @@ class StandbyWatch:
         """For how long nothing was heard of the primary (SB3)."""
         return self._silence.ms
 
-    def due(self, now_ms: int, bucket: int, closed: int = 0) -> bool:
+    def due(self, now_ms: int, bucket: int) -> bool:
         """Whether to become the primary now (SB3, SB4, SB8).
 
-        ``bucket``: that of the checkpoint from which it would go on; 0: none. ``closed``: the last
-            one that the replica has closed.
+        ``bucket``: that of the checkpoint from which it would go on; 0: none.
         """
         if not self._log_was_read:
             return False
-        is_near = self._reads_back or bucket + self._behind_max >= closed
+        is_near = self._reads_back or bucket + self._behind_max >= self._closed
         if not self.must_wait or (self._node is not None and is_near):
             return True
         last = self._detector.last(self._primary)
@@ -206,7 +213,8 @@ class StandbyWatch:
             for each, beat in alive.items()
             if each != self._process and beat.state != LEADING
         ]
-        limit_ms = PRIMARY_SILENT_MS if self._node is None else MOVED_SILENT_MS
+        is_settled = self._node is None and now_ms - self._begun_ms >= PRIMARY_SETTLED_MS
+        limit_ms = PRIMARY_SILENT_MS if is_settled else LONG_SILENT_MS
         wait_ms = 0 if self._epoch is None or has_ended else limit_ms
         return self.silent_ms >= wait_ms + STANDBY_TURN_MS * sum(turn < own for turn in turns)
 

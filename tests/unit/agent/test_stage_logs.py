@@ -1,0 +1,73 @@
+"""What an agent hears of who runs a stage, from logs in memory."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import cast
+
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.agent.stage_logs import StageLogs
+from anabranch.codec.catalog import TopicSettings
+from anabranch.pipeline.model import Pipeline, Stage
+from anabranch.pipeline.speakers import speakers
+from anabranch.ports import EventLog
+from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.limits import HEARTBEAT_SEND_MS, LONG_SILENT_MS
+from anabranch.protocol.log.records import EpochStarted
+from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.heartbeats import HeartbeatSender
+from harness.outages import Away
+
+LOOK_MS = 100
+
+
+def test_who_runs_a_stage_is_silent_only_while_the_broker_answers() -> None:
+    clock = VirtualClock()
+    log = LocalEventLog(clock)
+    stage = Stage(name="s", participant="north", reads=[], transform=["m:f"])
+    pipeline = Pipeline(
+        name="p",
+        path=Path("p.yaml"),
+        bucket_ms=100,
+        max_delay_ms=1_000,
+        partitions=1,
+        sources={},
+        stages={"s": stage},
+        outputs={},
+    )
+    topics = ["p.s.boundaries", *speakers(pipeline)]
+    log.admin().create([TopicSettings(topic, 1) for topic in topics])
+    started = EpochStarted("0", "f", SeededEntropy(1).token(), node="south.0")
+    epoch = BoundaryWriter(log, "p.s.boundaries", ["0"], started, clock).start()
+    agents, runners = Away(log), Away(log)
+    beats = HeartbeatSender(cast("EventLog", runners), "p.control.processing.s.0", clock)
+    made = StageLogs(cast("EventLog", agents), clock, pipeline, "s", hears=True)
+
+    def passes(ms: int, *, speaks: bool = True) -> None:
+        """Up to the first time that it is silent."""
+        until_ms = clock.monotonic_ms() + ms
+        while clock.monotonic_ms() < until_ms and not made.is_silent():
+            if speaks:
+                beats.send(Heartbeat("processing", "s", "0", epoch, "running", 3, 0))
+            with contextlib.suppress(Unavailable):
+                made.poll()
+            clock.advance(LOOK_MS)
+
+    passes(2 * LONG_SILENT_MS)
+    for outage_ms in (LONG_SILENT_MS, 8_000, 10 * LONG_SILENT_MS):
+        agents.is_away = runners.is_away = True
+        passes(outage_ms)
+        agents.is_away = False
+        passes(HEARTBEAT_SEND_MS)  # who runs it tries again a little later
+        runners.is_away = False
+        passes(2 * LONG_SILENT_MS)
+        assert not made.is_silent(), f"it takes home what runs, after {outage_ms} ms"
+    assert made.runs_on == "south.0"
+    begun_ms = clock.monotonic_ms()
+    passes(60_000, speaks=False)
+    assert made.is_silent()
+    assert LONG_SILENT_MS - 1_000 <= clock.monotonic_ms() - begun_ms <= LONG_SILENT_MS + LOOK_MS
+    made.close()
