@@ -21,15 +21,13 @@ from anabranch.pipeline.speakers import bound_speakers, neighbours_of
 from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
 from anabranch.processing.checkpoint_sync import CheckpointSync
-from anabranch.processing.failover import Failover
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs, source_schema
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
-from anabranch.processing.standby import Standby
+from anabranch.processing.standing_by import StandingBy
 from anabranch.processing.state_metrics import StateMetrics
-from anabranch.processing.warming import Warming
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.control.state_horizon import PartnerWrong, StateHorizon, buckets_of
@@ -64,6 +62,7 @@ if TYPE_CHECKING:
 
     from anabranch.adapters.disk.checkpoint_store import StoredReplica
     from anabranch.ports import BatchDone, Engine, PreparedStage, RunningQuery
+    from anabranch.processing.standby import Standby
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.stream_signers import PublishedSigners
 
@@ -155,10 +154,7 @@ class StageReplica:
             context, f"processing.{settings.name}", self._reads
         )
         self._recomputing: Recomputing | None = None
-        self._standby: Standby | None = None
-        self._warming: Warming | None = None
-        self._failover: Failover | None = None
-        """Until its first batch is done."""
+        self._standing_by: StandingBy | None = None
         self._horizon: StateHorizon | None = None
         if self._stage.backup_horizon_ms is not None:
             complete = self._inputs.complete if self._stage.ha == "amnesia" else None
@@ -205,18 +201,15 @@ class StageReplica:
         is_passive = self._stage.ha == "passive"
         if is_passive or self._may_run_elsewhere:
             token, node = self._context.entropy.token(), None if is_passive else self._node
-            standby = Standby(
-                log,
-                self._context.clock,
-                self._pipeline,
-                StandbyProcess(self._stage_name, self._process, node, token),
-                self._disk,
+            own = StandbyProcess(self._stage_name, self._process, node, token)
+            standing_by = self._standing_by = StandingBy(
+                self._context, prepared, own, self._disk, self._replica
             )
-            self._standby = standby
-            if standby.must_wait and not self._has_place:
+            must_wait = standing_by.standby.must_wait
+            if must_wait and not self._has_place:
                 raise Fenced(f"{self._settings.name} runs on another node by now")
-            if standby.must_wait:
-                self._warm_up(prepared)
+            if must_wait:
+                standing_by.warm_up()
                 self.status.state = "standby"
                 return
         self._fail_over(prepared)
@@ -282,50 +275,23 @@ class StageReplica:
             self._context.stopping.wait(_BOUND_LOOK_S)
         return False
 
-    def _warm_up(self, prepared: PreparedStage) -> None:
-        """Run the stage on nothing: who becomes the primary later has the slow first batches
-        behind it.
-        """
-        self._warming = Warming(
-            prepared,
-            self._replica,
-            self._reads,
-            self._pipeline.bucket_ms,
-            self._context.clock,
-        )
-        self._warming.until_warm(self._context.stopping.is_set)
-
-    def _stand_by(self, standby: Standby, prepared: PreparedStage) -> None:
-        """The engine is kept warm; the logs are followed."""
-        if standby.round():
-            self._context.logger.info(
-                "becoming_primary", stage=self._settings.name, bucket=standby.bucket
-            )
-            crash_point("processing.standby_due")
+    def _stand_by(self, standing_by: StandingBy, prepared: PreparedStage) -> None:
+        """One round of it; then the failover, if it is due."""
+        if standing_by.round():
             self.status.state, self.status.waiting_for = "starting", None
-            self._failover = Failover(self._context.clock, standby.silent_ms)
-            if self._warming is not None:
-                self._warming.stop()
-            standby.end_watch()
-            self._passed("copy")
             self._fail_over(prepared)
             return
-        if self._warming is not None:
-            self._warming.step()
+        standby = standing_by.standby
         self._inputs.forget(standby.bucket)
         self.status.waiting_for = standby.waiting_for
         self.status.detail |= {"checkpoint_bucket": standby.bucket}
-
-    def _passed(self, phase: str) -> None:
-        """One of a failover, if this is one."""
-        if self._failover is not None:
-            self._failover.passed(phase)
 
     def _fail_over(self, prepared: PreparedStage) -> None:
         """Rules 1 and 8: epoch, copy of the newest timeline's directory, own timeline file;
         then the query.
         """
         context = self._context
+        passed = (lambda _: None) if self._standing_by is None else self._standing_by.passed
         self._boundary = self._boundary_writer(prepared)
         name = self._stage_name
         self._neighbours = neighbours = ReplicaControl(
@@ -349,7 +315,7 @@ class StageReplica:
                 lock=self._changed,
                 stopping=context.stopping.is_set,
                 crash_point=crash_point,
-                epoch_begun=lambda: self._passed("epoch"),
+                epoch_begun=lambda: passed("epoch"),
             ),
             upstream,
         )
@@ -357,7 +323,7 @@ class StageReplica:
             stable_query = runner.fail_over(self._recovery())
         except _StoppingError:
             return
-        self._passed("steps")
+        passed("steps")
         self.status.state, self.status.waiting_for = "starting", None
         self._fences.epoch = self._boundary.epoch
         if runner.given_up > self._boundary.log_state.closed(self._replica):
@@ -430,7 +396,9 @@ class StageReplica:
         """Who has read the stage's log so far; None: it is to be read anew, by one who judges
         signatures, or compares what it makes with what stands there, which is forgotten.
         """
-        return self._standby if self._stage.ha == "passive" and self._sign is None else None
+        if self._standing_by is None or self._stage.ha != "passive" or self._sign is not None:
+            return None
+        return self._standing_by.standby
 
     def _partner_wrong(self, found: PartnerWrong) -> None:
         """What the partner made stands; who is to know is told."""
@@ -482,8 +450,8 @@ class StageReplica:
             self._context.logger.warning(
                 "waiting_for_peer", stage=self._settings.name, missing=missing
             )
-        if self._standby is not None:
-            self._standby.copy()  # another process of the stage may have become reachable
+        if self._standing_by is not None:
+            self._standing_by.standby.copy()  # another process of the stage may have become reachable
         reported = self._recompute_client.ask(self._inputs.gone())
         self.status.state = "waiting"
         self.status.waiting_for = (
@@ -512,19 +480,14 @@ class StageReplica:
         )
 
     def _run_range(self, query: RangeQuery) -> None:
-        """Make buckets again for a reader (``processing.recomputing``)."""
-        assert self._boundary is not None, "connected"  # noqa: S101
-        self._run_beside(query, str(self._disk.directory(query.name)), self._boundary.epoch)
-
-    def _run_beside(self, query: RangeQuery, place: str | None, epoch: int) -> None:
-        """Run ``query`` beside those of this replica until it is finished, ASK_TAKEN_MS at
-        most; raises what it died of.
+        """Make buckets again for a reader (``processing.recomputing``), beside the queries of this
+        replica, ASK_TAKEN_MS at most; raises what it died of.
         """
         assert self._prepared is not None, "prepared"  # noqa: S101
-        clock = self._context.clock
-        running = self._prepared.start(
-            query.name, query, QueryOutput(self._replica, epoch, query.only), place, lambda _: None
-        )
+        assert self._boundary is not None, "connected"  # noqa: S101
+        clock, place = self._context.clock, str(self._disk.directory(query.name))
+        output = QueryOutput(self._replica, self._boundary.epoch, query.only)
+        running = self._prepared.start(query.name, query, output, place, lambda _: None)
         try:
             deadline_ms = clock.monotonic_ms() + ASK_TAKEN_MS
             while not (
@@ -578,10 +541,8 @@ class StageReplica:
             self.status.age_ms = self._context.metrics.closed(self.status.last_bucket_ms, now)
         self._state_metrics.batch(done.seconds)
         self.status.state = "running"
-        if self._failover is not None:
-            failover_ms = self._failover.first_batch(round(done.seconds * 1_000))
-            self._context.logger.info("failed_over", stage=self._settings.name, ms=failover_ms)
-            self._failover = None
+        if self._standing_by is not None:
+            self._standing_by.batch_done(done.seconds)
         self._context.metrics.count_in(done.start.rows, 0)
         self._context.metrics.count_out(done.rows_out, 0)
 
@@ -589,8 +550,8 @@ class StageReplica:
         """Look after the queries; raises what ended one."""
         for follower in self._followers.values():
             follower.raise_error()
-        if self._runner is None and self._standby is not None and self._prepared is not None:
-            self._stand_by(self._standby, self._prepared)
+        if self._runner is None and self._standing_by is not None and self._prepared is not None:
+            self._stand_by(self._standing_by, self._prepared)
         if self._runner is None or self._neighbours is None:
             return
         self._neighbours.poll()
@@ -673,8 +634,8 @@ class StageReplica:
         self._state_metrics.show(runner.state, runner.missing)
         for name, follower in self._followers.items():
             self._context.metrics.rejected(name, follower.reader.counts)
-        if self._standby is not None:
-            self._standby.lead(
+        if self._standing_by is not None:
+            self._standing_by.standby.lead(
                 (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms,
                 runner.synced_bucket,
             )
@@ -729,8 +690,8 @@ class StageReplica:
         self._context.stopping.set()
         for running in list(self._running.values()):
             running.stop()
-        if self._warming is not None and (ending := self._warming.stop()) is not None:
-            ending.join()
+        if self._standing_by is not None:
+            self._standing_by.cool_down()
         self._beats.end()
         if self._recomputing is not None:
             self._recomputing.close()
@@ -741,7 +702,7 @@ class StageReplica:
             self._boundary,
             self._neighbours,
             self._recompute_client,
-            self._standby,
+            self._standing_by,
             self._signers,
         ):
             if closable is not None:

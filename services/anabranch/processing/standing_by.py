@@ -1,0 +1,105 @@
+"""The life of a process that stands by, until its turn comes: the engine is kept warm, the logs are
+followed. Afterwards it tells where the time of its failover went.
+
+A crash at any point is one of ``processing.standby``; nothing else is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch.processing.failover import Failover
+from anabranch.processing.standby import Standby
+from anabranch.processing.warming import Warming
+from anabranch.runtime.crash_points import crash_point
+
+if TYPE_CHECKING:
+    from anabranch.adapters.disk.checkpoints import ReplicaDisk
+    from anabranch.ports import PreparedStage
+    from anabranch.protocol.stage.standby import StandbyProcess
+    from anabranch.runtime.service import ServiceContext
+
+
+class StandingBy:
+    """Of one process. One thread calls it."""
+
+    def __init__(
+        self,
+        context: ServiceContext,
+        prepared: PreparedStage,
+        own: StandbyProcess,
+        disk: ReplicaDisk,
+        replica: str,
+    ) -> None:
+        """``own``: which process this one is. ``disk``: its own. ``replica``: as which it writes,
+        once it is the primary.
+
+        Raises:
+            Unavailable: a topic is missing, or there is no answer.
+        """
+        self.standby = Standby(context.log, context.clock, context.pipeline, own, disk)
+        self._context, self._prepared = context, prepared
+        self._own, self._replica = own, replica
+        self._warming: Warming | None = None
+        self._failover: Failover | None = None
+        """Until its first batch is done."""
+
+    def warm_up(self) -> None:
+        """Run the stage on nothing: who becomes the primary later has the slow first batches
+        behind it. Raises what the query died of.
+        """
+        pipeline = self._context.pipeline
+        self._warming = Warming(
+            self._prepared,
+            self._replica,
+            pipeline.stages[self._own.stage].reads,
+            pipeline.bucket_ms,
+            self._context.clock,
+        )
+        self._warming.until_warm(self._context.stopping.is_set)
+
+    def round(self) -> bool:
+        """Listen, and stay warm; whether it is to become the primary now. Then it has the newest
+        checkpoint within reach, and listens no more.
+
+        Raises:
+            OSError: the own disk cannot be written.
+            AnabranchError: what the query died of that keeps the engine warm.
+        """
+        if not self.standby.round():
+            if self._warming is not None:
+                self._warming.step()
+            return False
+        self._context.logger.info(
+            "becoming_primary", stage=self._context.settings.name, bucket=self.standby.bucket
+        )
+        crash_point("processing.standby_due")
+        self._failover = Failover(self._context.clock, self.standby.silent_ms)
+        if self._warming is not None:
+            self._warming.stop()
+        self.standby.end_watch()
+        self.passed("copy")
+        return True
+
+    def passed(self, phase: str) -> None:
+        """One of the failover, if there is one."""
+        if self._failover is not None:
+            self._failover.passed(phase)
+
+    def batch_done(self, seconds: float) -> None:
+        """Of the primary; with the first one the failover is over."""
+        if self._failover is not None:
+            failover_ms = self._failover.first_batch(round(seconds * 1_000))
+            self._context.logger.info(
+                "failed_over", stage=self._context.settings.name, ms=failover_ms
+            )
+            self._failover = None
+
+    def cool_down(self) -> None:
+        """Keep nothing warm any more, and wait for the end of that. Idempotent."""
+        if self._warming is not None and (ending := self._warming.stop()) is not None:
+            ending.join()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self.standby.close()

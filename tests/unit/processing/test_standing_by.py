@@ -1,0 +1,135 @@
+"""The life of a process that stands by, with a log in memory and a query that runs when it is
+asked whether it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from anabranch.adapters.disk.checkpoints import ReplicaDisk
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.codec.catalog import TopicSettings
+from anabranch.codec.plan_offsets import INITIAL, position_of
+from anabranch.pipeline.model import Pipeline, Stage
+from anabranch.pipeline.speakers import speakers
+from anabranch.ports import PreparedStage, QueryDriver, QueryOutput
+from anabranch.processing.standing_by import StandingBy
+from anabranch.protocol.limits import WARM_UP_BATCHES
+from anabranch.protocol.log.records import EpochStarted
+from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.standby import StandbyProcess
+from anabranch.runtime.boundary_writer import BoundaryWriter
+from harness.waiting import wait_until
+
+
+class Engine:
+    """``ports.PreparedStage`` and its one query."""
+
+    def __init__(self) -> None:
+        self.traits = PlanTraits(is_stateful=True, is_batch_safe=True)
+        self.batches, self.is_stopped = 0, False
+        self._start: dict[str, Any] = dict(INITIAL)
+
+    def start(self, query: str, driver: QueryDriver, output: QueryOutput, *_: object) -> Engine:
+        self._query = query
+        self._driver = driver
+        self.output = output
+        return self
+
+    def ended(self, wait_ms: int) -> bool:
+        del wait_ms
+        found = self._driver.advance(self._query, "a", self._start)
+        if found is not None:
+            offset, before = json.loads(json.dumps(found)), position_of(self._start)
+            self._driver.begin(self._query, [offset], 100 * offset["bucket"], before)
+            self._driver.finish(self._query, self.batches, ())
+            self._start, self.batches = offset, self.batches + 1
+        return False
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+class World:
+    """Process "1" of a passive stage of two."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock, self.said = VirtualClock(), list[tuple[str, dict[str, Any]]]()
+        self.log = LocalEventLog(self.clock)
+        stage = Stage(
+            name="s", participant="north", reads=["a"], transform=["m:f"], replicas=2, ha="passive"
+        )
+        self.pipeline = Pipeline(
+            name="p",
+            path=Path("p.yaml"),
+            bucket_ms=100,
+            max_delay_ms=1_000,
+            partitions=1,
+            sources={},
+            stages={"s": stage},
+            outputs={},
+        )
+        topics = ["p.s.boundaries", *speakers(self.pipeline)]
+        self.log.admin().create([TopicSettings(topic, 1) for topic in topics])
+        self.engine = Engine()
+        context: Any = SimpleNamespace(
+            log=self.log,
+            clock=self.clock,
+            pipeline=self.pipeline,
+            settings=SimpleNamespace(name="s.1"),
+            stopping=threading.Event(),
+            logger=SimpleNamespace(info=lambda event, **facts: self.said.append((event, facts))),
+        )
+        disk = ReplicaDisk(folder / "s.1", {"0": folder / "s.0"})
+        own = StandbyProcess("s", "1", token="0" * 16)
+        self.made = StandingBy(context, cast("PreparedStage", self.engine), own, disk, "0")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_one_that_is_due_tells_where_the_time_of_its_failover_went(world: World) -> None:
+    made, engine, clock = world.made, world.engine, world.clock
+    assert made.standby.must_wait
+    made.warm_up()
+    assert (engine.batches, engine.output) == (WARM_UP_BATCHES, QueryOutput("0", -1))
+    assert made.round(), "no epoch ever began"
+    wait_until(lambda: engine.is_stopped, 20, "the end of the warm query")
+    for phase, ms in (("epoch", 300), ("steps", 20)):
+        clock.advance(ms)
+        made.passed(phase)
+    clock.advance(900)
+    made.batch_done(0.65)
+    made.batch_done(0.4)
+    phases = {"silence": 0, "copy": 0, "epoch": 300, "steps": 20, "query": 250, "first_batch": 650}
+    assert world.said == [
+        ("becoming_primary", {"stage": "s.1", "bucket": 0}),
+        ("failed_over", {"stage": "s.1", "ms": phases}),
+    ]
+    made.cool_down()
+    made.close()
+
+
+def test_while_there_is_a_primary_it_stays_warm_until_it_is_told_to_end(world: World) -> None:
+    started = EpochStarted("0", "f", SeededEntropy(1).token())
+    BoundaryWriter(world.log, "p.s.boundaries", ["0"], started, world.clock).start()
+    assert not world.made.round(), "it need not be warm"
+    world.made.warm_up()
+    assert not world.made.round()
+    assert not world.engine.is_stopped
+    for _ in range(2):
+        world.made.cool_down()
+        assert world.engine.is_stopped
+    world.made.passed("epoch")
+    world.made.batch_done(0.5)
+    assert world.said == [], "there was no failover"
+    world.made.close()
