@@ -52,7 +52,7 @@ class StandingBy:
         self._warming = Warming(
             self._prepared,
             self._replica,
-            pipeline.stages[self._own.stage].reads,
+            pipeline.inputs(self._own.stage),
             pipeline.bucket_ms,
             self._context.clock,
         )
