@@ -167,7 +167,7 @@ CANARIES = (
     "delete_all_others",
     "dropped_at_a_hole",
     "branch_directory_stays",
-    "later_buckets_wait_again",
+    "shown_twice",
 )
 
 

@@ -62,8 +62,8 @@ SOURCES: Final = (
     Mutant(
         "fastest_partition_leads",
         f"{_SOURCE}._raise_low",
-        "min(counted) - self",
-        "max(counted) - self",
+        "min(counted) if",
+        "max(counted) if",
         "IN2",
         by=("ingestion",),
     ),
