@@ -145,7 +145,9 @@ def test_a_standby_becomes_the_primary_and_the_old_primary_is_fenced(
             run.closed("s", 24, one)
             os.kill(zero.process.pid, signal.SIGCONT)
             run.give(25, 26)
-            wait_until(lambda: "replica_ended" in zero.all_of_its_log(), 30, "the old primary finds out")
+            wait_until(
+                lambda: "replica_ended" in zero.all_of_its_log(), 30, "the old primary finds out"
+            )
             run.closed("s", 26, one)
             zero.check()  # it stands by again
             zero.kill()

@@ -528,7 +528,6 @@ class ReplicaRunner:
             self._name,
             self._started().epoch,
             timeline,
-            is_stateful=self._traits.is_stateful,
             given_up=self.given_up,
         )
         entry = _Query(timeline, chain, JointPlan())

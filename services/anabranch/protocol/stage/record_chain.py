@@ -3,7 +3,8 @@
 Theory of operation. A query that begins in a timeline's directory continues the record of the last
 batch committed there (``protocol.log.timeline``). From a fork on the query that runs is the branch:
 its records are tentative, and its first one begins from what was closed at the fork, with the parts
-that were open then. What was missing once is missing in everything that is made from it.
+that were open then. What was missing once a branch names from then on: state lacks it, and rows
+made of it may belong to later buckets, of which a batch that lacks them shows nothing.
 
 Invariants:
     RX1 a record names the one before it of its query (rules 3, 9), and counts as the one before
@@ -51,20 +52,14 @@ def base_record(replica: str, epoch: int, timeline: Timeline, written_ms: int) -
 class RecordChain:
     """Of one query of one process."""
 
-    def __init__(
-        self, replica: str, epoch: int, timeline: Timeline, *, is_stateful: bool, given_up: int = 0
-    ) -> None:
-        """``is_stateful``: what was missing once is missing in everything that the branch makes
-        afterwards.
-
-        ``given_up``: buckets up to this one are closed empty, and named as missing
-            (``protocol.control.state_horizon``).
+    def __init__(self, replica: str, epoch: int, timeline: Timeline, *, given_up: int = 0) -> None:
+        """``given_up``: buckets up to this one are closed empty, and named as missing
+        (``protocol.control.state_horizon``).
         """
         self._given_up = given_up
         self._replica = replica
         self._epoch = epoch
         self._timeline = timeline.name
-        self._is_stateful = is_stateful
         self.tip: BatchId | None = timeline.start_tip
         self._fork: tuple[int, int, tuple[Part, ...]] | None = None
         self._branch_begun = False
@@ -131,10 +126,7 @@ class RecordChain:
             raise LocalProtocolError(message)
         counter, base, pending = self._fork
         missing = tuple(sorted({*self._missing, *missing})[:MISSING_STREAMS_MAX])
-        if self._is_stateful or any(
-            part.bucket > closed for part in parts
-        ):  # what it lacks shows in later buckets too
-            self._missing = missing
+        self._missing = missing
         tentative = replace(record, kind=kind, branch=(self._epoch, counter), missing=missing)
         if self._branch_begun:
             return tentative

@@ -15,12 +15,11 @@ ZERO, ONE = (timeline_name(7, number) for number in range(2))
 TENTATIVE = BoundaryKind.TENTATIVE
 
 
-def chain(timeline: Timeline | None = None, *, is_stateful: bool = False) -> RecordChain:
+def chain(timeline: Timeline | None = None) -> RecordChain:
     return RecordChain(
         "0",
         7,
         timeline if timeline is not None else Timeline(ZERO, 3, BatchId("old", 3)),
-        is_stateful=is_stateful,
     )
 
 
@@ -119,26 +118,15 @@ class TestRecordChain:
         again = [make(of, 4, kind=TENTATIVE) for _ in range(2)]
         assert [(entry.base, entry.parts) for entry in again] == [(5, (part(6),))] * 2
 
-    def test_what_a_stateful_branch_missed_once_it_misses_in_all_that_follows(self) -> None:
-        """The state lacks it; and a record closes buckets that a plan before took."""
-        of = chain(is_stateful=True)
+    def test_what_a_branch_missed_once_it_misses_in_all_that_follows(self) -> None:
+        """State lacks it, and rows made of it may belong to later buckets."""
+        of = chain()
         of.became_branch(1, 5, ())
         found = [
             record(of, 5 + i, kind=TENTATIVE, missing=m).missing
             for i, m in enumerate([(), ("b",), (), ("a", "b"), ()])
         ]
         assert found == [(), ("b",), ("b",), ("a", "b"), ("a", "b")]
-
-    def test_results_of_later_buckets_carry_on_what_was_missing(self) -> None:
-        """A stage without state may move its rows to a later bucket: that one lacks what the
-        batch lacked, whatever its own input is.
-        """
-        of = chain()
-        of.became_branch(1, 5, ())
-        at_once = record(of, 5, part(6), kind=TENTATIVE, closed=6, missing=("a",))
-        ahead = record(of, 6, part(8), kind=TENTATIVE, closed=7, missing=("b",))
-        after = record(of, 7, kind=TENTATIVE, closed=8)
-        assert (at_once.missing, ahead.missing, after.missing) == (("a",), ("b",), ("b",))
 
     def test_re1_only_the_stable_timeline_gives_stable_records(self) -> None:
         """Rule 12."""
@@ -159,7 +147,7 @@ def test_rx4_an_empty_first_batch_gives_nothing_up() -> None:
 
 
 def test_rx4_what_is_given_up_is_closed_empty_and_says_so() -> None:
-    of = RecordChain("0", 7, Timeline(ZERO, 3, BatchId("old", 3)), is_stateful=False, given_up=6)
+    of = RecordChain("0", 7, Timeline(ZERO, 3, BatchId("old", 3)), given_up=6)
     first = make(of, 4, part(5), part(6), part(8), closed=6)
     assert ([p.bucket for p in first.parts], first.missing) == (
         [8],
