@@ -57,7 +57,7 @@ class Tampering:
             partition.append(Record(value, None, (), now_ms))
             self._network.wake({at.topic})
         self._forge_control(stream, choice, last, now_ms)
-        self._forge_fences(stream, now_ms)
+        self._forge_fences(stream, last, now_ms)
 
     def _forge_control(self, stream: str, choice: int, last: int, now_ms: int) -> None:
         """A process says in its own control topic what only the manager, or another process,
@@ -91,7 +91,7 @@ class Tampering:
             )
         self._network.wake({at.topic})
 
-    def _forge_fences(self, stream: str, now_ms: int) -> None:
+    def _forge_fences(self, stream: str, last: int, now_ms: int) -> None:
         """Somebody who may write where the manager does says of each writer that it is outvoted:
         without votes, by two of them, by replicas that there are not, by replicas that made
         something else, of buckets that nobody has closed. Of the first one also, that the others
@@ -117,7 +117,7 @@ class Tampering:
                 ((own, *peers[:1]), bucket),
                 ((own, *strangers), bucket),
                 ((own, *peers), 0),
-                ((own, *peers), bucket + _UNHEARD_OF),
+                ((own, *peers), last + _UNHEARD_OF),
                 *([((own, *peers), bucket)] if writer == newest else []),
             ):
                 fence = Fence(stream, writer, epoch, of, votes, now_ms)

@@ -267,7 +267,7 @@ STAGES: Final = (
         "moves_though_behind",
         "protocol.stage.standby:StandbyWatch.due",
         "bucket + self._behind_max >= self._closed",
-        "closed >= 0",
+        "self._closed >= 0",
         "SB8",
         scenario="moved",
         by=("moves", "progress"),
