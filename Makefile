@@ -19,6 +19,8 @@ PYTHON ?=
 
 # What runs here must see neither the caller's packages nor, by way of Spark, another interpreter.
 unexport PYTHONPATH PYTHONHOME SPARK_HOME
+# Hundreds of processes are started, and each would compile all modules again: a second of processor time.
+unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUNBUFFERED := 1
 PYTEST := $(BIN)/python -m pytest
@@ -46,7 +48,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	  echo "making $(VENV) with $$("$$found" --version)"; \
 	  "$$found" -m venv $(VENV); \
 	fi
-	@echo "installing what requirements-dev.txt names: a minute or two"
+	@echo "installing what requirements-dev.txt names: some minutes"
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable '.[run]'
 	@touch $@
@@ -122,11 +124,13 @@ imports: install ## import-linter: imports go one way
 tidy: install ## purity, names, mirror of tests, limits, documents
 	$(PYTEST) tests/tidy --quiet $(ARGS)
 
-# Tracing doubles the time of what it watches, and the properties have nothing to add to it.
+UNIT := ANABRANCH_TEST_EXAMPLES=0.4 $(PYTEST) --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist worksteal
+
+# Tracing slows down all that runs under it, so only those tests do that are there to cover; with ARGS none does.
 .PHONY: unit
-unit: install ## unit and property tests; protocol/ and codec/ must be covered whole, by branch, by unit tests
-	ANABRANCH_TEST_EXAMPLES=0.4 $(PYTEST) tests/unit tests/properties --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist worksteal \
-	  --cov=anabranch.protocol --cov=anabranch.codec --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100 $(ARGS)
+unit: install ## unit and property tests; protocol/ and codec/ must be covered whole, by branch, by their own unit tests
+	$(if $(ARGS),,$(UNIT) tests/unit/protocol tests/unit/codec --cov=anabranch.protocol --cov=anabranch.codec --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100)
+	$(UNIT) tests/unit tests/properties $(if $(ARGS),,--ignore=tests/unit/protocol --ignore=tests/unit/codec) $(ARGS)
 
 .PHONY: simulated
 simulated: install ## 300 seeds of the whole system, other ones for every text of services/, under virtual time, and the checkers themselves (two minutes of processor time)

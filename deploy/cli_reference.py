@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,14 +39,11 @@ def written() -> str:
     app = typer.main.get_command(cli.app)
     assert isinstance(app, typer.core.TyperGroup)
     context = app.make_context(_PROGRAM, [], resilient_parsing=True)
-    parts = [_HEAD]
-    panel = ""
+    panels: dict[str, list[str]] = {}
     for name, command in app.commands.items():
-        if (of := str(getattr(command, "rich_help_panel", ""))) != panel:
-            panel = of
-            parts.append(f"## {panel}\n")
-        parts += _sections(name, command, context)
-    return "\n".join(parts)
+        panel = str(getattr(command, "rich_help_panel", ""))
+        panels.setdefault(panel, [f"## {panel}\n"]).extend(_sections(name, command, context))
+    return "\n".join([_HEAD, *chain.from_iterable(panels.values())])
 
 
 def _sections(name: str, command: Any, parent: Any) -> Iterator[str]:

@@ -26,8 +26,8 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import AnabranchError
-from anabranch.protocol.limits import PRIMARY_SILENT_MS
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted
+from anabranch.protocol.stage.standby import PRIMARY_SILENT_MS
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.up.embedded_kafka import EmbeddedKafka

@@ -30,10 +30,10 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import boundary_records
 from anabranch.codec.blocks import EVENT_TIME, decode_block
 from anabranch.codec.catalog import TopicSettings
+from anabranch.ingestion.service import SOURCE_BATCH_RECORDS
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import LogReader, TopicPartition
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import SOURCE_BATCH_RECORDS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part, Recomputed
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
@@ -153,7 +153,7 @@ class Sender:
             for chunk in self._acks.fetch(100, 50):
                 self._acked = max(self._acked, *(int(value or b"0") for value in chunk.values))
             if self._acked < self._batch and time.monotonic() > repeat_s:
-                self._boundary.append_recomputed(Recomputed("0", self._epoch, parts))
+                self._boundary.append_other(Recomputed("0", self._epoch, parts))
                 self.repeated += 1
                 repeat_s = time.monotonic() + RESEND_MS / 1000
 

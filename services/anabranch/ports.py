@@ -250,7 +250,12 @@ class EventLog(Protocol):
         """
 
     def writer(self) -> LogWriter:
-        """A new idempotent writer, acks=all."""
+        """A new idempotent writer, acks=all; one that was opened ahead, if there is one."""
+
+    def open_ahead(self, writers: int) -> None:
+        """Have so many open for the next calls of ``writer``. Does not wait. To be called again now
+        and then for as long as they are not used.
+        """
 
     def transactional_writer(self, transactional_id: str) -> TransactionalWriter:
         """A new transactional writer; fences older ones of the id before it returns."""
@@ -319,7 +324,7 @@ class Checkpoints(Protocol):
     """
 
     def newest(self) -> Timeline | None:
-        """The timeline that the newest file names; None: a new replica."""
+        """The timeline that the newest file names; None: there is none, or its directory is gone."""
 
     def create(self, name: str) -> None:
         """An empty directory, whatever is there, for a replica that starts from nothing."""
@@ -337,7 +342,7 @@ class Checkpoints(Protocol):
 
     def batches(self, name: str) -> Sequence[int]:
         """The committed batches that the directory still has, newest first, damaged or not;
-        (-1,): none was ever committed.
+        (-1,): none was ever committed; empty: all that were are gone.
         """
 
     def whole(self, name: str, batches: Sequence[int]) -> int | None:
@@ -346,8 +351,8 @@ class Checkpoints(Protocol):
         """
 
     def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
-        """Forget what came after ``batch``; ``keep_plan``: but for the plan of the next one.
-        Only for a copy.
+        """Forget what came after ``batch``; ``keep_plan``: but for the plan of the next one, if it
+        is whole. Only for a copy.
         """
 
     def bucket(self, name: str, batch: int) -> int:
@@ -369,13 +374,16 @@ class Checkpoints(Protocol):
     def sync(self, name: str) -> None:
         """What is in the directory now survives a loss of power. Takes as long as the disk
         does: call it with no lock held.
+
+        Raises:
+            Fenced, FileNotFoundError: a newer process has removed the directory (rule 21).
         """
 
     def clean(self, epoch: int, number: int = 0) -> None:
         """Remove directories and timeline files below timeline ``number`` of ``epoch``."""
 
     def remove(self, name: str) -> None:
-        """Remove one directory, which no timeline file names any more."""
+        """Remove one directory, if it is there; its timeline file too, unless it is the newest."""
 
 
 class BatchStart(Protocol):
@@ -512,7 +520,7 @@ class Engine(Protocol):
 
     def prepare(self, label: str, stage: str, schemas: Mapping[str, pa.Schema]) -> PreparedStage:
         """Build and judge the function of ``stage`` for the replica ``label``. ``schemas``: of the
-        tuples of each input.
+        rows of each input.
 
         Raises:
             StageFunctionError: the function raised, or its result cannot be run.

@@ -465,15 +465,7 @@ class Run:
 
     def _live_promises(self, truth: Truth, end_ms: int) -> list[str]:
         job, seen, again = self._job, self._seen.live, self._again.live
-        road = Road(
-            truth.reports(),
-            job.sources,
-            job.bucket_ms,
-            job.window_ms,
-            job.free_vehicles,
-            job.free_speed,
-            job.partitions,
-        )
+        road = Road.of(truth.reports(), job)
         wrong = []
         for name in job.live:
             entries = (entry for _, entry in self._logs[self._pipeline.outputs[name].stage])

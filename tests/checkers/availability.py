@@ -5,7 +5,7 @@ that ``max_delay`` is.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 
 def signs(arrivals: Iterable[tuple[int, int]]) -> dict[int, int]:
@@ -56,9 +56,13 @@ def check_later(
     failing: list[tuple[int, bool]],
     bound_ms: int,
     until_ms: int,
+    anew_ms: Collection[int] = (),
 ) -> list[str]:
     """What came too late although the stages had gone on without input before: then no bucket gets
     the long wait any more (policy process).
+
+    Where a stage is done with one failure, and another input has failed meanwhile, the topic is in
+    a failure all the time, and the stage waits anew. A bucket that it showed then is not judged.
 
     Args:
         signs_ms, shown: As in ``check``.
@@ -66,6 +70,7 @@ def check_later(
         bound_ms: How long after its sign a bucket must be covered that had its sign in a failure
             which goes on for as long.
         until_ms: Buckets whose bound ends later are not judged.
+        anew_ms: When a replica went on without input that had done so before, in another failure.
     """
     wrong = []
     covered, times = [bucket for _, bucket in shown], [at_ms for at_ms, _ in failing]
@@ -83,6 +88,8 @@ def check_later(
             continue
         index = bisect_left(covered, bucket)
         at_ms = shown[index][0] if index < len(shown) else None
+        if at_ms is not None and any(sign_ms < each <= at_ms for each in anew_ms):
+            continue
         if at_ms is None or at_ms > deadline_ms:
             wrong.append(
                 f"live: bucket {bucket}, first sign in a failure at {sign_ms} ms, shown at {at_ms}"

@@ -57,5 +57,5 @@ def check(
         if (bucket, position) not in seen
     ]
     if missing:
-        wrong.append(f"missing: {', '.join(missing[:20])} ({len(missing)} tuples)")
+        wrong.append(f"missing: {', '.join(missing[:20])} ({len(missing)} rows)")
     return wrong

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anabranch.protocol.limits import LOOK_FRESH_MS
+from anabranch.protocol.edge.ingestion import LOOK_FRESH_MS
 
 Row = tuple[int, ...]
 """Its first value is its time in ms."""

@@ -16,6 +16,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
+    BranchEnded,
     EpochStarted,
     LogEntry,
     Part,
@@ -46,6 +47,12 @@ class Writer:
     tentative: list[Tentative] = field(default_factory=list)
     begun: list[tuple[tuple[int, int], int]] = field(default_factory=list)
     """Its branches: (number, bucket at which it begins)."""
+    ended: tuple[int, int] = (-1, -1)
+    """Its branches up to this one have ended, by a record that says so."""
+    runs: list[tuple[int, int | None]] = field(default_factory=list)
+    """When it had a branch that ran: (offset of its first record, of what ended it; None: it still
+    runs). A branch that follows another one at once is the same run.
+    """
     inherited: list[Part] = field(default_factory=list)
     """Parts that were open where the newest branch began, of buckets that it has not closed yet."""
     left_out: list[Part] = field(default_factory=list)
@@ -80,21 +87,46 @@ def read(entries: Iterable[tuple[int, LogEntry]], writers: Iterable[str]) -> Rea
     """Read a boundary log, given as (offset, entry) in log order."""
     reading = Reading({name: Writer() for name in writers})
     for offset, entry in entries:
-        if (
-            isinstance(entry, EpochStarted | BoundaryRecord)
-            and entry.replica not in reading.writers
-        ):
-            continue
-        if isinstance(entry, EpochStarted):
-            reading.writers[entry.replica].epoch = offset
-        elif isinstance(entry, BoundaryRecord):
-            take = _take if entry.kind is BoundaryKind.STABLE else _take_tentative
-            writer = reading.writers[entry.replica]
-            reason = take(writer, entry)
-            if reason == "accepted":
-                writer.accepted.append((offset, entry))
-            reading.rejected[reason] = reading.rejected.get(reason, 0) + 1
+        take(reading, offset, entry)
     return reading
+
+
+def take(reading: Reading, offset: int, entry: LogEntry) -> str:
+    """Read the next record; what became of it, empty: it is none of a writer."""
+    if (
+        not isinstance(entry, EpochStarted | BoundaryRecord | BranchEnded)
+        or entry.replica not in reading.writers
+    ):
+        return ""
+    writer = reading.writers[entry.replica]
+    if isinstance(entry, EpochStarted):
+        writer.epoch = offset
+        _end_run(writer, offset)
+        return "epoch"
+    if isinstance(entry, BranchEnded):
+        return _take_end(writer, entry, offset)
+    is_stable = entry.kind is BoundaryKind.STABLE
+    reason = _take(writer, entry) if is_stable else _take_tentative(writer, entry)
+    if reason == "accepted":
+        writer.accepted.append((offset, entry))
+    if reason == "tentative" and (not writer.runs or writer.runs[-1][1] is not None):
+        writer.runs.append((offset, None))
+    reading.rejected[reason] = reading.rejected.get(reason, 0) + 1
+    return reason
+
+
+def _end_run(writer: Writer, offset: int) -> None:
+    if writer.runs and writer.runs[-1][1] is None:
+        writer.runs[-1] = writer.runs[-1][0], offset
+
+
+def _take_end(writer: Writer, entry: BranchEnded, offset: int) -> str:
+    if entry.epoch != writer.epoch:
+        return "fenced"
+    writer.ended = max(writer.ended, entry.branch)
+    if writer.ended >= writer.branch:
+        _end_run(writer, offset)
+    return "branch_ended"
 
 
 def _take(writer: Writer, record: BoundaryRecord) -> str:
@@ -130,6 +162,8 @@ def _take_tentative(writer: Writer, record: BoundaryRecord) -> str:
         return "fenced"
     if record.id in writer.seen:
         return "known"
+    if number <= writer.ended:
+        return "ended"
     if number > writer.branch and record.base is not None:
         writer.branch = number
         writer.branch_closed = record.base

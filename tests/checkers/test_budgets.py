@@ -20,10 +20,11 @@ def test_the_files_of_a_folder_are_added_up_over_its_processes() -> None:
     seconds = {
         "tests/unit/a/test_a.py": 3.0,
         "tests/unit/test_b.py": 5.0,
+        "tests/unit/codec/test_e.py": 1.0,
         "tests/tidy/test_c.py": 1.0,
         "tests/nightly/test_d.py": 9.0,
     }
-    tidy, unit = verdicts(seconds, 2)
+    tidy, unit, codec = verdicts(seconds, 2)
     assert (tidy.folder, tidy.took_s) == ("tidy", 0.5)
     assert (unit.folder, unit.took_s, unit.dearest) == (
         "unit",
@@ -31,6 +32,7 @@ def test_the_files_of_a_folder_are_added_up_over_its_processes() -> None:
         (("test_b.py", 2.5), ("a/test_a.py", 1.5)),
     )
     assert str(unit) == f"tests/unit: 4 s of {UNIT}"
+    assert (codec.folder, codec.dearest) == ("unit/codec", (("test_e.py", 0.5),)), "its own"
 
 
 @pytest.mark.parametrize(

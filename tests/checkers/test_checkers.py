@@ -11,6 +11,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
+    BranchEnded,
     EpochStarted,
     LogEntry,
     Part,
@@ -165,6 +166,27 @@ def test_what_a_branch_closes_is_read_with_its_empty_buckets() -> None:
     assert offered == {(3, (0, 1)): (("s",), [("a",)]), (5, (0, 1)): ((), [("c",)])}
 
 
+@pytest.mark.parametrize(
+    ("end", "runs"),
+    [
+        (BranchEnded("0", 0, 1), [(1, 3)]),
+        (BranchEnded("0", 0, 0), [(1, None)]),
+        (BranchEnded("0", 7, 1), [(1, None)]),
+        (BranchEnded("1", 0, 1), [(1, None)]),
+        (EpochStarted("0", "f", "u"), [(1, 3)]),
+    ],
+)
+def test_a_branch_runs_until_it_is_said_to_have_ended(
+    end: LogEntry, runs: list[tuple[int, int | None]]
+) -> None:
+    entries: list[LogEntry] = [EpochStarted("0", "f", "t"), tentative(1, 3, base=1)]
+    entries += [tentative(2, 5), end]
+    assert streams.read(enumerate(entries), ["0"]).writers["0"].runs == runs
+    late = streams.read(enumerate([*entries, tentative(3, 6)]), ["0"]).writers["0"]
+    assert late.runs == runs, "an end is never taken back"
+    assert len(late.tentative) == 3 - (runs[-1][1] is not None)
+
+
 def test_a_second_branch_at_the_same_place_is_found() -> None:
     def begun(*branches: tuple[tuple[int, int], int]) -> list[str]:
         return streams.check_branches(
@@ -276,6 +298,15 @@ def test_a_second_long_wait_is_found(failing: list[tuple[int, bool]], count: int
         == count
     )
     assert availability.check_later({5: 20}, [(90, 5)], failing, 50, 60) == []
+
+
+@pytest.mark.parametrize(
+    ("anew_ms", "count"), [([20], 1), ([21], 0), ([90], 0), ([91], 1), ([10, 91], 1)]
+)
+def test_the_long_wait_of_another_failure_is_right(anew_ms: list[int], count: int) -> None:
+    failing = [(0, True)]
+    assert len(availability.check_later({5: 20}, [(90, 5)], failing, 50, 1_000, anew_ms)) == count
+    assert len(availability.check_later({5: 20}, [], failing, 50, 1_000, anew_ms)) == 1
 
 
 def test_who_says_stable_and_is_behind_is_found() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nightly import __main__ as nightly
-from nightly.report import Facts, Outcome, Tally, sections, tally, telling, text
+from nightly.report import Facts, Outcome, Tally, kinds, sections, tally, text
 
 PYTEST = (
     "FAILED tests/a.py::test_b - assert 1\n3 failed, 41 passed, 1 skipped, 2 errors in 92.19s"
@@ -51,24 +51,34 @@ def test_what_a_step_says_is_counted(said: str, found: Tally | None) -> None:
 @pytest.mark.parametrize(
     ("said", "lines"),
     [
-        (PYTEST, ["FAILED tests/a.py::test_b - assert 1"]),
-        (MUTANTS, ["no_read_back  1.0 s  SURVIVES 1000 seeds"]),
-        (CHAOS, ["WRONG: two were lost", "seed 4: 2 wrong"]),
-        ("a\nb\nc\nd\ne\nf\n", ["b", "c", "d", "e", "f"]),
+        (PYTEST, ["- 1 x FAILED tests/a.py::test_b"]),
+        (MUTANTS, ["- 1 x no_read_back survives"]),
+        (CHAOS, ["- 1 x WRONG: two were lost"]),
+        ("seed 7: 3 violations; again: x\n    lost\n", ["- 1 x N violations; again: x"]),
+        ("a\nKeyError: 1\n", ["- 1 x KeyError: N"]),
     ],
 )
 def test_what_was_not_good_is_named(said: str, lines: list[str]) -> None:
-    assert telling(said) == lines
+    assert kinds(said) == lines
 
 
-def test_what_differs_in_numbers_is_named_once_and_without_folders() -> None:
+def test_what_differs_in_seeds_numbers_and_folders_is_of_one_kind() -> None:
     said = "".join(f"LATE: seed 7: results of {n} came {n}.5 s later\n" for n in (3, 4, 12))
-    said += "LATE: seed 8: results of 3 came 3.5 s later\nWRONG: x.log: /srv/x/y.py, line 3\n"
-    assert telling(said) == [
-        "LATE: seed 7: results of 3 came 3.5 s later (and 2 like it)",
-        "LATE: seed 8: results of 3 came 3.5 s later",
-        "WRONG: x.log: y.py, line 3",
+    said += "LATE: seed 8: results of 3 came 3.5 s later\nWRONG: /srv/x/y.py is not there\n"
+    said += "WRONG: tolls: bucket 4: it has 46 results: or others\n"
+    said += 'WRONG: seed 9: ingestion-reports_0.log: {"event": "x"}\n'
+    said += 'WRONG: seed 8: ingestion-reports_1.log: {"event": "y"}\n'
+    assert kinds(said) == [
+        "- 4 x LATE: results of N came N s later",
+        "- 2 x WRONG: an error in the log of ingestion that no fault explains",
+        "- 1 x WRONG: y.py is not there",
+        "- 1 x WRONG: tolls: bucket N",
     ]
+
+
+def test_of_many_kinds_the_most_frequent_are_named() -> None:
+    said = "".join(f"WRONG: {letter}\n" for letter in "abcdefghijklmnopqrstuvwxyz")
+    assert kinds(said)[-2:] == ["- 1 x WRONG: t", "- 6 more kinds"]
 
 
 def outcome(
@@ -126,7 +136,9 @@ def test_a_page_is_filled_on_several_days() -> None:
     assert section.count("In all: ") == 1
     assert "In all: 2,007 of 2,009, 99.64% to 99.97%." in section
     assert section.count("not good:") == 3
-    assert section.index("In all") < section.index("8 of 9 killed") < section.index("KeyError")
+    assert (
+        section.index("In all") < section.index("- 1 x N of N killed") < section.index("KeyError")
+    )
 
 
 def test_every_step_is_run_and_reported_whatever_came_of_others(

@@ -13,6 +13,7 @@ from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
+    BranchEnded,
     BranchNumber,
     EpochStarted,
     LogEntry,
@@ -80,7 +81,7 @@ def state_after(*entries: LogEntry, writers: Iterable[str] = WRITERS) -> LogStat
 
 class Reference:
     """Rules 1, 3, 4, 5, 6 and 16 over a short range of buckets, one bucket at a time,
-    remembering everything.
+    remembering everything; and whether branches run.
     """
 
     def __init__(self) -> None:
@@ -89,6 +90,8 @@ class Reference:
         self.newest: dict[tuple[str, int, str], int] = {}
         self.pending: dict[str, list[tuple[BatchId, Part]]] = {w: [] for w in WRITERS}
         self.own: dict[str, dict[int, tuple[Part, ...] | None]] = {w: {} for w in WRITERS}
+        self.disowned: dict[str, dict[int, tuple[Part, ...]]] = {w: {} for w in WRITERS}
+        """What it closed, and what does not count as its own any more (rule 6, BL15)."""
         self.stable: dict[int, tuple[str, tuple[Part, ...]]] = {}
         self.branch: dict[str, BranchNumber] = {}
         self.branch_tip: dict[str, BatchId] = {}
@@ -97,6 +100,9 @@ class Reference:
         self.branch_own: dict[
             str, dict[int, tuple[BranchNumber, tuple[Part, ...], tuple[str, ...]]]
         ] = {w: {} for w in WRITERS}
+        self.running: dict[str, bool] = {}
+        """The writers whose branch runs; whether one without has made all that it has shown."""
+        self.ended: dict[str, BranchNumber] = {}
         self.past = 0
         self.version = (0, 0)
         self.version_of = dict.fromkeys(WRITERS, 1)
@@ -105,8 +111,10 @@ class Reference:
         """Whether the record counts."""
         if isinstance(entry, EpochStarted):
             return self._begin(offset, entry)
-        assert isinstance(entry, BoundaryRecord)
+        assert isinstance(entry, BoundaryRecord | BranchEnded)
         r = entry.replica
+        if isinstance(entry, BranchEnded):
+            return self._end(entry)
         if self.version_of[r] < self.version[0]:
             return False
         if self.epoch.get(r) != entry.epoch or entry.id.batch <= self.newest.get(
@@ -127,12 +135,31 @@ class Reference:
         if entry.version < self.version[0]:
             return False
         if entry.version != self.version_of[r]:
-            for n in self.own[r]:
-                if n not in self.stable:
-                    self.own[r] = dict.fromkeys(self.own[r])
-                    break
+            self._disown(r, max(self.own[r], default=0))
         self.epoch[r], self.version_of[r] = offset, entry.version
+        self.running.pop(r, None)
         return True
+
+    def _disown(self, replica: str, upto: int) -> None:
+        """What the writer closed up to a bucket and what is not stable is open, but not its own."""
+        own = self.own[replica]
+        for n in range(1, upto + 1):
+            if n not in self.stable:
+                self.disowned[replica][n] = own[n] or self.disowned[replica].get(n, ())
+                own[n] = None
+
+    def _end(self, entry: BranchEnded) -> bool:
+        r = entry.replica
+        if self.epoch.get(r) != entry.epoch or entry.branch <= self.ended.get(r, (-1, -1)):
+            return False
+        self.ended[r] = entry.branch
+        if entry.branch >= self.branch.get(r, (-1, -1)):
+            self.running.pop(r, None)
+        return True
+
+    def has_branch(self, replica: str) -> bool:
+        """A branch of a version that does not count any more is none."""
+        return replica in self.running and self.version_of[replica] >= self.version[0]
 
     def _stable(self, entry: BoundaryRecord) -> bool:
         r, chain = entry.replica, self.chain[entry.replica]
@@ -141,6 +168,7 @@ class Reference:
             self.pending[r] = []
             for n in range(1, entry.base + 1):
                 self.own[r].setdefault(n, None)
+            self._disown(r, entry.base)
         elif entry.prev is None:
             chain.clear()
             self.pending[r] = []
@@ -154,6 +182,9 @@ class Reference:
         closes = entry.closed > max(self.own[r], default=0)
         for n in range(1, entry.closed + 1):
             self.own[r].setdefault(n, tuple(p for _, p in self.pending[r] if p.bucket == n))
+        if r not in self.running:
+            for w in self.running:
+                self.running[w] |= max(self.branch_own[w], default=0) <= max(self.own[r], default=0)
         is_reached = (
             max((n for n, parts in self.own[r].items() if parts is None), default=0)
             <= len(self.stable)
@@ -178,6 +209,8 @@ class Reference:
         r, number, newest = entry.replica, entry.branch, self.branch.get(entry.replica, (-1, -1))
         if number is None or number[0] != entry.epoch or number < newest:
             return False
+        if number <= self.ended.get(r, (-1, -1)):
+            return False
         if number == newest:
             if entry.base is not None or entry.prev != self.branch_tip[r]:
                 return False
@@ -185,6 +218,7 @@ class Reference:
             if entry.base is None:
                 return False
             self.branch[r], self.branch_closed[r], self.branch_pending[r] = number, entry.base, []
+            self.running[r] = False
         self.branch_tip[r] = entry.id
         self.branch_pending[r] += [p for p in entry.parts if p.bucket > self.branch_closed[r]]
         for n in range(self.branch_closed[r] + 1, entry.closed + 1):
@@ -209,7 +243,8 @@ class Reference:
         found = {}
         for w in WRITERS:
             named = tuple(p for _, p in self.pending[w] if p.bucket == bucket)
-            found[w] = (self.own[w][bucket] or ()) if bucket in self.own[w] else named
+            closed = self.own[w].get(bucket) or self.disowned[w].get(bucket, ())
+            found[w] = closed if bucket in self.own[w] else named
         return {w: parts for w, parts in found.items() if parts}
 
 
@@ -240,6 +275,8 @@ _TENTATIVE = (
         "branch without base",
         "branch with base",
     )
+    + ("end",) * 2
+    + ("end of an older number", "end zombie")
 )
 
 
@@ -277,6 +314,8 @@ def logs(
             entries.append(started(w.replica, version=draw(st.sampled_from((1, 1, 1, 2)))))
         elif what == "repeat" and len(entries) > len(WRITERS):
             entries.append(entries[draw(st.integers(len(WRITERS), len(entries) - 1))])
+        elif what.startswith("end"):
+            entries.append(_end_record(draw, w, what))
         elif what == "fork" or what.startswith("branch"):
             entries.append(_branch_record(draw, w, what, step, parts))
         else:
@@ -323,6 +362,12 @@ def _stable_record(
     )
     w.ids.append(made.id)
     return made
+
+
+def _end_record(draw: st.DrawFn, w: _Writer, what: str) -> BranchEnded:
+    epoch = draw(st.sampled_from(w.epochs)) if what == "end zombie" else w.epochs[-1]
+    counter = max(0, w.forks - (what == "end of an older number"))
+    return BranchEnded(w.replica, epoch, counter)
 
 
 def _branch_record(

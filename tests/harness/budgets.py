@@ -25,8 +25,10 @@ import pytest
 
 BUDGET_S: Final = {
     "tidy": 15,
-    "unit": 190,
-    "properties": 25,
+    "unit/codec": 25,
+    "unit/protocol": 60,
+    "unit": 110,
+    "properties": 15,
     "checkers": 10,
     "simulation": 170,
     "chaos": 10,
@@ -35,7 +37,9 @@ BUDGET_S: Final = {
     "integration": 230,
     "spark": 285,
 }
-"""Of each folder that ``make test`` runs. What is marked ``nightly`` does not count."""
+"""Of each folder that ``make test`` runs, without those below it that have their own. What is
+marked ``nightly`` does not count.
+"""
 
 STEPS_S: Final = 100
 """Of the other steps of ``make test``: style, types, imports, and the starts of the test runs."""
@@ -88,9 +92,12 @@ def verdicts(seconds: Mapping[str, float], processes: int, share: float = 1.0) -
     """
     by_folder: dict[str, dict[str, float]] = defaultdict(dict)
     for file, took_s in seconds.items():
-        parts = PurePath(file).parts
-        if parts[0] == "tests" and len(parts) > 1 and parts[1] in BUDGET_S:
-            by_folder[parts[1]]["/".join(parts[2:])] = took_s * share / processes
+        path = PurePath(file)
+        for folder in path.parents:  # the innermost first
+            of = str(folder.relative_to("tests")) if folder.is_relative_to("tests") else ""
+            if of in BUDGET_S:
+                by_folder[of][str(path.relative_to(folder))] = took_s * share / processes
+                break
     return [
         Verdict(
             folder,

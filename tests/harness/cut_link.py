@@ -134,6 +134,9 @@ class CutLog:
     def writer(self) -> LogWriter:
         return _CutWriter(self, self._log.writer())
 
+    def open_ahead(self, writers: int) -> None:
+        self._log.open_ahead(writers)
+
     def transactional_writer(self, transactional_id: str) -> TransactionalWriter:
         return _CutTransactionalWriter(self, self._log.transactional_writer(transactional_id))
 

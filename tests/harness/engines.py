@@ -20,6 +20,7 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.spark import sink
 from anabranch.adapters.spark.engine import SparkEngine
 from anabranch.adapters.spark.settings import SparkSettings
+from anabranch.adapters.spark.starting import StartingSpark
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.plan_offsets import (
@@ -315,13 +316,7 @@ def simulated(folder: Path, name: str) -> Iterator[EngineRig]:
     admin = log.admin()
     admin.create(topics_of(pipeline))
     machine = Machine()
-
-    def fault(what: str) -> None:
-        raise AssertionError(what)
-
-    disk = SimulatedDisk(
-        machine, lambda: None, lambda _: None, fault, dict, lambda _: None, lambda: None
-    )
+    disk = SimulatedDisk(machine)
     options = {
         "doubled": StageOptions(
             "doubled", (SOURCE,), "map", 1, is_batch_safe=True, policy="process"
@@ -363,7 +358,8 @@ def spark(kafka: str, folder: Path, name: str) -> Iterator[EngineRig]:
         KafkaEventLog(kafka), pipeline, clock, SystemEntropy(), "processing", "s.0", kafka=kafka
     )
     settings = SparkSettings(master="local[2,3]", memory="512m", compilers="quick")
-    engine = SparkEngine("conformance", context, pipeline.stages, settings, folder / "scratch")
+    starting = StartingSpark("conformance", pipeline, pipeline.stages, settings, folder / "scratch")
+    engine = SparkEngine(context, settings, starting)
     driver_rows_max = sink.DRIVER_ROWS_MAX
 
     def fail_a_task() -> None:

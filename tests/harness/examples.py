@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 VARIABLE: Final = "ANABRANCH_TEST_EXAMPLES"
 """Times as many as a property asks for. ``make unit`` gives less than one, ``make nightly``
@@ -15,12 +15,22 @@ more.
 """
 
 _MIN: Final = 20
+_USUALLY: Final = 100
 
 
 def examples(count: int) -> settings:
-    """``count`` examples, times what the environment says; without a deadline, which a busy
-    machine would miss.
+    """``count`` examples, times what the environment says."""
+    return settings(max_examples=max(_MIN, round(count * float(os.environ.get(VARIABLE, "1")))))
+
+
+def unhurried() -> None:
+    """What all properties have that say nothing else: as many examples as usual, times what the
+    environment says, and no deadline, which a busy machine would miss.
     """
-    return settings(
-        max_examples=max(_MIN, round(count * float(os.environ.get(VARIABLE, "1")))), deadline=None
+    settings.register_profile(
+        "unhurried",
+        examples(_USUALLY),
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
     )
+    settings.load_profile("unhurried")

@@ -28,12 +28,12 @@ from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import Clock, Entropy, EventLog, TopicPartition
 from anabranch.processing.peers import HostProcess, Recovery
 from anabranch.processing.replica import ReplicaRunner
-from anabranch.protocol.control.state_horizon import PartnerWrong, StateHorizon
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability, Policy
-from anabranch.protocol.stage.late_start import LateStart
+from anabranch.protocol.stage.beginning import HaMode
+from anabranch.protocol.stage.comparison import Comparison, PartnerWrong
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -120,12 +120,17 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """Under which a replica runs: what a test does at its crash points and while it waits for a
-    peer, how much state it needs, which epochs are fenced, and who is told of a wrong partner.
+    peer, how much state it needs and how that is backed up, which epochs are fenced, whose nodes are
+    partners', and who is told of a wrong one.
     """
 
     point: Callable[[str], None] = lambda _: None
     wait: Callable[[str], None] = lambda _: None
-    horizon: StateHorizon | None = None
+    horizon_buckets: int = 0
+    ha: HaMode = "active"
+    complete: int = 0
+    """Up to here all inputs are."""
+    is_partners: Callable[[str], bool] = lambda _node: False
     fenced: Callable[[], Mapping[str, int]] = dict
     tell: Callable[[PartnerWrong], None] = lambda _found: None
 
@@ -162,6 +167,8 @@ class FileReplica:
                 TRAITS,
                 Availability([INPUT], WAITS, Policy.SUSPEND),
                 BatchRules(WIDTH_MS, rows_max=3),
+                conditions.horizon_buckets,
+                conditions.ha,
             ),
             HostProcess(clock, crash_point=conditions.point, may_wait=False),
         )
@@ -169,8 +176,11 @@ class FileReplica:
             tuple(peers),
             self._missing,
             conditions.wait,
-            conditions.horizon,
-            LateStart(self._last_gone),
+            self._last_gone,
+            lambda: conditions.complete,
+            Comparison(STAGE, conditions.horizon_buckets, WIDTH_MS, conditions.is_partners)
+            if conditions.ha == "upstream_backup"
+            else None,
             conditions.fenced,
             tell=conditions.tell,
         )

@@ -106,3 +106,4 @@ def feed(world: World, number: int) -> None:
         replica.close_buckets(5, {5: rows(5, 5)})
     else:
         replica.close_buckets(7, {6: rows(6, 1)})
+        replica.end_branch()

@@ -24,6 +24,7 @@ from anabranch.protocol.identifiers import BatchId, RecordId
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
+    BranchEnded,
     EpochStarted,
     GivenUp,
     Part,
@@ -213,9 +214,7 @@ class Replica:
 
     def append_recomputed(self, tables: Mapping[int, pa.Table]) -> None:
         """Write buckets once more, for a reader whose blocks are gone."""
-        self._boundaries.append_recomputed(
-            Recomputed(self._replica, self.epoch, self._parts(tables))
-        )
+        self._boundaries.append_other(Recomputed(self._replica, self.epoch, self._parts(tables)))
 
     def show(
         self,
@@ -257,6 +256,10 @@ class Replica:
         self._writer.send(self._at, value, self._replica.encode(), headers)
         self._writer.flush()
         return self.epoch, self._counter
+
+    def end_branch(self) -> None:
+        """The branch that runs has ended."""
+        self._boundaries.append_other(BranchEnded(self._replica, self.epoch, self._counter))
 
     def _parts(self, tables: Mapping[int, pa.Table]) -> tuple[Part, ...]:
         slices = []

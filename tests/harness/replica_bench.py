@@ -10,9 +10,16 @@ from dataclasses import dataclass, field
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    BranchEnded,
+    EpochStarted,
+    Part,
+)
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
+from anabranch.protocol.stage.beginning import Beginning
 from anabranch.protocol.stage.planner import Plan, QueryPosition
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica import BatchRules, Decision, Replica, Situation, StageRules
@@ -69,7 +76,7 @@ class Stream:
         fork: bool = False,
     ) -> None:
         """A tentative record of the writer's newest branch, or the first of a new one."""
-        begins = fork or not self.branches
+        begins = fork or not self.log_state.has_branch("0")
         self.branches += begins
         self.branch_closed = max(closed, self.closed if begins else self.branch_closed)
         self.batch += 1
@@ -92,6 +99,11 @@ class Stream:
         outcome = self.log_state.apply(self.batch, record)
         assert outcome.accepted, outcome
         self.branch_tip = ident
+
+    def end_branch(self) -> None:
+        """That branch has ended."""
+        self.batch += 1
+        self.log_state.apply(self.batch, BranchEnded("0", 0, self.branches))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +136,6 @@ class Bench:
         self.may_correct = True
         self.held = False
         self.peer_serves = False
-        self.uncorrected = False
         self.unreachable: set[str] = set()
         """Inputs of which nobody can read the log to its end."""
         self.availability = Availability(names, settings.waits, settings.policy)
@@ -144,8 +155,7 @@ class Bench:
                     rows_per_s=settings.rows_per_s,
                 ),
             ),
-            after=settings.after,
-            given_up=settings.given_up,
+            Beginning(settings.after, settings.given_up),
         )
         self.positions = {stable_query: QueryPosition()}
         self.ran: list[tuple[str, Plan]] = []
@@ -216,7 +226,6 @@ class Bench:
             frozenset(self.names if self.held else ""),
             may_correct=self.may_correct,
             peer_serves=self.peer_serves,
-            uncorrected=frozenset(self.names if self.uncorrected else ""),
         )
 
     def decide(self, query: str) -> Decision:

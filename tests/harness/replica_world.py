@@ -10,30 +10,38 @@ run twice or left out shows in the rows of the output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from typing import cast
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
-from anabranch.ports import TopicPartition
+from anabranch.ports import Checkpoints, TopicPartition
 from anabranch.processing.peers import HostProcess, Upstream
 from anabranch.processing.replica import Order, ReplicaRunner, StartQuery, StopQuery
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, GivenUp, LogEntry, Part
-from anabranch.protocol.log.timeline import Timeline, newest, obsolete
-from anabranch.protocol.stage.availability import Availability, Policy, Waits
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    BranchEnded,
+    EpochStarted,
+    GivenUp,
+    LogEntry,
+    Part,
+)
+from anabranch.protocol.stage.availability import OWN, Availability, Policy, Waits
+from anabranch.protocol.stage.planner import QueryPosition
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.replica_bench import STATELESS, WAITS, WIDTH_MS, part
+from simulation.disk import Logged, Machine, SimulatedDisk, State
 
 OUT = "out"
 LATE = 1_000
@@ -45,157 +53,23 @@ AHEAD, AHEAD_ROWS = 3, 100
 _TICK_MS = 100
 
 
-@dataclass
-class Directory:
-    """A checkpoint directory: offsets by batch, the last batch committed, and the state after
-    it.
+class _Points:
+    """Around a disk, as one process sees it: before every step, and after a timeline is written,
+    is a point where the process may crash.
     """
 
-    logged: dict[int, list[Offset]] = field(default_factory=dict)
-    committed: int = -1
-    state: dict[int, int] = field(default_factory=dict)
-    """Bucket -> rows, of the results that are still to come."""
-
-
-class MemoryDisk:
-    """``ports.Checkpoints`` in memory."""
-
-    def __init__(self) -> None:
-        self.directories: dict[str, Directory] = {}
-        self.timelines: dict[str, Timeline] = {}
-        self.others: dict[str, MemoryDisk] = {}
-        """Of the peers."""
-
-    def newest(self) -> Timeline | None:
-        name = newest(self.timelines)
-        return None if name is None else self.timelines[name]
-
-    def create(self, name: str) -> None:
-        self.directories[name] = Directory()
-
-    def copy(self, source: str, target: str) -> None:
-        self.directories[target] = deepcopy(self.of(source))
-
-    def last_commit(self, name: str) -> int:
-        return self.of(name).committed
-
-    def batches(self, name: str) -> Sequence[int]:
-        directory = self.of(name)
-        return [
-            batch
-            for batch in sorted(directory.logged, reverse=True)
-            if batch <= directory.committed
-        ] or [-1]
-
-    def whole(self, name: str, batches: Sequence[int]) -> int | None:
-        return next((batch for batch in batches if batch == self.of(name).committed), None)
-
-    def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
-        directory = self.of(name)
-        directory.logged = {
-            b: offsets for b, offsets in directory.logged.items() if b <= batch + keep_plan
-        }
-
-    def bucket(self, name: str, batch: int) -> int:
-        return position_of(self.of(name).logged[batch][0]).bucket if batch >= 0 else 0
-
-    def peers(self) -> Sequence[tuple[str, Timeline]]:
-        found = ((replica, disk.newest()) for replica, disk in self.others.items())
-        return [(replica, timeline) for replica, timeline in found if timeline is not None]
-
-    def copy_peer(self, replica: str, source: str, target: str) -> bool:
-        if source not in self.others[replica].directories:
-            return False
-        self.directories[target] = deepcopy(self.others[replica].of(source))
-        return True
-
-    def write(self, timeline: Timeline) -> None:
-        self.timelines[timeline.name] = timeline
-
-    def sync(self, name: str) -> None:
-        self.of(name)
-
-    def clean(self, epoch: int, number: int = 0) -> None:
-        for name in obsolete(self.directories, epoch, number):
-            del self.directories[name]
-        for name in obsolete(self.timelines, epoch, number):
-            del self.timelines[name]
-
-    def remove(self, name: str) -> None:
-        self.directories.pop(name, None)
-
-    def of(self, name: str) -> Directory:
-        """Rule 21: who meets a directory that is gone ends."""
-        if name not in self.directories:
-            message = f"directory {name} was removed"
-            raise Unavailable(message)
-        return self.directories[name]
-
-
-class PointedDisk:
-    """A disk as one process sees it: every step has a point before and one after it, where
-    the process may crash.
-    """
-
-    def __init__(self, disk: MemoryDisk, point: Callable[[str], None]) -> None:
+    def __init__(self, disk: Checkpoints, point: Callable[[str], None]) -> None:
         self._disk, self._point = disk, point
 
-    def newest(self) -> Timeline | None:
-        self._point("newest")
-        return self._disk.newest()
+    def __getattr__(self, step: str) -> Callable[..., object]:
+        def taken(*arguments: object, **options: object) -> object:
+            self._point(step)
+            answer = getattr(self._disk, step)(*arguments, **options)
+            if step == "write":
+                self._point("written")
+            return answer
 
-    def create(self, name: str) -> None:
-        self._point("create")
-        self._disk.create(name)
-
-    def copy(self, source: str, target: str) -> None:
-        self._point("copy")
-        self._disk.copy(source, target)
-
-    def last_commit(self, name: str) -> int:
-        self._point("last_commit")
-        return self._disk.last_commit(name)
-
-    def batches(self, name: str) -> Sequence[int]:
-        self._point("batches")
-        return self._disk.batches(name)
-
-    def whole(self, name: str, batches: Sequence[int]) -> int | None:
-        self._point("whole")
-        return self._disk.whole(name, batches)
-
-    def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
-        self._point("cut_back")
-        self._disk.cut_back(name, batch, keep_plan=keep_plan)
-
-    def bucket(self, name: str, batch: int) -> int:
-        self._point("bucket")
-        return self._disk.bucket(name, batch)
-
-    def peers(self) -> Sequence[tuple[str, Timeline]]:
-        self._point("peers")
-        return self._disk.peers()
-
-    def copy_peer(self, replica: str, source: str, target: str) -> bool:
-        self._point("copy_peer")
-        return self._disk.copy_peer(replica, source, target)
-
-    def write(self, timeline: Timeline) -> None:
-        self._point("write")
-        self._disk.write(timeline)
-        self._point("written")
-
-    def sync(self, name: str) -> None:
-        self._point("sync")
-        self._disk.sync(name)
-
-    def clean(self, epoch: int, number: int = 0) -> None:
-        self._point("clean")
-        self._disk.clean(epoch, number)
-
-    def remove(self, name: str) -> None:
-        self._point("remove")
-        self._disk.remove(name)
+        return taken
 
 
 class World:
@@ -212,8 +86,12 @@ class World:
         successor_after_ms: int = 0,
         width_ms: int = WIDTH_MS,
         waits: Waits = WAITS,
+        elsewhere: str = "",
     ) -> None:
-        self.names = names
+        """``elsewhere``: the inputs that are on other clusters."""
+        self.names, self.elsewhere = names, elsewhere
+        self.cut: set[str] = set()
+        """Inputs whose cluster does not answer; OWN: the own one."""
         self.traits = traits
         self.policy = policy
         self.rows_max = rows_max
@@ -222,7 +100,8 @@ class World:
         self.clock = VirtualClock()
         self.log = LocalEventLog(self.clock)
         self.log.admin().create([TopicSettings(name, 1) for name in (*names, OUT)])
-        self.disk = MemoryDisk()
+        self.machine = Machine()
+        self.disk = SimulatedDisk(self.machine)
         self.rows: dict[int, int] = {}
         """What the output must be made of: rows of all inputs by bucket."""
         self._writers = {
@@ -232,6 +111,7 @@ class World:
             for i, n in enumerate(names)
         }
         self._batches = dict.fromkeys(names, 0)
+        self._branches = 0
         self._started = 100
         for writer in self._writers.values():
             writer.start()
@@ -256,11 +136,50 @@ class World:
             )
         )
 
+    def branch(self, name: str, upto: int) -> None:
+        """The writer of input ``name`` begins a branch, which closes up to ``upto``."""
+        writer, self._branches = self._writers[name], self._branches + 1
+        record = BoundaryRecord(
+            "0",
+            writer.epoch,
+            BatchId(f"branch {self._branches}", 0),
+            writer.tip(),
+            upto,
+            base=writer.log_state.closed("0"),
+            kind=BoundaryKind.TENTATIVE,
+            branch=(writer.epoch, self._branches),
+        )
+        writer.append(record)
+
+    def end_branch(self, name: str) -> None:
+        """That branch has ended."""
+        writer = self._writers[name]
+        writer.append_other(BranchEnded("0", writer.epoch, self._branches))
+
     def start(
         self, point: Callable[[str], None] = lambda _: None, upstream: Upstream | None = None
     ) -> Process:
         self._started += 1
         return Process(self, point, upstream, self._started)
+
+    def offsets(self, query: str, back: int = 0) -> list[Offset]:
+        """Of every input, where the last committed batch of ``query`` ended, or so many before."""
+        directory = self.disk.directory(query)
+        batch = directory.last_commit - back
+        if batch < 0:
+            return [dict(INITIAL) for _ in self.names]
+        return [directory.logged[batch].offsets[name] for name in self.names]
+
+    def position(self, query: str) -> QueryPosition:
+        """Where that batch ended."""
+        return position_of(self.offsets(query)[0])
+
+    def plan(self, query: str, offsets: list[Offset]) -> None:
+        """The engine logs the next batch of ``query``."""
+        directory = self.disk.directory(query)
+        watermark_ms = position_of(offsets[0]).bucket * self.width_ms
+        logged = Logged(dict(zip(self.names, offsets, strict=True)), watermark_ms)
+        directory.log(directory.last_commit + 1, logged)
 
     def entries(self, topic: str = OUT) -> list[LogEntry]:
         """The whole log of a stream."""
@@ -311,6 +230,29 @@ class World:
         return {bucket: rows for bucket, rows in sorted(found.items()) if bucket <= upto}
 
 
+class CutReader(BoundaryReader):
+    """Of a log whose cluster answers or not, as the world says."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world.log, name, ["0"])
+        self._world, self._name = world, name
+        self.asked = 0
+
+    @property
+    def _is_cut(self) -> bool:
+        where = self._name if self._name in self._world.elsewhere else OWN
+        return where in self._world.cut
+
+    def poll(self, wait_ms: int) -> int:
+        return 0 if self._is_cut else super().poll(wait_ms)
+
+    def end(self) -> int:
+        self.asked += 1
+        if self._is_cut:
+            raise Unavailable("nobody answers")
+        return super().end()
+
+
 class Process:
     """One process of the stage's replica."""
 
@@ -318,7 +260,7 @@ class Process:
         self, world: World, point: Callable[[str], None], upstream: Upstream | None, seed: int
     ) -> None:
         self.world, self.point = world, point
-        self.inputs = {name: BoundaryReader(world.log, name, ["0"]) for name in world.names}
+        self.inputs = {name: CutReader(world, name) for name in world.names}
         self.boundary = BoundaryWriter(
             world.log, OUT, ["0"], EpochStarted("0", "f", SeededEntropy(seed).token()), world.clock
         )
@@ -326,16 +268,20 @@ class Process:
         self.runner = ReplicaRunner(
             self.inputs,
             self.boundary,
-            PointedDisk(world.disk, point),
+            cast("Checkpoints", _Points(world.disk, point)),
             StageRules(
                 world.traits,
-                Availability(world.names, world.waits, world.policy),
+                Availability(world.names, world.waits, world.policy, elsewhere=world.elsewhere),
                 BatchRules(
                     world.width_ms, world.rows_max, successor_after_ms=world.successor_after_ms
                 ),
             ),
             HostProcess(
-                world.clock, stopping=lambda: self.stopping, crash_point=point, may_wait=False
+                world.clock,
+                stopping=lambda: self.stopping,
+                crash_point=point,
+                own_answers=lambda: OWN not in world.cut,
+                may_wait=False,
             ),
             upstream,
         )
@@ -364,13 +310,7 @@ class Process:
         """One trigger: every input is asked once, the first one leads. The offsets of the
         batch, if there is one.
         """
-        directory = self.world.disk.of(query)
-        starts = (
-            directory.logged[directory.committed]
-            if directory.committed >= 0
-            else [dict(INITIAL) for _ in self.world.names]
-        )
-        found = []
+        starts, found = self.world.offsets(query), []
         for name, start in zip(order or self.world.names, starts, strict=True):
             answer = self.runner.advance(query, name, position_fields(start))
             found.append(start if answer is None else answer)
@@ -378,32 +318,29 @@ class Process:
 
     def step(self, query: str) -> bool:
         """One batch of ``query``, if there is one."""
-        directory = self.world.disk.of(query)
-        batch = directory.committed + 1
+        directory = self.world.disk.directory(query)
+        before, batch = self.world.position(query), directory.last_commit + 1
         if batch not in directory.logged:
-            offsets = self.ask(query)
-            if offsets is None:
+            asked = self.ask(query)
+            if asked is None:
                 return False
             self.point("planned")
-            self.world.disk.of(query).logged[batch] = offsets
+            self.world.plan(query, asked)
         self.point("logged")
-        offsets = directory.logged[batch]
-        before = position_of(directory.logged[batch - 1][0] if batch else INITIAL)
-        self.runner.begin(
-            query, offsets, position_of(offsets[0]).bucket * self.world.width_ms, before
-        )
-        parts, state = self.run(directory.state, offsets, position_of(offsets[0]).bucket)
+        logged = directory.logged[batch]
+        offsets = [logged.offsets[name] for name in self.world.names]
+        self.runner.begin(query, offsets, logged.watermark_ms, before)
+        parts, state = self.run(directory.state(batch - 1), offsets, position_of(offsets[0]).bucket)
         self.point("ran")
         self.runner.finish(query, batch, parts)
         self.point("appended")
-        directory = self.world.disk.of(query)
-        directory.committed, directory.state = batch, state
+        self.world.disk.directory(query).commit(batch, state)
         self.point("committed")
         return True
 
     def run(
-        self, state: dict[int, int], offsets: list[Offset], watermark: int
-    ) -> tuple[tuple[Part, ...], dict[int, int]]:
+        self, state: State, offsets: list[Offset], watermark: int
+    ) -> tuple[tuple[Part, ...], State]:
         """The operator: (what it gives, its state afterwards)."""
         read: dict[int, int] = {}
         for offset in offsets:
@@ -417,9 +354,9 @@ class Process:
             for after, times in ((0, 1), (AHEAD, AHEAD_ROWS))
         ]
         if self.world.traits.is_stateful:
-            state = state | {bucket + 1: rows for bucket, rows in read.items()}
-            given += [(end, LATE) for end in state if end <= watermark]
-            state = {end: rows for end, rows in state.items() if end > watermark}
+            waiting = dict(state) | {(bucket + 1, 0): rows for bucket, rows in read.items()}
+            given += [(end, LATE) for end, _ in waiting if end <= watermark]
+            state = tuple(sorted(each for each in waiting.items() if each[0][0] > watermark))
         attempt = f"{self.boundary.epoch}-{self._attempts}"
         parts = tuple(
             Part(bucket, 0, attempt, 1, 10 * i, 10 * i + 1, rows, 0)

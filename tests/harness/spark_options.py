@@ -24,6 +24,7 @@ def options(**changes: Any) -> SourceOptions:
         "query": "000000000007-000001",
         "stream": "a",
         "kafka": "k",
+        "cluster": "",
         "socket": "/none",
         "schema": schema_text(SCHEMA),
         "columns": ("n", "text"),

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import textwrap
 import threading
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.spark.engine import SparkEngine
 from anabranch.adapters.spark.settings import SparkSettings
+from anabranch.adapters.spark.starting import StartingSpark
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.blocks import split_by_bucket
@@ -135,6 +137,27 @@ def create_topics(kafka: str, pipeline: Pipeline) -> None:
     admin = KafkaEventLog(kafka).admin()
     admin.create(topics_of(pipeline))
     admin.close()
+
+
+def rows_of(bucket: int) -> list[tuple[int, int, int]]:
+    """Steady traffic, as ``readings`` takes it: a row every 7 ms."""
+    return [
+        (event_time, event_time % 3, event_time % 17 - 3)
+        for event_time in range((bucket - 1) * WIDTH_MS + 1, bucket * WIDTH_MS + 1, 7)
+    ]
+
+
+def sums_of(values: Iterable[tuple[int, int]], last: int) -> Counter[tuple[int, int, int]]:
+    """(end, rows, sum) of each window of 200 ms that ends with bucket ``last`` or before, of
+    (event time, value).
+    """
+    counts: Counter[int] = Counter()
+    sums: Counter[int] = Counter()
+    for time_ms, value in values:
+        stop = time_ms // 200 * 200 + 200
+        counts[stop] += 1
+        sums[stop] += value
+    return Counter((stop, n, sums[stop]) for stop, n in counts.items() if stop <= last * WIDTH_MS)
 
 
 def readings(rows: Iterable[tuple[int, ...] | dict[str, Any]]) -> pa.Table:
@@ -268,13 +291,15 @@ class RunningStage:
     def _run(self) -> None:
         engine: SparkEngine | None = None
         try:
-            engine = SparkEngine(
+            settings = SparkSettings()
+            starting = StartingSpark(
                 self.name,
-                self._context,
+                self.pipeline,
                 self.pipeline.stages,
-                SparkSettings(),
+                settings,
                 self.state_dir / "scratch",
             )
+            engine = SparkEngine(self._context, settings, starting)
             node = self.pipeline.places().node_of(self.name)
             self._replica = StageReplica(self._context, engine, node)
             self._replica.start()

@@ -20,7 +20,7 @@ from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
-PARTITIONS, WORKERS, PER_PARTITION = 4, 2, 4
+PARTITIONS, WORKERS, PER_PARTITION = 4, 2, 8
 PAUSE_MS = 30
 """Between two batches: less than in any stage, and more than the broker waits before it gives
 an empty answer.
@@ -119,8 +119,11 @@ def test_of_a_live_stream_each_byte_is_sent_once(workers: Workers) -> None:
 
 
 def test_of_a_backlog_it_is_little_more(workers: Workers) -> None:
-    for _ in range(10):
+    for _ in range(5):
         workers.write(400_000)
-    for batch in range(10):
+    for batch in range(5):
         workers.read(batch)
-    assert workers.ratio() < 2  # 3 to 9 where everybody stays assigned
+    # A read takes 6.4 MB. In vain come at most the client's queue, 4 MiB, and two answers, a block
+    # of each of two partitions: so far down however slow the machine is. It is 3 to 9 where
+    # everybody stays assigned.
+    assert workers.ratio() < 2

@@ -45,10 +45,11 @@ def test_results_come_once_and_what_is_taken_back_is_gone(kafka: str) -> None:
 
         until(lambda: len(answer.rows()) == 3)
         replica.show(2, {2: rows(2, 2)}, ("reports",))
-        until(lambda: answer.in_failure)
+        until(lambda: answer.in_failure and len(answer.rows()) == 5)
         assert [row.stable for row in answer.rows()] == [True] * 3 + [False] * 2
         replica.close_buckets(2, {2: rows(2, 4)})
-        until(lambda: not answer.in_failure)
+        replica.end_branch()
+        until(lambda: not answer.in_failure and len(answer.rows()) == 7)
         shown = [(row.id, row.value.car) for row in answer.rows()]
     service.stop()
     with corrected(kafka, "client.out", follow=False) as found:

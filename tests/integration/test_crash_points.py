@@ -9,8 +9,10 @@ which need Spark; here a replica without Spark stands for its failover.
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from itertools import count as numbers
 from itertools import islice
 from pathlib import Path
@@ -23,6 +25,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import boundary_records, control_records
 from anabranch.codec.catalog import TopicSettings, topic_settings
+from anabranch.ingestion.service import SOURCE_BATCH_RECORDS
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import speakers
@@ -31,7 +34,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint
 from anabranch.protocol.edge.live_delivery import Kind
 from anabranch.protocol.identifiers import BatchId, RecordId
-from anabranch.protocol.limits import SNAPSHOT_EVERY_RECORDS, SOURCE_BATCH_RECORDS
+from anabranch.protocol.limits import SNAPSHOT_EVERY_RECORDS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -303,6 +306,7 @@ def test_live_delivery(
             replica.close_buckets(4, {4: rows(4, sizes[4])})
         process.wait_killed()
     replica.close_buckets(7, {5: rows(5, sizes[5]), 7: rows(7, sizes[7])})
+    replica.end_branch()
     expected = ids(sizes) if second.endswith(":2") else ids({**sizes, 4: 0})
     world.until(
         "delivery",
@@ -336,6 +340,26 @@ def _live(world: World) -> list[RecordId]:
     )
 
 
+@contextmanager
+def delivery_at(world: World, bucket: int, checkpoint: int) -> Iterator[None]:
+    """It says so again and again: a heartbeat that was long on its way counts for nothing."""
+    topic, ending = world.pipeline.topic_names.control("delivery", "out"), threading.Event()
+    beat = Heartbeat("delivery", "out", "0", -1, "running", bucket, 0, checkpoint_bucket=checkpoint)
+
+    def say() -> None:
+        with closing(HeartbeatSender(world.log, topic, world.clock)) as sender:
+            while not ending.wait(0.1):
+                sender.send(beat)
+
+    saying = threading.Thread(target=say)
+    saying.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        saying.join()
+
+
 @pytest.mark.parametrize(
     "point",
     [
@@ -351,17 +375,16 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
     replicas = [
         Replica(world.log, world.pipeline, world.clock, world.entropy, name) for name in "01"
     ]
-    index, topic = RedisIndex(redis_url), world.pipeline.topic_names.control("delivery", "out")
+    index = RedisIndex(redis_url)
     index.put(f"anabranch:{world.name}:stream:gone", {"upto": "1"})
     for replica, count in zip(replicas, (6, 7), strict=True):
         replica.close_buckets(9, {**{n: rows(n, 10) for n in range(1, 9)}, 9: rows(9, count)})
-    sender = HeartbeatSender(world.log, topic, world.clock)
-    sender.send(Heartbeat("delivery", "out", "0", -1, "running", 9, 0, checkpoint_bucket=6))
-    world.killed("consistency_manager", world.name, point, redis_url)
+    with delivery_at(world, 9, checkpoint=6):
+        world.killed("consistency_manager", world.name, point, redis_url)
     for replica, count in zip(replicas, (6, 7), strict=True):
         replica.close_buckets(10, {10: rows(10, count)})
-    sender.send(Heartbeat("delivery", "out", "0", -1, "running", 10, 0, checkpoint_bucket=7))
-    world.killed("consistency_manager", world.name, point, redis_url)
+    with delivery_at(world, 10, checkpoint=7):
+        world.killed("consistency_manager", world.name, point, redis_url)
 
     def said() -> list[object]:
         names = world.pipeline.topic_names
@@ -390,7 +413,8 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
             and index.get(f"anabranch:{world.name}:trim:totals") == {"bucket": "7"}
         )
 
-    world.until("consistency_manager", world.name, whole, redis_url)
+    with delivery_at(world, 10, checkpoint=7):
+        world.until("consistency_manager", world.name, whole, redis_url)
     entries = said()
     alarms = [entry for entry in entries if isinstance(entry, Alarm)]
     assert [(a.kind, a.bucket) for a in alarms] == [
@@ -415,7 +439,6 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
         )
     following.close()
     blocks.close()
-    sender.close()
     index.close()
     for replica in replicas:
         replica.close()

@@ -207,8 +207,12 @@ def test_a_deployment_with_drills(tmp_path: Path) -> None:
             )
 
         def closed_ms() -> int:
-            found = row()["last_bucket_ms"]
-            return found if isinstance(found, int) else 0
+            """A slow machine may not answer in time when it is asked."""
+            return wait_until(
+                lambda: found if isinstance(found := row()["last_bucket_ms"], int) else 0,
+                20,
+                "it has closed something",
+            )
 
         now_ms = SystemClock().now_ms()
         write(now_ms - 60_000)

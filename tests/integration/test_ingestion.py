@@ -34,8 +34,9 @@ from anabranch.operating.give_up import GiveUp
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol.edge import ingestion as rules
+from anabranch.protocol.edge.ingestion import END_SILENCE_MS, LOOK_GAP_MS
 from anabranch.protocol.errors import Fenced
-from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES, END_SILENCE_MS, LOOK_GAP_MS
+from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
 from anabranch.protocol.log import boundary_log as log_state
 from anabranch.protocol.log.given_up import Times
 from anabranch.protocol.log.records import GivenUp

@@ -67,8 +67,12 @@ class World:
             lambda: self.replica.show(6, {5: rows(5, 20), 6: rows(6, 10)}),
             lambda: self.replica.close_buckets(4, {4: rows(4, 40)}),
             lambda: self.replica.close_buckets(5, {5: rows(5, 50)}),
-            lambda: self.replica.close_buckets(7, {6: rows(6, 10)}),
+            self._last,
         ]
+
+    def _last(self) -> None:
+        self.replica.end_branch()
+        self.replica.close_buckets(7, {6: rows(6, 10)})
 
     def lines(self) -> list[str]:
         """What the live topic says, without how many records of a bucket went to which

@@ -18,7 +18,7 @@ from anabranch.up.processes import MARK, ProcessSpec, marked
 from anabranch.up.state_file import Deployment, Lock, ProcessRow
 from anabranch.up.status import rows_of
 from anabranch.up.supervisor import Supervisor
-from harness.waiting import wait_until
+from harness.waiting import given_s, wait_until
 
 _FAKE = Path(__file__).parents[1] / "harness" / "fake_service.py"
 
@@ -78,14 +78,14 @@ class _Running:
         self._thread.join(20)
         assert not self._thread.is_alive()
 
-    def stop(self) -> int:
-        clock = SystemClock()
-        begun_ms = clock.monotonic_ms()
+    def stop(self) -> float:
+        """How many seconds that took."""
+        begun_s = given_s()
         self._stopping.set()
         self.await_end()
         self._supervisor.stop()
         self._lock.release()
-        return clock.monotonic_ms() - begun_ms
+        return given_s() - begun_s
 
 
 def _left(state_dir: Path) -> list[int]:
@@ -116,16 +116,22 @@ def test_a_killed_process_is_restarted_with_its_children_gone_and_stop_leaves_no
         )
         assert after.pid != before.pid
         assert len(_left(tmp_path)) == 4, "the killed one's child is gone, the new one has its own"
-        rows = {row["name"]: row for row in rows_of(tmp_path) or []}
-        assert (rows["s.0"]["state"], rows["s.0"]["restarts"], rows["a"]["waiting_for"]) == (
-            "running",
-            1,
-            "partition 1",
-        )
+
+        def shown() -> bool:
+            """A slow machine may not answer in time when it is asked."""
+            rows = {row["name"]: row for row in rows_of(tmp_path) or []}
+            stage, source = rows["s.0"], rows["a"]
+            return (stage["state"], stage["restarts"], source["waiting_for"]) == (
+                "running",
+                1,
+                "partition 1",
+            )
+
+        wait_until(shown, 20, "what they say")
     finally:
-        took_ms = running.stop()
+        took_s = running.stop()
     assert _left(tmp_path) == []
-    assert took_ms < 5_000
+    assert took_s < 5
     deployment = state_file.read(tmp_path)
     assert deployment is not None
     assert [row.state for row in deployment.processes] == ["stopped"] * 3
@@ -142,8 +148,8 @@ def test_services_stop_in_order_and_a_deaf_one_is_killed_in_time(tmp_path: Path)
     wait_until(
         lambda: any(line.startswith("ready") for line in running.lines), 20, "the ready line"
     )
-    took_ms = running.stop()
-    assert took_ms < 15_000
+    took_s = running.stop()
+    assert took_s < 15
     assert _left(tmp_path) == []
     ended = (tmp_path / "ended").read_text().split()
     assert ended == ["a", "s.0"]

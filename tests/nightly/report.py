@@ -7,6 +7,7 @@ the page can be filled on several days.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -18,15 +19,16 @@ _SEEDS: Final = re.compile(r"^(\d+) seeds in ", re.MULTILINE)
 _FAILED: Final = re.compile(r"^(\d+) failed ", re.MULTILINE)
 _OF: Final = re.compile(r"^(\d+) of (\d+) (?:killed|runs were clean)", re.MULTILINE)
 _TELLING: Final = re.compile(
-    r"^(?:FAILED |ERROR |WRONG: |LATE: |NOT JUDGED: |.*SURVIVES |seed \d+: (?!clean$|[\d.]+ min of faults )).*$",
+    r"^(?:FAILED |ERROR |WRONG: |LATE: |NOT JUDGED: |.*SURVIVES |seed \d+: \d+ violations).*$",
     re.MULTILINE,
 )
-_TELLING_MAX: Final = 20
-_LINE_CHARS: Final = 200
+_KINDS_MAX: Final = 20
+_KIND_CHARS: Final = 120
 _FOLDERS: Final = re.compile(r"(?<![\w.])(?:/[\w.@+-]+)+/")
-_NUMBER: Final = re.compile(r"(?<!seed )\b\d+(?:\.\d+)?")
-_SEED: Final = re.compile(r"(?:WRONG|LATE): ")
-"""Of a run: what comes late does so for many results."""
+_SEED: Final = re.compile(r"\bseed \d+: ")
+_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
+_LOG: Final = re.compile(r"WRONG: ([a-z_]+)[\w.-]*\.log: ")
+_SURVIVES: Final = re.compile(r"(\w+) .*SURVIVES ")
 _KEPT: Final = re.compile(r"^(?:faults in all: |nothing was wrong in ).*$", re.MULTILINE)
 _ROW: Final = re.compile(r"^\| \d{4}-.*?\| ([\d,]+) of ([\d,]+)\b", re.MULTILINE)
 
@@ -36,7 +38,8 @@ INTRODUCTION: Final = """\
 What takes too long for `make test`, and what came of it: every crash point, cut, operator and lost disk on a real broker and real Spark, a whole pipeline
 on a secured broker, the loss of brokers, bugs planted on purpose, fresh seeds of the simulation, and real processes under faults drawn by chance.
 The report of `make nightly` makes this page from what each run said. A rate is followed by the interval in which that of all such cases lies, with 95 %
-confidence. A section that is not here was not run. Rows of a section may have been judged by different commits.
+confidence. A section that is not here was not run. Rows of a section may have been judged by different commits. Below each table,
+failures are counted by kind: the number is how many lines of the step's output name it.
 """
 HEAD: Final = """\
 | When (UTC) | Commit | Machine | Good | Rate | Time | Command |
@@ -122,9 +125,7 @@ class Outcome:
                 *([""] if lines else []),
                 f"{self.facts.when}, not good:",
                 "",
-                "```",
-                *telling(self.said),
-                "```",
+                *kinds(self.said),
             ]
         return ["", *lines] if lines else []
 
@@ -172,18 +173,23 @@ def text(page: str, outcomes: Sequence[Outcome], titles: Sequence[str], *, appen
     return "\n".join([INTRODUCTION, *(f"## {title}\n\n{found[title]}\n" for title in ordered)])
 
 
-def telling(said: str) -> list[str]:
-    """The lines that name what was not good, of those that differ in numbers the first one; the
-    last ones of all where none does. No folder of the machine is named.
+def kinds(said: str) -> list[str]:
+    """What was not good, by its kind, with how many lines say so, the most frequent first. Seeds,
+    numbers and folders of the machine are left out: what each step said is kept beside the report.
     """
-    lines = [match.group() for match in _TELLING.finditer(said)] or said.splitlines()[-5:]
-    alike: dict[str, list[str]] = {}
-    for line in lines:
-        short = _FOLDERS.sub("", line)[:_LINE_CHARS]
-        alike.setdefault(_NUMBER.sub("0", short) if _SEED.match(short) else short, []).append(short)
-    found = [
-        line if not more else f"{line} (and {len(more)} like it)" for line, *more in alike.values()
-    ]
-    return found[:_TELLING_MAX] + (
-        [f"... and {len(found) - _TELLING_MAX} more lines"] if len(found) > _TELLING_MAX else []
-    )
+    lines = _TELLING.findall(said) or said.splitlines()[-1:]
+    counted = Counter(map(kind, lines)).most_common()
+    found = [f"- {count} x {what}" for what, count in counted[:_KINDS_MAX]]
+    return found + [f"- {len(counted) - _KINDS_MAX} more kinds"] * (len(counted) > _KINDS_MAX)
+
+
+def kind(line: str) -> str:
+    """What lines of the same cause have in common."""
+    short = _SEED.sub("", _FOLDERS.sub("", line), count=1)
+    if log := _LOG.match(short):
+        return f"WRONG: an error in the log of {log[1]} that no fault explains"
+    if mutant := _SURVIVES.match(short):
+        return f"{mutant[1]} survives"
+    if short.startswith(("FAILED ", "ERROR ")):
+        return short.partition(" - ")[0]
+    return ": ".join(_NUMBER.sub("N", short).split(": ")[:3])[:_KIND_CHARS]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.federation.costs import delta_for_hops, total
@@ -30,7 +30,6 @@ TASKS = DESIRED // UNIT
 LOADS = st.lists(st.integers(0, 150), min_size=2, max_size=10)
 SEEDS = st.integers(0, 10**6)
 
-unhurried = settings(deadline=None)
 """A market takes up to 50 ms of processor time, which a busy machine makes many times as much."""
 
 
@@ -66,7 +65,6 @@ def test_a_range_of_k_hops_carries_overload_over_k_full_participants_and_no_furt
         assert tasks_after(stairs, chain(full + 2), delta(full - 1)) == stairs
 
 
-@unhurried
 @given(LOADS, SEEDS)
 def test_where_everybody_may_trade_with_everybody_a_fixed_price_is_enough(
     loads: list[int], seed: int
@@ -78,7 +76,6 @@ def test_where_everybody_may_trade_with_everybody_a_fixed_price_is_enough(
         assert min(after) >= TASKS
 
 
-@unhurried
 @given(LOADS, st.integers(1, 3), st.integers(0, 4), SEEDS)
 def test_the_staircase_below_who_stays_overloaded(
     loads: list[int], contracts: int, width: int, seed: int
@@ -98,7 +95,6 @@ def test_the_staircase_below_who_stays_overloaded(
             )
 
 
-@unhurried
 @given(LOADS, st.integers(1, 3), SEEDS)
 def test_a_range_for_the_diameter_leaves_nobody_overloaded_where_there_is_room(
     loads: list[int], contracts: int, seed: int
@@ -115,7 +111,6 @@ def test_a_range_for_the_diameter_leaves_nobody_overloaded_where_there_is_room(
 UNEVEN = st.lists(st.lists(st.integers(1, 400), max_size=40), min_size=2, max_size=8)
 
 
-@unhurried
 @given(
     UNEVEN,
     st.integers(1, 3),
@@ -151,7 +146,6 @@ def test_every_trade_is_in_its_bound_and_a_gain_for_both_and_money_only_changes_
     assert made.levels == [sum(each.values()) for each in made.tasks]
 
 
-@unhurried
 @given(LOADS)
 def test_no_distribution_costs_less_than_the_optimum(loads: list[int]) -> None:
     best = optimum([load * UNIT for load in loads], UNIT)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from anabranch.codec import (
@@ -302,7 +302,7 @@ POOLS: list[pa.MemoryPool] = []
 
 # ---------------------------------------------------------------- good ones, changed
 
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = settings(max_examples=150)
 
 
 @st.composite
@@ -412,7 +412,7 @@ def test_the_corpus_as_a_pipeline_file(tmp_path: Path) -> None:
             pytest.fail(f"{name}: {type(error).__name__}: {str(error)[:200]}")
 
 
-@settings(FUZZ, max_examples=100)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_a_changed_pipeline_file(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -110,7 +110,7 @@ def test_a_service_with_a_password_shows_it_nowhere(
         )
         seen = [Path(f"/proc/{run.pid}/cmdline").read_bytes()]
         for path in ("/statusz", "/metrics", "/readyz", "/healthz", "/", "/environ", "/settings"):
-            answer = get(found, path)
+            answer = get(found, path, 20)
             assert answer is not None
             seen.append(answer[1])
     assert run.returncode == 0

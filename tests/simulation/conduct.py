@@ -17,6 +17,7 @@ from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HOP_MS
 from checkers import streams, trimming
 from simulation import hurrying
+from simulation.faults import EVERYTHING
 from simulation.options import Options
 from simulation.raw_logs import appended_ms, records
 from simulation.silences import (
@@ -102,19 +103,26 @@ def _readers(options: Options) -> dict[str, list[str]]:
 
 def said_stable(run: Run) -> Iterator[tuple[int, str, int]]:
     """(time, stage, bucket that it has run up to) of every heartbeat that said so, of those
-    whose link was whole: a cut-off replica cannot know.
+    whose link was whole: a cut-off replica cannot know, nor can anybody while the broker is away.
     """
     for at_ms, _, what, facts in run.history.events:
         if what == "says stable":
             stage, replica, bucket = facts
-            if not is_cut(run, f"processing/{stage}.{replica}", at_ms):
+            target = f"processing/{stage}.{replica}"
+            if not (
+                is_cut(run, target, at_ms) or _is_befallen(run, ("broker away",), EVERYTHING, at_ms)
+            ):
                 yield at_ms, str(stage), int(bucket or 0)
 
 
 def is_cut(run: Run, target: str, at_ms: int) -> bool:
     """Whether what ``target`` reads may have come late, a while before ``at_ms``."""
+    return _is_befallen(run, ("cut", "cut_to", "cut_from", "slow"), target, at_ms)
+
+
+def _is_befallen(run: Run, kinds: tuple[str, ...], target: str, at_ms: int) -> bool:
     return any(
-        fault.kind in ("cut", "cut_to", "cut_from", "slow")
+        fault.kind in kinds
         and fault.target == target
         and fault.at_ms <= at_ms <= fault.at_ms + fault.duration_ms + in_time_ms(run)
         for fault in run.faults

@@ -144,6 +144,13 @@ class Machine:
         if timeline_name(epoch_of(name) or 0, number_of(name)) != name:
             self.copied = max(self.copied, (epoch_of(name) or 0, number_of(name)))
 
+    def newest(self) -> Timeline | None:
+        """The timeline that the newest file names, if its directory is there. Never an older one:
+        its directory may be a branch by now.
+        """
+        name = newest(self.timelines)
+        return self.timelines[name] if name is not None and name in self.directories else None
+
     def power_cut(self, rng: random.Random) -> tuple[int, bool, bool]:
         """Lose a random tail of what was not synced, or any part of it, as it reached the disk in
         another order; of what is left the last may be half written.
@@ -168,18 +175,22 @@ class Machine:
         return lost, is_out_of_order, is_torn
 
 
+def _fault(what: str) -> None:
+    raise AssertionError(what)
+
+
 class SimulatedDisk:
     """``ports.Checkpoints`` of one process."""
 
     def __init__(
         self,
         machine: Machine,
-        step: Callable[[], None],
-        reached: Callable[[str], None],
-        wrong: Callable[[str], None],
-        peers: Callable[[], Mapping[str, Machine]],
-        struck: Callable[[str], None],
-        write: Callable[[], None],
+        step: Callable[[], None] = lambda: None,
+        reached: Callable[[str], None] = lambda _: None,
+        wrong: Callable[[str], None] = _fault,
+        peers: Callable[[], Mapping[str, Machine]] = dict,
+        struck: Callable[[str], None] = lambda _: None,
+        write: Callable[[], None] = lambda: None,
     ) -> None:
         """``wrong``: told of what must not happen. ``peers``: the machines of the other replicas,
         as they are now.
@@ -238,8 +249,7 @@ class SimulatedDisk:
     def newest(self) -> Timeline | None:
         """See the port."""
         self._step()
-        name = newest(self._machine.timelines)
-        return None if name is None else self._machine.timelines[name]
+        return self._machine.newest()
 
     def create(self, name: str) -> None:
         """See the port."""
@@ -279,7 +289,10 @@ class SimulatedDisk:
     def batches(self, name: str) -> Sequence[int]:
         """See the port."""
         self._step()
-        return sorted(self.directory(name).commits, reverse=True) or [-1]
+        directory = self.directory(name)
+        if not directory.commits:
+            return [-1] if set(directory.logged) <= {0} else []
+        return sorted(directory.commits, reverse=True)
 
     def whole(self, name: str, batches: Sequence[int]) -> int | None:
         """See the port. A plan may be gone while its commit is there, and either half written."""
@@ -311,25 +324,17 @@ class SimulatedDisk:
     def peers(self) -> Sequence[tuple[str, Timeline]]:
         """See the port."""
         self._step()
-        return [
-            (r, machine.timelines[name])
-            for r, machine in self._peers().items()
-            if (name := newest(machine.timelines)) is not None
-        ]
+        found = [(replica, machine.newest()) for replica, machine in self._peers().items()]
+        return [(replica, timeline) for replica, timeline in found if timeline is not None]
 
     def within_reach(self) -> int:
         """As ``adapters.disk.checkpoints`` has it."""
         self._step()
-        own = newest(self._machine.timelines)
-        places = (
-            [(self._machine, own)]
-            if own
-            else [
-                (each, name) for each in self._peers().values() if (name := newest(each.timelines))
-            ]
-        )
+        machines = [self._machine] if self._machine.newest() else self._peers().values()
         found = [
-            machine.directories[name] for machine, name in places if name in machine.directories
+            machine.directories[timeline.name]
+            for machine in machines
+            if (timeline := machine.newest()) is not None
         ]
         ends = [
             directory.logged[directory.last_commit]
@@ -397,4 +402,6 @@ class SimulatedDisk:
     def remove(self, name: str) -> None:
         """See the port."""
         self._step()
+        if name != newest(self._machine.timelines):
+            self._machine.timelines.pop(name, None)
         self._machine.directories.pop(name, None)

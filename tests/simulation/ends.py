@@ -8,17 +8,25 @@ over is told by the runs of that service.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.codec import boundary_records
+from anabranch.pipeline.model import Pipeline
+from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import (
+    ConfigurationError,
     DataMissing,
     Fenced,
     OutcomeUnknown,
     Outvoted,
+    RemoteProtocolError,
     Unavailable,
 )
+from anabranch.protocol.log.boundary_log import LogState
 
 WINDOW_MS: Final = 1_000
 """So long after it was over, what befell a process may still be why it ends: a few tries,
@@ -115,3 +123,22 @@ def _overtaken(life: Life, rivals: list[Life], now_ms: int, transaction_ms: int)
         now_ms, transaction_ms + WINDOW_MS
     )
     return TRANSACTION_TIMED_OUT if held_up else ""
+
+
+def is_superseded(
+    error: Exception, key: str, version: int, log: LocalEventLog, pipeline: Pipeline
+) -> bool:
+    """Whether a process of the stage replica ``key`` that has ``version`` of the function may end
+    with ``error`` because a higher one makes the stream by now.
+    """
+    service, _, name = key.partition("/")
+    if service != "processing" or not isinstance(error, ConfigurationError | Fenced):
+        return False
+    stage = name.split(".")[0]
+    log_state = LogState(pipeline.stream_writers(stage))
+    partition = log.partition(TopicPartition(pipeline.topic_names.boundaries(stage), 0))
+    for offset in range(partition.start, partition.end):
+        record = partition.at(offset)
+        with contextlib.suppress(RemoteProtocolError):  # nobody's, and read by nobody
+            log_state.apply(offset, boundary_records.decode(record.value, record.headers))
+    return log_state.version[0] > version

@@ -2,7 +2,7 @@
 a few lines of Python.
 
 It takes Spark's steps in Spark's order: ask every input for its next offset until all have moved;
-write offsets and watermark to the directory's log; read exactly the tuples of these offsets; run;
+write offsets and watermark to the directory's log; read exactly the rows of these offsets; run;
 write blocks; append the record; commit. A directory with a logged batch and no commit runs exactly
 that batch again. A batch runs under its own boundary, as Spark's do.
 """
@@ -28,7 +28,7 @@ from anabranch.runtime.service import ServiceContext
 from simulation.disk import Directory, Logged, SimulatedDisk, State
 from simulation.network import Port
 from simulation.options import WINDOW_BUCKETS, Operator, StageOptions
-from simulation.workload import Row, bucket_of, far, mapped, moved, result_row
+from simulation.workload import Row, bucket_of, far, mapped, moved, of_version, result_row
 
 SCHEMA: Final = pa.schema([pa.field(name, pa.int64()) for name in ("id", "key", "v", "event_time")])
 _COLUMNS: Final = ("event_time", "id", "key", "v")
@@ -147,7 +147,8 @@ class SimulatedStage:
         self.traits = PlanTraits(
             is_stateful, options.is_batch_safe, has_timers=options.operator == "timed"
         )
-        self.schema, self.fingerprint = SCHEMA, f"{options.name} {options.operator}"
+        self.schema = SCHEMA
+        self.fingerprint = f"{options.name} {options.operator} {port.link.version}"
 
     def start(
         self,
@@ -323,6 +324,7 @@ class SimulatedQuery:
         state, results = operate(
             stage.operator, state, rows, logged.watermark_ms // width_ms, width_ms
         )
+        results = [of_version(row, self._port.link.version) for row in results]
         begun_ms = clock.monotonic_ms()
         clock.sleep_ms(self._rng.randint(1, 20) + stage.batch_ms)
         start = task.driver.begin(

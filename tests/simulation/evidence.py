@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from anabranch.pipeline.shape import waits
 from anabranch.protocol.log.boundary_log import LogState
 from checkers import availability, corrected, streams
-from simulation import branches, failovers, live_topic, operating, outvoting, state_gaps, workload
+from simulation import (
+    branches,
+    failovers,
+    live_topic,
+    operating,
+    outvoting,
+    state_gaps,
+    upgrading,
+    workload,
+)
 from simulation.conduct import (
     check_forks,
     check_trimmed,
@@ -54,7 +63,9 @@ class _Logs:
     def read(
         self, run: Run, stream: str, answer: workload.Buckets, blocks: streams.ReadPart
     ) -> list[str]:
-        """Read that of ``stream``; what is wrong with it."""
+        """Read that of ``stream``; what is wrong with it. Of a stage whose function has changed
+        ``answer`` is what its versions make together from here on.
+        """
         entries, writers = boundary_log(run, stream), run.pipeline.stream_writers(stream)
         times, at_ms = appended_ms(run, run.pipeline.topic_names.boundaries(stream)), 0
         log_state, complete = LogState(writers), self.complete.setdefault(stream, [])
@@ -63,6 +74,11 @@ class _Logs:
             at_ms = times.get(offset, at_ms)
             complete.append((at_ms, log_state.upto))
         reading = self.readings[stream] = streams.read(entries, writers)
+        if run.options.scenario == "upgraded" and stream not in run.options.sources:
+            wrong, stands = upgrading.judge(run, stream, answer, blocks)
+            answer.clear()
+            answer.update(stands)
+            return told("versions", wrong)
         if run.options.scenario != "outvoted" or stream in run.options.sources:
             return told("streams", streams.check(stream, reading, answer, blocks))
         votes = outvoting.judge(run, reading, answer, blocks)
@@ -161,6 +177,6 @@ def _judge_output(
     elif output.is_live:
         offered = streams.offered(reading, blocks)
         found = live_topic.live_records(run, output)
-        wrong += told("live", live_topic.check(run, output, found, answer, offered))
+        wrong += told("live", live_topic.check(run, output, found, answer, offered, reading))
         wrong += told("delays", live_topic.check_delays(run, output, found))
     return wrong if output.name == OUTPUT else [f"{line} (output {output.name})" for line in wrong]

@@ -52,12 +52,14 @@ SCENARIO_KINDS = (
     "wrong rows",
     "old words",
     "all blocks deleted",
+    "new version",
 )
 """Those of scenarios alone: a replica that an operator moves; an input that never speaks again; a
 process that dies and is not started again for long; a branch's query that dies; blocks that are
 deleted under those who read them, or of which they get other rows; a death between a record and
 Spark's commit; a process that computes wrong rows from then on; heartbeats of a primary that was
-replaced, which come again; blocks of closed buckets that are deleted, whoever has them.
+replaced, which come again; blocks of closed buckets that are deleted, whoever has them; a pipeline
+file with another version of the stage, with which the process is restarted at once, or when it ends.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -253,7 +255,13 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
         found += _state_is_lost(options, rng)
     if options.scenario == "asked for":
         found += _blocks_are_asked_for(options, replicas, rng)
-    if rng.random() < 0.3 and options.scenario != "outvoted":
+    if options.scenario == "upgraded":
+        found += _function_changes(options, replicas, rng)
+    if options.scenario == "end trimmed":
+        found += _end_is_missed(options, rng)
+    if options.scenario == "added late":
+        found += _stage_is_added(options, replicas, rng)
+    if rng.random() < 0.3 and options.scenario not in ("outvoted", "upgraded"):
         found += _any(options, targets)[:2]
     return found
 
@@ -294,6 +302,9 @@ def _inputs_fail(options: Options, replicas: Sequence[str], rng: random.Random) 
                 duration_ms = rng.randint(wait_ms - 400, wait_ms + 600)
                 found.append(Fault(at_ms, "silent", source, partition, duration_ms))
                 at_ms += duration_ms + rng.choice((100, 500, 2_500))
+        case "slow corrections":
+            silent_ms = options.max_delay_ms + rng.randint(200, 2_000)
+            found.append(Fault(rng.randint(800, 1_500), "silent", source, partition, silent_ms))
         case "given up" | "never back":
             found.append(
                 Fault(
@@ -491,6 +502,51 @@ def _blocks_are_asked_for(
         struck_ms = lost_ms + rng.randint(0, 2_500)
         found.append(Fault(struck_ms, kind, rng.choice(mine), rng.randrange(24), 1_000))
     return found
+
+
+def _stage_is_added(options: Options, replicas: Sequence[str], rng: random.Random) -> list[Fault]:
+    """When the inputs have closed some buckets, and what may befall a process soon afterwards."""
+    at_ms = rng.randint(1_500, options.buckets * options.bucket_ms * 3 // 4)
+    found = [Fault(0, "away", each, 0, at_ms) for each in replicas]
+    found += [Fault(at_ms - 1, "all blocks deleted", each, 0, 0) for each in options.sources]
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        kind = rng.choice(("crash", "record crash", "zombie", "double", "pause", "power", "cut"))
+        struck_ms, value = at_ms + rng.randint(0, 1_500), rng.randrange(24)
+        found.append(Fault(struck_ms, kind, rng.choice(replicas), value, rng.randint(100, 2_000)))
+    return found
+
+
+def _function_changes(options: Options, replicas: Sequence[str], rng: random.Random) -> list[Fault]:
+    """One replica after the other gets another version of its function, the first is restarted with it
+    at once; and what may befall them meanwhile.
+    """
+    at_ms = rng.randint(600, options.heal_ms // 2)
+    found = []
+    for number, replica in enumerate(rng.sample(replicas, len(replicas))):
+        later_ms = rng.randint(0, 2_000) if number else 0
+        is_restarted = not number or rng.random() < 0.5
+        found.append(Fault(at_ms + later_ms, "new version", replica, int(is_restarted), 0))
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        kind = rng.choice(("crash", "record crash", "zombie", "double", "pause", "power"))
+        struck_ms, target = at_ms + rng.randint(-500, 2_500), rng.choice(replicas)
+        found.append(Fault(struck_ms, kind, target, rng.randrange(24), 1_000))
+    return found
+
+
+def _end_is_missed(options: Options, rng: random.Random) -> list[Fault]:
+    """An input of the first stage fails, and who reads the stage goes away when that has a branch.
+    Where a second stage is away, its own input fails once it is back.
+    """
+    first, *others = options.stages
+    at_ms, silent_ms = rng.randint(800, 1_200), options.max_delay_ms + rng.randint(800, 1_500)
+    away_ms = at_ms + options.max_delay_ms + 300
+    back_ms = at_ms + silent_ms + rng.randint(3_000, 5_000)
+    found = [Fault(at_ms, "silent all", first.reads[0], 0, silent_ms)]
+    readers = [f"delivery/{OUTPUT}"]
+    for stage in others:
+        readers = [f"processing/{stage.name}.{number}" for number in range(stage.replicas)]
+        found.append(Fault(back_ms + 500, "silent all", "b", 0, options.max_delay_ms + 1_000))
+    return [*found, *(Fault(away_ms, "away", each, 0, back_ms - away_ms) for each in readers)]
 
 
 def _state_is_lost(options: Options, rng: random.Random) -> list[Fault]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from checkers.streams import Reading
 from simulation.options import NEW_NODE
+from simulation.probes import BEGUN_AFTER_AN_END
 from simulation.silences import is_for_good
 from simulation.world import Run
 
@@ -157,5 +158,9 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "upstream backup": _reached("state made anew"),
     "amnesia": _reached("results given up"),
     "asked for": _reached("recomputed: recomputed"),
+    "upgraded": _reached("another version counts"),
+    "end trimmed": _reached(BEGUN_AFTER_AN_END),
+    "slow corrections": _reached("live rec_done beside a branch"),
+    "added late": _reached("results given up"),
 }
 """Of each of ``scenarios.CHANCES``."""

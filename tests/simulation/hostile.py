@@ -14,7 +14,13 @@ from anabranch.codec import boundary_records
 from anabranch.codec.blocks import decode_block, encode_block
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    BranchEnded,
+    EpochStarted,
+    LogEntry,
+)
 
 AGAIN: Final = 24
 """The ``choice`` that gives a record which is there already, once more. All below it are of 8
@@ -69,8 +75,12 @@ def _torn(value: bytes | None, choice: int) -> bytes:
     )
 
 
-def _forged(record: BoundaryRecord, choice: int) -> BoundaryRecord:
-    """``record`` again, as another one that closes more and has nothing in it."""
+def _forged(record: BoundaryRecord, choice: int) -> LogEntry:
+    """``record`` again, as another one that closes more and has nothing in it; or the end of a
+    branch before all others.
+    """
+    if choice % 8 == 5:
+        return BranchEnded(record.replica, record.epoch, 0)
     more = replace(
         record,
         id=BatchId("forged", 1 + choice),

@@ -12,8 +12,9 @@ from anabranch.ingestion import service as ingestion
 from anabranch.processing import standby as standby_process
 from anabranch.protocol import limits
 from anabranch.protocol.control import recompute_requests, trimming
-from anabranch.protocol.control.recompute_requests import RequestState
+from anabranch.protocol.control.recompute_requests import ASK_TAKEN_MS, RequestState
 from anabranch.protocol.edge import delivery as corrected_delivery
+from anabranch.protocol.edge import live_delivery
 from anabranch.protocol.log import boundary_log, own_records, record_pieces
 from anabranch.protocol.stage import record_chain, standby
 from anabranch.protocol.stage import replica as replica_machine
@@ -27,7 +28,6 @@ any fault, shorter than clocks may differ.
 
 
 PRIMARY_SILENT_MS: Final = 2_000
-ASK_TAKEN_MS: Final = 10_000
 ASK_PATIENCE_MS: Final = {
     RequestState.ASKED: 5_000,
     RequestState.TAKEN: ASK_TAKEN_MS,
@@ -44,7 +44,6 @@ def hurried(options: Options) -> Iterator[None]:
     is_passive = any(stage.ha == "passive" for stage in options.stages)
     changed: list[tuple[Any, str, object]] = [
         (recompute_requests, "_PATIENCE_MS", ASK_PATIENCE_MS if is_asked else None),
-        (recompute_requests, "ASK_TAKEN_MS", ASK_TAKEN_MS if is_asked else None),
         (own_records, "SEEN_WAIT_MS", options.seen_wait_ms),
         (ingestion, "_BACKLOG_RECORDS", options.backlog_records),
         (standby, "MOVED_BEHIND_MS", BEHIND_MS),
@@ -55,6 +54,7 @@ def hurried(options: Options) -> Iterator[None]:
         (trimming, "TRIM_EVERY_MS", options.trim_every_ms),
         (trimming, "TRIM_READER_MS", READER_MS),
         (limits, "SNAPSHOT_EVERY_RECORDS", options.snapshot_every),
+        (live_delivery, "REC_DONE_WAIT_MS", options.rec_done_wait_ms),
         (corrected_delivery, "DELIVERY_BYTES_MAX", options.run_bytes_max),
         (record_chain, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),
         (replica_machine, "INPUT_PARTS_MAX", options.input_parts_max),

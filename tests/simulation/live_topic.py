@@ -6,23 +6,29 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 
 from anabranch.adapters.memory.partition import Record
+from anabranch.ingestion.service import FIND_PARTITIONS_EVERY_MS
 from anabranch.pipeline.shape import normal_ms, waits
-from anabranch.protocol.limits import FIND_PARTITIONS_EVERY_MS, HOP_MS
+from anabranch.protocol.edge.live_delivery import REC_DONE_WAIT_MS
+from anabranch.protocol.limits import HOP_MS
 from checkers import availability, streams
 from examples.toll_road.demo import live_checker as live
 from examples.toll_road.demo.live_checker import LiveRecord
 from simulation import workload
 from simulation.conduct import ENGINE_MS
 from simulation.options import OutputOptions
-from simulation.raw_logs import appends, boundary_log, headers_of, records
+from simulation.raw_logs import appended_ms, appends, boundary_log, headers_of, records
 from simulation.results import pair, read_row, result
 from simulation.silences import (
     is_for_good,
-    leaves_time_to_hold,
     only_silence,
     speaks_in_time,
 )
 from simulation.world import Run
+
+_TOLD_MS = 1_000
+"""What delivery takes at most, without faults, from what it has read of the boundary log to what
+readers of the live topic see.
+"""
 
 
 def live_records(run: Run, output: OutputOptions) -> list[LiveRecord]:
@@ -67,8 +73,11 @@ def check(
     found: Sequence[LiveRecord],
     answer: dict[int, list[tuple[object, ...]]],
     offered: Mapping[tuple[int, tuple[int, int]], tuple[tuple[str, ...], list[streams.Row]]],
+    reading: streams.Reading,
 ) -> list[str]:
-    """What the live topic says. ``offered``: what branches made of the stream that is delivered."""
+    """What the live topic says. ``offered``: what branches made of the stream that is delivered;
+    ``reading``: of its boundary log.
+    """
     verdict = live.check(
         found,
         output.partitions,
@@ -93,16 +102,55 @@ def check(
     reached["live shown again"] += verdict.shown_again
     own = {stream.partition(".")[0] for stream in run.options.made_from(output.stream)}
     silences = sum(fault.target in own for fault in run.faults)
-    if (
-        only_silence(run)
-        and speaks_in_time(run)
-        and leaves_time_to_hold(run, output.stream)
-        and verdict.failures > silences
-    ):
+    if only_silence(run) and speaks_in_time(run) and verdict.failures > silences:
         verdict.wrong.append(
             f"live: {verdict.failures} failures are told, inputs fell silent {silences} times (LD5)"
         )
-    return verdict.wrong
+    return verdict.wrong + _check_ends(run, output, found, reading)
+
+
+def _check_ends(
+    run: Run, output: OutputOptions, found: Sequence[LiveRecord], reading: streams.Reading
+) -> list[str]:
+    """Where nobody counts as dead the end of a failure is told when no branch runs, or has been
+    waited for (LD5).
+    """
+    if not only_silence(run):
+        return []
+    times = appended_ms(run, run.pipeline.topic_names.boundaries(output.stream))
+    wait_ms = run.options.rec_done_wait_ms or REC_DONE_WAIT_MS
+    wrong = []
+    for at_ms, corrected_ms in _ends(run, output, found):
+        beside = [
+            f"live: the end of a failure is told at {at_ms} ms, replica {replica} has had a branch"
+            f" since {times[begun]} ms (LD5)"
+            for replica, writer in reading.writers.items()
+            for begun, ended in writer.runs
+            if times[begun] + _TOLD_MS < at_ms and (ended is None or at_ms < times[ended])
+        ]
+        if beside and at_ms >= corrected_ms + wait_ms:
+            run.history.reached("live rec_done beside a branch")
+        else:
+            wrong += beside
+    return wrong
+
+
+def _ends(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -> list[tuple[int, int]]:
+    """(when the end of a failure is told, since when all was corrected that was shown)."""
+    transactions: dict[int, list[LiveRecord]] = {}
+    for record in found:
+        at_ms = run.visible_ms[output.live_topic, record.partition, record.offset]
+        transactions.setdefault(at_ms, []).append(record)
+    ends, since_ms = [], None
+    for at_ms, records_then in sorted(transactions.items()):
+        if any(record.kind == live.REC_DONE for record in records_then):
+            ends.append((at_ms, at_ms if since_ms is None else since_ms))
+            since_ms = None
+        elif not all(0 < r.shown <= r.stable for r in records_then if r.kind == live.BOUNDARY):
+            since_ms = None
+        elif since_ms is None:
+            since_ms = at_ms
+    return ends
 
 
 def check_delays(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -> list[str]:
@@ -146,24 +194,38 @@ def check_delays(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -
     ]
     signs_ms = availability.signs(arrivals)
     stages = 1 + sum(stage.name in own for stage in run.options.stages)
+    # A bucket waits for the batch that runs when it comes, and for its own.
+    engines_ms = stages * ENGINE_MS + sum(
+        2 * stage.batch_ms for stage in run.options.stages if stage.name in {output.stream, *own}
+    )
     bound_ms = (
-        normal_ms(run.pipeline, output.stream)
-        + run.options.max_delay_ms
-        + stages * ENGINE_MS
-        + behind_ms
+        normal_ms(run.pipeline, output.stream) + run.options.max_delay_ms + engines_ms + behind_ms
     )
     until_ms = run.ended_ms if is_for_good(run) else run.options.heal_ms
     wrong = availability.check(signs_ms, shown, bound_ms, until_ms)
     wait = waits(run.pipeline, output.stream)
     if only_silence(run) and wait.next_ms < wait.first_ms:  # equal ones: there is but the bound
-        later_ms = wait.next_ms + (stages - 1) * HOP_MS + stages * ENGINE_MS + behind_ms
+        later_ms = wait.next_ms + (stages - 1) * HOP_MS + engines_ms + behind_ms
         failing = sorted(
             (run.visible_ms[output.live_topic, record.partition, record.offset], record.shown > 0)
             for record in found
             if record.kind == "boundary"
         )
-        wrong += availability.check_later(signs_ms, shown, failing, later_ms, until_ms)
+        anew_ms = _goes_on_anew_ms(run, {output.stream, *own})
+        wrong += availability.check_later(signs_ms, shown, failing, later_ms, until_ms, anew_ms)
     return wrong
+
+
+def _goes_on_anew_ms(run: Run, streams: Collection[str]) -> list[int]:
+    """When a process of a stage of ``streams`` began a branch that had ended one before."""
+    found, before = [], set[str]()
+    for event in run.history.events:
+        stage = event.who.removeprefix("processing/").partition(".")[0]
+        if event.what == "forks" and stage in streams:
+            if event.who in before:
+                found.append(event.at_ms)
+            before.add(event.who)
+    return found
 
 
 def _known_ms(run: Run, at_ms: int, partition: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Final
 
 from anabranch.pipeline.model import Pipeline
@@ -117,7 +118,7 @@ class Moving:
         others = [
             replica
             for other, runs in self._runs.items()
-            if other != node and (replica := replica_of(runs)) is not None
+            if other != node and not runs.is_dead and (replica := replica_of(runs)) is not None
         ]
         timelines = self._machines[self._keys[node]].timelines
         closed_ms = self._closed.get(self._writer, 0) * self._options.bucket_ms - workload.BASE_MS
@@ -147,17 +148,29 @@ class Moving:
         """The replica runs where its place is, and nowhere else. Where the nodes share no
         directory it may stay where it is, in an older process, too.
         """
+        running = [
+            node
+            for node, runs in self._runs.items()
+            if not runs.is_dead and (replica := replica_of(runs)) is not None and replica.epoch >= 0
+        ]
+        shares = self._machines[self._keys[NEW_NODE]] is self._machines[self._keys[self.old]]
+        return running == [self._place()] if shares else len(running) <= 1
+
+    def is_lost(self, stage: str, replica: str) -> bool:
+        """Whether nobody may run the replica before an operator moves it: the node of its place is
+        gone for good, and the one on which it began last (PC5).
+        """
+        if (stage, replica) != self._writer:
+            return False
+        begun = max(self._begun, key=itemgetter(1), default=(self.old, -1))[0]
+        return all(self._runs[node].is_dead for node in (self._place(), begun))
+
+    def _place(self) -> str:
         reader = PlacementReader(
             self._network.log, self._pipeline.topic_names.placement(), self._pipeline.places()
         )
         reader.read_to_end()
-        running = [
-            node
-            for node, runs in self._runs.items()
-            if (replica := replica_of(runs)) is not None and replica.epoch >= 0
-        ]
-        shares = self._machines[self._keys[NEW_NODE]] is self._machines[self._keys[self.old]]
-        return running == [reader.places.node_of(self.label)] if shares else len(running) <= 1
+        return reader.places.node_of(self.label)
 
     def check(self) -> None:
         """At the end of the run."""

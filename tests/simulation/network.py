@@ -68,6 +68,8 @@ class Link:
     """
     makes_wrong_rows: bool = False
     """What it computes is wrong, and takes longer, for as long as the process lives."""
+    version: int = 1
+    """Of the stage's function in the pipeline file that it has."""
 
 
 @dataclass
@@ -682,6 +684,9 @@ class SimulatedLog:
         """See the port."""
         self._port.alive()
         return SimulatedWriter(self._port, self._port.network.log.writer())
+
+    def open_ahead(self, writers: int) -> None:
+        """See the port: these can write at once."""
 
     def transactional_writer(self, transactional_id: str) -> SimulatedTransactionalWriter:
         """See the port."""

@@ -10,9 +10,9 @@ from typing import Final, Protocol
 
 from anabranch.operating.move import Moving
 from anabranch.pipeline.model import Pipeline
+from anabranch.processing.node import PLACEMENT_LOOK_MS
 from anabranch.protocol.control.placement import AfterEnd, after_end, goes_on
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Outvoted
-from anabranch.protocol.limits import PLACEMENT_LOOK_MS
 from anabranch.runtime.placement import PlacementReader, runs_on
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from simulation.network import Network, Port, SimulatedLog

@@ -7,24 +7,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, Literal
 
-from anabranch.codec import record_schema
-from anabranch.codec.catalog import topic_settings
-from anabranch.pipeline.model import (
-    EventTime,
-    HaMode,
-    IdleTimeout,
-    LiveSink,
-    Output,
-    Pipeline,
-    Sink,
-    Source,
-    Stage,
-)
-from anabranch.pipeline.speakers import speakers
-from anabranch.ports import LogAdmin
+from anabranch.pipeline.model import HaMode
 from simulation import scenarios
 
 Operator = Literal["map", "sum", "both", "later", "far", "timed"]
@@ -43,15 +28,6 @@ WINDOW_BUCKETS = 2
 """Of the operator ``sum``."""
 NEW_NODE = "north.7"
 """Runs nothing until a replica is moved to it."""
-SCHEMA = record_schema.from_avro(
-    {
-        "type": "record",
-        "name": "reading",
-        "fields": [{"name": "time", "type": ["null", "long"]}]
-        + [{"name": name, "type": "long"} for name in ("id", "key", "v")],
-    },
-    "reading",
-)
 
 
 @dataclass(frozen=True)
@@ -126,6 +102,8 @@ class Options:
     """
     scenario: str = ""
     """See ``scenarios``."""
+    rec_done_wait_ms: int | None = None
+    """REC_DONE_WAIT_MS; None: as for real, which is more than a run lasts."""
     run_bytes_max: int | None = None
     """Of a transaction of delivery; None: as for real."""
     inherited_parts_max: int | None = None
@@ -481,12 +459,8 @@ def _long_enough_to_fail(options: Options, rng: random.Random) -> Options:
 
 
 def _nothing_trimmed(options: Options, rng: random.Random) -> Options:
-    """All input is there, for those who make blocks again. What makes rows of later buckets without
-    state does not make them again: it reads the buckets that are wanted alone.
-    """
-    first = _chain(options, rng, rng.choice((1, 1, 2)), (1, 1, 2), ("process", "suspend"))
-    last = replace(first[-1], operator="map") if first[-1].operator == "later" else first[-1]
-    stages = (*first[:-1], last)
+    """All input is there, for those who make blocks again."""
+    stages = _chain(options, rng, rng.choice((1, 1, 2)), (1, 1, 2), ("process", "suspend"))
     return replace(options, stages=stages, has_manager=False, buckets=rng.randint(12, 20))
 
 
@@ -529,6 +503,61 @@ def _two_outputs(options: Options, rng: random.Random) -> Options:
     return replace(options, stages=stages, is_live=rng.random() < 0.8, second=second)
 
 
+def _changes_its_function(options: Options, rng: random.Random) -> Options:
+    """Nothing is tentative: what a branch shows may be of either version."""
+    return replace(
+        options,
+        stages=_chain(options, rng, 1, (1, 2, 2, 3), ("suspend",)),
+        buckets=rng.randint(14, 22),
+        snapshot_every=10_000,  # whoever begins at a log snapshot has not seen who closed what
+    )
+
+
+def _soon_trimmed(options: Options, rng: random.Random) -> Options:
+    """One stage with an output, or two: the second has an input of its own that may fail alone."""
+    first, *others = _chain(options, rng, rng.choice((1, 2)), (1, 2, 2), ("process",))
+    if others:
+        first, others = replace(first, reads=("a",)), [replace(others[0], reads=("s0", "b"))]
+    return replace(
+        options,
+        sources=("a", "b") if others else options.sources,
+        stages=(first, *others),
+        is_live=True,
+        has_manager=True,
+        max_delay_ms=2_500 if others else 1_600,
+        buckets=rng.randint(32, 40),
+        idle_ms=None,
+        trim_every_ms=300,
+        snapshot_every=10,
+    )
+
+
+def _slowly_corrected(options: Options, rng: random.Random) -> Options:
+    """One stage whose replicas take long for a batch, and so begin theirs at very different times."""
+    stages = _chain(options, rng, 1, (2, 2, 3), ("process",))
+    return replace(
+        options,
+        stages=tuple(replace(each, batch_ms=600, is_batch_safe=True) for each in stages),
+        is_live=True,
+        is_upsert=False,
+        max_delay_ms=4_000,
+        buckets=rng.randint(36, 42),
+        idle_ms=None,
+        out_of_orderness_ms=0,
+        source_partitions=2,
+        rec_done_wait_ms=300,
+    )
+
+
+def _added_late(options: Options, rng: random.Random) -> Options:
+    """One stage, of which nothing is tentative."""
+    return replace(
+        options,
+        stages=_chain(options, rng, 1, (1, 2, 2), ("suspend",)),
+        buckets=rng.randint(14, 22),
+    )
+
+
 _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "chain": _long_chain,
     "blocks deleted": _with_a_peer,
@@ -544,6 +573,10 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "upstream backup": _without_backups,
     "amnesia": _without_backups,
     "asked for": _nothing_trimmed,
+    "upgraded": _changes_its_function,
+    "end trimmed": _soon_trimmed,
+    "slow corrections": _slowly_corrected,
+    "added late": _added_late,
 }
 
 
@@ -612,89 +645,3 @@ def _chain(
 
 def _operator(seed: int, number: int, otherwise: Operator) -> Operator:
     return "later" if random.Random(f"{seed}/later/{number}").random() < 0.15 else otherwise
-
-
-def pipeline(options: Options) -> Pipeline:
-    """The pipeline that a file with these options would give."""
-    sources = {
-        name: Source(
-            name=name,
-            topics=[f"in.{name}"],
-            record=SCHEMA,
-            event_time=EventTime(field="time"),
-            out_of_orderness_ms=options.out_of_orderness_ms,
-            idle_timeout=IdleTimeout(
-                partition_ms=options.idle_ms, source_ms=options.source_idle_ms
-            ),
-            max_ahead_ms=options.max_ahead_ms,
-            late=options.late,
-            dead_letter=f"in.{name}.rejected",
-            shards=options.shards,
-        )
-        for name in options.sources
-    }
-    stages = {
-        stage.name: Stage(
-            name=stage.name,
-            participant="north",
-            reads=list(stage.reads),
-            transform=["m:f"],
-            replicas=stage.replicas,
-            on_missing_input=stage.policy,
-            ha=stage.ha,
-            state_horizon_ms=stage.horizon_buckets * options.bucket_ms
-            if stage.ha in ("upstream_backup", "amnesia")
-            else None,
-        )
-        for stage in options.stages
-    }
-    return Pipeline(
-        name=NAME,
-        path=Path("pipeline.yaml"),
-        bucket_ms=options.bucket_ms,
-        max_delay_ms=options.max_delay_ms,
-        partitions=options.partitions,
-        sources=sources,
-        stages=stages,
-        outputs={each.name: _output(each) for each in options.outputs},
-        named_nodes={NEW_NODE: []} if options.scenario == "moved" else {},
-    )
-
-
-def _output(of: OutputOptions) -> Output:
-    live = LiveSink(topic=of.live_topic, key=["key"], partitions=of.partitions, upsert=of.is_upsert)
-    sink = Sink(topic=of.name, key=["key"], partitions=of.partitions)
-    return Output(name=of.name, stage=of.stream, corrected=sink, live=live if of.is_live else None)
-
-
-def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
-    """What ``anabranch up`` makes before it starts services."""
-    names = of.topic_names
-    specs = [
-        topic_settings("placement", names.placement()),
-        topic_settings("alarms", names.alarms()),
-        *(
-            topic_settings("fences" if speaker.fences else "control", topic)
-            for topic, speaker in speakers(of).items()
-        ),
-    ]
-    specs += [
-        topic_settings(
-            "input", f"in.{source}", options.source_partitions - (options.grown_ms is not None)
-        )
-        for source in options.sources
-    ]
-    for stream in of.streams():
-        specs.append(topic_settings("boundaries", names.boundaries(stream)))
-        specs += [
-            topic_settings("blocks", names.blocks(stream, r), of.partitions)
-            for r in of.stream_writers(stream)
-        ]
-    if options.output_bytes_max is not None:
-        config = {"max.message.bytes": str(options.output_bytes_max)}
-        specs += [
-            topic_settings("output", each.name, each.partitions, config=config)
-            for each in options.outputs
-        ]
-    differences = admin.create(specs)
-    assert not differences

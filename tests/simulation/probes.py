@@ -12,7 +12,7 @@ from anabranch.processing.recomputing import Recomputing
 from anabranch.protocol.control import recompute_requests
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.edge import live_delivery
-from anabranch.protocol.log import log_snapshots
+from anabranch.protocol.log.log_snapshots import LogStart
 from anabranch.protocol.stage import upstream_selection
 from anabranch.protocol.stage.correction_order import Why
 from anabranch.protocol.stage.planner import QueryPosition
@@ -28,6 +28,7 @@ LOG_STATE_REASONS = (
     "known",
     "off_chain",
     "older_branch",
+    "branch_ended",
     "no_base",
     "unknown_writer",
     "log_snapshot",
@@ -74,6 +75,10 @@ UNREACHABLE: Final[dict[str, str]] = {
         "decoding rejects a branch of another epoch before a log state sees it:"
         " tests/unit/protocol/log/test_tentative.py"
     ),
+    "log state ended_branch": (
+        "the last record of a dropped branch must still be on its way when its end is written:"
+        " tests/unit/protocol/log/test_boundary_log_branches.py"
+    ),
     "log state superseded": (
         "no stage here is upgraded within a run: tests/unit/protocol/log/test_boundary_log.py"
     ),
@@ -91,6 +96,9 @@ UNREACHABLE: Final[dict[str, str]] = {
     ),
 }
 """Rows that no seed can reach, and why; what tests them instead."""
+
+BEGUN_AFTER_AN_END: Final = "begun at a snapshot made after the end of a branch"
+"""Of a process that still runs: no record after it says that its branch has ended."""
 
 EXPECTED: Final[tuple[str, ...]] = (
     *(
@@ -150,6 +158,7 @@ EXPECTED: Final[tuple[str, ...]] = (
         "snapshot written",
         "boundary log trimmed",
         "begun at a snapshot",
+        BEGUN_AFTER_AN_END,
         "no room for more of an input",
     ),
     *(
@@ -179,30 +188,45 @@ def unreached(reached: Mapping[str, int], seeds: int) -> list[str]:
     return [name for name in wanted if not reached.get(name)]
 
 
+def _begun(is_adopted: bool, start: LogStart, *_: object) -> str:
+    """Where a reader begins that holds back what it has met of a log."""
+    if not is_adopted:
+        return "snapshot passed by"
+    log_state = start._log_state
+    for writer in log_state.writers:
+        branch = log_state.branch(writer)
+        of_who_runs = branch is not None and branch[0] == log_state.epoch(writer)
+        if of_who_runs and not log_state.has_branch(writer):
+            return BEGUN_AFTER_AN_END
+    return "begun at a snapshot"
+
+
 @contextlib.contextmanager
 def counted(history: History) -> Iterator[None]:
     """Within it, every row of a table that decides is counted."""
-    tables: tuple[tuple[Any, str, Callable[[Any], str]], ...] = (
-        (upstream_selection, "decide", lambda answer: f"upstream selection row {answer[0].number}"),
-        (live_delivery, "decide", lambda answer: f"live row {answer.number}"),
+    tables: tuple[tuple[Any, str, Callable[..., str]], ...] = (
         (
-            log_snapshots.LogStart,
-            "_adopt",
-            lambda answer: "begun at a snapshot" if answer else "snapshot passed by",
+            upstream_selection,
+            "decide",
+            lambda answer, *_: f"upstream selection row {answer[0].number}",
         ),
+        (live_delivery, "decide", lambda answer, *_: f"live row {answer.number}"),
+        (LogStart, "_adopt", _begun),
         (
             recompute_requests.RecomputeRequests,
             "lacking",
-            lambda answer: "waits for what was asked for" if answer is None else "asks for blocks",
+            lambda answer, *_: (
+                "waits for what was asked for" if answer is None else "asks for blocks"
+            ),
         ),
-        (Recomputing, "recompute", lambda answer: f"recomputed: {answer[0].value}"),
+        (Recomputing, "recompute", lambda answer, *_: f"recomputed: {answer[0].value}"),
     )
     originals = [vars(owner)[name] for owner, name, _ in tables]
 
-    def counting(original: Callable[..., Any], named: Callable[[Any], str]) -> Callable[..., Any]:
+    def counting(original: Callable[..., Any], named: Callable[..., str]) -> Callable[..., Any]:
         def decide(*arguments: Any, **named_arguments: Any) -> Any:
             answer = original(*arguments, **named_arguments)
-            history.reached(named(answer))
+            history.reached(named(answer, *arguments))
             return answer
 
         return decide

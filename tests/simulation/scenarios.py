@@ -29,6 +29,10 @@ CHANCES: Final[dict[str, int]] = {
     "upstream backup": 15,
     "amnesia": 15,
     "asked for": 15,
+    "upgraded": 12,
+    "end trimmed": 12,
+    "slow corrections": 12,
+    "added late": 12,
 }
 """So many of 1 000 seeds are one of
 
@@ -57,7 +61,12 @@ have nothing in common, under the usual faults, and mostly the delivery of one i
 backup, amnesia: a stage that saves its state nowhere else loses its disk, perhaps again while it
 makes its state anew, and makes it from its input, or gives up what it cannot make; asked for: while
 delivery is away, all blocks are deleted that it has not read, and it asks the replicas to make them
-again.
+again; upgraded: the replicas of a stage get another version of its function one after the other:
+some are restarted with it, others go on with the old one until the new one counts; end trimmed: who
+reads a stage is away while its branch ends, and mostly until the record that says so is trimmed; slow
+corrections: the replicas of a stage with long batches correct one after the other, and the end of the
+failure is told when the first has done so; added late: blocks of the inputs are deleted before the
+processes of a stage begin for the first time, and one of them is struck when it has.
 """
 
 

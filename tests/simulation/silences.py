@@ -4,9 +4,7 @@ they leave to be judged.
 
 from __future__ import annotations
 
-from anabranch.pipeline.shape import policy, waits
-from anabranch.protocol.limits import HOP_MS
-from anabranch.protocol.stage.availability import Policy
+from anabranch.pipeline.shape import waits
 from simulation import workload
 from simulation.world import Run
 
@@ -55,14 +53,6 @@ def speaks_in_time(run: Run) -> bool:
     return not is_ever_silent_for(
         run, wait_ms - run.options.bucket_ms - run.options.out_of_orderness_ms
     )
-
-
-def leaves_time_to_hold(run: Run, stream: str) -> bool:
-    """A later bucket may be held (``protocol.edge.live_delivery``) for as long as a peer that is
-    stable takes to make it.
-    """
-    wait, chosen = waits(run.pipeline, stream), policy(run.pipeline, stream)
-    return chosen is Policy.PROCESS and wait.first_ms - wait.next_ms >= HOP_MS
 
 
 def is_for_good(run: Run) -> bool:

@@ -13,27 +13,23 @@ from typing import Any, Final
 
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.plan_offsets import Offset
-from anabranch.pipeline.shape import lags, policy, waits
+from anabranch.pipeline.shape import horizon_buckets, lags, policy, waits
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import BatchDone, QueryOutput, RunningQuery
 from anabranch.processing.inputs import StageInputs
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
+from anabranch.processing.stage_replica import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.control.state_horizon import StateHorizon, buckets_of
 from anabranch.protocol.errors import Fenced, Unavailable
-from anabranch.protocol.limits import (
-    ASK_TAKEN_MS,
-    EMPTY_EVERY_MS,
-    HEARTBEAT_EVERY_MS,
-    PASSIVE_BEAT_MS,
-    SUCCESSOR_AFTER_MS,
-)
+from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.records import BoundaryKind, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability
+from anabranch.protocol.stage.beginning import begins_anew, unneeded_upto
+from anabranch.protocol.stage.comparison import Comparison
 from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.planner import QueryPosition
 from anabranch.protocol.stage.plans import PlanTraits
@@ -159,11 +155,12 @@ class SimulatedReplica:
             lock,
             lambda: context.clock.sleep_ms(_POLL_MS),
         )
-        self._horizon: StateHorizon | None = None
-        horizon_ms = self._pipeline.stages[stage.name].backup_horizon_ms
-        if horizon_ms is not None:
-            complete = self._stage_inputs.complete if stage.ha == "amnesia" else None
-            self._horizon = StateHorizon(stage.name, horizon_ms, self._pipeline.bucket_ms, complete)
+        self._horizon = horizon_buckets(self._pipeline, stage.name)
+        self._comparison = (
+            Comparison(stage.name, self._horizon or 0, self._pipeline.bucket_ms)
+            if stage.ha == "upstream_backup"
+            else None
+        )
         self._runner: ReplicaRunner | None = None
         self._recomputing: Recomputing | None = None
         self._running: dict[str, RunningQuery] = {}
@@ -210,6 +207,7 @@ class SimulatedReplica:
                 self._replica,
                 self._prepared.fingerprint,
                 context.entropy.token(),
+                version=self._port.link.version,
                 schema=schema_text(self._prepared.schema),
                 node=self._node,
             ),
@@ -256,7 +254,9 @@ class SimulatedReplica:
                 tuple(other for other in own if other != self._replica),
                 self._missing_input,
                 self._await_peer,
-                horizon=self._horizon,
+                gone=self._stage_inputs.last_gone,
+                complete=self._stage_inputs.complete,
+                comparison=self._comparison,
                 fenced=self._fences.fenced,
                 recomputed=self._stage_inputs.recomputed,
                 points=None if self._standing_by is None else self._standing_by.standby.points,
@@ -300,7 +300,7 @@ class SimulatedReplica:
             self._context.clock,
         )
         running = self._prepared.start(query.name, query, output, query.name, lambda _: None)
-        deadline_ms = clock.monotonic_ms() + ASK_TAKEN_MS
+        deadline_ms = clock.monotonic_ms() + RECOMPUTE_MS_MAX
         try:
             while not query.finished.is_set() and clock.monotonic_ms() < deadline_ms:
                 running.ended(STEP_MS)
@@ -310,7 +310,6 @@ class SimulatedReplica:
     def _rules(self) -> StageRules:
         """What its decisions follow."""
         pipeline, name = self._pipeline, self._stage.name
-        horizon_ms = pipeline.stages[name].state_horizon_ms
         self._lags = lags(pipeline, name)
         return StageRules(
             self._prepared.traits,
@@ -322,20 +321,18 @@ class SimulatedReplica:
                 empty_every_ms=EMPTY_EVERY_MS,
                 successor_after_ms=SUCCESSOR_AFTER_MS,
             ),
-            None if horizon_ms is None else buckets_of(horizon_ms, pipeline.bucket_ms),
+            self._horizon,
+            pipeline.stages[name].ha,
         )
 
     def _note_beginning(self, runner: ReplicaRunner) -> None:
         """Where the state was lost: what came of that."""
-        reached, horizon = self._port.network.history.reached, self._horizon
-        log_state = self._boundary.log_state
-        if horizon is None:
-            return
+        reached, log_state = self._port.network.history.reached, self._boundary.log_state
         if runner.given_up > log_state.closed(self._replica):
             reached("results given up")
-        if horizon._compare_upto:
+        if self._comparison is not None and self._comparison.upto:
             reached("state made anew")
-        if horizon.is_open(log_state.origin(self._replica)):
+        if begins_anew(log_state.origin(self._replica), self._stage.ha):
             reached("state made anew while nothing new is closed")
 
     def _stand_by(self) -> None:
@@ -502,11 +499,8 @@ class SimulatedReplica:
                 "no room for more of an input"
             )  # its log goes on, and is trimmed (protocol.log.log_snapshots)
         self._disk.said_synced(runner.stable_query, runner.synced_bucket)
-        unneeded_upto = runner.synced_bucket
-        if self._horizon is not None:
-            unneeded_upto = self._horizon.unneeded_upto(
-                self._boundary.log_state.closed(self._replica), unneeded_upto
-            )
+        closed = self._boundary.log_state.closed(self._replica)
+        horizon, ha = self._horizon or 0, self._stage.ha
         return Heartbeat(
             service="processing",
             name=self._stage.name,
@@ -518,7 +512,7 @@ class SimulatedReplica:
             replica_state=runner.state.value,
             branch=runner.branch_number,
             checkpoint=runner.stable_query,
-            checkpoint_bucket=unneeded_upto,
+            checkpoint_bucket=unneeded_upto(closed, runner.synced_bucket, horizon, ha),
             corrects=gate.corrects,
         )
 

@@ -1,5 +1,5 @@
-"""What stages with ``ha: amnesia`` gave up, as their logs say it: buckets that are empty because the
-state from which they were to be made is lost.
+"""What stages with ``ha: amnesia``, and those that are added late, gave up, as their logs say it:
+buckets that are empty because the state from which they were to be made is lost, or never was.
 
 The answer has nothing there. What is judged here is that no more was given up than had to be, and
 that people were told.
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch.codec import control_records
+from anabranch.protocol.control.gaps import GAP
 from anabranch.protocol.control.records import Alarm
-from anabranch.protocol.control.state_horizon import GAP
 from checkers import gaps, streams
 from simulation.raw_logs import appended_ms, boundary_log, records
 
@@ -35,10 +35,9 @@ class _GivenUp:
     buckets: range
 
 
-def _given_up(run: Run, stage: StageOptions) -> Iterator[_GivenUp]:
-    (writer,) = streams.read(
-        boundary_log(run, stage.name), run.pipeline.stream_writers(stage.name)
-    ).writers.values()
+def _given_up(run: Run, stage: StageOptions, replica: str) -> Iterator[_GivenUp]:
+    writers = run.pipeline.stream_writers(stage.name)
+    writer = streams.read(boundary_log(run, stage.name), writers).writers[replica]
     closed = 0
     for offset, record in writer.accepted:
         if record.missing and record.closed > closed:
@@ -47,15 +46,23 @@ def _given_up(run: Run, stage: StageOptions) -> Iterator[_GivenUp]:
         closed = max(closed, record.closed)
 
 
-def _forgetful(run: Run) -> list[StageOptions]:
+def _incomplete(run: Run) -> list[StageOptions]:
+    """The stages that may give up results."""
+    if run.options.scenario == "added late":
+        return list(run.options.stages)
     return [stage for stage in run.options.stages if stage.ha == "amnesia"]
 
 
 def declared(run: Run) -> dict[str, set[int]]:
     """By stage, the buckets that its log says are given up."""
     return {
-        stage.name: {bucket for each in _given_up(run, stage) for bucket in each.buckets}
-        for stage in _forgetful(run)
+        stage.name: {
+            bucket
+            for replica in run.pipeline.stream_writers(stage.name)
+            for each in _given_up(run, stage, replica)
+            for bucket in each.buckets
+        }
+        for stage in _incomplete(run)
     }
 
 
@@ -64,14 +71,11 @@ def check(run: Run, complete: Mapping[str, list[tuple[int, int]]]) -> list[str]:
     it was stable then).
     """
     wrong = []
-    for stage in _forgetful(run):
-        times = appended_ms(run, run.pipeline.topic_names.boundaries(stage.name))
-        found: list[gaps.Gap] = []
-        for each in _given_up(run, stage):
-            if found and found[-1].last == each.buckets[0] - 1 and not each.begins:
-                found[-1] = found[-1]._replace(last=each.buckets[-1])
-            else:
-                found.append(gaps.Gap(times[each.offset], each.buckets[0], each.buckets[-1]))
+    for stage in _incomplete(run):
+        if run.options.scenario == "added late":
+            wrong += _check_late(run, stage, complete)
+            continue
+        found = _gaps(run, stage, "0")
         target = f"processing/{stage.name}.0"
         lost_ms = [
             fault.at_ms
@@ -82,6 +86,35 @@ def check(run: Run, complete: Mapping[str, list[tuple[int, int]]]) -> list[str]:
         wrong += gaps.check(stage.name, found, lost_ms, inputs, stage.horizon_buckets)
         if run.is_complete and run.options.has_manager:
             wrong += gaps.check_told(stage.name, found, _alarmed(run, stage.name))
+    return wrong
+
+
+def _gaps(run: Run, stage: StageOptions, replica: str) -> list[gaps.Gap]:
+    times = appended_ms(run, run.pipeline.topic_names.boundaries(stage.name))
+    found: list[gaps.Gap] = []
+    for each in _given_up(run, stage, replica):
+        if found and found[-1].last == each.buckets[0] - 1 and not each.begins:
+            found[-1] = found[-1]._replace(last=each.buckets[-1])
+        else:
+            found.append(gaps.Gap(times[each.offset], each.buckets[0], each.buckets[-1]))
+    return found
+
+
+def _check_late(
+    run: Run, stage: StageOptions, complete: Mapping[str, list[tuple[int, int]]]
+) -> list[str]:
+    """Each replica gave up, once, what lies before the blocks that are left, and a state horizon."""
+    deleted_ms = [fault.at_ms for fault in run.faults if fault.kind == "all blocks deleted"]
+    closed = [
+        max((bucket for at_ms, bucket in complete[stream] if at_ms <= max(deleted_ms)), default=0)
+        for stream in stage.reads
+    ]
+    wrong = []
+    for replica in run.pipeline.stream_writers(stage.name):
+        found = _gaps(run, stage, replica)
+        wrong += gaps.check(
+            stage.name, found, deleted_ms[:1], [[(0, max(closed))]], stage.horizon_buckets
+        )
     return wrong
 
 

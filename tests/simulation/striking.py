@@ -77,6 +77,10 @@ class ProcessFaults:
             self._lose(fault.kind, fault.target, runs)
         elif fault.kind in ("cut", "cut_to", "cut_from", "slow", "clock", "drift", "disk full"):
             self._strike_all(fault, runs, until_ms)
+        elif fault.kind == "new version":
+            runs.link.version += 1
+            if fault.value:
+                self._kill(runs)
         elif fault.kind == "away":
             runs.away_until_ms = until_ms
             self._kill(runs)

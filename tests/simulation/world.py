@@ -25,7 +25,7 @@ from anabranch.ingestion import service as ingestion
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.consistency import MISMATCH, REJECTED
-from anabranch.protocol.control.state_horizon import GAP
+from anabranch.protocol.control.gaps import GAP
 from anabranch.protocol.errors import AnabranchError, Fenced, Outvoted
 from anabranch.protocol.log.records import (
     BoundaryKind,
@@ -52,9 +52,8 @@ from simulation.options import (
     OUTPUT,
     Options,
     OutputOptions,
-    create_topics,
-    pipeline,
 )
+from simulation.pipeline_file import create_topics, pipeline
 from simulation.producing import Producers
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock, SimulatedIndex
@@ -274,6 +273,7 @@ class World:
                 ids = same(f"processing/{stream}.{writer}", self.options)
                 processes = [self.runs[key] for key in ids if key in self.runs]
                 is_dead = bool(processes) and all(each.is_dead for each in processes)
+                is_dead |= self._moving is not None and self._moving.is_lost(stream, writer)
                 if not is_dead and self._closed.get((stream, writer), 0) < last:
                     return False
         for runs in self.runs.values():
@@ -392,6 +392,7 @@ class World:
             runs.link.full_until_ms,
             runs.link.planned,
             list(strikes),
+            version=runs.link.version,
         )
         runs.link.planned = []
         port = Port(self.network, process, link)
@@ -451,6 +452,10 @@ class World:
             for life in self.runs[key].lives
             if life is not port.life
         ]
+        version = port.link.version
+        if ends.is_superseded(error, process.key, version, self.log, self.pipeline):
+            self.history.reached("end because of another version")
+            return
         why = ends.cause(
             error, port.life, others, now_ms, TRANSACTION_TIMEOUT_MS, self._behind_ms(error)
         )
@@ -623,15 +628,16 @@ class World:
             self._process_faults.strike(fault, until_ms)
 
     def _lose_blocks(self, fault: Fault) -> None:
-        """Those of one writer that others have, too; or all, where something was delivered: else
-        delivery begins later (LA1).
+        """Those of one writer that others have, too; or all, of what is delivered only where something
+        was: else delivery begins later (DE9).
         """
         if fault.kind != "all blocks deleted":
             is_spoilt = fault.kind == "blocks spoilt"
             self._tampering.lose_blocks(fault.target, fault.value, spoils=is_spoilt)
             return
         at = TopicPartition(self.pipeline.topic_names.progress(OUTPUT), 0)
-        if at.topic in self.log.topics and self.log.partition(at).end > 0:
+        is_delivered = fault.target in [each.stream for each in self.options.outputs]
+        if not is_delivered or (at.topic in self.log.topics and self.log.partition(at).end > 0):
             self._tampering.lose_all_blocks(fault.target)
 
     def _say_again(self, target: str, until_ms: int) -> None:

@@ -35,6 +35,8 @@ from harness.stages import (
     Output,
     create_topics,
     readings,
+    rows_of,
+    sums_of,
     write_pipeline,
 )
 from harness.waiting import wait_until
@@ -67,23 +69,11 @@ THEIR_RECORD = """{"type": "record", "name": "clean", "fields": [
   {"name": "key", "type": "long"}, {"name": "value", "type": "long"}]}"""
 
 
-def rows_of(bucket: int) -> list[tuple[int, int, int]]:
-    return [
-        (event_time, event_time % 3, event_time % 17 - 3)
-        for event_time in range((bucket - 1) * WIDTH_MS + 1, bucket * WIDTH_MS + 1, 7)
-    ]
-
-
 def expected(last: int) -> Counter[tuple[int, int, int]]:
     """(window's end, rows, sum) until bucket ``last``."""
-    counts: Counter[int] = Counter()
-    sums: Counter[int] = Counter()
-    for time, _, value in (row for bucket in range(1, last + 1) for row in rows_of(bucket)):
-        for each in (value, *([value] if value > 0 else [])):  # ours, and theirs
-            stop = time // 200 * 200 + 200
-            counts[stop] += 1
-            sums[stop] += each
-    return Counter((stop, n, sums[stop]) for stop, n in counts.items() if stop <= last * WIDTH_MS)
+    ours = [row for bucket in range(1, last + 1) for row in rows_of(bucket)]
+    theirs = [row for row in ours if row[2] > 0]
+    return sums_of(((time_ms, value) for time_ms, _, value in [*ours, *theirs]), last)
 
 
 class Both:

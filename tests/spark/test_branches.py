@@ -409,6 +409,38 @@ def test_killed_while_it_branches_a_replica_goes_on_from_its_stable_timeline(
 
 
 @pytest.mark.nightly
+def test_killed_before_it_says_that_its_branch_has_ended(kafka: str, tmp_path: Path) -> None:
+    """The next process ends it, and goes on from the corrections."""
+    with Bench(kafka, tmp_path, "windowed") as bench:
+        with StageProcess(
+            bench.pipeline,
+            "merged.0",
+            kafka,
+            bench.state,
+            crash_point="processing.branch_dropped",
+        ) as first:
+            bench.watch(first.check)
+            bench.begin()
+            bench.b.cut()
+            cut_at = bench.b.sent
+            bench.until(
+                lambda: bench.log_state.tentative_upto("0") >= cut_at + 15,
+                120,
+                "tentative buckets",
+            )
+            bench.b.heal()
+            healed_at = bench.b.bucket
+            assert first.wait(120) == -9
+        bench.watch()
+        bench.until(lambda: bench.log_state.has_branch("0"), 30, "what it said last")
+        with StageProcess(bench.pipeline, "merged.0", kafka, bench.state) as second:
+            bench.watch(second.check)
+            bench.until(lambda: not bench.log_state.has_branch("0"), 120, "the next epoch")
+            bench.until(lambda: bench.log_state.upto > healed_at + 10, 120, "new results")
+        bench.check("b")
+
+
+@pytest.mark.nightly
 def test_two_replicas_agree_after_a_failure_and_mask_the_death_of_one(
     kafka: str, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.up import probe
 from harness.stage_processes import StageProcess
-from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, write_pipeline
+from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, rows_of, write_pipeline
 from harness.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -51,13 +51,6 @@ windows:
   reads: [clean]
   transform: MODULE:counts
 """
-
-
-def rows_of(bucket: int) -> list[tuple[int, int, int]]:
-    return [
-        (event_time, event_time % 3, event_time % 17 - 3)
-        for event_time in range((bucket - 1) * WIDTH_MS + 1, bucket * WIDTH_MS + 1, 7)
-    ]
 
 
 def expected(last: int) -> Counter[tuple[int, int]]:

@@ -24,7 +24,7 @@ from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntr
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.up import state_file
 from harness.stage_processes import StageProcess
-from harness.stages import RECORD, WIDTH_MS, Feed, Output, create_topics, readings
+from harness.stages import RECORD, Feed, Output, create_topics, readings, rows_of
 from harness.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -89,13 +89,6 @@ federation:
   participant: north
   offered: {south: south.offers.json}
 """
-
-
-def rows_of(bucket: int) -> list[tuple[int, int, int]]:
-    return [
-        (event_time, event_time % 3, event_time % 17 - 3)
-        for event_time in range((bucket - 1) * WIDTH_MS + 1, bucket * WIDTH_MS + 1, 7)
-    ]
 
 
 class Both:

@@ -35,7 +35,7 @@ def end_java() -> None:
     context: Any = SparkContext
     if context._gateway is not None:
         java = context._gateway.proc
-        context._gateway.shutdown()
+        # it ends by this; the gateway's own shutdown may wait for ever for a stream that is in use
         java.stdin.close()
         java.wait(60)
         context._gateway = context._jvm = None

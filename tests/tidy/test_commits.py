@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-SINCE: Final = "4ca4d8d487c14e8b7201b20ba2ee4a34538b986e"
+SINCE: Final = "47801578e173f069ae729817ba9cea9aeee07c67"
 """Commits after this one are looked at."""
 
 SUBJECT_MAX: Final = 72

@@ -51,6 +51,39 @@ def broken_links(path: Path, text: str) -> list[str]:
     return found
 
 
+def drawn_folders(text: str) -> set[str]:
+    """The folders of the drawing of the tree, which is the first block of code in ``text``."""
+    found: set[str] = set()
+    above: list[tuple[int, str]] = []
+    for line in text.split("```")[1].splitlines():
+        match = re.match(r"( *)((?:[\w./]+(?:/|\.py)(?: |$))+)", line)
+        if match is None:
+            continue
+        depth = len(match[1])
+        above = [each for each in above if each[0] < depth]
+        folder = above[-1][1] if above else ""
+        names = [f"{folder}{name}" for name in match[2].split() if name.endswith("/")]
+        found.update(name.rstrip("/") for name in names)
+        above += [(depth, names[-1])] if names else []
+    return found
+
+
+def wrongly_drawn(drawn: set[str], real: set[str]) -> list[str]:
+    """What differs between a drawing of the package and its folders: those that are drawn and not
+    there; and those that are there and not drawn, where any folder beside them is.
+    """
+    package = "services/anabranch"
+    parents = {str(Path(name).parent) for name in drawn if name.startswith(package + "/")}
+    return [
+        *(f"{name} is drawn and not there" for name in sorted(drawn - real)),
+        *(
+            f"{name} is there and not drawn"
+            for name in sorted(real - drawn)
+            if str(Path(name).parent) in parents
+        ),
+    ]
+
+
 def pins(text: str) -> dict[str, int]:
     """Requirement ``name==version``, its extras left out -> number of its hashes."""
     found: dict[str, int] = {}
@@ -75,6 +108,28 @@ def test_links_lead_somewhere(root: Path, files: list[Path]) -> None:
         if path.suffix == ".md"
         for line in broken_links(root / path, (root / path).read_text())
     ] == []
+
+
+def test_the_drawing_of_the_tree_is_that_of_the_folders(root: Path, files: list[Path]) -> None:
+    drawn = drawn_folders((root / "CONTRIBUTING.md").read_text())
+    real = {str(folder) for path in files for folder in path.parents}
+    assert {"services/anabranch/protocol/log", "services/anabranch/adapters"} <= drawn
+    assert wrongly_drawn(drawn, real) == []
+
+
+def test_a_folder_that_is_missing_in_the_drawing_or_in_the_tree_is_found() -> None:
+    drawing = (
+        "```\nservices/anabranch/   all\n  protocol/    rules\n    log/  x\n  gone/ up/  y\n```"
+    )
+    drawn = drawn_folders(drawing)
+    inside = {"protocol", "protocol/log", "protocol/new", "up", "up/deep", "other"}
+    assert wrongly_drawn(
+        drawn, {"services/anabranch", *(f"services/anabranch/{name}" for name in inside)}
+    ) == [
+        "services/anabranch/gone is drawn and not there",
+        "services/anabranch/other is there and not drawn",
+        "services/anabranch/protocol/new is there and not drawn",
+    ]
 
 
 def test_each_page_that_a_text_names_is_there(root: Path, files: list[Path]) -> None:
@@ -177,7 +232,7 @@ def test_each_folder_of_make_test_has_a_budget_and_together_they_keep_its_time(r
         if recipe is not None
         for folder in re.findall(r"tests/(\w+)", recipe[1])
     }
-    assert run == set(BUDGET_S)
+    assert run == {folder.partition("/")[0] for folder in BUDGET_S}
     assert sum(BUDGET_S.values()) + STEPS_S <= TEST_S
 
 

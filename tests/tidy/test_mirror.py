@@ -1,17 +1,20 @@
 """Each module of the pure layers has a unit-test file of its own, each module is used, and
-each limit is in force.
+each shared limit is in force.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from pathlib import Path
 
 from anabranch.operating.limit_table import unit_of
 from harness.syntax import nodes
 
-PLAIN = {"BUCKET_MAX", "GIVEN_UP_MAX", "RECORD_DEPTH_MAX", "SCHEMA_DEPTH_MAX", "STAGE_VERSION_MAX"}
+PLAIN = {"BUCKET_MAX", "GIVEN_UP_MAX", "RECORD_DEPTH_MAX", "STAGE_VERSION_MAX"}
 """Limits without a unit; the names of all others say theirs (``operating.limit_table``)."""
+
+LIMITS = "anabranch.protocol.limits"
 
 DECLARATIONS = {"errors", "limits"}
 """Names and numbers only; their use is what is tested (limits: below)."""
@@ -76,6 +79,12 @@ def limits_of(source: str) -> dict[str, bool]:
                 and isinstance(after.value.value, str)
             )
     return found
+
+
+def users(limits: Iterable[str], modules: dict[str, str]) -> dict[str, list[str]]:
+    """The modules that name each limit."""
+    names = {name: names_in(source) for name, source in modules.items() if name != LIMITS}
+    return {limit: [name for name, its in names.items() if limit in its] for limit in limits}
 
 
 def test_each_pure_module_has_its_own_test_file(root: Path, modules: dict[str, str]) -> None:
@@ -151,18 +160,13 @@ def test_a_start_of_spark_is_found() -> None:
     assert not starts_spark("from harness.stages import Feed")
 
 
-def test_each_limit_is_in_force_and_says_why(modules: dict[str, str]) -> None:
-    limits = limits_of(modules["anabranch.protocol.limits"])
+def test_each_shared_limit_is_of_several_modules_and_says_why(modules: dict[str, str]) -> None:
+    """The limit of one module stands in that module."""
+    limits = limits_of(modules[LIMITS])
     assert len(limits) > 10
-    used = set().union(
-        *(
-            names_in(source)
-            for name, source in modules.items()
-            if name != "anabranch.protocol.limits"
-        )
-    )
-    inside = names_in(modules["anabranch.protocol.limits"]) & {"MIB", "KIB"}
-    assert sorted(set(limits) - used - inside) == []
+    inside = names_in(modules[LIMITS]) & {"MIB", "KIB"}
+    of_few = {name: by for name, by in users(limits, modules).items() if len(by) <= 1}
+    assert {name: by for name, by in of_few.items() if name not in inside} == {}
     assert (
         sorted(name for name, says_why in limits.items() if not says_why and name not in inside)
         == []
@@ -170,6 +174,7 @@ def test_each_limit_is_in_force_and_says_why(modules: dict[str, str]) -> None:
     assert {name for name in limits if not unit_of(name)} - inside == PLAIN
 
 
-def test_an_unused_or_silent_limit_is_found() -> None:
+def test_a_silent_limit_and_one_of_a_single_module_are_found() -> None:
     assert limits_of('A: Final = 1\n"""Why."""\nB: Final = 2\n') == {"A": True, "B": False}
-    assert names_in("from x import limits\nf(limits.A)") >= {"A"}
+    modules = {LIMITS: "A: Final = 1", "a": "from x import limits\nf(limits.A)", "b": "f(B)"}
+    assert users("AC", modules) == {"A": ["a"], "C": []}

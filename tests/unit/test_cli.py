@@ -428,6 +428,7 @@ def test_a_command_on_a_deployment_takes_its_file_and_broker_from_it(tmp_path: P
         (["restart", "ingestion/reports_0"], "nothing runs in "),
         (["logs"], "there are no logs in "),
         (["status", "--watch", "--json"], "give one of them"),
+        (["tail", "tolls", "--live", "--rejected"], "give one of them"),
         (["compose", "-o", "there.yml"], "there.yml is there already"),
         (["graph", "--svg", "no/such/folder.svg"], "cannot be written: No such file"),
     ],

@@ -31,6 +31,11 @@ def test_the_page_is_what_the_commands_make_of_it() -> None:
     assert PAGE.read_text() == written(), "write it anew: make cli-reference"
 
 
+def test_no_heading_stands_twice() -> None:
+    headings = re.findall(r"^#+ .+$", PAGE.read_text(), re.MULTILINE)
+    assert len(set(headings)) == len(headings)
+
+
 def test_every_command_has_a_section_with_its_options_and_no_other() -> None:
     sections = dict(
         re.findall(r"^### (.+)\n((?:(?!#).*\n)*)", PAGE.read_text() + "\n", re.MULTILINE)

@@ -278,15 +278,7 @@ class Demo:
         ]
         failure = None
         if self._story is not None:
-            road = Road(
-                truth.reports(),
-                job.sources,
-                job.bucket_ms,
-                job.window_ms,
-                job.free_vehicles,
-                job.free_speed,
-                job.partitions,
-            )
+            road = Road.of(truth.reports(), job)
             failure = self._story.report(road, again.live, was_killed=bool(self._killed))
         return Outcome(
             records_in=writer.written,

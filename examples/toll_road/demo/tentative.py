@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -35,6 +35,9 @@ import polars as pl
 from examples.toll_road.demo import oracle
 from examples.toll_road.demo.comparing import Result
 from examples.toll_road.demo.live_checker import TENTATIVE, LiveRecord, Transaction
+
+if TYPE_CHECKING:
+    from examples.toll_road.demo.job import Job
 
 OUTPUT: Final = "tolls"
 STAGE: Final = "segment_statistics"
@@ -71,6 +74,19 @@ class Road:
     free_speed: int
     partitions: int
     _tried: dict[tuple[int, tuple[Result, ...]], bool] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, reports: pl.DataFrame, job: Job) -> Self:
+        """That of ``job``."""
+        return cls(
+            reports,
+            job.sources,
+            job.bucket_ms,
+            job.window_ms,
+            job.free_vehicles,
+            job.free_speed,
+            job.partitions,
+        )
 
     @cached_property
     def answer(self) -> Mapping[int, Sequence[Result]]:

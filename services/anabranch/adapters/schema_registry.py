@@ -31,8 +31,8 @@ _MESSAGE_CHARACTERS_MAX: Final = 400
 """Of what the registry says, in an error of ours."""
 _DENIED: Final = (401, 403)
 _TOO_MANY: Final = 429
+# From this status on the registry itself is in trouble.
 _BROKEN: Final = 500
-"""From this status on the registry itself is in trouble."""
 
 
 class RegistrySecurity(BaseSettings):

@@ -9,9 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.pipeline.speakers import speakers
-from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, FailureDetector, Peer
+from anabranch.protocol.control.failure_detector import (
+    REPLICA_SERVICE,
+    FailureDetector,
+    Peer,
+    Silence,
+)
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.control.silence import Silence
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.federation.workload import Workload
 from anabranch.protocol.limits import LONG_SILENT_MS

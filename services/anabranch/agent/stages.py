@@ -50,7 +50,11 @@ class OwnStages:
         self._context = context
         self._pipeline = pipeline
         self._participant = participant
-        self.names = [s.name for s in pipeline.stages.values() if s.participant == participant]
+        self.names = [
+            stage.name
+            for stage in pipeline.stages.values()
+            if stage.participant == participant and not pipeline.reads_elsewhere(stage.name)
+        ]
         self._logs = {
             task_of(pipeline.name, stage): StageLogs(
                 context.log, context.clock, pipeline, stage, hears=True

@@ -15,8 +15,10 @@ import typer
 
 from anabranch.cli.options import File, pipeline_file
 from anabranch.pipeline.access import Resource, Right, rights
+from anabranch.pipeline.document import guess
 from anabranch.pipeline.federation_access import federation_rights
 from anabranch.pipeline.file import load
+from anabranch.pipeline.topic_names import index_prefix
 from anabranch.protocol.errors import ConfigurationError
 
 Prefix = Annotated[
@@ -55,6 +57,18 @@ Contracts = Annotated[
     ),
 ]
 
+OnCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        help=(
+            "Only what is needed on this one of the clusters that the file names, for its owner to"
+            " grant; without it `--commands` are for the pipeline's own cluster."
+        ),
+    ),
+]
+
 _BROKER_PREFIX: Final = "User:"
 
 
@@ -66,6 +80,7 @@ def acls(
     as_commands: AsCommands = False,
     as_redis: AsRedis = False,
     contracts: Contracts = None,
+    cluster: OnCluster = None,
 ) -> None:
     """List the rights (ACLs) on Kafka that each process, user and operator of a pipeline needs, and
     no more.
@@ -76,6 +91,8 @@ def acls(
         anabranch acls
 
         anabranch acls --contract north-south --contract north-east
+
+        anabranch acls --cluster south --commands >for-south.sh
 
         anabranch acls --commands >acls.sh; export BROKERS=b:9093 ADMIN_CONFIG=admin.properties; sh acls.sh
     """
@@ -107,6 +124,12 @@ def acls(
             )
         )
     )
+    if cluster is not None and cluster not in pipeline.clusters:
+        raise ConfigurationError(
+            f"--cluster {cluster}: {guess(cluster, list(pipeline.clusters))} in {pipeline.path}"
+        )
+    if cluster is not None or as_commands:
+        found = [right for right in found if right.cluster == (cluster or "")]
     if as_json:
         typer.echo(json.dumps([asdict(right) for right in found], indent=1))
         return
@@ -122,7 +145,7 @@ def redis_user(pipeline: str, user: str) -> str:
     never what is in them.
     """
     return (
-        f"user {user} on resetkeys ~anabranch:{pipeline}:* resetchannels -@all"
+        f"user {user} on resetkeys ~{index_prefix(pipeline)}* resetchannels -@all"
         f" {' '.join(_REDIS_COMMANDS)}"
     )
 
@@ -146,11 +169,13 @@ _REDIS_COMMANDS: Final = (
 
 
 def table(found: list[Right]) -> Iterator[str]:
-    """For people: principal by principal."""
+    """For people: cluster by cluster, and principal by principal."""
     width = max(len(right.name) for right in found)
-    for principal, own in groupby(_by_principal(found), key=lambda right: right.principal):
-        yield principal
-        for (resource, name, prefixed, why), same in groupby(own, key=_place):
+    for (cluster, principal), own in groupby(
+        _by_principal(found), key=lambda right: (right.cluster, right.principal)
+    ):
+        yield f"{principal}, on cluster {cluster}" if cluster else principal
+        for (_, resource, name, prefixed, why), same in groupby(own, key=_place):
             operations = " ".join(right.operation.value for right in same)
             yield (
                 f"  {resource.value:<16}  {name + ('*' if prefixed else ''):<{width + 1}} "
@@ -165,7 +190,7 @@ def commands(found: list[Right]) -> Iterator[str]:
         " kafka-acls.sh must be on the path."
     )
     yield "set -eu"
-    for (principal, (resource, name, prefixed, _)), same in groupby(
+    for (principal, (_, resource, name, prefixed, _)), same in groupby(
         _by_principal(found), key=lambda right: (right.principal, _place(right))
     ):
         words = [
@@ -191,8 +216,8 @@ _OPTIONS: Final = {
 }
 
 
-def _place(right: Right) -> tuple[Resource, str, bool, str]:
-    return right.resource, right.name, right.prefixed, right.why
+def _place(right: Right) -> tuple[str, Resource, str, bool, str]:
+    return right.cluster, right.resource, right.name, right.prefixed, right.why
 
 
 def _by_principal(found: list[Right]) -> list[Right]:
@@ -205,5 +230,9 @@ def _by_principal(found: list[Right]) -> list[Right]:
     }
     return sorted(
         found,
-        key=lambda right: (principals[right.principal], places[right.principal, _place(right)]),
+        key=lambda right: (
+            right.cluster,
+            principals[right.principal],
+            places[right.principal, _place(right)],
+        ),
     )

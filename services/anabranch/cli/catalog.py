@@ -89,12 +89,14 @@ def _rows(entry: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _keep(file: Path, address: str) -> None:
+    from anabranch.adapters.connect import other_cluster
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
     from anabranch.operating.binding_lookup import BindingLookup, keep_anew
+    from anabranch.pipeline.file import load
 
-    lookup = BindingLookup(KafkaEventLog(address), SystemClock())
-    for line in [*keep_anew(file, None, lookup), *lookup.without_log()]:
+    lookup = BindingLookup(KafkaEventLog(address), SystemClock(), other_cluster)
+    for line in [*keep_anew(file, None, lookup), *lookup.without_log(load(file))]:
         typer.echo(line)
     if not lookup.found:
         typer.echo(f"{file} has no binding that is looked up")

@@ -38,7 +38,8 @@ def check(
 
     Every mistake is one line: `FILE:LINE: key: what; how to fix`. Exit code 2 if there is any. With
     `--kafka` a stream of another participant that is not in its catalog, or is not what it was when
-    it was looked up, is a mistake, too.
+    it was looked up, is a mistake, too. Other clusters that the file names are then asked for what
+    is read there; exit code 1 if one of them does not answer.
 
         anabranch check
 
@@ -74,12 +75,15 @@ def _loaded(file: Path, offers: Path | None, kafka: str | None) -> Pipeline:
 
     if kafka is None:
         return load(file, offers)
+    from anabranch.adapters.connect import other_cluster
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
     from anabranch.operating.binding_lookup import BindingLookup, check_kept
+    from anabranch.pipeline.clusters import check_own
 
-    lookup = BindingLookup(KafkaEventLog(kafka), SystemClock())
+    lookup = BindingLookup(KafkaEventLog(kafka), SystemClock(), other_cluster)
     pipeline = check_kept(file, offers, lookup)
-    for line in lookup.without_log():
+    check_own(pipeline, kafka)
+    for line in lookup.without_log(pipeline):
         typer.echo(f"note: {line}")
     return pipeline

@@ -35,6 +35,12 @@ def outputs(context: typer.Context, incomplete: str) -> list[str]:
     )
 
 
+def outputs_and_sources(context: typer.Context, incomplete: str) -> list[str]:
+    """Of the pipeline file; sources only where rejected records are asked for."""
+    of_sources = sources(context, incomplete) if context.params.get("rejected") else []
+    return [*outputs(context, incomplete), *of_sources]
+
+
 def processes(context: typer.Context, incomplete: str) -> list[str]:
     """SERVICE/NAME of each process of the deployment."""
     known = deployment_of(context.params.get("file"), context.params.get("state_dir"))

@@ -68,7 +68,7 @@ def new(
     file: File = None,
 ) -> None:
     """Make a key pair for the participant that the pipeline file names. The file is the private
-    key: whoever has it can sign for you. Nobody else gets it.
+    key: anyone who has it can sign for you. No one else gets it.
 
         anabranch keys new north.key
     """

@@ -148,9 +148,8 @@ def _checked(path: Path, lines: Lines, now: bool) -> int:
                     raise ConfigurationError(
                         f"{path}:{first + wrong[0]}: {wrong[1]}; nothing was sent"
                     )
-                newest = (
-                    max(filter(None, (newest, lines.newest(some))), default=None) if now else None
-                )
+                if now and (of_these := lines.newest(some)) is not None:
+                    newest = of_these if newest is None else max(newest, of_these)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
     return 0 if newest is None else lines.now(SystemClock().now_ms()) - newest

@@ -41,6 +41,7 @@ def reset(
     from anabranch.adapters.redis.index import RedisIndex
     from anabranch.operating import resetting
     from anabranch.pipeline.file import load
+    from anabranch.pipeline.topic_names import index_prefix
 
     named = pipeline_file(file)
     pipeline = load(named)
@@ -60,5 +61,4 @@ def reset(
     confirm(f"Forget all this of pipeline {pipeline.name}?", yes)
     index = None if url is None else RedisIndex(url)
     with WorkDisplay(Console(soft_wrap=True), "deleting") as display:
-        prefix = f"anabranch:{pipeline.name}:"
-        resetting.carry_out(plan, directory, log, index, prefix, display.print)
+        resetting.carry_out(plan, directory, log, index, index_prefix(pipeline.name), display.print)

@@ -7,17 +7,30 @@ from typing import Annotated
 
 import typer
 
-from anabranch.cli.completion import outputs
+from anabranch.cli.completion import outputs_and_sources
 from anabranch.cli.options import DeploymentFile, Kafka, StateDir, file_and_broker
 from anabranch.cli.signals import stop_events
+from anabranch.protocol.errors import ConfigurationError
 
 
 def tail(
-    output: Annotated[
-        str, typer.Argument(help="Name of an output in the pipeline file.", autocompletion=outputs)
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Name of an output in the pipeline file; with --rejected also of a source.",
+            autocompletion=outputs_and_sources,
+        ),
     ],
     live: Annotated[
         bool, typer.Option("--live", help="The live topic instead of the corrected one.")
+    ] = False,
+    rejected: Annotated[
+        bool,
+        typer.Option(
+            "--rejected",
+            help="The records of a source (dead letters), or results, that were rejected.",
+        ),
     ] = False,
     file: DeploymentFile = None,
     state_dir: StateDir = None,
@@ -36,24 +49,34 @@ def tail(
         typer.Option("--with-id", help="Before each value: its id, its time in ms, and its key."),
     ] = False,
 ) -> None:
-    """Show an output as it grows: one value per line. Values that are not text (Avro) are shown as
-    base64.
+    """Show an output as it grows: one value per line, until Ctrl-C. Values that are not text (Avro)
+    are shown as base64.
 
     With --live each line begins with what it is: insertion, tentative, undo (what is tentative
     above is void), rec_done (all is corrected).
+
+    With --rejected a line is: the reason, where the record stands (topic[partition] offset), its
+    value, and what is wrong with it.
 
     anabranch tail tolls
 
     anabranch tail tolls --live
 
     anabranch tail tolls --from-beginning --count 10 --with-id
+
+    anabranch tail reports_0 --rejected --from-beginning
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
-    from anabranch.operating.tail import follow, sink_of
+    from anabranch.operating.tail import follow, rejected_topic_of, sink_of
     from anabranch.pipeline.file import load
 
+    if live and rejected:
+        raise ConfigurationError("--live and --rejected are different topics: give one of them")
     named, address = file_and_broker(file, state_dir, kafka)
-    topic = sink_of(load(named), output, live=live).topic
+    pipeline = load(named)
+    topic = (
+        rejected_topic_of(pipeline, name) if rejected else sink_of(pipeline, name, live=live).topic
+    )
     with stop_events() as (stopping, _):
         shown = 0
         for record in follow(
@@ -61,7 +84,12 @@ def tail(
         ):
             if live and record.repeated:
                 continue
-            sys.stdout.write(f"{record.line(with_id=with_id, live=live)}\n")
+            line = (
+                record.rejected_line(with_id=with_id)
+                if rejected
+                else record.line(with_id=with_id, live=live)
+            )
+            sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
             shown += 1
             if shown == count:

@@ -115,11 +115,13 @@ def up(
             " ANABRANCH_REDIS_PASSWORD_FILE"
         )
     if kafka is not None:
+        from anabranch.adapters.connect import other_cluster
         from anabranch.adapters.kafka.log import KafkaEventLog
         from anabranch.adapters.system.clock import SystemClock
         from anabranch.operating.binding_lookup import BindingLookup, keep_missing
 
-        for line in keep_missing(named, offers, BindingLookup(KafkaEventLog(kafka), SystemClock())):
+        lookup = BindingLookup(KafkaEventLog(kafka), SystemClock(), other_cluster)
+        for line in keep_missing(named, offers, lookup):
             console.print(line, highlight=False, markup=False)
     directory = state_file.directory_of(state_dir, named)
     with stop_events() as (stopping, stop_now), WorkDisplay(console, "starting") as display:

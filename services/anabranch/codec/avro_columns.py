@@ -35,10 +35,9 @@ _Bytes = npt.NDArray[np.uint8]
 _Longs = npt.NDArray[np.int64]
 _Marks = npt.NDArray[np.bool_]
 
+# Zero bytes after the last record: a field of a torn record is read past its end before that is
+# noticed, by ten bytes at most.
 _PADDING: Final = 16
-"""Zero bytes after the last record: a field of a torn record is read past its end before that
-is noticed, by ten bytes at most.
-"""
 
 
 class Rows:

@@ -1,4 +1,4 @@
-"""Blocks: many tuples of one bucket as one Kafka record, in Arrow IPC.
+"""Blocks: many rows of one bucket as one Kafka record, in Arrow IPC.
 
 A block's table has the record's columns and, last, ``event_time`` (int64, ms). Its headers say
 which bucket, writer, epoch and attempt it belongs to and its number within the attempt (rule 7).
@@ -27,7 +27,12 @@ import pyarrow.compute as pc
 from anabranch.codec.block_guard import check_stream, check_table
 from anabranch.codec.columns import stored
 from anabranch.protocol.errors import RemoteProtocolError
-from anabranch.protocol.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
+from anabranch.protocol.limits import BLOCK_ROWS_MAX, MIB
+
+BLOCK_BYTES_MAX: Final = 4 * MIB
+"""A block as a Kafka record, before compression: above it a block is split. Below the topics'
+``max.message.bytes``.
+"""
 
 EVENT_TIME: Final = "event_time"
 _U64 = np.uint64

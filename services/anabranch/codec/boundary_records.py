@@ -1,7 +1,7 @@
 """Records of a boundary log as bytes.
 
-Written as Avro single objects (schemas/records/boundary_record, epoch_started, recomputed,
-``log_snapshot``). Whatever stands in a log, ``decode`` gives a record that is whole and within the
+Written as Avro single objects (schemas/records/boundary_record, branch_ended, epoch_started,
+recomputed, ``log_snapshot``). Whatever stands in a log, ``decode`` gives a record that is whole and within the
 limits, or raises RemoteProtocolError: a reader rejects it, counts it and goes on.
 """
 
@@ -16,10 +16,12 @@ from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import MIB
 from anabranch.protocol.log.origins import NODE_CHANGES_MAX
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
+    BranchEnded,
     BranchNumber,
     BranchSnapshot,
     EpochStarted,
@@ -36,12 +38,23 @@ from anabranch.protocol.log.records import (
     TentativeRange,
 )
 
+BOUNDARY_BYTES_MAX: Final = 8 * MIB
+"""A boundary record as a Kafka record: rejected unread above it."""
+
+POSITIONS_MAX: Final = 20_000
+"""Input positions in one boundary record, one per partition of a source's topics: every
+reader holds the last record of each writer.
+"""
+
+SNAPSHOT_BYTES_MAX: Final = 15 * MIB
+"""A log snapshot as a Kafka record: below the ``max.message.bytes`` of a boundary log."""
+
 Headers = Sequence[tuple[str, bytes | None]]
 
 _HEADER: Final = "anabranch-record"
 """Says to people and tools what a record is; never read by us."""
 
-_NAMES: Final = ("boundary_record", "recomputed", "epoch_started", "log_snapshot")
+_NAMES: Final = ("boundary_record", "branch_ended", "recomputed", "epoch_started", "log_snapshot")
 
 
 def encode(entry: LogEntry) -> tuple[bytes, Headers]:
@@ -56,6 +69,8 @@ def encode(entry: LogEntry) -> tuple[bytes, Headers]:
         value: object = _epoch_value(entry)
     elif isinstance(entry, BoundaryRecord):
         name, value = "boundary_record", _record_value(entry)
+    elif isinstance(entry, BranchEnded):
+        name, value = "branch_ended", asdict(entry)
     elif isinstance(entry, Recomputed):
         name = "recomputed"
         value = {
@@ -70,7 +85,7 @@ def encode(entry: LogEntry) -> tuple[bytes, Headers]:
     except RemoteProtocolError as error:
         raise LocalProtocolError(str(error)) from error
     record = catalog().newest(name)
-    bytes_max = limits.SNAPSHOT_BYTES_MAX if name == "log_snapshot" else limits.BOUNDARY_BYTES_MAX
+    bytes_max = SNAPSHOT_BYTES_MAX if name == "log_snapshot" else BOUNDARY_BYTES_MAX
     return single_object.write(record, value, bytes_max), [
         (_HEADER, f"{name}.v{record.version}".encode())
     ]
@@ -84,11 +99,11 @@ def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
     """
     del headers
     record, fields = single_object.read(
-        value, "a boundary log", _NAMES, limits.SNAPSHOT_BYTES_MAX, limits.SNAPSHOT_ITEMS_MAX
+        value, "a boundary log", _NAMES, SNAPSHOT_BYTES_MAX, limits.SNAPSHOT_ITEMS_MAX
     )
     entry: LogEntry
     if record.name in ("boundary_record", "recomputed"):
-        if value is not None and len(value) > limits.BOUNDARY_BYTES_MAX:
+        if value is not None and len(value) > BOUNDARY_BYTES_MAX:
             raise RemoteProtocolError(f"a {record.name.replace('_', ' ')} of {len(value)} bytes")
         entry = (
             _record_of(fields)
@@ -97,6 +112,8 @@ def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
         )
     elif record.name == "epoch_started":
         entry = EpochStarted(*fields)
+    elif record.name == "branch_ended":
+        entry = BranchEnded(*fields)
     else:
         entry = _snapshot_of(fields)
     _check(entry)
@@ -117,6 +134,10 @@ def _id_value(ident: BatchId) -> dict[str, Any]:
 
 def _branch_value(number: BranchNumber) -> dict[str, Any]:
     return {"epoch": number[0], "counter": number[1]}
+
+
+def _branch_value_if_any(number: BranchNumber | None) -> dict[str, Any] | None:
+    return None if number is None else _branch_value(number)
 
 
 def _part_value(part: Part) -> dict[str, Any]:
@@ -142,7 +163,7 @@ def _record_value(entry: BoundaryRecord) -> dict[str, Any]:
         "parts": [_part_value(part) for part in entry.parts],
         "base": entry.base,
         "kind": str(entry.kind),
-        "branch": None if entry.branch is None else _branch_value(entry.branch),
+        "branch": _branch_value_if_any(entry.branch),
         "missing": list(entry.missing),
         "positions": [_position_value(position) for position in entry.positions],
         "made_from": [{"stream": stream, "bucket": bucket} for stream, bucket in entry.made_from],
@@ -183,6 +204,7 @@ def _branches_value(entry: BranchSnapshot) -> dict[str, Any]:
         "tip": _id_value(entry.tip),
         "closed": entry.closed,
         "upto": entry.upto,
+        "first_upto": entry.first_upto,
         "pending": _pending_value(entry.pending),
         "ranges": ranges,
     }
@@ -207,6 +229,8 @@ def _snapshot_value(entry: LogSnapshot) -> dict[str, Any]:
             "history": r.history,
             "version": r.version,
             "node": r.node,
+            "ended": _branch_value_if_any(r.ended),
+            "corrected": _branch_value_if_any(r.corrected),
         }
         for r in entry.replicas
     ]
@@ -290,12 +314,13 @@ def _pending_of(items: tuple[Any, ...]) -> tuple[tuple[BatchId, Part], ...]:
 
 
 def _branches_of(fields: tuple[Any, ...]) -> BranchSnapshot:
-    number, tip, closed, upto, pending, ranges = fields
+    number, tip, closed, upto, first_upto, pending, ranges = fields
     return BranchSnapshot(
         number=number,
         tip=BatchId(*tip),
         closed=closed,
         upto=upto,
+        first_upto=first_upto,
         pending=_pending_of(pending),
         ranges=tuple(
             [
@@ -329,6 +354,8 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
         history,
         version,
         node,
+        ended,
+        corrected,
     ) = fields
     return ReplicaSnapshot(
         replica=replica,
@@ -347,6 +374,8 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
         history=history,
         version=version,
         node=node,
+        ended=ended,
+        corrected=corrected,
     )
 
 
@@ -382,6 +411,9 @@ def _check(entry: LogEntry) -> None:
         _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
     elif isinstance(entry, BoundaryRecord):
         _check_record(entry)
+    elif isinstance(entry, BranchEnded):
+        _check_texts(entry.replica)
+        _check_number(entry.branch)
     elif isinstance(entry, Recomputed):
         _check_texts(entry.replica)
         _require(entry.epoch >= 0, "an epoch out of range")
@@ -433,6 +465,9 @@ def _check_snapshot(entry: LogSnapshot) -> None:
             _check_record(replica.last)
         if replica.branches is not None:
             _check_branches(replica.branches)
+        for number in (replica.ended, replica.corrected):
+            if number is not None:
+                _check_number(number)
     for stable in entry.ranges:
         _check_texts(stable.replica)
         _check_range(stable.first, stable.last, stable.parts)
@@ -440,7 +475,7 @@ def _check_snapshot(entry: LogSnapshot) -> None:
 
 def _check_branches(entry: BranchSnapshot) -> None:
     _check_texts(entry.tip.timeline)
-    _check_buckets(entry.closed, entry.upto)
+    _check_buckets(entry.closed, entry.upto, entry.first_upto)
     _check_number(entry.number)
     for _, part in entry.pending:
         _check_part(part)
@@ -476,7 +511,7 @@ def _check_record(entry: BoundaryRecord) -> None:
         _check_number(entry.branch)
         _require(entry.branch[0] == entry.epoch, "a branch of another epoch")
     _require(len(entry.made_from) <= limits.INPUTS_MAX, f"made from {len(entry.made_from)} inputs")
-    _require(len(entry.positions) <= limits.POSITIONS_MAX, f"{len(entry.positions)} positions")
+    _require(len(entry.positions) <= POSITIONS_MAX, f"{len(entry.positions)} positions")
     _check_parts(entry.parts)
     _check_given_up(entry.given_up, limits.GIVEN_UP_MAX)
     for position in entry.positions:

@@ -52,8 +52,8 @@ _PATTERN = re.compile(
 )
 
 
+# Replication: the cluster's ``default.replication.factor``.
 BROKERS_OWN: Final = -1
-"""Replication: the cluster's ``default.replication.factor``."""
 
 
 @dataclass(frozen=True, slots=True)

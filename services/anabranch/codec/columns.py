@@ -24,8 +24,8 @@ Pairs = Callable[[list[tuple[Any, Any]]], Any]
 Part = Callable[[int], Callable[[Any], Any]]
 """Gets field ``i`` of a record."""
 
+# Bytes of a decimal in Arrow.
 _WORD: Final = 16
-"""Bytes of a decimal in Arrow."""
 
 
 def column_of(values: Sequence[Any], field: Field, part: Part = itemgetter) -> pa.Array:

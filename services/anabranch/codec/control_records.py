@@ -26,6 +26,11 @@ from anabranch.protocol.control.records import (
 )
 from anabranch.protocol.errors import RemoteProtocolError
 
+ALARM_CHARACTERS_MAX: Final = 20_000
+"""Text of an alarm: longer ones (a traceback of a deep recursion) are cut, so that an alarm
+always fits its topic.
+"""
+
 _KINDS: Final[dict[str, type[ControlRecord]]] = {
     "heartbeat": Heartbeat,
     "fence": Fence,
@@ -123,4 +128,4 @@ def _plain(name: str, value: Any) -> Any:
         ]
     if isinstance(value, AskOutcome):
         return value.value
-    return value[: limits.ALARM_CHARACTERS_MAX] if name in _TEXTS else value
+    return value[:ALARM_CHARACTERS_MAX] if name in _TEXTS else value

@@ -29,6 +29,20 @@ from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.statements import Signature, Statement
 from anabranch.protocol.federation.stream_signers import StreamSigner
 
+FEDERATION_BYTES_MAX: Final = 256 * 1024
+"""A contract, an entry of a ledger, an offer: room for as many tasks as a contract may name."""
+
+FEDERATION_ITEMS_MAX: Final = 1_000
+"""Items of all lists in such a record: tasks, or findings."""
+
+CATALOG_BYTES_MAX: Final = 512 * 1024
+"""What a participant publishes of one pipeline: room for the columns of a hundred streams, and below
+the ``max.message.bytes`` of a catalog.
+"""
+
+CATALOG_ITEMS_MAX: Final = 4_096
+"""Items of all lists in it: streams, offers, and what these name."""
+
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,39})\Z", re.ASCII)
 """An amount that may be larger than Avro's."""
 
@@ -72,7 +86,7 @@ def encode(statement: Statement, signature: Signature) -> bytes:
     """
     value = {**_plain(statement), "signed": _plain(signature)}
     name = _NAMES[type(statement)]
-    bytes_max = limits.CATALOG_BYTES_MAX if name == _ENTRY else limits.FEDERATION_BYTES_MAX
+    bytes_max = CATALOG_BYTES_MAX if name == _ENTRY else FEDERATION_BYTES_MAX
     return single_object.write(catalog().newest(name), value, bytes_max)
 
 
@@ -82,7 +96,7 @@ def encode_key(word: PublishedKey) -> bytes:
     Raises:
         LocalProtocolError: it does not fit its schema: a bug here.
     """
-    return single_object.write(catalog().newest(_KEY), _plain(word), limits.FEDERATION_BYTES_MAX)
+    return single_object.write(catalog().newest(_KEY), _plain(word), FEDERATION_BYTES_MAX)
 
 
 def decode(value: bytes | None) -> Signed:
@@ -103,7 +117,7 @@ def decode_catalog(value: bytes | None) -> Signed:
         RemoteProtocolError: as of ``decode``.
     """
     record, fields = single_object.read(
-        value, "a catalog", (_ENTRY,), limits.CATALOG_BYTES_MAX, limits.CATALOG_ITEMS_MAX
+        value, "a catalog", (_ENTRY,), CATALOG_BYTES_MAX, CATALOG_ITEMS_MAX
     )
     return _signed(record.name, fields)
 
@@ -127,7 +141,7 @@ def _signed(name: str, fields: tuple[Any, ...]) -> Signed:
 
 def _read(value: bytes | None, where: str, names: Collection[str]) -> tuple[str, tuple[Any, ...]]:
     record, fields = single_object.read(
-        value, where, names, limits.FEDERATION_BYTES_MAX, limits.FEDERATION_ITEMS_MAX
+        value, where, names, FEDERATION_BYTES_MAX, FEDERATION_ITEMS_MAX
     )
     return record.name, fields
 

@@ -19,6 +19,11 @@ from anabranch.protocol import limits
 if TYPE_CHECKING:
     import pyarrow as pa
 
+SCHEMA_DEPTH_MAX: Final = 8
+"""Records, arrays and maps within each other in a record schema: each costs a call per value and a
+level of every column. Below RECORD_DEPTH_MAX.
+"""
+
 KINDS: Final = ("int", "long", "float", "double", "boolean", "string", "bytes")
 LOGICAL: Final = {
     "timestamp-millis": "long",
@@ -237,10 +242,9 @@ class FieldParser:
         return Field("", "decimal", precision=precision, scale=scale, size=size)
 
     def _nested(self, avro: dict[str, Any], space: str, path: str, depth: int) -> Field | None:
-        if depth >= limits.SCHEMA_DEPTH_MAX:
+        if depth >= SCHEMA_DEPTH_MAX:
             self._mistakes.append(
-                f"field {path}: nested deeper than {limits.SCHEMA_DEPTH_MAX} records, arrays and"
-                " maps"
+                f"field {path}: nested deeper than {SCHEMA_DEPTH_MAX} records, arrays and maps"
             )
             return None
         kind = avro["type"]

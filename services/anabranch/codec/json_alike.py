@@ -35,8 +35,8 @@ _NUMBER: Final = r"\A-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?\z"
 _NULL: Final = pa.scalar(b"null")
 _WHOLE: Final = {"int": pa.int32(), "long": pa.int64()}
 _KINDS: Final = frozenset({*_WHOLE, "float", "double", "boolean", "string"})
+# Below it are the characters that no text in JSON has.
 _SPACE: Final = 0x20
-"""Below it are the characters that no text in JSON has."""
 _PAUSES_MAX: Final = 64
 """Calls that are not tried after one that did not do, at most: trying costs a sixth of what the
 record-by-record decoder does.

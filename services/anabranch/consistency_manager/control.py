@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
 
+from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.control import trimming
-from anabranch.protocol.control.consistency import REJECTED, IndexImage
+from anabranch.protocol.control.consistency import REJECTED
 from anabranch.protocol.control.failure_detector import DELIVERY_SERVICE, MANAGER_SERVICE, Peer
 from anabranch.protocol.control.fencing import FenceBook
 from anabranch.protocol.control.records import (
@@ -24,9 +25,9 @@ from anabranch.protocol.control.records import (
     Heartbeat,
     TrimPoint,
 )
-from anabranch.protocol.control.state_horizon import buckets_of
 from anabranch.protocol.control.trimming import ReadingStage, Trimming
 from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.buckets import buckets_of
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender
 

@@ -19,12 +19,16 @@ from anabranch.codec.float_comparison import float_columns, float_difference
 from anabranch.protocol.control.consistency import FLOAT_MISMATCH, Agreed, StreamAudit
 from anabranch.protocol.control.records import Alarm
 from anabranch.protocol.errors import DataMissing, RemoteProtocolError, Unavailable
-from anabranch.protocol.limits import FLOAT_SAMPLE_EVERY_MS
 from anabranch.runtime.block_reader import BlockReader
 
 if TYPE_CHECKING:
     from anabranch.protocol.log.boundary_log import LogState
     from anabranch.runtime.service import ServiceContext
+
+FLOAT_SAMPLE_EVERY_MS: Final = 10_000
+"""Between two comparisons of the floating-point numbers of a stream: a plan whose replicas drift apart does so in
+every bucket.
+"""
 
 _LABELS: Final = ("pipeline", "stream")
 _WAIT_S: Final = 0.5

@@ -17,9 +17,9 @@ from anabranch.codec import boundary_records
 from anabranch.codec.signed_records import Sign, signed
 from anabranch.ports import TopicPartition
 from anabranch.protocol import limits
-from anabranch.protocol.control.state_horizon import buckets_of
 from anabranch.protocol.errors import LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import TRIM_EVERY_MS
+from anabranch.protocol.log.buckets import buckets_of
 from anabranch.protocol.log.log_snapshots import LogSnapshots, forgettable
 from anabranch.runtime.crash_points import crash_point
 

@@ -20,12 +20,14 @@ from anabranch.codec.topic_rules import differences
 from anabranch.consistency_manager.block_trimming import BlockTrimming
 from anabranch.consistency_manager.control import ControlRoom
 from anabranch.consistency_manager.float_audit import FloatAudit
+from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.pipeline.internal_topics import internal_topics
+from anabranch.pipeline.shape import horizon_buckets
 from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
-from anabranch.protocol.control.consistency import AlarmBook, IndexImage, Mismatch, StreamAudit
+from anabranch.protocol.control.consistency import AlarmBook, Mismatch, StreamAudit
+from anabranch.protocol.control.gaps import GapBook
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence
-from anabranch.protocol.control.state_horizon import GapBook, buckets_of
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.buckets import bound_ms
@@ -72,7 +74,7 @@ class ConsistencyManager:
         self._gaps = {
             name: GapBook(
                 name,
-                buckets_of(stage.state_horizon_ms or 0, self._pipeline.bucket_ms),
+                horizon_buckets(self._pipeline, name) or 0,
                 self._pipeline.bucket_ms,
             )
             for name, stage in self._pipeline.stages.items()

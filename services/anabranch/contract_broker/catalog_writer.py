@@ -71,7 +71,7 @@ class CatalogWriter:
                     " keys publish)"
                 )
             # A writer would wait for a topic that is not there.
-            if not self._is_there(topic):
+            if self._writer is None and not self._is_there(topic):
                 return (
                     f"there is no topic {topic}, which `anabranch keys publish` makes, or this"
                     " principal may not see it"

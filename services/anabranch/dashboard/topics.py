@@ -153,7 +153,8 @@ class TopicFollower:
         return listen
 
     def _streams(self) -> list[str]:
-        return [*self._pipeline.streams(), *self._pipeline.bindings]
+        bound = (b.name for b in self._pipeline.bindings.values() if not b.cluster)
+        return [*self._pipeline.streams(), *bound]
 
     def _topics(self) -> list[str]:
         boundaries = map(self._pipeline.topic_names.boundaries, self._streams())

@@ -27,15 +27,15 @@ from anabranch.pipeline.speakers import stage_speakers
 from anabranch.ports import LogAdmin, SchemaRegistry, TopicPartition, TransactionalWriter
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.edge.delivery import end_of
+from anabranch.protocol.edge.delivery import end_of, has_run
+from anabranch.protocol.edge.live_choice import LiveChoice
 from anabranch.protocol.edge.live_delivery import (
     Available,
     Failure,
-    Hold,
     LiveDelivery,
     LiveProgress,
     LiveRun,
-    Offer,
+    live_begins_after,
     resumed,
 )
 from anabranch.protocol.edge.upsert_view import UpsertView
@@ -49,22 +49,20 @@ from anabranch.protocol.errors import (
     RemoteProtocolError,
     Unavailable,
 )
-from anabranch.protocol.limits import (
-    DELIVERY_BUCKETS_MAX,
-    LIVE_CHUNK_ROWS,
-    MESSAGE_BYTES_DEFAULT,
-    UNREADABLE_BUCKETS_MAX,
-)
+from anabranch.protocol.limits import MESSAGE_BYTES_DEFAULT
 from anabranch.protocol.log.boundary_log import TentativeBucket
 from anabranch.protocol.log.buckets import bound_ms
-from anabranch.protocol.log.records import BranchNumber, Part
-from anabranch.protocol.stage import upstream_selection
-from anabranch.protocol.stage.late_start import live_begins_after
+from anabranch.protocol.log.records import Part
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.collection import without_collection
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import ControlReader
 from anabranch.runtime.service import ServiceContext, ServiceStatus
+
+LIVE_CHUNK_ROWS: Final = 20_000
+"""Rows that are read and rendered at once for a live transaction: bounds its memory, not its
+size.
+"""
 
 _RETRY_MS: Final = 200
 _REJECTED_RETRY_MS: Final = 10_000
@@ -125,16 +123,17 @@ class LiveTopic:
         """Of a record, by the topic's setting."""
         self.left_out = 0
         """Records that were left out, since the topic rejects them for their size."""
+        self.has_any: bool | None = None
+        """Anything was delivered, by whichever process; None: it is not known yet."""
+        self.lacks_blocks = False
+        """It waits for stable buckets of which nobody has all blocks."""
         self._fitting_bytes: int | None = None
         """Larger records are left out; None: until the topic rejects one, all are tried,
         since they may become smaller by compression.
         """
-        self._chosen: str | None = None
-        self._hold = Hold(
+        self._choice = LiveChoice(
             shape.waits(self._pipeline, output.stage), shape.policy(self._pipeline, output.stage)
         )
-        self._hold_ms = 0
-        self._unreadable: dict[tuple[str, int, BranchNumber], None] = {}
         self._retry_at_ms = 0
         self._unknown_before = False
         self._read_back_until_ms = 0
@@ -156,7 +155,7 @@ class LiveTopic:
     @property
     def wait_ms(self) -> int | None:
         """In so many ms a bucket that is held back is to be shown; None: nothing is."""
-        return self._hold_ms or None
+        return self._choice.hold_ms or None
 
     def start(self) -> None:
         """Check the topics, fence the older writer.
@@ -174,6 +173,12 @@ class LiveTopic:
             self._context.log, stage_speakers(self._pipeline, self._output.stage)
         )
         self._try_to_fail_over()
+
+    def begin_anew(self) -> None:
+        """It is recorded now where the output begins, and nothing is written here yet."""
+        self._give_up_writer()
+        self._passed = None
+        self._retry_at_ms = 0
 
     def step(self) -> bool:
         """At most one transaction; whether there was one.
@@ -207,6 +212,7 @@ class LiveTopic:
             self._delay(error, _REJECTED_RETRY_MS if self._fitting_bytes is None else 0)
             return False
         except (Unavailable, DataMissing) as error:
+            self.lacks_blocks = isinstance(error, DataMissing)
             self._delay(error, _REJECTED_RETRY_MS)
             return False
         except ConfigurationError as error:  # an upsert view has outgrown its bound, or a column cannot be written in this format
@@ -277,9 +283,8 @@ class LiveTopic:
         self._read_back_until_ms = self._context.clock.monotonic_ms() + _READ_BACK_MS
         self._following.read_to_end()
         progress = live_read_back.last_progress(log, self._progress_topic, name, self._wait_for)
-        if (
-            progress is None or not progress.sequence
-        ):  # nothing was written since it began: more may be deleted by now
+        self.has_any = progress is not None and progress.sequence > 0
+        if progress is None or not self.has_any:  # more may be deleted since it began
             progress = self._begin(self._writer, progress)
         if progress.stable < (forgotten := self._following.log_state.forgotten):
             raise Unavailable(
@@ -316,21 +321,25 @@ class LiveTopic:
 
     def _begin(self, writer: TransactionalWriter, begun: LiveProgress | None) -> LiveProgress:
         """A live topic that is new begins where the corrected one is: at the beginning, unless it
-        was added to an older output.
+        was added to an older output, or the output begins late.
 
-        The beginning is after the last bucket of which nobody has all blocks. ``begun``: it has
-        begun, and nothing is written since.
+        ``begun``: it has begun, and nothing is written since.
+
+        Raises:
+            Unavailable: the output begins late, and it is not recorded yet where.
         """
         log, names = self._context.log, self._pipeline.topic_names
         corrected = read_back.last_progress(
             log, names.progress(self._output.name), self._output.name, self._wait_for
         )
-        delivered = None if corrected is None else end_of(corrected).bucket - 1
+        if corrected is None and self._buckets.gone_upto():
+            message = f"it is not recorded yet where output {self._output.name} begins"
+            raise Unavailable(message)
         stable = live_begins_after(
-            delivered,
+            0 if corrected is None else end_of(corrected).bucket - 1,
             self._following.log_state.forgotten,
-            self._buckets.gone_upto,
             None if begun is None else begun.stable,
+            has_delivered=has_run(corrected),
         )
         if begun is not None and stable == begun.stable:
             return begun
@@ -366,39 +375,14 @@ class LiveTopic:
 
     def _available(self, now: LiveProgress) -> Available:
         """What the boundary log has beyond ``now``, as far as it is read."""
-        log_state = self._following.log_state
         self._hear()
-        self._hold_ms = 0
-        floor = max(log_state.upto, now.stable, now.shown)
-        offers = self._following.tentative_offers(floor)
-        chosen: str | None = None
-        states = self._detector.states(self._output.stage, self._context.clock.now_ms())
-        settled = not upstream_selection.awaits_corrections(states)
-        if offers:
-            chosen = upstream_selection.choose(self._chosen, states, offers, floor + 1)
-            if chosen is not None:
-                offer = Offer(chosen, log_state.branch(chosen), floor + 1, offers[chosen])
-                now_ms = self._context.clock.monotonic_ms()
-                self._hold_ms = self._hold.left_ms(
-                    offer, states, now_ms, failing=now.failure is not Failure.NONE
-                )
-        if chosen is None or self._hold_ms:
-            return Available(
-                log_state.upto,
-                self._stable_sizes(now.stable),
-                shown=self._shown_sizes(now),
-                settled=settled,
-            )
-        self._chosen = chosen
-        upto = offers[chosen]
-        new = self._tentative_sizes(chosen, floor + 1, upto)
-        return Available(
-            log_state.upto,
-            self._stable_sizes(now.stable),
-            upto,
-            new,
-            self._shown_sizes(now),
-            settled,
+        stage, wall_ms = self._output.stage, self._context.clock.now_ms()
+        return self._choice.available(
+            now,
+            self._following.log_state,
+            self._detector.states(stage, wall_ms),
+            self._detector.silent(stage, wall_ms),
+            self._context.clock.monotonic_ms(),
         )
 
     def _hear(self) -> None:
@@ -409,58 +393,6 @@ class LiveTopic:
             if isinstance(entry, Heartbeat):
                 self._detector.heard(entry, now_ms)
         self._detector.look(now_ms)
-
-    def _stable_sizes(self, after: int) -> Iterator[tuple[int, int]]:
-        log_state = self._following.log_state
-        while after < log_state.upto:
-            page = log_state.stable(after + 1, log_state.upto, DELIVERY_BUCKETS_MAX)
-            yield from ((bucket, _rows(parts)) for bucket, _, parts in page)
-            after = page[-1][0] if len(page) == DELIVERY_BUCKETS_MAX else log_state.upto
-
-    def _tentative_sizes(self, replica: str, first: int, last: int) -> Iterator[tuple[int, int]]:
-        while first <= last:
-            page = self._following.log_state.tentative_filled(
-                replica, first, last, DELIVERY_BUCKETS_MAX
-            )
-            readable = (
-                found for bucket in page if (found := self._readable(replica, bucket)) is not None
-            )
-            yield from ((found.bucket, _rows(found.parts)) for found in readable)
-            first = page[-1] + 1 if len(page) == DELIVERY_BUCKETS_MAX else last + 1
-
-    def _shown_sizes(self, now: LiveProgress) -> Iterator[tuple[int, int]]:
-        """What is shown and not stable, the newest first, from anyone who has it. Asked for
-        by an undo only.
-        """
-        log_state, first = (
-            self._following.log_state,
-            max(self._following.log_state.upto, now.stable) + 1,
-        )
-        filled = {
-            bucket
-            for replica in self._replicas
-            for bucket in log_state.tentative_filled(replica, first, now.shown)
-        }
-        for bucket in sorted(filled, reverse=True):
-            found = self._shown_by(bucket)
-            if found is not None and found.parts:
-                yield bucket, _rows(found.parts)
-
-    def _shown_by(self, bucket: int) -> TentativeBucket | None:
-        """A bucket that was shown, from the replica of today, else from any: which one it was
-        does not matter, since an undo voids it.
-        """
-        order = sorted(self._replicas, key=lambda replica: replica != self._chosen)
-        return next(
-            (found for replica in order if (found := self._readable(replica, bucket)) is not None),
-            None,
-        )
-
-    def _readable(self, replica: str, bucket: int) -> TentativeBucket | None:
-        found = self._following.log_state.tentative(replica, bucket)
-        return (
-            None if found is None or (replica, bucket, found.branch) in self._unreadable else found
-        )
 
     # -- a transaction
     # ----------------------------------------------------------------------------------------------
@@ -487,15 +419,14 @@ class LiveTopic:
         form.committed()
         machine.advance(run)
         self._passed = run.after.stable
+        self.has_any = True
+        self.lacks_blocks = False
         self._counters.transactions.inc()
         self._counters.undos.inc(run.undo)
         self._counters.left_out.inc(form.left_out)
         self.left_out += form.left_out
         self._counters.failures.inc(run.before.shown == 0 and run.after.shown > 0)
         if run.rec_done:
-            self._hold.failure_ended(
-                {replica: self._following.log_state.branch(replica) for replica in self._replicas}
-            )
             self._buckets.rest()
         self._report(run.after)
 
@@ -508,13 +439,9 @@ class LiveTopic:
                 for each in self._buckets.stable(some):
                     self._counters.stable_rows.inc(each.table.num_rows)
                     yield Piece(each.slices, each.table)
-        found = [bucket for number in run.again if (bucket := self._shown_by(number)) is not None]
-        if self._chosen is not None:
-            found += [
-                bucket
-                for number in run.tentative
-                if (bucket := self._readable(self._chosen, number)) is not None
-            ]
+        shown = [self._choice.again(log_state, number) for number in run.again]
+        shown += [self._choice.new(log_state, number) for number in run.tentative]
+        found = [bucket for bucket in shown if bucket is not None]
         for _, group in groupby(
             found, key=lambda bucket: (bucket.replica, bucket.branch, bucket.missing)
         ):
@@ -545,11 +472,7 @@ class LiveTopic:
                 bucket=bucket,
                 error=str(error),
             )
-            self._unreadable[like.replica, bucket, like.branch] = None
-            for oldest in list(self._unreadable)[
-                : max(0, len(self._unreadable) - UNREADABLE_BUCKETS_MAX)
-            ]:
-                del self._unreadable[oldest]
+            self._choice.cannot_be_read(like.replica, bucket, like.branch)
             raise _UnreadableError from error
         for each in found:
             self._counters.tentative_rows.inc(each.table.num_rows)

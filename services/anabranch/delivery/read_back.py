@@ -17,7 +17,12 @@ from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.control.records import DeliveryProgress
 from anabranch.protocol.errors import RemoteProtocolError, Unavailable
 from anabranch.protocol.identifiers import RecordId
-from anabranch.protocol.limits import READ_BACK_SILENT_MS
+
+READ_BACK_SILENT_MS: Final = 240_000
+"""Without a record for so long reading back gives up, with what it waits for: longer than
+transactions of ours are open, and as short as a writer's attempts
+(WRITE_TRIES_MAX).
+"""
 
 _FETCH_RECORDS: Final = 20_000
 _WAIT_MS: Final = 100

@@ -30,6 +30,8 @@ from anabranch.protocol.edge.delivery import (
     Lack,
     Run,
     Slice,
+    has_run,
+    output_begins_after,
     rows_bound,
 )
 from anabranch.protocol.errors import (
@@ -41,10 +43,9 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 from anabranch.protocol.identifiers import RecordId
-from anabranch.protocol.limits import BESIDE_LIVE_ROWS_MAX, DELIVERY_BUCKETS_MAX
+from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import Part
-from anabranch.protocol.stage.late_start import output_begins_after
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.collection import without_collection
 from anabranch.runtime.crash_points import crash_point
@@ -54,6 +55,11 @@ from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from anabranch.runtime.settings import ServiceSettings
 from anabranch.runtime.stream_logs import open_stream
+
+BESIDE_LIVE_ROWS_MAX: Final = 3_000
+"""Rows of one transaction of the corrected topic where a live topic is served beside it: a
+live result may have to wait so long (about 20 ms).
+"""
 
 _POLL_MS: Final = 100
 _RETRY_MS: Final = 200
@@ -122,6 +128,7 @@ class DeliveryService:
         self._bytes_per_row = 0.0
         self._unknown_in_a_row = 0
         self._retry_at_ms = 0
+        self._ask_at_ms = 0
         self._rejected_count = 0
         self._split: tuple[int, list[Ordered]] | None = None
         self._passed_before = 0
@@ -176,6 +183,7 @@ class DeliveryService:
                 0
             )  # what came while the corrected half was at work is shown now, not a round later
             busy = self._live.step()
+            self._ask_for_live(self._live)
         if self._delivery is None:
             if self._context.clock.monotonic_ms() >= self._retry_at_ms:
                 self._try_to_fail_over()
@@ -215,7 +223,8 @@ class DeliveryService:
                 raise
             return
         self._unknown_in_a_row = 0
-        self._recompute_client.there()
+        if self._live is None or not self._live.lacks_blocks:
+            self._recompute_client.there()
         self.status.state, self.status.waiting_for = "running", None
         self._report(self._delivery)
         self._following().poll(0)
@@ -245,18 +254,10 @@ class DeliveryService:
             )
         except (Unavailable, _StoppingError):
             return  # asked again in the next round
-        stage, reader = self._output.stage, self._context.log.reader(committed=False, headers=False)
-        try:
-            names = self._pipeline.topic_names
-            gone = gone_range(
-                reader,
-                lambda replica: names.blocks(stage, replica),
-                self._following().log_state,
-                delivery.cursor.bucket - 1,
-            )
-        finally:
-            reader.close()
-        lack = delivery.without_blocks(progress, gone, self._reader().gone_upto)
+        stage, gone = self._output.stage, self._gone_after(delivery.cursor.bucket - 1)
+        lack = delivery.without_blocks(
+            progress, gone, self._reader().gone_upto, live_has_any=self._live_has_any()
+        )
         if lack is Lack.REPLACED:
             message = (
                 f"output {self._output.name}: another process delivers it, beyond {delivery.cursor}"
@@ -267,12 +268,54 @@ class DeliveryService:
             return
         if lack is Lack.DAMAGED or gone is None:
             raise error
+        if self._live is not None and self._live.lacks_blocks:  # one request for both halves
+            gone = self._gone_after(min(delivery.cursor.bucket - 1, self._live.passed)) or gone
         reported = self._recompute_client.ask({stage: gone})
         self.status.state, self.status.waiting_for = (
             "waiting",
             f"blocks of {stage} from bucket {gone[0]} on, which are deleted: {reported}",
         )
         self._following().poll(_ASK_MS)
+
+    def _ask_for_live(self, live: LiveTopic) -> None:
+        """The live half lacks blocks that this one does not ask for: it has them behind it, or does
+        not deliver now.
+        """
+        now_ms, delivery = self._context.clock.monotonic_ms(), self._delivery
+        is_behind = delivery is not None and live.passed < delivery.cursor.bucket - 1
+        if not live.lacks_blocks or now_ms < self._ask_at_ms:
+            return
+        self._ask_at_ms = now_ms + _ASK_MS
+        gone = self._gone_after(live.passed) if is_behind or delivery is None else None
+        if gone is not None and (live.has_any or is_behind):
+            self._recompute_client.ask({self._output.stage: gone})
+
+    def _gone_after(self, bucket: int) -> tuple[int, int] | None:
+        """The first and the last bucket after ``bucket`` of which blocks are deleted."""
+        stage, names = self._output.stage, self._pipeline.topic_names
+        reader = self._context.log.reader(committed=False, headers=False)
+        try:
+            return gone_range(
+                reader,
+                lambda replica: names.blocks(stage, replica),
+                self._following().log_state,
+                bucket,
+            )
+        finally:
+            reader.close()
+
+    def _live_has_any(self) -> bool:
+        """Whether anything was delivered to the live topic.
+
+        Raises:
+            Unavailable: that is not known yet.
+        """
+        if self._live is None:
+            return False
+        if self._live.has_any is None:
+            message = f"it is not known yet what the live topic of output {self._output.name} has"
+            raise Unavailable(message)
+        return self._live.has_any
 
     def _stand(self, delivery: CorrectedDelivery) -> None:
         """What comes next is trimmed, and the boundary log describes it no more: nobody can
@@ -375,15 +418,12 @@ class DeliveryService:
         crash_point("delivery.fenced")
         self._following().read_to_end()
         progress = read_back.last_progress(log, self._progress_topic, name, self._wait_for)
-        if progress is None and self._live is not None and not self._live.begun:
-            raise Unavailable(
-                f"it is not recorded yet where the live topic of output {name} begins"
-            )
+        has_delivered = has_run(progress) or self._live_has_any()
         (starts, stops), (rejected_starts, rejected_stops) = (
             read_back.ends(log, topic, count)
             for topic, count in ((self._topic, self._partitions), (self._rejected_topic, 1))
         )
-        left_out = output_begins_after(self._reader().gone_upto, has_delivered=progress is not None)
+        left_out = output_begins_after(self._reader().gone_upto, has_delivered=has_delivered)
         if left_out:
             self.status.detail["left_out_ms"] = bound_ms(left_out, self._pipeline.bucket_ms)
             self._context.logger.warning(
@@ -408,6 +448,11 @@ class DeliveryService:
             log, self._rejected_topic, read_from[-1:], rejected_stops, take, self._wait_for
         )
         foreign += delivery.recovered(self._following().log_state.upto)
+        self._record_beginning(delivery)
+        if not has_run(progress) and self._live is not None and not self._live.begun:
+            raise Unavailable(
+                f"it is not recorded yet where the live topic of output {name} begins"
+            )
         crash_point("delivery.read_back")
         self._counters.found.inc(found)
         self._split = None
@@ -422,6 +467,19 @@ class DeliveryService:
             foreign=foreign,
         )
         return delivery
+
+    def _record_beginning(self, delivery: CorrectedDelivery) -> None:
+        """Before either topic gets anything: where an output begins that begins late (DE9)."""
+        run = delivery.beginning()
+        if run is None:
+            return
+        writer = self._writing()
+        progress = control_records.encode(delivery.progress(run, self._context.clock.now_ms()))
+        writer.begin()
+        writer.send(TopicPartition(self._progress_topic, 0), progress, self._output.name.encode())
+        writer.commit()
+        if self._live is not None:
+            self._live.begin_anew()
 
     def _wait_for(self, text: str | None) -> None:
         if self._context.stopping.is_set():

@@ -17,7 +17,6 @@ from anabranch.protocol.errors import OutcomeUnknown, RecordRejected, RecordTooL
 from anabranch.protocol.limits import (
     DEAD_LETTER_CUT_BYTES,
     DEAD_LETTER_CUT_MORE_BYTES,
-    ERROR_CHARACTERS_MAX,
     WRITE_TRIES_MAX,
 )
 
@@ -26,11 +25,15 @@ if TYPE_CHECKING:
 
     from anabranch.ports import Chunk, EventLog, Headers, LogWriter
 
+ERROR_CHARACTERS_MAX: Final = 1_000
+"""Characters of an explanation in a header of a dead letter: the value may have to fit the
+topic's limit with it.
+"""
+
 TRUNCATED: Final = "anabranch-truncated"
 """Header of a dead letter that was cut: how many bytes key, value and headers of the original
 have.
 """
-
 
 _OURS: Final = "anabranch-"
 _SENDERS: Final = "sender-"

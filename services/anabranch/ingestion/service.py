@@ -42,14 +42,7 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import (
-    COUNT_KEPT_EVERY_MS,
-    FIND_PARTITIONS_EVERY_MS,
-    LOOK_WAIT_MS,
-    PARTS_PER_RECORD_MAX,
-    SOURCE_BATCH_BYTES,
-    SOURCE_BATCH_RECORDS,
-)
+from anabranch.protocol.limits import MIB, PARTS_PER_RECORD_MAX
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.protocol.log.shards import input_of
@@ -68,6 +61,31 @@ if TYPE_CHECKING:
     from anabranch.ports import LogReader, SchemaRegistry
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.settings import ServiceSettings
+
+LOOK_WAIT_MS: Final = 500
+"""What a look at all quiet partitions may take: where a leader has died the partitions of the
+others are not to wait for it. Below LOOK_FRESH_MS.
+"""
+
+FIND_PARTITIONS_EVERY_MS: Final = 2_000
+"""Between two questions for partitions that a topic got: records of one that is not known yet
+may get a later time than theirs. One small request.
+"""
+
+COUNT_KEPT_EVERY_MS: Final = 30_000
+"""Between two counts of the blocks that a source has in its topics, two questions for each
+partition: BLOCKS_KEPT_MAX is days away.
+"""
+
+SOURCE_BATCH_RECORDS: Final = 65_536
+"""Records that ingestion takes at once from a backlog: bounds its memory and the time until a
+boundary moves.
+"""
+
+SOURCE_BATCH_BYTES: Final = 64 * MIB
+"""About how many bytes ingestion takes at once from a backlog, by the size of the records
+before: bounds its memory where records are large.
+"""
 
 REPLICA: Final = "0"
 """A source has one writer; a standby replaces it by a newer epoch."""
@@ -106,8 +124,8 @@ def build(
 
 
 def fingerprint(source: Source, bucket_ms: int) -> str:
-    """Of all that decides which rows a record becomes: digests of different fingerprints are
-    never compared.
+    """Of all that decides which rows a record becomes: of digests of different
+    fingerprints only those of one version are compared, and none is outvoted.
     """
     facts = [
         source.topics,

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.limits import (
-    DEAD_LETTER_ROOM_BYTES,
-    MESSAGE_BYTES_DEFAULT,
-    RECORD_BYTES_ON_BROKER_MAX,
-)
+from anabranch.protocol.limits import MESSAGE_BYTES_DEFAULT, RECORD_BYTES_ON_BROKER_MAX
 from anabranch.protocol.log.shards import strangers
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Source
     from anabranch.ports import LogAdmin
+
+DEAD_LETTER_ROOM_BYTES: Final = 64 * 1024
+"""By so much a dead-letter topic must take larger records than the input: for the headers
+that say why, and for other compression than the user's.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,23 +6,25 @@ After a crash the file beside the pipeline file is the old one or the new one, w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anabranch.adapters.disk.durable import replace_file, sync_folder
+from anabranch.adapters.disk.durable import put_file
 from anabranch.operating.give_up import in_words
 from anabranch.pipeline.catalog_entry import binding_of, known_formats
 from anabranch.pipeline.file import load
 from anabranch.pipeline.kept_bindings import (
+    Cluster,
     KeptBinding,
     from_kept,
     kept_path,
     kept_text,
     read_kept,
 )
-from anabranch.pipeline.topic_names import FederationTopics, TopicNames
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.pipeline.topic_names import FederationTopics
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.lookup import Lookup, NotFound
 from anabranch.runtime.catalog_reader import read_catalogs
 
@@ -35,26 +37,40 @@ AGAIN: Final = "anabranch catalog --keep"
 
 
 class BindingLookup:
-    """Finds streams in the catalogs of one cluster, which are read when the first is wanted."""
+    """Finds streams in the catalogs of their clusters, each of which is read when the first on it is
+    wanted.
+    """
 
-    def __init__(self, log: EventLog, clock: Clock) -> None:
-        """Nothing is contacted yet."""
+    def __init__(
+        self, log: EventLog, clock: Clock, other_cluster: Callable[[str, str], EventLog]
+    ) -> None:
+        """Nothing is contacted yet.
+
+        Args:
+            log: The own cluster.
+            clock: For leases.
+            other_cluster: (name, address) -> a cluster that the file names.
+        """
         self._log, self._clock = log, clock
-        self._lookups: dict[str, Lookup] = {}
+        self._other_cluster = other_cluster
+        self._lookups: dict[tuple[str, str], Lookup] = {}
         self.found: dict[str, KeptBinding] = {}
         """What was found, by the names of the bindings."""
 
-    def find(self, federation: str, name: str, wanted: WantedStream) -> KeptBinding | str:
+    def find(
+        self, federation: str, name: str, wanted: WantedStream, cluster: Cluster
+    ) -> KeptBinding | str:
         """As of ``LookUp``.
 
         Raises:
             Unavailable: no answer.
         """
-        lookup = self._lookups.get(federation)
+        lookup = self._lookups.get((federation, cluster.name))
         if lookup is None:
             topics = FederationTopics(federation)
-            lookup = read_catalogs(self._log, topics, known_formats())
-            self._lookups[federation] = lookup
+            log = self._at(cluster.name, cluster.kafka)
+            lookup = read_catalogs(log, topics, known_formats())
+            self._lookups[federation, cluster.name] = lookup
         found = lookup.find(wanted, self._clock.now_ms())
         if isinstance(found, NotFound):
             since = "" if found.since_ms is None else f" since {in_words(found.since_ms)}"
@@ -65,25 +81,43 @@ class BindingLookup:
             return str(error)
         return kept
 
-    def without_log(self) -> list[str]:
-        """A sentence for each stream that was found and whose boundary log this principal does not
-        see.
+    def without_log(self, pipeline: Pipeline) -> list[str]:
+        """A sentence for each stream whose boundary log this principal does not see, of those that
+        were found, or are on another cluster.
+
+        Raises:
+            Unavailable: no answer of a cluster; the text names each that gives none.
         """
-        if not self.found:
-            return []
-        topics = {
-            TopicNames(kept.pipeline).boundaries(
-                kept.stream
-            ): f"{kept.participant} lists {kept.stream}"
-            for kept in self.found.values()
-        }
-        with closing(self._log.admin()) as admin:
-            there = admin.partitions(list(topics))
-        return [
-            f"{what}, but there is no topic {topic}, or this principal may not see it"
-            for topic, what in topics.items()
-            if topic not in there
-        ]
+        notes: list[str] = []
+        silent = []
+        for cluster in ("", *pipeline.clusters):
+            topics = {
+                pipeline.topic_names.boundaries(name): f"binding {name}"
+                for name, binding in pipeline.bindings.items()
+                if binding.cluster == cluster and (cluster or name in self.found)
+            }
+            if not topics:
+                continue
+            try:
+                with closing(
+                    self._at(cluster, pipeline.clusters.get(cluster, "")).admin()
+                ) as admin:
+                    there = admin.partitions(list(topics))
+            except Unavailable as error:
+                silent.append(f"cluster {cluster}: {error}" if cluster else str(error))
+                continue
+            where = f" on cluster {cluster}" if cluster else ""
+            notes += [
+                f"{what}: there is no topic {topic}{where}, or this principal may not see it"
+                for topic, what in topics.items()
+                if topic not in there
+            ]
+        if silent:
+            raise Unavailable("\n".join(silent))
+        return notes
+
+    def _at(self, cluster: str, kafka: str) -> EventLog:
+        return self._other_cluster(cluster, kafka) if cluster else self._log
 
 
 def keep_missing(path: Path, offers: Path | None, lookup: BindingLookup) -> list[str]:
@@ -96,9 +130,11 @@ def keep_missing(path: Path, offers: Path | None, lookup: BindingLookup) -> list
     """
     kept = from_kept(path)
 
-    def look_up(federation: str, name: str, wanted: WantedStream) -> KeptBinding | str:
-        known = kept(federation, name, wanted)
-        return lookup.find(federation, name, wanted) if isinstance(known, str) else known
+    def look_up(
+        federation: str, name: str, wanted: WantedStream, cluster: Cluster
+    ) -> KeptBinding | str:
+        known = kept(federation, name, wanted, cluster)
+        return lookup.find(federation, name, wanted, cluster) if isinstance(known, str) else known
 
     load(path, offers, look_up=look_up)
     return _keep(path, {**read_kept(path), **lookup.found}) if lookup.found else []
@@ -146,11 +182,8 @@ def differences(kept: dict[str, KeptBinding], now: dict[str, KeptBinding]) -> li
 
 def _keep(path: Path, found: dict[str, KeptBinding]) -> list[str]:
     kept = kept_path(path)
-    new = kept.with_name(f"{kept.name}.new")
     try:
-        replace_file(new, kept_text(found).encode())
-        new.replace(kept)
-        sync_folder(kept.resolve().parent)
+        put_file(kept, kept_text(found).encode())
     except OSError as error:
         raise ConfigurationError(f"{kept}: cannot be written: {error.strerror}") from None
     return [f"kept in {kept}: {', '.join(sorted(found))}"]

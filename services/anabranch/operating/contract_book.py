@@ -16,8 +16,8 @@ from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.movements import Movement, MovementState
 from anabranch.runtime.federation_reader import FederationReader
 
+# Thousandths of a micro-unit.
 NANO_PER_UNIT: Final = 1_000_000_000
-"""Thousandths of a micro-unit."""
 
 
 def read_book(log: EventLog, federation: Federation) -> FederationReader:

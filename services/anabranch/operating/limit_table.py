@@ -1,14 +1,14 @@
 """All limits in one table, as the sources of this package say them.
 
-A limit is a constant that stands beside what it bounds and says in the text under it what it bounds
-and what goes wrong beyond it: all of ``protocol.limits``, and in other modules those that are
-called ``MAX`` or ``MIN``. Read from the sources, so nothing is imported, and the table says what is
-in force.
+A limit is a constant number at the top of a module with a text under it, which says what the number
+bounds and what goes wrong beyond it. A constant that bounds nothing has a comment instead. The
+limits are read from the sources: nothing is imported, and the table says what is in force.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 _PACKAGE: Final = "anabranch"
-_ALL: Final = "anabranch.protocol.limits"
-"""The module of which every constant that says why is a limit."""
-_IS_LIMIT: Final = re.compile(r"(^|_)(MAX|MIN)(_|$)")
-_MENTIONED: Final = re.compile(r"^_?[A-Z0-9_]*(MAX|MIN)[A-Z0-9_]*: Final", re.MULTILINE)
+_SHARED: Final = "anabranch.protocol.limits"
+"""The limits of several modules."""
+_MENTIONED: Final = re.compile(r'^_?[A-Z0-9_]+: Final = [^"]*\n"""', re.MULTILINE)
 _UNITS: Final = {"MS": "ms", "S": "s", "SECONDS": "s", "MIB": "MiB", "MICRO": "micro-units"}
 _COUNTED: Final = re.compile(
-    "ALARMS|ASKS|BATCHES|BLOCKS|BOUNDARIES|BRACKETS|BUCKETS|BYTES|CELLS|CHARACTERS|CLIENTS|CONTRACTS"
-    "|CORES|FIELDS|FINDINGS|HEARTBEATS|HOPS|IDS|INPUTS|ITEMS|KEYS|LINES|LOGINS|MESSAGES|PARTITIONS"
-    "|PARAMETERS|PARTS|PIECES|PIPELINES|POSITIONS|PROPOSALS|QUERIES|RANGES|RECORDS|REPLICAS|ROWS|SAMPLES|STEPS|STREAMS"
-    "|TASKS|TIERS|TIMELINES|TIMES|TRIES|UNITS|VALUES|VOTERS"
+    "AGES|ALARMS|ANSWERS|ASKS|BATCHES|BLOCKS|BOUNDARIES|BRACKETS|BROKERS|BUCKETS|BYTES|CELLS"
+    "|CHANGES|CHARACTERS|CLIENTS|COMMITMENTS|CONTRACTS|CORES|DISPUTES|ENDS|FETCHES|FIELDS"
+    "|FIGURES|FINDINGS|HEARTBEATS|HOPS|IDS|INPUTS|ITEMS|KEYS|LINES|LOGINS|LOOKS|MANIFESTS"
+    "|MESSAGES|PARAMETERS|PARTITIONS|PARTS|PAUSES|PIECES|PIPELINES|POLLS|POSITIONS|PROPOSALS"
+    "|QUERIES|RANGES|RECORDS|REPLICAS|ROWS|SAMPLES|SENDINGS|SLOTS|STEPS|STREAMS|TASKS|TERMS"
+    "|TIERS|TIMELINES|TIMES|TRIES|UNITS|VALUES|VOTERS|WAITS|WRITERS"
 )
 """Words of a name that say what is counted."""
 _WHOLE_MAX: Final = 10**18
@@ -52,7 +53,7 @@ class Limit:
     unit: str
     """Empty: a plain number."""
     module: str
-    """Where it is in force, or ``protocol.limits``."""
+    """Where it is in force, or ``protocol.limits`` if several modules share it."""
     text: str
     """What it bounds, and what goes wrong beyond it."""
 
@@ -85,15 +86,17 @@ def unit_of(name: str) -> str:
 
 
 def limits_in(
-    module: str, source: str, known: Mapping[str, float] | None = None
+    module: str, source: str, numbers_of: Callable[[str], Mapping[str, float]] = lambda _: {}
 ) -> tuple[list[Limit], dict[str, float]]:
-    """(the limits of a module, all of its numbers by name). ``known``: numbers that it may
-    import.
+    """(the limits of a module, all of its numbers by name). ``numbers_of`` gives the numbers of a
+    module of which it imports some.
     """
     body = ast.parse(source).body
-    values = dict(known or {})
+    values: dict[str, float] = {}
     found = []
     for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_PACKAGE):
+            values |= _imported(node, numbers_of)
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
         name, value = node.target.id, _number(node.value, values)
@@ -101,21 +104,36 @@ def limits_in(
             continue
         values[name] = value
         text = _text(after)
-        if text and (module == _ALL or _IS_LIMIT.search(name)):
+        if text:
             where = module.removeprefix(f"{_PACKAGE}.")
             found.append(Limit(name.strip("_"), value, unit_of(name), where, text))
     return found, values
 
 
-def limits() -> list[Limit]:
+@functools.cache
+def limits() -> tuple[Limit, ...]:
     """All limits of the package, those of ``protocol.limits`` first."""
-    root = resources.files(_PACKAGE)
-    first = root.joinpath("protocol", "limits.py").read_text(encoding="utf-8")
-    found, known = limits_in(_ALL, first)
-    for module, source in _sources(root, _PACKAGE):
-        if module != _ALL and _MENTIONED.search(source):
-            found += limits_in(module, source, known)[0]
-    return found
+    sources = dict(_sources(resources.files(_PACKAGE), _PACKAGE))
+
+    @functools.cache
+    def numbers_of(module: str) -> Mapping[str, float]:
+        return limits_in(module, sources.get(module, ""), numbers_of)[1]
+
+    return tuple(
+        limit
+        for module in sorted(sources, key=lambda module: (module != _SHARED, module))
+        if _MENTIONED.search(sources[module])
+        for limit in limits_in(module, sources[module], numbers_of)[0]
+    )
+
+
+def _imported(
+    node: ast.ImportFrom, numbers_of: Callable[[str], Mapping[str, float]]
+) -> dict[str, float]:
+    """The numbers among what one line imports: nothing is read for names of other things."""
+    named = {each.asname or each.name: each.name for each in node.names if each.name.isupper()}
+    known = numbers_of(node.module or "") if named else {}
+    return {name: known[of] for name, of in named.items() if of in known}
 
 
 def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, str]]:

@@ -12,10 +12,10 @@ from anabranch.codec.field_types import Field
 from anabranch.codec.logical_types import text_of_timestamp
 from anabranch.pipeline.model import Source
 
+# Different texts of a field: few, so that keys come together.
 _WORDS: Final = 5
-"""Different texts of a field: few, so that keys come together."""
+# The year 2026 begins: a sample has times, none of which is the present.
 _SOME_TIME_S: Final = 1_767_225_600
-"""The year 2026 begins: a sample has times, none of which is the present."""
 _NULL_SHARE: Final = 0.1
 
 

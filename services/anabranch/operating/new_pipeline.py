@@ -9,8 +9,8 @@ from typing import Final
 
 from anabranch.protocol.errors import ConfigurationError
 
+# Event time of the first sample record: 2026-09-01T10:00:00Z.
 _FIRST_MS: Final = 1_788_256_800_000
-"""Event time of the first sample record: 2026-09-01T10:00:00Z."""
 _SAMPLE: Final = (
     (0, "roof", 21.5),
     (1_200, "cellar", 12.0),
@@ -26,26 +26,19 @@ _SAMPLE: Final = (
 _WINDOW_MS: Final = 10_000
 
 _PIPELINE: Final = """\
-# A pipeline: what it reads, what it makes of it, where results go. Every key: docs/pipeline.md.
-#   anabranch check       look for mistakes
-#   anabranch test        run the stage on tests/sample
-#   anabranch up -d       run it on this machine, with a broker of its own
 version: 1
 pipeline: {name}
-partitions: 1                        # of each topic that is made
-
+partitions: 1  # of each topic
 sources:
   readings:
     topics: [readings]
     record: reading.avsc
-    event_time: {{field: at, unit: ms}}
-    idle_timeout: {{source: 2s}}   # after 2 s without a record time goes on by the clock, so that the last window ends
-
+    event_time: {{field: at, unit: ms}}  # when it was measured
+    idle_timeout: {{source: 2s}}  # after 2 s of silence, time follows the clock
 stages:
   hottest:
     reads: [readings]
     transform: stages:hottest
-
 outputs:
   hottest:
     stage: hottest
@@ -53,25 +46,18 @@ outputs:
     live: {{topic: hottest.live}}
 """
 _SCHEMA: Final = """\
-{
-  "type": "record",
-  "name": "reading",
-  "fields": [
-    {"name": "at", "type": "long", "doc": "When it was measured, ms since 1970."},
-    {"name": "sensor", "type": "string"},
-    {"name": "celsius", "type": "double"}
-  ]
-}
+{"type": "record", "name": "reading", "fields": [
+  {"name": "at", "type": "long"}, {"name": "sensor", "type": "string"}, {"name": "celsius", "type": "double"}]}
 """
 _STAGES: Final = '''\
-"""Stages: plain PySpark functions. Each input is a DataFrame with the record's columns and ``event_time``."""
-
 from pyspark.sql import functions as F
 
 
 def hottest(readings):
     """The highest temperature of each sensor in windows of ten seconds."""
-    windows = readings.groupBy(F.window("event_time", "10 seconds").alias("window"), "sensor").agg(F.max("celsius").alias("celsius"))
+    windows = readings.groupBy(F.window("event_time", "10 seconds"), "sensor").agg(
+        F.max("celsius").alias("celsius")
+    )
     return windows.select(
         "sensor",
         F.date_format("window.end", "HH:mm:ss").alias("until"),

@@ -19,7 +19,7 @@ from anabranch.codec.partitions import partition_of
 from anabranch.pipeline.model import Pipeline, Source
 from anabranch.ports import EventLog, LogWriter, SchemaRegistry, TopicPartition
 from anabranch.protocol.edge.delivery import BEGINNING
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 _LINES_AT_ONCE: Final = 4_096
 _UNITS_PER_S: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
@@ -111,11 +111,16 @@ def registered_id(registry: SchemaRegistry, source: Source, topic: str | None) -
     registered if it is not there.
 
     Raises:
-        ConfigurationError: the registry rejects it.
-        Unavailable: no answer.
+        ConfigurationError: the registry rejects it, or does not answer.
     """
     schema = {key: value for key, value in source.record.avro.items() if key != "schema_id"}
-    return registry.register(f"{topic or source.topics[0]}-value", json.dumps(schema))
+    try:
+        return registry.register(f"{topic or source.topics[0]}-value", json.dumps(schema))
+    except Unavailable as error:
+        raise ConfigurationError(
+            f"{error}. Nothing was sent: start the registry, or correct `schema_registry` in the"
+            " pipeline file"
+        ) from error
 
 
 class Target:

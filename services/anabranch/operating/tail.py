@@ -1,4 +1,4 @@
-"""Showing an output's topic as it grows."""
+"""Showing an output, or the records that were rejected, as the topic grows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _WAIT_MS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One record of an output, as text. ``id``, ``event_time_ms``, ``kind`` and ``missing``
-    are its headers; empty where it has none.
+    """One record of an output, or a dead letter, as text. What stands in headers is empty where
+    it has none.
     """
 
     partition: int
@@ -30,6 +30,13 @@ class Shown:
     value: str
     kind: str = ""
     missing: str = ""
+    reason: str = ""
+    """Why it was rejected."""
+    error: str = ""
+    origin: str = ""
+    """Where the record that was rejected stands."""
+    truncated: str = ""
+    """Size of the original in bytes, of a dead letter that was cut."""
 
     @property
     def repeated(self) -> bool:
@@ -48,6 +55,33 @@ class Shown:
         if live and self.missing:
             words.append(f"missing: {self.missing}")
         return "\t".join(words)
+
+    def rejected_line(self, *, with_id: bool) -> str:
+        """As a dead letter is printed, with tabs between its parts."""
+        words = [self.reason, self.origin]
+        words += [self.id, self.event_time_ms, self.key] if with_id else []
+        words.append(self.value)
+        if self.truncated:
+            words.append(f"cut from {self.truncated} bytes")
+        if self.error:
+            words.append(self.error)
+        return "\t".join(words)
+
+
+def rejected_topic_of(pipeline: Pipeline, name: str) -> str:
+    """Where the rejected records of a source, or the rejected results of an output, are.
+
+    Raises:
+        ConfigurationError: no such source or output.
+    """
+    if (source := pipeline.sources.get(name)) is not None:
+        return source.dead_letter
+    if (output := pipeline.outputs.get(name)) is not None:
+        return output.rejected
+    raise ConfigurationError(
+        f"{pipeline.path}: no source or output {name!r}; there are:"
+        f" {', '.join([*pipeline.sources, *pipeline.outputs])}"
+    )
 
 
 def sink_of(pipeline: Pipeline, output: str, *, live: bool) -> Sink:
@@ -113,7 +147,22 @@ def _records(chunk: Chunk) -> Iterator[Shown]:
             _text(value),
             _text(named.get("anabranch-kind")),
             _text(named.get("anabranch-missing")),
+            _text(named.get("anabranch-reason")),
+            _text(named.get("anabranch-error")),
+            _origin(named),
+            _text(named.get("anabranch-truncated")),
         )
+
+
+def _origin(headers: dict[str, bytes | None]) -> str:
+    """Results have no place: they never were in the topic that rejected them."""
+    topic = _text(headers.get("anabranch-topic"))
+    partition = _text(headers.get("anabranch-partition"))
+    return (
+        f"{topic}[{partition}] offset {_text(headers.get('anabranch-offset'))}"
+        if partition
+        else topic
+    )
 
 
 def _text(content: bytes | None) -> str:

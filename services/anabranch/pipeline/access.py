@@ -13,7 +13,7 @@ idempotent; so neither is listed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -62,6 +62,8 @@ class Right:
     operation: Operation
     why: str
     prefixed: bool = False
+    cluster: str = ""
+    """Of another owner, who grants it, as the file names it; empty: the own one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class _Topic:
     process: str = ""
     is_bound: bool = False
     """Another pipeline's: its owner makes and writes it, and grants the right to read it."""
+    cluster: str = ""
+    """As of ``Right``."""
     is_dated: bool = False
     """It is read only where the broker sets its times, which is looked at."""
 
@@ -170,14 +174,28 @@ def rights(
         for right in (*_of_topics(instance, topics), *_others(pipeline, instance)):
             found[right] = None
     own = [topic for topic in topics if not topic.is_bound]
-    for right in _of_operator(f"{before}operator", own, pipeline.source_streams()):
+    elsewhere = [topic for topic in topics if topic.cluster and topic.kind == "boundaries"]
+    for right in (
+        *_of_operator(f"{before}operator", own, pipeline.source_streams()),
+        *_of_checks(f"{before}operator", elsewhere),
+    ):
         found[right] = None
-    unique: dict[tuple[str, Resource, str, Operation, bool], Right] = {}
+    unique: dict[Right, Right] = {}
     for right in found:
-        unique.setdefault(
-            (right.principal, right.resource, right.name, right.operation, right.prefixed), right
-        )
+        unique.setdefault(replace(right, why=""), right)
     return list(unique.values())
+
+
+def on_cluster(principal: str, cluster: str) -> Right:
+    """What every reader there needs beside the topics."""
+    return Right(
+        principal,
+        Resource.GROUP,
+        UNUSED_GROUP,
+        Operation.DESCRIBE,
+        "named by every reader, joined by none",
+        cluster=cluster,
+    )
 
 
 def _of_topics(instance: _Instance, topics: list[_Topic]) -> Iterator[Right]:
@@ -202,7 +220,10 @@ def _of_topics(instance: _Instance, topics: list[_Topic]) -> Iterator[Right]:
                 operation,
                 topic.kind,
                 prefixed=topic.kind == "keys",
+                cluster=topic.cluster,
             )
+        if operations and topic.cluster:
+            yield on_cluster(instance.principal, topic.cluster)
 
 
 def _others(pipeline: Pipeline, instance: _Instance) -> Iterator[Right]:
@@ -280,6 +301,20 @@ def _of_operator(principal: str, topics: list[_Topic], sources: Collection[str])
     )
 
 
+def _of_checks(principal: str, topics: list[_Topic]) -> Iterator[Right]:
+    """``anabranch check`` looks whether streams on other clusters are there."""
+    for topic in topics:
+        yield Right(
+            principal,
+            Resource.TOPIC,
+            topic.name,
+            Operation.DESCRIBE,
+            topic.kind,
+            cluster=topic.cluster,
+        )
+        yield on_cluster(principal, topic.cluster)
+
+
 def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iterator[_Instance]:
     for source in pipeline.sources.values():
         for stream in source.streams():
@@ -324,7 +359,7 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
     yield _Instance(
         "dashboard",
         f"{before}dashboard",
-        reads=frozenset(pipeline.bindings),
+        reads=frozenset(b.name for b in pipeline.bindings.values() if not b.cluster),
         everything=True,
     )
     for name in pipeline.sources:
@@ -369,12 +404,17 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
             yield _Topic("control", topic, process=speaker.reader)
     for binding in pipeline.bindings.values():
         here = binding.name
-        is_dated = bool(binding.participant)
-        yield _Topic("boundaries", names.boundaries(here), here, is_bound=True, is_dated=is_dated)
-        for replica in binding.replica_ids():
-            yield _Topic("blocks", names.blocks(here, replica), here, replica, is_bound=True)
-        for topic in bound_speakers(pipeline, [here]):
-            yield _Topic("control", topic, here, is_bound=True)
+        log = _Topic("boundaries", names.boundaries(here), here, is_dated=bool(binding.participant))
+        blocks = [
+            _Topic("blocks", names.blocks(here, replica), here, replica)
+            for replica in binding.replica_ids()
+        ]
+        control = [
+            _Topic("control", topic, here)
+            for topic in bound_speakers(pipeline, [here], binding.cluster)
+        ]
+        for bound in (log, *blocks, *control):
+            yield replace(bound, is_bound=True, cluster=binding.cluster)
     yield from _keys(pipeline)
     yield _Topic("manager", names.manager())
     yield _Topic("fences", names.fences())
@@ -400,4 +440,4 @@ def _keys(pipeline: Pipeline) -> Iterator[_Topic]:
     bound = [b.name for b in pipeline.bindings.values() if b.participant]
     for stream in (*bound, *pipeline.publish_ms):
         name = FederationTopics(pipeline.federation.name).keys("")
-        yield _Topic("keys", name, stream, is_bound=True)
+        yield _Topic("keys", name, stream, is_bound=True, cluster=pipeline.cluster_of(stream))

@@ -12,7 +12,7 @@ from typing import Any, Final
 from anabranch.codec import record_schema
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline.document import MISSING, Document, Place
-from anabranch.pipeline.kept_bindings import LookUp
+from anabranch.pipeline.kept_bindings import Cluster, LookUp
 from anabranch.pipeline.model import Binding
 from anabranch.pipeline.named_records import read_record
 from anabranch.protocol import limits
@@ -27,6 +27,7 @@ BINDING_KEYS: Final = (
     "replicas",
     "hops",
     "out_of_orderness",
+    "cluster",
     "participant",
     "keys",
 )
@@ -42,6 +43,8 @@ class Catalog:
     federation: object
     """Its name as it stands in the file; the section ``federation`` says what is wrong with it."""
     bucket_ms: int
+    clusters: Mapping[str, str]
+    """Addresses of the clusters that the file names."""
     look_up: LookUp
 
 
@@ -103,6 +106,7 @@ def _binding(
         else ""
     )
     keys = _keys(file, raw, at)
+    cluster = _cluster(file, raw, at)
     if pipeline is None or stream is None or columns is None or participant is None:
         return None
     return Binding(
@@ -113,6 +117,7 @@ def _binding(
         replicas=replicas,
         hops=hops,
         out_of_orderness_ms=out_of_orderness_ms or 0,
+        cluster=cluster,
         participant=participant,
         keys=keys,
     )
@@ -138,6 +143,7 @@ def _looked_up(
         file.name(raw["pipeline"], (*at, "pipeline"), "pipeline") if "pipeline" in raw else ""
     )
     keys = _keys(file, raw, at)
+    cluster = _cluster(file, raw, at)
     if participant is None or stream is None or pipeline is None:
         return None
     if not isinstance(catalog.federation, str) or not is_name(catalog.federation):
@@ -149,7 +155,10 @@ def _looked_up(
         return None
     pinned = tuple(bytes.fromhex(key) for key in keys)
     wanted = WantedStream(participant, stream, catalog.bucket_ms, pipeline, pinned)
-    kept = catalog.look_up(catalog.federation, name, wanted)
+    where = Cluster(cluster, catalog.clusters.get(cluster, ""))
+    if cluster and not where.kafka:
+        return None  # it is a mistake, which the section of clusters tells
+    kept = catalog.look_up(catalog.federation, name, wanted, where)
     if isinstance(kept, str):
         file.mistake(at, kept)
         return None
@@ -166,10 +175,17 @@ def _looked_up(
         replicas=kept.replicas,
         hops=kept.hops,
         out_of_orderness_ms=kept.out_of_orderness_ms,
+        cluster=cluster,
         # Whoever pins keys believes these alone.
         participant="" if keys else participant,
         keys=keys,
     )
+
+
+def _cluster(file: Document, raw: Mapping[str, Any], at: Place) -> str:
+    if "cluster" not in raw:
+        return ""
+    return file.name(raw["cluster"], (*at, "cluster"), "cluster") or ""
 
 
 def _keys(file: Document, raw: Mapping[str, Any], at: Place) -> list[str]:

@@ -35,6 +35,7 @@ def federation_rights(
         *_of_both(broker, names, contracts),
         *_of_both(operator, names, contracts),
         *_of_operator(operator, names, participant, contracts),
+        *_of_lookups(operator, names, pipeline),
         Right(broker, Resource.TOPIC, names.catalog(participant), Operation.WRITE, "catalog"),
         *(() if pipeline.federation.agent is None else _of_agent(pipeline, before, contracts)),
         *_of_dashboard(dashboard, names, contracts),
@@ -89,6 +90,19 @@ def _of_operator(
             yield Right(principal, Resource.TOPIC, names.offers(contract), operation, "offers")
 
 
+def _of_lookups(principal: str, names: FederationTopics, pipeline: Pipeline) -> Iterator[Right]:
+    """``anabranch check`` and ``catalog --keep`` on other owners' clusters."""
+    for cluster in pipeline.clusters:
+        for kind, before, operation in (
+            ("keys", names.keys(""), Operation.READ),
+            ("catalog", names.catalog(""), Operation.READ),
+            ("catalog", names.catalog(""), Operation.DESCRIBE_CONFIGS),
+        ):
+            yield Right(
+                principal, Resource.TOPIC, before, operation, kind, prefixed=True, cluster=cluster
+            )
+
+
 def _of_agent(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iterator[Right]:
     """It talks about contracts, writes their ledgers, moves the stages of its own pipeline, and
     reads the logs of those. A partner's agent measures what it runs by the same logs:
@@ -107,6 +121,7 @@ def _of_agent(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iter
         stage
         for stage in pipeline.stages.values()
         if stage.participant == pipeline.federation.participant
+        and not pipeline.reads_elsewhere(stage.name)
     ]
     yield from _of_logs(agent, pipeline, stages)
     for stage in stages:

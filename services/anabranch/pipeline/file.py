@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 from anabranch.pipeline.addresses import holds_password
 from anabranch.pipeline.bindings import Catalog, bindings, published
+from anabranch.pipeline.clusters import check_uses, clusters
 from anabranch.pipeline.document import MISSING, Document, Place, guess, shown
 from anabranch.pipeline.environment import fill_in
 from anabranch.pipeline.federation import federation
@@ -45,6 +46,7 @@ _FILE_KEYS: Final = (
     "resources",
     "outputs",
     "bindings",
+    "clusters",
     "publish",
     "federation",
     "schema_registry",
@@ -131,7 +133,8 @@ class _Walk(Document):
             top.get("partitions", 4), ("partitions",), 1, limits.PARTITIONS_MAX
         )
         sections = self._sections(top)
-        bound = self._bindings(top, sections, bucket_ms)
+        named_clusters = clusters(self, top.get("clusters", {}))
+        bound = self._bindings(top, sections, bucket_ms, named_clusters)
         publish_ms, publish_records = published(self, top.get("publish", {}), sections["stages"])
         registry = self._registry(top.get("schema_registry"))
         streams = [*sections["sources"], *_names(top.get("bindings")), *sections["stages"]]
@@ -155,6 +158,7 @@ class _Walk(Document):
             stages,
             host="" if self._host is None else self._host.participant,
         )
+        check_uses(self, top, stages, federated)
         nodes = read_nodes(self, top.get("nodes", {}), stages)
         outputs = {
             key: read_output(self, self._uses, key, value, sections)
@@ -177,6 +181,7 @@ class _Walk(Document):
             stages=stages,
             outputs={key: value for key, value in outputs.items() if value is not None},
             bindings=bound,
+            clusters=named_clusters,
             publish_ms=publish_ms,
             publish_records=publish_records,
             named_nodes=nodes,
@@ -188,7 +193,11 @@ class _Walk(Document):
         return pipeline
 
     def _bindings(
-        self, top: dict[str, Any], sections: dict[str, dict[str, Any]], bucket_ms: int
+        self,
+        top: dict[str, Any],
+        sections: dict[str, dict[str, Any]],
+        bucket_ms: int,
+        named_clusters: dict[str, str],
     ) -> dict[str, Binding]:
         member = top.get("federation")
         named_so = member.get("name", "") if isinstance(member, dict) else member
@@ -196,7 +205,7 @@ class _Walk(Document):
             self,
             top.get("bindings", {}),
             [*sections["sources"], *sections["stages"]],
-            Catalog(named_so, bucket_ms, self._look_up),
+            Catalog(named_so, bucket_ms, named_clusters, self._look_up),
         )
 
     def _check_version(self, version: object) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from anabranch.pipeline.yaml_text import read_limited
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 
@@ -51,8 +53,18 @@ class _File(BaseModel):
     bindings: dict[str, KeptBinding]
 
 
-LookUp = Callable[[str, str, "WantedStream"], KeptBinding | str]
-"""(federation, name of the binding, what it names) -> what is found, or why nothing is."""
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where a stream is, and the catalog of its owner."""
+
+    name: str = ""
+    """Empty: on the own cluster."""
+    kafka: str = ""
+    """The address of another one."""
+
+
+LookUp = Callable[[str, str, "WantedStream", Cluster], KeptBinding | str]
+"""(federation, name of the binding, what it names, where) -> what is found, or why nothing is."""
 
 
 def kept_path(pipeline_file: Path) -> Path:
@@ -68,17 +80,9 @@ def read_kept(pipeline_file: Path) -> dict[str, KeptBinding]:
         ConfigurationError: it cannot be read, or is not what was written.
     """
     path = kept_path(pipeline_file)
-    try:
-        with path.open("rb") as file:
-            raw = file.read(limits.PIPELINE_FILE_BYTES_MAX + 1)
-    except FileNotFoundError:
+    if not path.exists():
         return {}
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(raw) > limits.PIPELINE_FILE_BYTES_MAX:
-        raise ConfigurationError(
-            f"{path}: it is larger than {limits.PIPELINE_FILE_BYTES_MAX} bytes"
-        )
+    raw = read_limited(path, "file of bindings")
     try:
         return _File.model_validate_json(raw).bindings
     except ValidationError:
@@ -97,7 +101,7 @@ def from_kept(pipeline_file: Path) -> LookUp:
     """Finds what is kept, and nothing else. The file is read when the first binding asks."""
     kept: dict[str, KeptBinding] | None = None
 
-    def look_up(_: str, name: str, wanted: WantedStream) -> KeptBinding | str:
+    def look_up(_: str, name: str, wanted: WantedStream, __: Cluster) -> KeptBinding | str:
         nonlocal kept
         try:
             kept = read_kept(pipeline_file) if kept is None else kept

@@ -20,6 +20,7 @@ from anabranch.protocol.control.placement import PlacedStage, Places, place
 from anabranch.protocol.federation.costs import CornerCost, Cost, QueueCost
 from anabranch.protocol.federation.offered_stages import Terms
 from anabranch.protocol.log.shards import Shard, input_of, members
+from anabranch.protocol.stage.beginning import HaMode
 
 __all__ = [
     "Binding",
@@ -39,7 +40,6 @@ __all__ = [
 ]
 
 Format = Literal["json", "avro"]
-HaMode = Literal["active", "passive", "upstream_backup", "amnesia"]
 
 
 class _Model(BaseModel):
@@ -172,7 +172,7 @@ class Stage(_Model):
     @property
     def backup_horizon_ms(self) -> int | None:
         """The horizon by which a stage begins again that saves its state nowhere else
-        (``protocol.control.state_horizon``); None: another kind of stage.
+        (``protocol.stage.beginning``); None: another kind of stage.
         """
         return self.state_horizon_ms if self.ha in ("upstream_backup", "amnesia") else None
 
@@ -207,6 +207,8 @@ class Binding(_Model):
     """Stages from a source to the stream, there."""
     out_of_orderness_ms: int = 0
     """The largest of the sources that it is made from."""
+    cluster: str = ""
+    """Where its topics are, of the clusters that the file names; empty: on the own one."""
     participant: str = ""
     """Its owner in the federation: only what it signed counts, or whom it has named, with keys that
     they have published. Empty: ``keys`` says who is believed.
@@ -343,6 +345,8 @@ class Pipeline(_Model):
     outputs: dict[str, Output]
     bindings: dict[str, Binding] = {}
     """Streams of other pipelines, by the names that they have here."""
+    clusters: dict[str, str] = {}
+    """Addresses of other owners' Kafka clusters, by the names that they have here."""
     publish_ms: dict[str, int] = {}
     """Stages that other pipelines read, and how long blocks are kept for these."""
     publish_records: dict[str, RecordSchema] = {}
@@ -377,6 +381,15 @@ class Pipeline(_Model):
         if stream in self.bindings:
             return self.bindings[stream].replica_ids()
         return self.stages[stream].replica_ids()
+
+    def cluster_of(self, stream: str) -> str:
+        """The cluster on which the topics of a stream are; empty: the own one."""
+        binding = self.bindings.get(stream)
+        return "" if binding is None else binding.cluster
+
+    def reads_elsewhere(self, stage: str) -> bool:
+        """Whether an input of ``stage`` is on another cluster. Nobody else runs such a stage."""
+        return any(map(self.cluster_of, self.stages[stage].reads))
 
     def is_of(self, participant: str, stream: str) -> bool:
         """Whether processes that ``participant`` trusts as its own write a stream: those of its

@@ -21,6 +21,12 @@ from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.offered_stages import OR_NULL, Kind, Parameter, Terms
 
+OFFERED_PARAMETERS_MAX: Final = 64
+"""Parameters of a stage that is offered to others: each is an argument of a function."""
+
+OFFERED_ROWS_PER_S_MAX: Final = 10_000_000
+"""Of what an offer takes: more than any node runs, so what is above is a slip of the pen."""
+
 _TERMS: Final = ("version", "reads", "gives", "parameters", "rows_per_s", "price_class")
 _OFFER_KEYS: Final = (*_TERMS, "transform", "sql", "to")
 _PARAMETER_KEYS: Final = ("type", "default", "min", "max")
@@ -137,7 +143,7 @@ def _offer(
         raw.get("rows_per_s", MISSING),
         (*at, "rows_per_s"),
         1,
-        limits.OFFERED_ROWS_PER_S_MAX,
+        OFFERED_ROWS_PER_S_MAX,
     )
     version = file.integer(raw.get("version", 1), (*at, "version"), 1, limits.STAGE_VERSION_MAX)
     transform, sql, offered_to = (
@@ -246,8 +252,8 @@ def _type(field: Field) -> str:
 
 def _parameters(file: Document, value: object, at: Place) -> dict[str, Parameter]:
     raw = file.mapping(value, at, None)
-    if len(raw) > limits.OFFERED_PARAMETERS_MAX:
-        file.mistake(at, f"at most {limits.OFFERED_PARAMETERS_MAX} parameters are possible")
+    if len(raw) > OFFERED_PARAMETERS_MAX:
+        file.mistake(at, f"at most {OFFERED_PARAMETERS_MAX} parameters are possible")
     return {name: _parameter(file, name, entry, (*at, name)) for name, entry in raw.items()}
 
 

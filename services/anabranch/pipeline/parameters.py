@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from anabranch.pipeline.document import Document, Place, shown
-from anabranch.protocol import limits
+
+PARAMETER_VALUES_MAX: Final = 10_000
+"""Values in the parameters of a stage: YAML aliases can make a small file unfold into a huge
+one.
+"""
 
 
 def read_parameters(document: Document, value: object, at: Place) -> dict[str, object]:
     """Arguments of a stage's function, by name; what cannot be one is a mistake of ``document``."""
     raw = document.mapping(value, at, None)
-    left = [limits.PARAMETER_VALUES_MAX]
+    left = [PARAMETER_VALUES_MAX]
     result: dict[str, object] = {}
     for key, item in raw.items():
         if not key.isidentifier():
@@ -32,7 +37,7 @@ def _plain(value: object, left: list[int]) -> object:
     """
     left[0] -= 1
     if left[0] < 0:
-        raise ValueError(f"parameters hold more than {limits.PARAMETER_VALUES_MAX} values")
+        raise ValueError(f"parameters hold more than {PARAMETER_VALUES_MAX} values")
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):

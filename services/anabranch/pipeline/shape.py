@@ -9,7 +9,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from anabranch.protocol.limits import HOP_MS
-from anabranch.protocol.stage.availability import Policy, Waits, delay_bound_ms, policy_of, waits_of
+from anabranch.protocol.log.buckets import buckets_of
+from anabranch.protocol.stage.availability import (
+    Availability,
+    Policy,
+    Waits,
+    delay_bound_ms,
+    policy_of,
+    waits_of,
+)
 from anabranch.protocol.stage.input_lags import InputLags
 
 if TYPE_CHECKING:
@@ -65,6 +73,18 @@ def normal_ms(pipeline: Pipeline, stage: str) -> int:
 def lags(pipeline: Pipeline, stage: str) -> InputLags:
     """What measures how much later than the first of its inputs the others are."""
     return InputLags(_deeper(pipeline, stage), _shallow_ms(pipeline, stage))
+
+
+def availability(pipeline: Pipeline, stage: str) -> Availability:
+    """How long ``stage`` goes without input, of which nothing is known yet."""
+    inputs = pipeline.inputs(stage)
+    return Availability(
+        inputs,
+        waits(pipeline, stage),
+        policy(pipeline, stage),
+        lags(pipeline, stage),
+        elsewhere=[stream for stream in inputs if pipeline.cluster_of(stream)],
+    )
 
 
 def policy(pipeline: Pipeline, stage: str) -> Policy:
@@ -140,3 +160,9 @@ def out_of_orderness_ms(pipeline: Pipeline, stage: str) -> int:
         left += new & pipeline.stages.keys()
     first: list[Source | Binding] = [*pipeline.sources.values(), *pipeline.bindings.values()]
     return max(each.out_of_orderness_ms for each in first if each.name in seen)
+
+
+def horizon_buckets(pipeline: Pipeline, stage: str) -> int | None:
+    """The state horizon of a stage in buckets; None: it is not known."""
+    horizon_ms = pipeline.stages[stage].state_horizon_ms
+    return None if horizon_ms is None else buckets_of(horizon_ms, pipeline.bucket_ms)

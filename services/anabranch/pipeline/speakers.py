@@ -89,10 +89,16 @@ def fence_speakers(pipeline: Pipeline) -> dict[str, Speaker]:
     return {pipeline.topic_names.fences(): Speaker(frozenset(), fences=True)}
 
 
-def bound_speakers(pipeline: Pipeline, streams: Iterable[str]) -> dict[str, Speaker]:
-    """By topic of other pipelines: the replicas that make those of ``streams`` that are bound."""
+def bound_speakers(
+    pipeline: Pipeline, streams: Iterable[str], cluster: str = ""
+) -> dict[str, Speaker]:
+    """By topic of other pipelines: the replicas that make those of ``streams`` that are bound, and on
+    ``cluster``; empty: on the own one.
+    """
     found = {}
     for binding in (pipeline.bindings[s] for s in streams if s in pipeline.bindings):
+        if binding.cluster != cluster:
+            continue
         for replica in binding.replica_ids():
             topic = TopicNames(binding.pipeline).control(
                 REPLICA_SERVICE, f"{binding.stream}.{replica}"

@@ -13,6 +13,14 @@ from anabranch.pipeline.parameters import read_parameters
 from anabranch.protocol import limits
 from anabranch.protocol.control.placement import misplaced
 
+PASSIVE_REPLICAS_MIN: Final = 2
+"""Processes of a stage with ``ha: passive``: with fewer nobody stands by."""
+
+STATE_HORIZON_MS_MAX: Final = 86_400_000
+"""The longest ``state_horizon`` of a stage: so much input, and as much again, is kept for a
+process that lost its disk.
+"""
+
 _NODE = re.compile(r"[a-z][a-z0-9_-]{0,62}(\.[0-9]{1,3})?\Z")
 _STAGE_KEYS: Final = (
     "participant",
@@ -113,13 +121,11 @@ def _ha(
     mode = cast("HaMode", document.choice(raw.get("ha", "active"), (*at, "ha"), _HA_MODES))
     alone = mode in ("upstream_backup", "amnesia")
     state_horizon_ms = (
-        document.duration(
-            raw["state_horizon"], (*at, "state_horizon"), 0, limits.STATE_HORIZON_MS_MAX
-        )
+        document.duration(raw["state_horizon"], (*at, "state_horizon"), 0, STATE_HORIZON_MS_MAX)
         if "state_horizon" in raw
         else None
     )
-    if mode == "passive" and replicas < limits.PASSIVE_REPLICAS_MIN:
+    if mode == "passive" and replicas < PASSIVE_REPLICAS_MIN:
         document.mistake(
             (*at, "ha"),
             "passive wants replicas: 2 or more: one runs, the others stand by; a single process"

@@ -1,10 +1,15 @@
-"""What the internal topics of a pipeline and of a federation are called."""
+"""What the internal topics of a pipeline and a federation are called, and its keys in the index."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from anabranch.protocol.identifiers import is_name
+
+
+def index_prefix(pipeline: str) -> str:
+    """What all keys of a pipeline's index in Redis begin with."""
+    return f"anabranch:{pipeline}:"
 
 
 @dataclass(frozen=True, slots=True)

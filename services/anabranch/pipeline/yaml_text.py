@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
+
+PIPELINE_FILE_BYTES_MAX: Final = 256 * 1024
+"""Text of a pipeline file: every service reads it at start."""
 
 
 def read_yaml(path: Path, what: str = "pipeline file") -> object:
@@ -18,15 +21,7 @@ def read_yaml(path: Path, what: str = "pipeline file") -> object:
     Raises:
         ConfigurationError: it cannot be read, is too large, or is not YAML.
     """
-    try:
-        with path.open("rb") as file:
-            raw = file.read(limits.PIPELINE_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: the {what} cannot be read: {error.strerror}") from error
-    if len(raw) > limits.PIPELINE_FILE_BYTES_MAX:
-        raise ConfigurationError(
-            f"{path}: the {what} is larger than {limits.PIPELINE_FILE_BYTES_MAX} bytes"
-        )
+    raw = read_limited(path, what)
     try:
         return YAML(typ="rt", pure=True).load(raw.decode("utf-8"))
     except DuplicateKeyError as error:
@@ -49,6 +44,24 @@ def read_yaml(path: Path, what: str = "pipeline file") -> object:
         raise ConfigurationError(
             f"{path}:1: not YAML: {str(error).splitlines()[0] if str(error) else error!r}"
         ) from error
+
+
+def read_limited(path: Path, what: str) -> bytes:
+    """What is in the file at ``path``. ``what`` it is, for messages.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is too large.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(PIPELINE_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: the {what} cannot be read: {error.strerror}") from error
+    if len(raw) > PIPELINE_FILE_BYTES_MAX:
+        raise ConfigurationError(
+            f"{path}: the {what} is larger than {PIPELINE_FILE_BYTES_MAX} bytes"
+        )
+    return raw
 
 
 def _mark(error: MarkedYAMLError) -> int:

@@ -1,7 +1,9 @@
 """``python -m anabranch.processing``: one node."""
 
-from anabranch.adapters.connect import connect
+from functools import partial
+
+from anabranch.adapters.connect import connect, other_cluster
 from anabranch.processing.node import Node
 from anabranch.runtime.service import main
 
-main("processing", Node, connect)
+main("processing", partial(Node, other_cluster=other_cluster), connect)

@@ -133,7 +133,7 @@ def sink_mistakes(pipeline: Pipeline, schemas: Mapping[str, pa.Schema]) -> list[
     """What of the outputs cannot be written: keys that are no columns, columns that the format does
     not have. Delivery would stop at it.
 
-    ``schemas``: of the tuples of each stage; outputs of a stage that is not there are not judged.
+    ``schemas``: of the rows of each stage; outputs of a stage that is not there are not judged.
     """
     found: list[str] = []
     for name, output in pipeline.outputs.items():

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.limits import CHECKPOINT_SYNC_EVERY_MS
 from anabranch.runtime.logs import short
 
 if TYPE_CHECKING:
     from anabranch.processing.replica import ReplicaRunner
     from anabranch.runtime.service import ServiceContext, ServiceStatus
+
+CHECKPOINT_SYNC_EVERY_MS: Final = 30_000
+"""Between two syncs of a checkpoint: blocks are trimmed only below what is synced, so this bounds
+what is kept for a restart after a loss of power; a sync costs the disk whatever was written since
+the last.
+"""
 
 
 class CheckpointSync:

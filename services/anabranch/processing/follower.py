@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from anabranch.processing.replica import ReplicaRunner
-    from anabranch.runtime.boundary_reader import BoundaryReader
+    from anabranch.runtime.boundary_reader import StreamReader
 
 _POLL_MS: Final = 100
 
@@ -17,7 +17,7 @@ class InputFollower(threading.Thread):
     record.
     """
 
-    def __init__(self, stream: str, reader: BoundaryReader, changed: threading.Condition) -> None:
+    def __init__(self, stream: str, reader: StreamReader, changed: threading.Condition) -> None:
         """``reader``: of the log, with ``changed`` as its lock; it is closed with the thread."""
         super().__init__(name=f"follow {stream}", daemon=True)
         self._stream = stream

@@ -4,11 +4,11 @@ the node.
 A replica has a thread of its own, which alone calls its ``start``, ``step`` and ``stop``; the
 node's thread alone calls what stands here. What ends a replica ends nothing else of the node. It is
 started again as a process would be (``protocol.control.restarting``), as a new ``StageReplica``
-with an epoch of its own. Only where another process has taken a replica over does the node end:
-there are two of its name, and the newer one counts.
+with an epoch of its own. The node ends only where a replica has failed over to another process:
+there are two nodes of its name, and the newer one counts.
 
-A replica whose place is elsewhere by now is not started again (``protocol.control.placement``): it
-was moved, and the other node has taken it over.
+A replica that was moved to another node in the meantime is not started again
+(``protocol.control.placement``).
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ as far as the logs go.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow as pa
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.limits import CLUSTER_ANSWER_MS
 from anabranch.runtime.gone_blocks import gone_range, last_gone
 
 if TYPE_CHECKING:
@@ -43,11 +45,13 @@ class StageInputs:
         followers: Mapping[str, InputFollower],
         lock: threading.Condition,
         pause: Callable[[], None],
+        elsewhere: Mapping[str, EventLog] = MappingProxyType({}),
     ) -> None:
         """``lock``: under which the log states of ``followers`` change. ``pause``: waits a
-        little, or raises to give up.
+        little, or raises to give up. ``elsewhere``: the clusters of inputs that are on others. Of
+        one that does not answer nothing is known, and nothing is said to be gone.
         """
-        self._log = log
+        self._log, self._elsewhere = log, elsewhere
         self._names = names
         self._followers = followers
         self._lock = lock
@@ -75,20 +79,30 @@ class StageInputs:
             raise Unavailable(message)
 
     def complete(self) -> int:
-        """The last bucket that is complete on all inputs by now."""
-        with self._read():
+        """The last bucket that is complete on all inputs by now.
+
+        Raises:
+            Unavailable: one is on a cluster that does not answer.
+        """
+        with self._read() as readers:
+            for stream in self._followers.keys() - readers.keys():
+                raise Unavailable(f"nobody answers where {stream} is")
             return min(follower.reader.log_state.upto for follower in self._followers.values())
 
     def last_gone(self) -> int:
         """The last bucket of which blocks of an input are gone; 0: none is."""
-        with self._read() as reader:
-            log_states = (
-                (partial(self._names.blocks, stream), follower.reader.log_state)
-                for stream, follower in self._followers.items()
-            )
+        with self._read() as readers:
             return max(
-                last_gone(reader, topic_of, log_state, lock=self._lock)
-                for topic_of, log_state in log_states
+                (
+                    last_gone(
+                        reader,
+                        partial(self._names.blocks, stream),
+                        self._followers[stream].reader.log_state,
+                        lock=self._lock,
+                    )
+                    for stream, reader in readers.items()
+                ),
+                default=0,
             )
 
     def missing(self, after: int) -> str:
@@ -97,9 +111,9 @@ class StageInputs:
         """
         self.check_forgotten(after)
         gone = dict[str, tuple[int, int]]()
-        with self._read() as reader:
-            for stream, follower in self._followers.items():
-                log_state = follower.reader.log_state
+        with self._read() as readers:
+            for stream, reader in readers.items():
+                log_state = self._followers[stream].reader.log_state
                 if after < (forgotten := log_state.forgotten):
                     # Nobody knows what was in them, so nobody can be asked for it.
                     return (
@@ -126,23 +140,52 @@ class StageInputs:
         return gone
 
     def recomputed(self, after: int) -> bool:
-        """Whether blocks of buckets after ``after`` of an input stand elsewhere than they did."""
-        with self._read(), self._lock:
-            return any(
+        """Whether blocks of buckets after ``after`` of an input stand elsewhere than they did, or
+        cannot be read now: what was planned to be read of them is planned anew.
+        """
+        with self._read() as readers, self._lock:
+            return len(readers) < len(self._followers) or any(
                 follower.reader.log_state.recomputed_after(after)
                 for follower in self._followers.values()
             )
 
     @contextmanager
-    def _read(self) -> Iterator[LogReader]:
-        """Wait until the inputs' logs are read up to an end asked for now."""
-        reader = self._log.reader(committed=False, headers=False)
-        try:
+    def _read(self) -> Iterator[dict[str, LogReader]]:
+        """Wait until the inputs' logs are read up to an end asked for now; what asks on for each,
+        without those on clusters that do not answer.
+        """
+        with ExitStack() as closing_them:
+            own = self._log.reader(committed=False, headers=False)
+            closing_them.callback(own.close)
+            found = {}
             for stream, follower in self._followers.items():
-                end = reader.offsets(TopicPartition(self._names.boundaries(stream), 0))[1]
+                at = TopicPartition(self._names.boundaries(stream), 0)
+                if stream in self._elsewhere:
+                    reader = self._elsewhere[stream].reader(committed=False, headers=False)
+                    closing_them.callback(reader.close)
+                    if self._read_elsewhere(follower, reader, at):
+                        found[stream] = reader
+                    continue
+                end = own.offsets(at)[1]
                 while follower.reader.offset_next < end:
                     follower.raise_error()
                     self._pause()
-            yield reader
-        finally:
-            reader.close()
+                found[stream] = own
+            yield found
+
+    def _read_elsewhere(
+        self, follower: InputFollower, reader: LogReader, at: TopicPartition
+    ) -> bool:
+        """Whether that log could be read up to its end."""
+        try:
+            end = None
+            while not follower.reader.trouble:
+                follower.raise_error()
+                there = reader.offsets(at, CLUSTER_ANSWER_MS)[1]
+                end = there if end is None else end
+                if follower.reader.offset_next >= end:
+                    return True
+                self._pause()
+        except Unavailable:
+            pass
+        return False

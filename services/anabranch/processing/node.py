@@ -22,15 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.disk import state_format
-from anabranch.adapters.disk.checkpoint_store import stored_replicas
 from anabranch.adapters.secret_files import from_environment
-from anabranch.adapters.spark.engine import SparkEngine
 from anabranch.adapters.spark.settings import SparkSettings
+from anabranch.adapters.spark.starting import StartingSpark
 from anabranch.pipeline.model import Resources
 from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.making_way import make_way, stages_elsewhere
-from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.control.placement import AfterEnd, Places, after_end, goes_on
 from anabranch.protocol.errors import (
     AnabranchError,
@@ -39,19 +37,28 @@ from anabranch.protocol.errors import (
     EngineEnded,
     Unavailable,
 )
-from anabranch.protocol.limits import NODE_WAITS_MS, PLACEMENT_LOOK_MS
 from anabranch.runtime.metrics import Registry, ServiceMetrics
 from anabranch.runtime.placement import PlacementReader, runs_on
-from anabranch.runtime.service import ServiceStatus
+from anabranch.runtime.service import OtherCluster, ServiceStatus, no_other_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from prometheus_client import CollectorRegistry
 
+    from anabranch.adapters.disk.checkpoint_store import StoredReplica
     from anabranch.ports import Engine
+    from anabranch.processing.stage_replica import StageReplica
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.settings import ServiceSettings
+
+NODE_WAITS_MS: Final = 60_000
+"""For a broker that starts beside it, and for whoever makes the topics; then a node says what
+is missing and ends, since a mistyped name stays missing.
+"""
+
+PLACEMENT_LOOK_MS: Final = 500
+"""Between two looks of a node at the log of moves."""
 
 _ROUND_S: Final = 0.1
 _STOP_S: Final = 7.0
@@ -67,11 +74,31 @@ def state_of(states: Iterable[str]) -> str:
     return next((state for state in _WORST_FIRST if state in there), "stopping")
 
 
+def _stored(settings: ServiceSettings, pipeline: str) -> Callable[[str], StoredReplica] | None:
+    """What the store of checkpoints has of a replica; None: there is no store.
+
+    Raises:
+        ConfigurationError: it is no such address.
+    """
+    if settings.checkpoint_store is None:
+        return None
+    from anabranch.adapters.disk.checkpoint_store import (
+        stored_replicas,
+    )  # a sixth of a second that only nodes with a store have a use for
+
+    return stored_replicas(settings.checkpoint_store, pipeline)
+
+
 class Node:
     """The service of one node."""
 
-    def __init__(self, settings: ServiceSettings, context: ServiceContext) -> None:
-        """Nothing is started yet.
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        context: ServiceContext,
+        other_cluster: OtherCluster = no_other_cluster,
+    ) -> None:
+        """Nothing is started yet. ``other_cluster``: opens those that the pipeline file names.
 
         Raises:
             ConfigurationError: the pipeline has no such node, or the store of checkpoints no such
@@ -83,15 +110,12 @@ class Node:
                 f"--name {settings.name}: pipeline {context.pipeline.name} has the nodes"
                 f" {', '.join(nodes)}"
             )
-        self._stored = (
-            None
-            if settings.checkpoint_store is None
-            else stored_replicas(settings.checkpoint_store, context.pipeline.name)
-        )
+        self._stored = _stored(settings, context.pipeline.name)
         self._settings = settings
-        self._context = context
+        self._context = replace(context, other_cluster=other_cluster)
         self._node = settings.name
         self._engine: Engine | None = None
+        self._new_replica: type[StageReplica] | None = None
         self._ends = EngineEnds(
             Path(settings.state_dir) / "processing" / f"{self._node}.ends.json", context.clock
         )
@@ -106,7 +130,7 @@ class Node:
         self.status = ServiceStatus(detail={"stages": []})
 
     def start(self) -> None:
-        """Start Spark; the replicas then start side by side.
+        """Start Spark, and meanwhile find out what is to run; the replicas then start side by side.
 
         Raises:
             ConfigurationError: the state directory is of another version.
@@ -117,13 +141,22 @@ class Node:
         may_come = places.may_come(self._node)
         scratch = Path(self._settings.state_dir) / "scratch" / self._node
         self._make_way(places)
-        spark = from_environment(SparkSettings).with_resources(
+        settings = from_environment(SparkSettings).with_resources(
             pipeline.resources.get(self._node, Resources())
         )
-        self._engine = SparkEngine(
-            f"{pipeline.name}.{self._node}", context, may_come, spark, scratch
+        spark = StartingSpark(
+            f"{pipeline.name}.{self._node}",
+            pipeline,
+            may_come,
+            settings,
+            scratch,
+            partial(context.logger.info, "spark_started", node=self._node),
         )
-        context.logger.info("spark_started", node=self._node)
+        # all that these need is imported while Java starts
+        from anabranch.adapters.spark.engine import SparkEngine
+        from anabranch.processing.stage_replica import StageReplica
+
+        self._new_replica = StageReplica
         if self._await_topics({names.placement()}):
             self._placement = PlacementReader(context.log, names.placement(), places)
             self._placement.read_to_end()
@@ -143,6 +176,7 @@ class Node:
                     if stream not in pipeline.bindings  # waited for by who reads it
                 }
             )
+            self._engine = SparkEngine(context, settings, spark)
         self.step()
 
     def _make_way(self, places: Places) -> None:
@@ -301,6 +335,7 @@ class Node:
         placement = self._placement
         assert engine is not None, "started"  # noqa: S101
         assert placement is not None, "started"  # noqa: S101
+        assert self._new_replica is not None, "started"  # noqa: S101
         self._drop_metrics(label)
         assert isinstance(context.registry, Registry), "as runtime.service makes it"  # noqa: S101
         registry = self._registries[label] = context.registry.part()
@@ -311,7 +346,7 @@ class Node:
             name=label,
             restarts=restarts,
         )
-        made = StageReplica(
+        made = self._new_replica(
             replace(
                 context,
                 settings=self._settings.model_copy(update={"name": label}),

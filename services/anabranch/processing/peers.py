@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 
 from anabranch.ports import Clock
 from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.control.state_horizon import PartnerWrong, StateHorizon
-from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.clean_points import CleanPoints
-from anabranch.protocol.stage.late_start import LateStart
+from anabranch.protocol.stage.comparison import Comparison, PartnerWrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +29,8 @@ class HostProcess:
     """Where a test may end it (``runtime.crash_points``)."""
     epoch_begun: Callable[[], None] = lambda: None
     """Called when the epoch of this process is in the log, and the log is read through it."""
+    own_answers: Callable[[], bool] = lambda: True
+    """Whether the own cluster answers now; called from several threads."""
     may_wait: bool = True
     """Whether a question for a plan may block a little."""
 
@@ -66,10 +66,12 @@ class Recovery:
     """
     wait: Callable[[str], None] = lambda _missing: None
     """Tell people what is missing, and wait a while; raises to give up."""
-    horizon: StateHorizon | None = None
-    """Of a stage that saves its state nowhere else."""
-    late: LateStart | None = None
-    """Of a stage that may have been added to a pipeline of which blocks are deleted."""
+    gone: Callable[[], int] = lambda: 0
+    """The last bucket of which an input's blocks are gone; 0: none is."""
+    complete: Callable[[], int] = lambda: 0
+    """The last bucket that is complete on all inputs by now."""
+    comparison: Comparison | None = None
+    """Of a stage whose input's blocks are its backup."""
     fenced: Callable[[], Mapping[str, int]] = dict
     """The newest epoch that was fenced of each replica of the stage that ever was."""
     recomputed: Callable[[int], bool] = lambda _after: False
@@ -78,22 +80,3 @@ class Recovery:
     """Tell people what a partner made otherwise."""
     points: CleanPoints | None = None
     """Of the stage's own log, as far as it was read before; None: it was not."""
-
-    def begins_after(self, log_state: LogState, closed: int) -> int:
-        """The bucket after which a replica without a checkpoint reads its inputs, when its
-        stream ``log_state`` is closed up to ``closed``.
-        """
-        late = 0 if self.late is None else self.late.decide(log_state)
-        return late or (0 if self.horizon is None else self.horizon.after(closed))
-
-    def begin(self, log_state: LogState, replica: str, *, is_fresh: bool) -> tuple[int, int]:
-        """(after, given up to) for the process's first query. ``is_fresh``: it begins without
-        a checkpoint, where ``begins_after`` said last.
-        """
-        if is_fresh and self.late is not None and self.late.after:
-            return self.late.after, self.late.given_up
-        return (
-            (0, 0)
-            if self.horizon is None
-            else self.horizon.begin(log_state, replica, is_fresh=is_fresh)
-        )

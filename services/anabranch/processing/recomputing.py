@@ -12,7 +12,7 @@ process removes. The reader asks again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from anabranch.processing.standby import Begin, Beside, on_a_thread
 from anabranch.protocol.control.recompute_requests import RecomputeReplies
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, ControlRecord
 from anabranch.protocol.errors import Fenced, Unavailable
-from anabranch.protocol.limits import ASK_BUCKETS_MAX, ASK_TAKEN_MS
+from anabranch.protocol.limits import ASK_BUCKETS_MAX, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.log.timeline import (
@@ -50,7 +50,7 @@ from anabranch.runtime.heartbeats import ControlWriter
 from anabranch.runtime.stream_logs import open_stream
 
 if TYPE_CHECKING:
-    from anabranch.ports import Checkpoints
+    from anabranch.ports import Checkpoints, LogReader
     from anabranch.protocol.log.boundary_log import LogState
     from anabranch.protocol.stage.plans import PlanTraits
     from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -58,10 +58,9 @@ if TYPE_CHECKING:
 
 _ANSWER_WAIT_S: Final = 2.0
 """A question that has no plan waits so long: each costs the engine a round over all inputs."""
+# Of the directory in which buckets are made again: no fork comes to it, and the next process
+# removes it with its epoch's.
 _TIMELINE_NUMBER: Final = 999_999
-"""Of the directory in which buckets are made again: no fork comes to it, and the next process
-removes it with its epoch's.
-"""
 
 
 class _UnableError(Exception):
@@ -163,7 +162,7 @@ class Made:
     log_lock: AbstractContextManager[object]
     """Held while ``boundary`` is used."""
     run: Callable[[RangeQuery], None]
-    """Runs a query in its directory until it is finished, ASK_TAKEN_MS at most; raises what
+    """Runs a query in its directory until it is finished, RECOMPUTE_MS_MAX at most; raises what
     it died of.
     """
 
@@ -205,6 +204,7 @@ class Recomputing:
         """
         if self._thread is not None:
             if self._thread.is_alive():
+                self._say_again()
                 return
             self._thread = None
             self._replies.done()
@@ -221,8 +221,13 @@ class Recomputing:
     def close(self) -> None:
         """Idempotent. The engine ends by itself when the service stops."""
         if self._thread is not None:
-            self._thread.join(ASK_TAKEN_MS / 1000)
+            self._thread.join(RECOMPUTE_MS_MAX / 1000)
         self._control.close()
+
+    def _say_again(self) -> None:
+        ask = self._replies.to_say_again(self._context.clock.monotonic_ms())
+        if ask is not None:
+            self._control.write([self._answer(ask, AskOutcome.TAKEN)])
 
     def _answer(self, ask: Ask, outcome: AskOutcome, reason: str = "") -> AskReply:
         now_ms = self._context.clock.now_ms()
@@ -280,9 +285,7 @@ class Recomputing:
                 return AskOutcome.RECOMPUTED, "nothing of it is gone"
             parts, rest = self._still_there(log_state, gone_blocks, wanted)
             if rest:
-                recomputation = self._make_again(
-                    rest, GoneBlocks(reader, str), points, log_state.upto
-                )
+                recomputation = self._make_again(rest, points, log_state.upto)
                 different = recomputation.different()
                 if different is not None:
                     return (
@@ -292,7 +295,7 @@ class Recomputing:
                 parts += recomputation.parts()
             for record in recomputed_records(made.replica, made.epoch, parts):
                 with made.log_lock:
-                    made.boundary.append_recomputed(record)
+                    made.boundary.append_other(record)
             return AskOutcome.RECOMPUTED, ""
         finally:
             own.close()
@@ -303,7 +306,7 @@ class Recomputing:
         has passed.
         """
         reader = open_stream(
-            self._context.log,
+            self._context.log_of(stream),
             self._pipeline,
             stream,
             listener=lambda _offset, entry, outcome: (
@@ -349,35 +352,70 @@ class Recomputing:
         return tuple(parts), rest
 
     def _make_again(
-        self, wanted: list[TakenBucket], gone_blocks: GoneBlocks, points: CleanPoints, upto: int
+        self, wanted: list[TakenBucket], points: CleanPoints, upto: int
     ) -> Recomputation:
         """Run the query that makes ``wanted`` again."""
-        made, inputs = self._made, dict[str, BoundaryReader]()
-        name = timeline_name(made.epoch, _TIMELINE_NUMBER)
+        made = self._made
+        inputs: dict[str, BoundaryReader] = {}
+        asking: dict[str, LogReader] = {}
         try:
             for stream in self._pipeline.inputs(made.stage):
                 inputs[stream] = self._follow(stream)
+                log = self._context.log_of(stream)
+                asking[stream] = log.reader(committed=False, headers=False)
+            gone_blocks = {
+                stream: GoneBlocks(reader, partial(self._names.blocks, stream))
+                for stream, reader in asking.items()
+            }
             log_states = {stream: reader.log_state for stream, reader in inputs.items()}
             recomputation = Recomputation(wanted, log_states, made.traits)
+            self._run(recomputation, gone_blocks, points, upto)
+            without_skipping = recomputation.without_skipping()
+            if without_skipping is None:
+                return recomputation
+            try:
+                self._run(without_skipping, gone_blocks, points, upto)
+            except _UnableError as error:
+                self._context.logger.info("not_recomputed_from_before", reason=str(error))
+                return recomputation
+            return without_skipping
+        finally:
+            for reader in inputs.values():
+                reader.close()
+            for asks in asking.values():
+                asks.close()
+
+    def _run(
+        self,
+        recomputation: Recomputation,
+        gone_blocks: Mapping[str, GoneBlocks],
+        points: CleanPoints,
+        upto: int,
+    ) -> None:
+        """Run a query to its end.
+
+        Raises:
+            _UnableError: it cannot begin, or does not come to its end.
+        """
+        made = self._made
+        name = timeline_name(made.epoch, _TIMELINE_NUMBER)
+        try:
             self._begin(name, recomputation, gone_blocks, points, upto)
             query = RangeQuery(name, recomputation, self._pipeline.bucket_ms, recomputation.wanted)
             made.run(query)
-            if not query.finished.is_set():
-                raise _UnableError(
-                    f"making buckets {recomputation.first}..{recomputation.last} again took too"
-                    " long, or was stopped"
-                )
-            return recomputation
         finally:
             made.disk.remove(name)
-            for reader in inputs.values():
-                reader.close()
+        if not query.finished.is_set():
+            raise _UnableError(
+                f"making buckets {recomputation.first}..{recomputation.last} again took too"
+                " long, or was stopped"
+            )
 
     def _begin(
         self,
         name: str,
         recomputation: Recomputation,
-        gone_blocks: GoneBlocks,
+        gone_blocks: Mapping[str, GoneBlocks],
         points: CleanPoints,
         upto: int,
     ) -> None:
@@ -393,7 +431,7 @@ class Recomputing:
                 (
                     bucket
                     for bucket, writer, parts in buckets
-                    if gone_blocks.is_gone(self._names.blocks(stream, writer), parts)
+                    if gone_blocks[stream].is_gone(writer, parts)
                 ),
                 None,
             )

@@ -40,7 +40,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.given_up import named, of_results
 from anabranch.protocol.log.record_pieces import pieces
-from anabranch.protocol.log.records import BoundaryKind, GivenUp, Part
+from anabranch.protocol.log.records import BoundaryKind, BranchEnded, GivenUp, Part
 from anabranch.protocol.log.timeline import (
     OwnChain,
     Timeline,
@@ -48,17 +48,18 @@ from anabranch.protocol.log.timeline import (
     failover_steps,
     fork_steps,
 )
+from anabranch.protocol.stage.availability import OWN
+from anabranch.protocol.stage.beginning import begins_anew
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.protocol.stage.record_chain import RecordChain
 from anabranch.protocol.stage.replica import (
-    Decision,
     JointPlan,
     Replica,
     Situation,
     StageRules,
 )
-from anabranch.protocol.stage.upstream_selection import awaits_corrections, works_on_tentative
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.protocol.stage.upstream_selection import works_on_tentative
+from anabranch.runtime.boundary_reader import StreamReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
 _ANSWER_WAIT_MS: Final = 2_000
@@ -110,7 +111,7 @@ class ReplicaRunner:
 
     def __init__(
         self,
-        inputs: Mapping[str, BoundaryReader],
+        inputs: Mapping[str, StreamReader],
         boundary: BoundaryWriter,
         disk: Checkpoints,
         rules: StageRules,
@@ -128,19 +129,18 @@ class ReplicaRunner:
         self._stopping = process.stopping
         self._crash_point = process.crash_point
         self._may_wait = process.may_wait
+        self._own_answers = process.own_answers
         self._epoch_begun = process.epoch_begun
         self._upstream = upstream if upstream is not None else Upstream()
         self.lock, self.log_lock = process.lock, process.log_lock
-        self._steps = ReplicaSteps(boundary, disk, process)
+        self._steps = ReplicaSteps(boundary, disk, process, rules)
         self._replica: Replica | None = None
-        self.given_up = 0
-        """Buckets of the output up to this one are given up
-        (``protocol.control.state_horizon``); 0: none.
-        """
         self._queries: dict[str, _Query] = {}
         self._orders: list[Order] = []
         self._successor: StartQuery | None = None
         """Started when ``Replica.successor_due``."""
+        self._ended: BranchEnded | None = None
+        """Of a branch that was dropped: to be said in the log."""
         self.synced_bucket = 0
         """The stable timeline holds everything up to this bucket of its inputs for good; 0:
         not known.
@@ -153,6 +153,8 @@ class ReplicaRunner:
         """Of the newest tentative plan, for people."""
         self._ends: dict[str, tuple[int, int]] = {}
         """Of inputs that are read up to an end: when it was asked for, and the end."""
+        self._asked_ms: dict[str, int] = {}
+        """When the cluster of an input elsewhere was asked last."""
 
     @property
     def state(self) -> ReplicaState:
@@ -168,6 +170,11 @@ class ReplicaRunner:
     def wants_to_correct(self) -> bool:
         """Whether the replica has something to correct and the input for it."""
         return self._replica is not None and self._replica.wants_to_correct
+
+    @property
+    def given_up(self) -> int:
+        """Buckets of the output up to this one are given up; 0: none."""
+        return self._started().beginning.given_up
 
     @property
     def epoch(self) -> int:
@@ -213,8 +220,7 @@ class ReplicaRunner:
         own = OwnChain(
             log_state.chain(self._name).__contains__,
             lambda ident: points.cut_off_base(ident, plan, log_state.upto),
-            is_open=recovery.horizon is not None
-            and recovery.horizon.is_open(log_state.origin(self._name)),
+            is_open=begins_anew(log_state.origin(self._name), self._rules.ha),
             replica=self._name,
         )
         timeline = carry_out(
@@ -224,12 +230,7 @@ class ReplicaRunner:
             self._steps.carry_out,
         )
         self._boundary.listen(None)
-        after, self.given_up = recovery.begin(
-            log_state, self._name, is_fresh=timeline.start_batch < 0
-        )
-        self._replica = Replica(
-            epoch, timeline.name, self._rules, after=after, given_up=self.given_up
-        )
+        self._replica = Replica(epoch, timeline.name, self._rules, self._steps.begin(timeline))
         self._add(timeline)
         return timeline.name
 
@@ -248,6 +249,9 @@ class ReplicaRunner:
         before = reader.offset_next
         if not reads:
             self._clock.sleep_ms(wait_ms)
+        elif name in self._availability.elsewhere:
+            self._ask_elsewhere(name, now_ms, wanted=looks or end_wanted)
+            reader.poll(wait_ms)
         elif looks:
             with contextlib.suppress(
                 Unavailable
@@ -284,6 +288,51 @@ class ReplicaRunner:
             with contextlib.suppress(Unavailable):  # without contact nothing is judged
                 self._ends[name] = now_ms, self._inputs[name].end()
 
+    def _ask_elsewhere(self, name: str, now_ms: int, *, wanted: bool) -> None:
+        """The same of an input on another cluster, which is silent where that does not answer (AV7).
+        Who has no answer of the own cluster does not ask. Before it is known whether a log can be
+        read, nothing is judged.
+        """
+        reader = self._inputs[name]
+        if reader.is_opening or not self._own_is_there(now_ms):
+            return
+        with self.lock:
+            asks = self._availability.asks(
+                name,
+                now_ms,
+                self._asked_ms.get(name),
+                wanted=wanted,
+                is_reading=name in self._ends,
+            )
+        if not asks:
+            return
+        self._asked_ms[name] = asked_ms = self._clock.monotonic_ms()
+        try:
+            end = reader.end()
+        except Unavailable:
+            self._ends.pop(name, None)
+            with self.lock:
+                self._availability.unanswered(name, asked_ms, self._clock.monotonic_ms())
+                self.lock.notify_all()
+        else:
+            self._ends.setdefault(name, (asked_ms, end))
+
+    def _own_is_there(self, now_ms: int) -> bool:
+        """Whether the own cluster answers, as far as that is to be known now: asked itself, where no
+        input is on it.
+        """
+        with self.lock:
+            wanted = self._replica is not None and (
+                self._availability.own_wanted() or self._replica.look_wanted(OWN, now_ms)
+            )
+        if not wanted:
+            return True
+        if not self._own_answers():
+            return False
+        with self.lock:
+            self._availability.read_to_end(OWN, now_ms)
+        return True
+
     def _reads_on(self, name: str, now_ms: int) -> bool:
         """Whether there is room for more of input ``name``, or it is waited for (RE8)."""
         parts = sum(reader.log_state.stable_parts for reader in self._inputs.values())
@@ -307,13 +356,32 @@ class ReplicaRunner:
         Where it is time to go on without what is missing, the calling thread makes the checkpoint
         that this takes: the query, whose thread it is, runs nothing meanwhile, and nobody else
         waits.
+
+        Raises:
+            Fenced: this process is not the writer any more.
         """
         position = position_of(start)
         plan, forks = self._planned(query, name, position)
+        self._say_ended(query)
         if forks:
             self._fork(query, position)
             plan, _ = self._planned(query, name, position)
         return None if plan is None else offset_of(plan, name)
+
+    def _say_ended(self, query: str) -> None:
+        """A branch that was dropped ends for readers, too. After a crash before this it ends for
+        them when the next process begins.
+
+        By the stable query alone: if it cannot be said the process ends, as with a record that
+        cannot be appended.
+        """
+        with self.lock:
+            if self._ended is None or query != self._started().stable_query:
+                return
+            ended, self._ended = self._ended, None
+        self._crash_point("processing.branch_dropped")
+        with self.log_lock:
+            self._boundary.append_other(ended)
 
     def _planned(self, query: str, name: str, position: QueryPosition) -> tuple[Plan | None, bool]:
         """(the plan of ``query`` after ``position``, whether it must fork first). Waits a
@@ -331,6 +399,7 @@ class ReplicaRunner:
             while (
                 plan is None
                 and not forks
+                and self._ended is None
                 and query in self._queries
                 and (left_ms := until_ms - self._clock.monotonic_ms()) > 0
             ):
@@ -370,6 +439,8 @@ class ReplicaRunner:
             entry.running = start = BatchStart(
                 kind_of(offsets[0]), before, after, rows, tuple(sorted(missing))
             )
+            if before.sequence == 0:
+                entry.chain.given_up = self._started().begins(after.bucket, has_rows=rows > 0)
         return start
 
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
@@ -400,9 +471,8 @@ class ReplicaRunner:
                 written_ms=self._clock.now_ms(),
             )
             record = named(record, self._lacks(start.before.bucket + 1, record.closed))
-        if self._steps.recovery.horizon is not None:
-            self._steps.recovery.horizon.check(record)
-            for found in self._steps.recovery.horizon.partner_wrong():
+        if self._steps.recovery.comparison is not None:
+            for found in self._steps.recovery.comparison.check(record):
                 self._steps.recovery.tell(found)
         try:
             with self.log_lock:
@@ -413,7 +483,7 @@ class ReplicaRunner:
             with self.lock:
                 if query in self._queries:
                     raise
-                return False  # dropped meanwhile, and rejected since a newer branch has begun
+                return False  # dropped meanwhile, and rejected since it has ended
         with self.lock:
             entry.chain.appended(record)
             entry.running = None
@@ -538,7 +608,8 @@ class ReplicaRunner:
         """(the next plan of a query, whether it must fork first)."""
         replica, query = self._started(), entry.timeline.name
         decision = replica.decide(query, position, self._situation(query, position))
-        self._carry_out_drop(decision)
+        if decision.drop is not None:
+            self._end(decision.drop)
         if (
             decision.plan is not None
             and decision.plan.kind is BoundaryKind.TENTATIVE
@@ -559,13 +630,14 @@ class ReplicaRunner:
         states = {name: upstream.states(name) for name in self._inputs}
         if query == self._started().branch:
             for name, reader in self._inputs.items():
-                chosen[name] = upstream.choose(name, reader.tentative_offers(position.bucket))
+                chosen[name] = upstream.choose(
+                    name, reader.log_state.tentative_offers(position.bucket)
+                )
         return Situation(
             now_ms=self._clock.monotonic_ms(),
             log_states={name: reader.log_state for name, reader in self._inputs.items()},
             chosen=chosen,
             working=frozenset(name for name in states if works_on_tentative(states[name])),
-            uncorrected=frozenset(name for name in states if awaits_corrections(states[name])),
             may_correct=upstream.may_correct(self._started().wants_to_correct),
             peer_serves=upstream.peer_serves(),
         )
@@ -602,12 +674,15 @@ class ReplicaRunner:
         """RE7: go on without a branch at this hole."""
         branch = self._started().abandon(self._clock.monotonic_ms(), cause)
         self._release_successor()
-        self._carry_out_drop(Decision(drop=branch))
+        if branch is not None:
+            self._end(branch)
 
-    def _carry_out_drop(self, decision: Decision) -> None:
-        if decision.drop is not None:
-            self._drop(decision.drop)
-            self.missing = ()
+    def _end(self, branch: str) -> None:
+        """There is no branch any more."""
+        self._drop(branch)
+        self.missing = ()
+        epoch, counter = self._started().number
+        self._ended = BranchEnded(self._name, epoch, counter)
 
     def _release_successor(self) -> None:
         if self._successor is not None:

@@ -25,17 +25,24 @@ from anabranch.protocol.log.timeline import (
     Timeline,
     Write,
 )
+from anabranch.protocol.stage.beginning import Beginning, beginning, continued
 from anabranch.protocol.stage.record_chain import base_record
+from anabranch.protocol.stage.replica import StageRules
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
 
 class ReplicaSteps:
     """Those of one process."""
 
-    def __init__(self, boundary: BoundaryWriter, disk: Checkpoints, process: HostProcess) -> None:
+    def __init__(
+        self, boundary: BoundaryWriter, disk: Checkpoints, process: HostProcess, rules: StageRules
+    ) -> None:
         self._boundary = boundary
         self._disk = disk
-        self._process = process
+        self._process, self._ha = process, rules.ha
+        self._horizon = rules.horizon_buckets or 0
+        self._beginning = Beginning()
+        """Without a checkpoint, as it was decided last."""
         self.recovery = Recovery()
         """What there is besides the own disk."""
 
@@ -58,11 +65,10 @@ class ReplicaSteps:
             case AppendBase(timeline):
                 self._append_base(timeline)
             case FindMissing(name, batch):
-                closed = self._boundary.log_state.closed(self._boundary.replica)
+                if batch < 0:
+                    self._beginning = self._fresh()
                 return self.recovery.missing(
-                    self._disk.bucket(name, batch)
-                    if batch >= 0
-                    else self.recovery.begins_after(self._boundary.log_state, closed)
+                    self._disk.bucket(name, batch) if batch >= 0 else self._beginning.after
                 )
             case FindRecomputed(name, batch):
                 return int(
@@ -73,6 +79,27 @@ class ReplicaSteps:
             case AwaitPeer(missing):
                 self.recovery.wait(missing)
         return None
+
+    def begin(self, timeline: Timeline) -> Beginning:
+        """Where the process begins whose steps came to ``timeline``, the log being read through its
+        epoch.
+        """
+        boundary, comparison = self._boundary, self.recovery.comparison
+        if timeline.start_batch >= 0:
+            return continued(boundary.log_state, self._horizon, self._ha)
+        if comparison is not None:
+            comparison.begin(boundary.log_state, boundary.replica, self._beginning.after)
+        return self._beginning
+
+    def _fresh(self) -> Beginning:
+        return beginning(
+            self._boundary.log_state,
+            self._boundary.replica,
+            self._horizon,
+            self._ha,
+            gone=self.recovery.gone,
+            complete=self.recovery.complete,
+        )
 
     def _on_disk(self, step: DiskStep) -> Answer:
         answer = on_disk(self._disk, step)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.key_files import signer
 from anabranch.codec.blocks import schema_from_text, schema_text
-from anabranch.pipeline.shape import lags, policy, waits
-from anabranch.pipeline.speakers import bound_speakers, neighbours_of
+from anabranch.pipeline.shape import availability, horizon_buckets
 from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
+from anabranch.processing.bound_inputs import BoundInputs
 from anabranch.processing.checkpoint_sync import CheckpointSync
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs, source_schema
@@ -30,30 +30,23 @@ from anabranch.processing.standing_by import StandingBy
 from anabranch.processing.state_metrics import StateMetrics
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
-from anabranch.protocol.control.state_horizon import PartnerWrong, StateHorizon, buckets_of
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
-from anabranch.protocol.limits import (
-    ASK_TAKEN_MS,
-    EMPTY_EVERY_MS,
-    HEARTBEAT_EVERY_MS,
-    PASSIVE_BEAT_MS,
-    SUCCESSOR_AFTER_MS,
-)
+from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.records import EpochStarted
-from anabranch.protocol.stage.availability import Availability
+from anabranch.protocol.stage.beginning import unneeded_upto
+from anabranch.protocol.stage.comparison import Comparison, PartnerWrong
 from anabranch.protocol.stage.correction_order import CorrectionGate
-from anabranch.protocol.stage.late_start import LateStart
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.fences import FenceWatch
-from anabranch.runtime.heartbeats import ControlReader, ReplicaControl
+from anabranch.runtime.heartbeats import ReplicaControl
 from anabranch.runtime.logs import short
 from anabranch.runtime.offered_columns import not_as_offered
 from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceStatus
-from anabranch.runtime.stream_logs import open_stream, signers_of
+from anabranch.runtime.stream_logs import signers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +58,18 @@ if TYPE_CHECKING:
     from anabranch.processing.standby import Standby
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.stream_signers import PublishedSigners
+
+EMPTY_EVERY_MS: Final = 300
+"""Least time between a batch of a stage without state and one that reads no rows: a batch costs
+much the same whatever it holds, and one that holds nothing is in the way of the next result. Half
+of HOP_MS, since stages after it wait for what it closes.
+"""
+
+SUCCESSOR_AFTER_MS: Final = 2_000
+"""After the first tentative rows of a branch its successor is not started for so long: starting a
+query takes the cores for a second or two, which the stages after this one need for their first
+tentative results.
+"""
 
 _STEP_MS: Final = 100
 _BOUND_LOOK_S: Final = 1.0
@@ -146,8 +151,15 @@ class StageReplica:
             self._beat,
             every_ms=PASSIVE_BEAT_MS if self._stage.ha == "passive" else HEARTBEAT_EVERY_MS,
         )
+        self._bound = BoundInputs(context, stage)
+        self._contact = self._bound.contact()
         self._inputs = StageInputs(
-            context.log, self._names, self._followers, self._changed, self._pause_start
+            context.log,
+            self._names,
+            self._followers,
+            self._changed,
+            self._pause_start,
+            self._bound.elsewhere,
         )
         self._neighbours: ReplicaControl | None = None
         self._recompute_client = RecomputeClient(
@@ -155,16 +167,6 @@ class StageReplica:
         )
         self._recomputing: Recomputing | None = None
         self._standing_by: StandingBy | None = None
-        self._horizon: StateHorizon | None = None
-        if self._stage.backup_horizon_ms is not None:
-            complete = self._inputs.complete if self._stage.ha == "amnesia" else None
-            self._horizon = StateHorizon(
-                stage,
-                self._stage.backup_horizon_ms,
-                pipeline.bucket_ms,
-                complete,
-                pipeline.places().is_partners,
-            )
         self._sign = signer(pipeline, stage, self._runs_it)
         self._signers: PublishedSigners | None = None
         self._ended = False
@@ -176,11 +178,10 @@ class StageReplica:
         """Build the query, take the epoch, go on from the newest checkpoint; ready when a
         first batch has run, or when it stands by.
         """
-        log = self._context.log
-        if not self._await_bound() or not self._await_word():
+        if not self._bound.await_topics(self.status) or not self._await_word():
             return
         for stream in self._reads:
-            reader = open_stream(log, self._pipeline, stream, lock=self._changed)
+            reader = self._bound.open(stream, self._changed)
             follower = self._followers[stream] = InputFollower(stream, reader, self._changed)
             follower.start()
         self._beats.start()
@@ -213,33 +214,6 @@ class StageReplica:
                 self.status.state = "standby"
                 return
         self._fail_over(prepared)
-
-    def _await_bound(self) -> bool:
-        """Whether the topics of other pipelines that it reads are there; False: told to stop.
-
-        Their owners may start later, or never: the other stages of the node go on.
-        """
-        pipeline, reads = self._pipeline, self._reads
-        missing = {self._names.boundaries(s) for s in reads if s in pipeline.bindings}
-        missing |= bound_speakers(pipeline, reads).keys()
-        if not missing:
-            return True
-        admin = self._context.log.admin()
-        try:
-            while missing and not self._context.stopping.is_set():
-                try:
-                    missing -= set(admin.partitions(sorted(missing)))
-                    what = f"{', '.join(sorted(missing))}, of another pipeline"
-                except Unavailable as error:
-                    what = str(error)
-                if missing:
-                    # Ready as far as it can be: whether they come is not for its owner to say.
-                    self.status.state, self.status.waiting_for = "waiting", what
-                    self._context.stopping.wait(_BOUND_LOOK_S)
-        finally:
-            admin.close()
-        self.status.state, self.status.waiting_for = "starting", None
-        return not missing
 
     def _await_word(self) -> bool:
         """Whether what is signed here counts for readers of other owners, who would pass over what
@@ -295,15 +269,12 @@ class StageReplica:
         self._boundary = self._boundary_writer(prepared)
         name = self._stage_name
         self._neighbours = neighbours = ReplicaControl(
-            ControlReader(context.log, neighbours_of(self._pipeline, name)),
+            self._bound.hearing(),
             context.clock,
             self._gate,
             self._detector,
             self._hear,
             self._changed,
-        )
-        upstream = Upstream(
-            neighbours.choose, neighbours.states, neighbours.may_correct, neighbours.peer_serves
         )
         runner = ReplicaRunner(
             {stream: follower.reader for stream, follower in self._followers.items()},
@@ -316,8 +287,14 @@ class StageReplica:
                 stopping=context.stopping.is_set,
                 crash_point=crash_point,
                 epoch_begun=lambda: passed("epoch"),
+                own_answers=self._contact.answers,
             ),
-            upstream,
+            Upstream(
+                neighbours.choose,
+                neighbours.states,
+                neighbours.may_correct,
+                neighbours.peer_serves,
+            ),
         )
         try:
             stable_query = runner.fail_over(self._recovery())
@@ -357,12 +334,9 @@ class StageReplica:
         pipeline = self._pipeline
         stage = self._stage
         name = self._stage_name
-        horizon_ms = stage.state_horizon_ms
         return StageRules(
             prepared.traits,
-            Availability(
-                self._reads, waits(pipeline, name), policy(pipeline, name), lags(pipeline, name)
-            ),
+            availability(pipeline, name),
             BatchRules(
                 pipeline.bucket_ms,
                 self._engine.rows_max,
@@ -371,25 +345,32 @@ class StageReplica:
                 SUCCESSOR_AFTER_MS,
                 rows_per_s=stage.rows_per_s,
             ),
-            None if horizon_ms is None else buckets_of(horizon_ms, pipeline.bucket_ms),
+            horizon_buckets(pipeline, name),
+            stage.ha,
         )
 
     def _recovery(self) -> Recovery:
         """What it begins from where its own disk is not enough."""
-        state_horizon_ms = self._stage.state_horizon_ms or 0
         return Recovery(
             tuple(self._peers),
             self._inputs.missing,
             self._wait_for_blocks,
-            horizon=self._horizon,
+            gone=self._inputs.last_gone,
+            complete=self._inputs.complete,
+            comparison=self._comparison(),
             tell=self._partner_wrong,
             fenced=self._fences.fenced,
             recomputed=self._inputs.recomputed,
-            late=LateStart(
-                self._inputs.last_gone, buckets_of(state_horizon_ms, self._pipeline.bucket_ms)
-            ),
             points=None if self._follows_log is None else self._follows_log.points,
         )
+
+    def _comparison(self) -> Comparison | None:
+        """Of a stage whose input's blocks are its backup."""
+        if self._stage.ha != "upstream_backup":
+            return None
+        pipeline, name = self._pipeline, self._stage_name
+        horizon = horizon_buckets(pipeline, name) or 0
+        return Comparison(name, horizon, pipeline.bucket_ms, pipeline.places().is_partners)
 
     @property
     def _follows_log(self) -> Standby | None:
@@ -481,7 +462,7 @@ class StageReplica:
 
     def _run_range(self, query: RangeQuery) -> None:
         """Make buckets again for a reader (``processing.recomputing``), beside the queries of this
-        replica, ASK_TAKEN_MS at most; raises what it died of.
+        replica, RECOMPUTE_MS_MAX at most; raises what it died of.
         """
         assert self._prepared is not None, "prepared"  # noqa: S101
         assert self._boundary is not None, "connected"  # noqa: S101
@@ -489,7 +470,7 @@ class StageReplica:
         output = QueryOutput(self._replica, self._boundary.epoch, query.only)
         running = self._prepared.start(query.name, query, output, place, lambda _: None)
         try:
-            deadline_ms = clock.monotonic_ms() + ASK_TAKEN_MS
+            deadline_ms = clock.monotonic_ms() + RECOMPUTE_MS_MAX
             while not (
                 query.finished.is_set()
                 or self._context.stopping.is_set()
@@ -623,7 +604,7 @@ class StageReplica:
             idle = runner.complete_upto() <= position
             self.status.state = "waiting" if idle else "running"
             cap = f"its cap, {self._stage.rows_per_s} rows/s" if runner.held_by_cap() else None
-            self.status.waiting_for = runner.waiting_for() if idle else cap
+            self.status.waiting_for = self._missing_most(runner) if idle else cap
             if self.status.last_bucket_ms is not None:
                 self.status.lag_ms = now - self.status.last_bucket_ms
         self.status.detail |= {
@@ -643,6 +624,12 @@ class StageReplica:
         if now - self._epoch_checked_ms >= _EPOCH_CHECK_MS:
             self._epoch_checked_ms = now
             runner.check_epoch()
+
+    def _missing_most(self, runner: ReplicaRunner) -> str:
+        """What holds everything back, with what is wrong with the way there."""
+        name = runner.waiting_for()
+        trouble = self._followers[name].reader.trouble
+        return f"{name}: {trouble}" if trouble else name
 
     def _beat(self) -> Heartbeat | None:
         """What to say of this process now. While it starts it names no checkpoint: nothing is
@@ -676,11 +663,9 @@ class StageReplica:
 
     def _unneeded_upto(self, runner: ReplicaRunner) -> int:
         """The inputs up to this bucket are never read again (rule 18)."""
-        if self._horizon is None or self._boundary is None:
-            return runner.synced_bucket
-        return self._horizon.unneeded_upto(
-            self._boundary.log_state.closed(self._replica), runner.synced_bucket
-        )
+        closed = 0 if self._boundary is None else self._boundary.log_state.closed(self._replica)
+        horizon = horizon_buckets(self._pipeline, self._stage_name) or 0
+        return unneeded_upto(closed, runner.synced_bucket, horizon, self._stage.ha)
 
     def stop(self) -> None:
         """Let the batch that runs end, then stop. Idempotent."""
@@ -704,6 +689,7 @@ class StageReplica:
             self._recompute_client,
             self._standing_by,
             self._signers,
+            self._contact,
         ):
             if closable is not None:
                 closable.close()

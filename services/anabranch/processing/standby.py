@@ -19,7 +19,7 @@ from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.limits import PASSIVE_BEAT_MS, STANDBY_COPY_EVERY_MS
+from anabranch.protocol.limits import PASSIVE_BEAT_MS
 from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.timeline import Answer, DiskStep, FindPeerCommit, Step, carry_out
 from anabranch.protocol.stage.standby import (
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from anabranch.protocol.log.boundary_log import Outcome
     from anabranch.protocol.log.records import LogEntry
 
+STANDBY_COPY_EVERY_MS: Final = 5_000
+"""Between two copies of the primary's checkpoint: bounds what is run again after a failover;
+a copy syncs the disk and looks through the state.
+"""
 
 _POLL_MS: Final = 50
 _REACH_EVERY_MS: Final = 500

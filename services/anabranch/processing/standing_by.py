@@ -6,7 +6,7 @@ A crash at any point is one of ``processing.standby``; nothing else is written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anabranch.processing.failover import Failover
 from anabranch.processing.standby import Standby
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from anabranch.ports import PreparedStage
     from anabranch.protocol.stage.standby import StandbyProcess
     from anabranch.runtime.service import ServiceContext
+
+
+_WRITERS_AHEAD: Final = 2
+"""Who becomes the primary writes to its boundary log, then blocks."""
 
 
 class StandingBy:
@@ -67,6 +71,7 @@ class StandingBy:
             AnabranchError: what the query died of that keeps the engine warm.
         """
         if not self.standby.round():
+            self._context.log.open_ahead(_WRITERS_AHEAD)
             if self._warming is not None:
                 self._warming.step()
             return False

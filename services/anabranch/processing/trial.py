@@ -45,8 +45,8 @@ _EXPECTED: Final = ".expected.jsonl"
 _ROWS: Final = ".jsonl"
 _MS_OF: Final = {"s": 1_000.0, "ms": 1.0, "us": 0.001}
 _TIME: Final = pa.timestamp("ms", "UTC")
+# Between the rows of a source whose records have no event time of their own.
 _ARRIVAL_MS: Final = 1_000
-"""Between the rows of a source whose records have no event time of their own."""
 
 
 @dataclass(frozen=True, slots=True)

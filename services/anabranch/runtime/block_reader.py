@@ -33,12 +33,15 @@ class BlockReader:
         clock: Clock,
         *,
         is_own: bool = False,
+        is_elsewhere: bool = False,
     ) -> None:
         """``topic_of(replica)`` is the block topic of a writer.
 
         ``is_own``: the same participant writes the stream, so its blocks need not be looked
             through.
+        ``is_elsewhere``: they are on another owner's cluster.
         """
+        self._is_elsewhere = is_elsewhere
         self._log = log
         self._topic_of = topic_of
         self._clock = clock
@@ -106,7 +109,9 @@ class BlockReader:
     ) -> None:
         topic, reader = self._topic_of(replica), self._readers.get(replica)
         if reader is None:
-            reader = self._readers[replica] = RangeReader(self._log, self._clock)
+            reader = self._readers[replica] = RangeReader(
+                self._log, self._clock, is_elsewhere=self._is_elsewhere
+            )
         start = {TopicPartition(topic, p): rs[0].offset_first for p, rs in ranges.items()}
         end = {TopicPartition(topic, p): max(r.offset_next for r in rs) for p, rs in ranges.items()}
 

@@ -36,6 +36,7 @@ _logger = logging.getLogger("anabranch.boundaries")
 _NORMAL: Final = {
     "fenced": logging.INFO,
     "older_branch": logging.INFO,
+    "ended_branch": logging.INFO,
     "known": logging.DEBUG,
     "log_snapshot": logging.DEBUG,
 }
@@ -81,6 +82,42 @@ class ExpectedStream:
 _ANY: Final = ExpectedStream()
 
 
+class StreamReader(Protocol):
+    """What follows the boundary log of a stream, wherever that is. Not thread-safe."""
+
+    @property
+    def log_state(self) -> LogState:
+        """The stream, as far as it was read."""
+
+    @property
+    def offset_next(self) -> int:
+        """Where reading goes on."""
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Records by what became of them."""
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing comes, for people; empty: nothing is known to be wrong."""
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether nobody knows yet if it can be read."""
+
+    def poll(self, wait_ms: int) -> int:
+        """As ``BoundaryReader.poll``."""
+
+    def end(self) -> int:
+        """As ``BoundaryReader.end``."""
+
+    def read_to_end(self) -> None:
+        """As ``BoundaryReader.read_to_end``."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
 class BoundaryReader:
     """One reader of one stream's boundary log. Not thread-safe.
 
@@ -110,7 +147,8 @@ class BoundaryReader:
             lock: Held while the log state changes, for callers that look at it from another thread.
             expected: What the log must match.
         """
-        self._at = TopicPartition(topic, 0)
+        self._log, self._at = log, TopicPartition(topic, 0)
+        self.trouble, self.is_opening = "", False
         self._reader = log.reader(committed=False, headers=True, follows=True)
         self._listener = listener
         self._lock = lock if lock is not None else nullcontext()
@@ -280,17 +318,11 @@ class BoundaryReader:
             silent_polls_max=_SILENT_POLLS_MAX,
         )
 
-    def tentative_offers(self, after: int = 0) -> dict[str, int]:
-        """The writers that have tentative buckets beyond the stable ones and beyond
-        ``after``, and up to where.
-        """
-        log_state = self.log_state
-        floor = max(log_state.upto, after)
-        return {
-            writer: upto
-            for writer in self._writers
-            if (upto := log_state.tentative_upto(writer)) > floor
-        }
+    def reopen(self) -> None:
+        """Read on with another client where this one, which has failed, stopped."""
+        self._reader.close()
+        self._reader = self._log.reader(committed=False, headers=True, follows=True)
+        self._reader.assign({self._at: self.offset_next})
 
     def close(self) -> None:
         """Idempotent."""

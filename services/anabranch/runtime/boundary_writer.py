@@ -14,7 +14,13 @@ from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.own_records import OwnEntry, OwnRecords, Sendings
-from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry, Recomputed
+from anabranch.protocol.log.records import (
+    BoundaryRecord,
+    BranchEnded,
+    EpochStarted,
+    LogEntry,
+    Recomputed,
+)
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream, Judge, Listener
 
 _FLUSH_TRIES: Final = 10
@@ -146,9 +152,8 @@ class BoundaryWriter:
         self._settle(record, self._flush)
         return record
 
-    def append_recomputed(self, entry: Recomputed) -> None:
-        """Rule 2, for blocks that are named once more: append ``entry`` and read the log until it
-        is seen.
+    def append_other(self, entry: BranchEnded | Recomputed) -> None:
+        """Rule 2, for what is no batch: append ``entry`` and read the log until it is seen.
 
         Raises:
             Fenced: a newer epoch began.

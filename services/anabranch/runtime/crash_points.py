@@ -40,6 +40,7 @@ POINTS: Final = {
     "processing.fork_written": (
         "the successor's timeline file is written; the query that runs is not a branch yet"
     ),
+    "processing.branch_dropped": "a branch was dropped; the log does not say so yet",
     "processing.standby_due": "one that stands by is to become the primary: nothing was written",
     "processing.checkpoint_copied": "a directory was copied; no timeline file names the copy",
     "processing.peer_copied": "a peer's directory was copied; no timeline file names the copy",

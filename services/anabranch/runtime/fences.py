@@ -7,19 +7,23 @@ That is read anew, whole: a process forgets what it has closed, and a fence is r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
-from typing import TYPE_CHECKING
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Final
 
 from anabranch.pipeline.speakers import fence_speakers
 from anabranch.protocol.control.fencing import VOTERS_MIN, fenced_epochs
 from anabranch.protocol.control.records import ControlRecord, Fence
-from anabranch.protocol.errors import Outvoted
+from anabranch.protocol.errors import DataMissing, Outvoted
 from anabranch.runtime.heartbeats import records_so_far
 from anabranch.runtime.stream_logs import open_stream
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
     from anabranch.ports import EventLog
+    from anabranch.protocol.log.boundary_log import LogState
+
+_TRIES_MAX: Final = 3
+"""To read the log. It is trimmed every half minute, and read in less."""
 
 
 class FenceWatch:
@@ -37,6 +41,7 @@ class FenceWatch:
         Raises:
             Outvoted: it is a fence that means this process.
             Unavailable: it is one, and the log by which to judge it cannot be read.
+            DataMissing: the same; there is no log snapshot where it begins.
         """
         own = self._stage, self._replica, self.epoch
         if not isinstance(entry, Fence) or (entry.stage, entry.replica, entry.epoch) != own:
@@ -65,6 +70,18 @@ class FenceWatch:
     def _proven(self, fences: Sequence[Fence]) -> dict[str, int]:
         if not fences:
             return {}
+        return fenced_epochs(fences, self._read())
+
+    def _read(self) -> LogState:
+        """The stage's log as it is now. Where it is trimmed while it is read, it is read from where
+        it begins then: whoever says a fence must not be able to end this process by that.
+        """
+        for _ in range(_TRIES_MAX - 1):
+            with suppress(DataMissing):
+                return self._read_once()
+        return self._read_once()
+
+    def _read_once(self) -> LogState:
         with closing(open_stream(self._log, self._pipeline, self._stage)) as reader:
             reader.read_to_end()
-            return fenced_epochs(fences, reader.log_state)
+            return reader.log_state

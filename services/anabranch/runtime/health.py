@@ -9,7 +9,7 @@ import json
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 READY_STATES = frozenset({"running", "waiting", "standby"})
 _JSON = "application/json"
-_REQUEST_MS_MAX = 5_000
+_REQUEST_MS_MAX: Final = 5_000
 """A client that has not sent its request and taken the answer after this, at whatever pace,
 is cut off.
 """
-_CONNECTIONS_MAX = 32
+_CONNECTIONS_MAX: Final = 32
 """Connections at once, each of which has a thread: beyond it the oldest is cut off, so that
 clients that only hold on keep nobody out.
 """

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from anabranch.codec import control_records
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
@@ -27,14 +27,19 @@ from anabranch.protocol.errors import (
     RemoteProtocolError,
     Unavailable,
 )
-from anabranch.protocol.limits import (
-    CONTROL_WAIT_MS,
-    HEARTBEAT_EVERY_MS,
-    HEARTBEAT_NEWS_MS,
-    HEARTBEAT_SEND_MS,
-)
+from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, HEARTBEAT_SEND_MS
 from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.upstream_selection import choose
+
+HEARTBEAT_NEWS_MS: Final = 50
+"""Least time between two heartbeats with news: a state that flaps must not flood the control
+topic.
+"""
+
+CONTROL_WAIT_MS: Final = 1_000
+"""What the manager waits for the broker to take a fence or a trim point: where the broker is
+away its other work must go on.
+"""
 
 _FETCH_RECORDS: Final = 2_000
 _WAIT_MS: Final = 100
@@ -272,6 +277,16 @@ def records_so_far(log: EventLog, speakers: Mapping[str, Speaker]) -> Iterator[C
         reader.close()
 
 
+class Hearing(Protocol):
+    """What control records are heard by."""
+
+    def poll(self, wait_ms: int = 0) -> list[ControlRecord]:
+        """What is there; waits up to ``wait_ms`` for the first record."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
 class ReplicaControl:
     """What one replica hears on the control topics, and what follows: whose tentative buckets to
     take, whether to correct. Not thread-safe.
@@ -282,7 +297,7 @@ class ReplicaControl:
 
     def __init__(
         self,
-        reader: ControlReader,
+        reader: Hearing,
         clock: Clock,
         gate: CorrectionGate,
         detector: FailureDetector,

@@ -7,9 +7,9 @@ a read assigns the partitions that it is for, from where it begins, and none whe
 of the broker is outstanding by the next one, so that it need not be waited for before the client
 can be sent elsewhere.
 
-A client hands out whatever it has fetched, so a read goes beyond its end by what one answer holds.
-That is kept, within bounds, for the read that goes on there, as where a backlog is read in small
-steps.
+A client hands out whatever it has fetched, so a read goes beyond its end by what the client's queue
+holds then. That is kept, within bounds, for the read that goes on there, as where a backlog is read
+in small steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from typing import Final
 
 from anabranch.ports import Chunk, Clock, EventLog, Headers, TopicPartition
 from anabranch.protocol.errors import DataMissing, Unavailable
-from anabranch.protocol.limits import MIB
+from anabranch.protocol.limits import CLUSTER_ASKED_MS, MIB
+
+CLUSTER_PATIENCE_MS: Final = 1_500
+"""A read of blocks on another owner's cluster to which nothing comes for so long asks whether anybody
+is there, and is given up if not: the stage must be able to go on without them.
+"""
 
 _FETCH_RECORDS: Final = 4_000
 _FETCH_MS: Final = 200
@@ -51,7 +56,11 @@ class _Kept:
 class RangeReader:
     """Reads partitions of one topic. Not thread-safe."""
 
-    def __init__(self, log: EventLog, clock: Clock) -> None:
+    def __init__(self, log: EventLog, clock: Clock, *, is_elsewhere: bool = False) -> None:
+        """``is_elsewhere``: on another owner's cluster, which is not waited for where it does not
+        answer: the stage goes on without it.
+        """
+        self._is_elsewhere = is_elsewhere
         self._reader = log.reader(committed=False, headers=True, timestamps=False, ranges=True)
         self._clock = clock
         self._kept: dict[TopicPartition, _Kept] = {}
@@ -113,16 +122,15 @@ class RangeReader:
             if left != waiting and left and self._kept_bytes > _KEPT_BYTES_MAX:
                 reader.assign({at: reader.position(at) for at in left})
             waiting = left
-            if waiting and self._clock.monotonic_ms() - looked_ms > _LOOK_MS:
+            look_ms = CLUSTER_PATIENCE_MS if self._is_elsewhere else _LOOK_MS
+            if waiting and self._clock.monotonic_ms() - looked_ms > look_ms:
                 at = min(waiting)
                 self._look(at, end[at], silent_ms=self._clock.monotonic_ms() - heard_ms)
                 looked_ms = self._clock.monotonic_ms()
         with contextlib.suppress(DataMissing, Unavailable):  # what was wanted is there
-            while self._kept_bytes <= _KEPT_BYTES_MAX and (
-                chunks := reader.fetch(_FETCH_RECORDS, 0)
-            ):
-                for chunk in chunks:
-                    self._hand_out(chunk, end, take)
+            # Once: on a slow machine there is always more, and the rest of the backlog came here.
+            for chunk in reader.fetch(_FETCH_RECORDS, 0):
+                self._hand_out(chunk, end, take)
         if self._kept_bytes > _KEPT_BYTES_MAX:
             self._forget()
         reader.assign({})
@@ -139,9 +147,15 @@ class RangeReader:
     def _look(self, at: TopicPartition, end: int, silent_ms: int) -> None:
         """Whether to go on waiting for the records of ``at`` up to ``end``. Raises as ``read``."""
         text = f"{at.topic}[{at.partition}]: nothing came up to offset {end} within {silent_ms} ms"
-        with contextlib.suppress(Unavailable):
-            first, stop = self._reader.offsets(at, _LOOK_WAIT_MS)
-            if first > self._reader.position(at) or stop < end:
+        try:
+            wait_ms = CLUSTER_ASKED_MS if self._is_elsewhere else _LOOK_WAIT_MS
+            first, stop = self._reader.offsets(at, wait_ms)
+        except Unavailable:
+            if self._is_elsewhere:
+                raise
+        else:
+            is_old = silent_ms > _LOOK_MS
+            if first > self._reader.position(at) or (stop < end and is_old):
                 raise DataMissing(f"{text}; it has {first} to {stop}")
         if silent_ms > _SILENCE_MS_MAX:
             raise Unavailable(text)

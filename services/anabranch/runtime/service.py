@@ -23,9 +23,15 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
+from anabranch.pipeline.clusters import check_own
 from anabranch.pipeline.file import load
 from anabranch.ports import Clock, Entropy, EventLog, Index
-from anabranch.protocol.errors import ConfigurationError, Fenced, StageFunctionError
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    Fenced,
+    LocalProtocolError,
+    StageFunctionError,
+)
 from anabranch.runtime import logs
 from anabranch.runtime.health import HealthServer
 from anabranch.runtime.metrics import Registry, ServiceMetrics
@@ -65,10 +71,9 @@ class ExitCode(IntEnum):
     STAGE_FAILED = 4
 
 
+# The mask of what processes make, and those that they start: checkpoints and logs hold users'
+# data, for their owner alone.
 OWN_FILES: Final = 0o077
-"""The mask of what processes make, and those that they start: checkpoints and logs hold
-users' data, for their owner alone.
-"""
 
 
 @dataclass(slots=True)
@@ -111,6 +116,15 @@ class Service(Protocol):
         """Give everything back. Idempotent; also called after ``start`` or ``step`` raised."""
 
 
+OtherCluster = Callable[[str, str], EventLog]
+"""(name, address) -> a cluster of another owner. Nothing is contacted yet."""
+
+
+def no_other_cluster(name: str, _: str) -> NoReturn:
+    """Of a service that reads no stream of another owner."""
+    raise LocalProtocolError(f"cluster {name} is not for this service")
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceContext:
     """What a service is built from. ``stopping`` is set by a signal: long waits inside a step
@@ -127,6 +141,12 @@ class ServiceContext:
     pipeline: Pipeline
     logger: FilteringBoundLogger
     stopping: threading.Event
+    other_cluster: OtherCluster = no_other_cluster
+
+    def log_of(self, stream: str) -> EventLog:
+        """Where the topics of ``stream`` are; whoever writes, writes to ``log``."""
+        cluster = self.pipeline.cluster_of(stream)
+        return self.other_cluster(cluster, self.pipeline.clusters[cluster]) if cluster else self.log
 
 
 Connections = tuple[EventLog, Index | None, Clock, Entropy]
@@ -164,6 +184,7 @@ def run(service_name: str, build: Build, connect: Connect, settings: ServiceSett
     try:
         pipeline = load(settings.pipeline, settings.offers)
         _check_name(service_name, settings.name, pipeline)
+        check_own(pipeline, settings.kafka)
         if settings.check_config:
             logger.info("checked", pipeline=pipeline.name)
             return ExitCode.STOPPED

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.protocol.federation.stream_signers import OwnedStream
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream, Judge, Listener
+from anabranch.runtime.distant_reader import DistantReader
 from anabranch.runtime.stream_signers import NamedKeys, PublishedSigners, check_dated
 
 if TYPE_CHECKING:
@@ -53,6 +54,20 @@ def open_stream(
         if judge is not None:
             judge.close()
         raise
+
+
+def open_elsewhere(
+    log: EventLog, pipeline: Pipeline, stream: str, *, lock: AbstractContextManager[object]
+) -> DistantReader:
+    """The same of a stream on another cluster, for who may not wait for that: nothing is contacted
+    by the caller. ``lock``: held while its log state changes, by a thread of its own.
+    """
+    return DistantReader(
+        log,
+        pipeline.topic_names.boundaries(stream),
+        pipeline.stream_writers(stream),
+        lambda: open_stream(log, pipeline, stream, lock=lock),
+    )
 
 
 def signers_of(log: EventLog, pipeline: Pipeline, stream: str) -> PublishedSigners:

@@ -25,6 +25,7 @@ from anabranch.runtime.service import OWN_FILES
 from anabranch.up import state_file
 from anabranch.up.embedded_kafka import EmbeddedKafka
 from anabranch.up.embedded_redis import EmbeddedRedis
+from anabranch.up.kafka_jars import is_downloaded
 from anabranch.up.processes import MARK, ManagedProcess, ProcessSpec, mark_of, sweep
 from anabranch.up.supervisor import STOP_ORDER, Server, Supervisor, stop_servers
 from anabranch.up.tcp_ports import LOOPBACK
@@ -198,7 +199,7 @@ def up(
         )
         links: tuple[Link, ...] = ()
         if kafka is None:
-            say("starting Kafka")
+            say("starting Kafka" if is_downloaded() else "downloading Kafka, 44 MB, to start it")
             labels = [f"{service}/{name}" for service, name in names] if drills else []
             servers["kafka"] = broker = EmbeddedKafka(
                 state_dir / "kafka", kafka_port, linked=labels

@@ -41,7 +41,7 @@ def kafka_classpath() -> list[Path]:
         ConfigurationError: a jar could not be had; the text says what to do.
     """
     cache = cache_dir()
-    listing = cache / f"kafka-{KAFKA_VERSION}-log4j-{_LOG4J_VERSION}.json"
+    listing = _listing(cache)
     jars = _listed(listing, cache)
     if jars is not None:
         return jars
@@ -55,6 +55,16 @@ def kafka_classpath() -> list[Path]:
             )
             unfinished.replace(listing)
     return jars
+
+
+def is_downloaded() -> bool:
+    """Whether ``kafka_classpath`` needs no network."""
+    cache = cache_dir()
+    return _listed(_listing(cache), cache) is not None
+
+
+def _listing(cache: Path) -> Path:
+    return cache / f"kafka-{KAFKA_VERSION}-log4j-{_LOG4J_VERSION}.json"
 
 
 def _listed(listing: Path, cache: Path) -> list[Path] | None:

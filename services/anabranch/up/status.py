@@ -178,6 +178,10 @@ def detail_in_words(row: Row) -> str:
         stated.append("live topic tentative")
     if "given_up_ms" in detail:
         stated.append("results were given up: --json")
+    if rejected := detail.get("rejected"):
+        late = detail.get("late", 0) - detail.get("reassigned", 0)
+        of_these = f" ({late} late)" if late > 0 else ""
+        stated.append(f"{rejected} rejected{of_these}: see tail --rejected")
     if topics := detail.get("topics"):
         stated.append(f"{len(topics)} settings of topics give less than they must: --json")
     return "; ".join(stated)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from simulation.planting import OVER, Mutant
+from simulation.planting import OVER, RESULTS, Mutant
 
 _LOG_STATE: Final = "protocol.log.boundary_log:LogState"
 _OWN: Final = "protocol.log.own_records:OwnRecords"
@@ -151,7 +151,8 @@ LOGS: Final = (
         "yield Write(timeline)",
         "pass",
         "rule 11",
-        ("crash", "power"),
+        ("fork crash",),
+        by=("disk", "ends"),
     ),
     Mutant(
         "tip_forgotten",
@@ -159,6 +160,7 @@ LOGS: Final = (
         "tip = self.tip(last_commit)",
         "tip = None",
         "rule 9",
+        scenario="far rows",
     ),
     Mutant(
         "copy_not_checked",
@@ -167,6 +169,7 @@ LOGS: Final = (
         "if True:",
         "rule 8",
         ("fork zombie",),
+        by=(*RESULTS, "ends"),
     ),
     Mutant(
         "base_not_appended",
@@ -201,6 +204,33 @@ LOGS: Final = (
         'return ""',
         "rule 16, TE1",
         ("hostile",),
+    ),
+    Mutant(
+        "older_end_ends_the_newer",
+        "protocol.log.tentative:Branches.end",
+        "self.ended = entry.branch",
+        "self.ended = max(entry.branch, self._number)",
+        "TE7",
+        ("hostile",),
+        by=("ends",),
+    ),
+    Mutant(
+        "branch_outlives_its_process",
+        "protocol.log.tentative:Branches.runs",
+        "self._number[0] == epoch and ",
+        "",
+        "BL18",
+        ("crash",),
+        by=("progress",),
+    ),
+    Mutant(
+        "snapshot_without_ends",
+        "protocol.log.boundary_log:_restored",
+        "r.branches, r.ended, r.corrected",
+        "r.branches",
+        "BL8, BL18",
+        scenario="end trimmed",
+        by=("progress",),
     ),
     Mutant(
         "blocks_of_any_attempt",
@@ -259,5 +289,23 @@ LOGS: Final = (
         "rule 8",
         ("crash",),
         by=("leaks",),
+    ),
+    Mutant(
+        "counts_before_it_has_caught_up",
+        f"{_LOG_STATE}._take",
+        "if writer.version > self._version and writer.base <= self._upto <= writer.closed:",
+        "if writer.version > self._version:",
+        "BL15",
+        scenario="upgraded",
+        by=("versions", "corrected"),
+    ),
+    Mutant(
+        "old_version_goes_on",
+        f"{_LOG_STATE}._boundary",
+        "if writer.version < self._version:",
+        "if False:",
+        "BL15",
+        scenario="upgraded",
+        by=("versions",),
     ),
 )

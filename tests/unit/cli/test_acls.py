@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from anabranch.cli import app
 from anabranch.protocol.errors import ConfigurationError
+from unit.pipeline.test_clusters import loaded
 
 FILE = str(Path(__file__).parents[2] / "security" / "pipeline.yaml")
 
@@ -65,3 +67,21 @@ def test_json_and_commands_say_the_same() -> None:
 def test_mistakes(words: list[str]) -> None:
     with pytest.raises(ConfigurationError):
         run(*words)
+
+
+def test_what_another_owner_grants_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded(tmp_path)
+    monkeypatch.setattr(sys.modules[__name__], "FILE", str(tmp_path / "billing.yaml"))
+    table = run().splitlines()
+    at = table.index("billing.processing.billing.0, on cluster north")
+    assert not any(", on cluster" in line for line in table[:at])
+    assert "billing.operator, on cluster north" in table[at:]
+    assert "north.speeds" not in run("--commands")
+    theirs = run("--commands", "--cluster", "north")
+    assert "--topic north.speeds.boundaries" in theirs
+    assert "billing.tolls" not in theirs
+    assert {each["cluster"] for each in json.loads(run("--json"))} == {"", "north"}
+    with pytest.raises(ConfigurationError, match="--cluster nroth: did you mean 'north'"):
+        run("--cluster", "nroth")

@@ -99,7 +99,7 @@ def test_bindings_are_kept_by_command_and_checked(world: World) -> None:
     said = do(world, "catalog", "--keep")
     assert f"kept in {kept_path(world.path)}: theirs" in said
     assert "there is no topic north.speeds.boundaries" in said
-    assert "note: north lists speeds, but there is no topic" in do(world, "check", "--no-plan")
+    assert "note: binding theirs: there is no topic" in do(world, "check", "--no-plan")
     world.lists(hops=4)
     with pytest.raises(ConfigurationError, match="hops changed since it was looked up"):
         do(world, "check", "--no-plan")

@@ -29,6 +29,7 @@ def test_names_of_the_pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert offered("anabranch drill c") == ["cut"]
     assert offered("anabranch produce rep") == ["reports_0", "reports_1", "reports_2"]
     assert offered("anabranch tail ") == ["tolls"]
+    assert offered("anabranch tail --rejected rep") == ["reports_0", "reports_1", "reports_2"]
     assert offered("anabranch give-up reports_2") == ["reports_2"]
     monkeypatch.chdir(tmp_path)
     assert offered("anabranch produce rep") == [], "no file, and no error"

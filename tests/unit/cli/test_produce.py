@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.cli.produce import _Sending
+from anabranch.cli.produce import _checked, _Sending
 from anabranch.codec.catalog import TopicSettings
 from anabranch.operating.produce import Lines, Target
 from anabranch.pipeline.file import load
@@ -42,3 +42,15 @@ def test_so_it_is_of_rows_that_are_made_up(tmp_path: Path) -> None:
     under_way, notes = sending(tmp_path)
     under_way.made(0, 2_500, 0, threading.Event())
     assert notes == ["sent 1000 records", "sent 2000 records", "sent 2500 records"]
+
+
+def test_a_file_is_moved_to_the_present_from_any_time(tmp_path: Path) -> None:
+    under_way, _ = sending(tmp_path)
+    rows = tmp_path / "rows.jsonl"
+    shifts = []
+    for newest in (0, 1_000):
+        rows.write_text(f'{{"at": {newest}}}\n{{"at": 0}}\n')
+        shifts.append(_checked(rows, under_way._lines, now=True) + newest)
+    assert shifts[0] > 1_700_000_000_000, "0 is a time"
+    assert 0 <= shifts[1] - shifts[0] < 60_000
+    assert _checked(rows, under_way._lines, now=False) == 0

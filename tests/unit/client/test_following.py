@@ -98,6 +98,7 @@ def test_follow_shows_the_answer_as_it_changes(world: World) -> None:
         200,
     )
     world.replica.close_buckets(2, {2: rows(2, 4)})
+    world.replica.end_branch()
     world.deliver()
     next(views)
     assert [(r.id, r.key, r.value) for r in view.stable()] == sorted(

@@ -142,6 +142,7 @@ def test_what_is_taken_back_is_gone_from_the_live_answer(world: World) -> None:
         assert len(tentative) == 2
         assert all("/" in row.id and row.missing == ("reports",) for row in tentative)
         assert (answer.in_failure, answer.missing) == (True, ("reports",))
+        world.replica.end_branch()
         world.close(2, 4)
         assert answer.refresh()
         assert by_id(answer.rows()) == world.told()

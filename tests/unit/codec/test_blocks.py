@@ -12,11 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from anabranch.codec import blocks
 from anabranch.codec.blocks import (
+    BLOCK_BYTES_MAX,
     BlockHeaders,
     by_columns,
     canonical_sort,
@@ -31,7 +32,7 @@ from anabranch.codec.blocks import (
     split_by_bucket,
 )
 from anabranch.protocol.errors import RemoteProtocolError
-from anabranch.protocol.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
+from anabranch.protocol.limits import BLOCK_ROWS_MAX
 
 SCHEMA = pa.schema(
     [
@@ -141,7 +142,6 @@ class TestDigest:
     ) -> None:
         assert column(values, kind) == expected
 
-    @settings(deadline=None)  # the first one here loads what is loaded at first use
     @given(rows=ROWS, data=st.data())
     def test_order_and_batching_do_not_matter(
         self, rows: list[dict[str, Any]], data: st.DataObject
@@ -312,6 +312,13 @@ class TestBlocks:
         before, after = table(rows), decode_block(encode_block(table(rows)))
         assert after.schema == before.schema
         assert repr(after.to_pylist()) == repr(before.to_pylist())
+
+    def test_what_the_process_has_written_itself_is_not_looked_through(self) -> None:
+        nothing = pa.table({"a": pa.nulls(3)})
+        value = encode_block(nothing)
+        with pytest.raises(RemoteProtocolError, match="takes no bytes"):
+            decode_block(value)
+        assert decode_block(value, is_own=True) == nothing
 
     @pytest.mark.parametrize("value", [None, b"", b"\xff" * 40, bytes(4 * BLOCK_BYTES_MAX + 1)])
     def test_what_is_no_block_is_rejected(self, value: bytes | None) -> None:

@@ -8,6 +8,7 @@ import fastavro
 import pytest
 
 from anabranch.codec import boundary_records, control_records, single_object
+from anabranch.codec.boundary_records import BOUNDARY_BYTES_MAX, POSITIONS_MAX
 from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
 from anabranch.protocol.control.records import Alarm
@@ -16,6 +17,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
+    BranchEnded,
     BranchSnapshot,
     EpochStarted,
     GivenUp,
@@ -58,12 +60,14 @@ FULL = BoundaryRecord(
 )
 EPOCH = EpochStarted(replica="0", fingerprint="f", token="t", schema="s", version=2, bucket_ms=250)
 RECOMPUTED = Recomputed(replica="0", epoch=5, parts=(PART,))
+ENDED = BranchEnded(replica="0", epoch=5, counter=2)
 RANGE = TentativeRange(first=7, last=9, branch=(5, 1), missing=("reports",), parts=(PART,))
 BRANCHES = BranchSnapshot(
     number=(5, 1),
     tip=BatchId("l", 3),
     closed=9,
     upto=10,
+    first_upto=8,
     pending=((BatchId("l", 3), dataclasses.replace(PART, bucket=12)),),
     ranges=(RANGE, TentativeRange(first=10, last=10, branch=(4, 7))),
 )
@@ -80,18 +84,25 @@ REPLICA = ReplicaSnapshot(
     last=FULL,
     closed_parts=(PART,),
     branches=BRANCHES,
+    ended=(5, 0),
+    corrected=(4, 7),
 )
 SNAPSHOT = LogSnapshot(
     as_of=9,
     forgotten=3,
-    replicas=(REPLICA, dataclasses.replace(REPLICA, last=None, branches=None)),
+    replicas=(
+        REPLICA,
+        dataclasses.replace(REPLICA, last=None, branches=None, ended=None, corrected=None),
+    ),
     ranges=(StableRange(4, 7, "0", (PART,)), StableRange(6, 6, "", ())),
     past=17,
     given_up=(GivenUp("reports", 3, 6), GivenUp("reports", 8, 9)),
 )
 
 
-@pytest.mark.parametrize("entry", [SMALL, FULL, EPOCH, RECOMPUTED, SNAPSHOT, LogSnapshot(0, 0)])
+@pytest.mark.parametrize(
+    "entry", [SMALL, FULL, EPOCH, RECOMPUTED, ENDED, SNAPSHOT, LogSnapshot(0, 0)]
+)
 def test_a_record_comes_back_as_it_was(entry: LogEntry) -> None:
     value, headers = boundary_records.encode(entry)
     assert boundary_records.decode(value, headers) == entry
@@ -120,6 +131,7 @@ def test_any_reader_of_avro_can_read_it() -> None:
     [
         ("boundary_record", BoundaryRecord),
         ("epoch_started", EpochStarted),
+        ("branch_ended", BranchEnded),
         ("log_snapshot", LogSnapshot),
     ],
 )
@@ -167,15 +179,16 @@ WRONG: list[LogEntry] = [
     dataclasses.replace(SMALL, replica=LONG),
     Recomputed(LONG, 5, ()),
     Recomputed("0", -1, ()),
+    BranchEnded(LONG, 5, 1),
+    BranchEnded("0", -1, 1),
+    BranchEnded("0", 5, -1),
     Recomputed("0", 5, (dataclasses.replace(PART, rows=-1),)),
     Recomputed("0", 5, (PART,) * (limits.PARTS_PER_RECORD_MAX + 1)),
     dataclasses.replace(SMALL, id=BatchId(LONG, 1)),
     dataclasses.replace(SMALL, missing=(LONG,)),
     dataclasses.replace(SMALL, made_from=((LONG, 1),)),
     dataclasses.replace(SMALL, made_from=(("s", 1),) * (limits.INPUTS_MAX + 1)),
-    dataclasses.replace(
-        SMALL, positions=(InputPosition("t", 0, 0, 0),) * (limits.POSITIONS_MAX + 1)
-    ),
+    dataclasses.replace(SMALL, positions=(InputPosition("t", 0, 0, 0),) * (POSITIONS_MAX + 1)),
     dataclasses.replace(SMALL, epoch=-1),
     dataclasses.replace(SMALL, closed=-1),
     dataclasses.replace(SMALL, base=-1),
@@ -213,6 +226,8 @@ WRONG: list[LogEntry] = [
             {"timelines": (BatchId(LONG, 1),)},
             {"timelines": (BatchId("l", 1),) * (limits.TIMELINES_MAX + 1)},
             {"closed_parts": (dataclasses.replace(PART, rows=-1),)},
+            {"ended": (-1, 0)},
+            {"corrected": (5, -1)},
         )
     ),
     *(
@@ -225,6 +240,7 @@ WRONG: list[LogEntry] = [
                     {"tip": BatchId(LONG, 1)},
                     {"closed": -1},
                     {"upto": limits.BUCKET_MAX + 1},
+                    {"first_upto": -1},
                     {"pending": ((BatchId("l", 1), dataclasses.replace(PART, rows=-1)),)},
                     {"ranges": (RANGE, RANGE)},
                 )
@@ -281,7 +297,7 @@ def test_the_largest_record_that_is_allowed_fits() -> None:
         for n in range(limits.PARTS_PER_RECORD_MAX)
     )
     value, _ = boundary_records.encode(dataclasses.replace(SMALL, parts=parts))
-    assert len(value) < limits.BOUNDARY_BYTES_MAX
+    assert len(value) < BOUNDARY_BYTES_MAX
     assert boundary_records.decode(value) == dataclasses.replace(SMALL, parts=parts)
 
 
@@ -289,7 +305,7 @@ def test_a_boundary_record_larger_than_a_snapshot_may_be_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     value, _ = boundary_records.encode(FULL)
-    monkeypatch.setattr(limits, "BOUNDARY_BYTES_MAX", len(value) - 1)
+    monkeypatch.setattr(boundary_records, "BOUNDARY_BYTES_MAX", len(value) - 1)
     with pytest.raises(RemoteProtocolError, match="boundary record of"):
         boundary_records.decode(value)
 

@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.codec import boundary_records, control_records
 from anabranch.codec.catalog import catalog
-from anabranch.protocol import limits
+from anabranch.codec.control_records import ALARM_CHARACTERS_MAX
 from anabranch.protocol.control.records import (
     Alarm,
     Ask,
@@ -104,14 +104,14 @@ def test_a_text_that_is_too_long_is_cut() -> None:
     found = control_records.decode(
         control_records.encode(dataclasses.replace(ALARM, text="\u20ac" * 1_000_000))
     )
-    assert found == dataclasses.replace(ALARM, text="\u20ac" * limits.ALARM_CHARACTERS_MAX)
+    assert found == dataclasses.replace(ALARM, text="\u20ac" * ALARM_CHARACTERS_MAX)
 
 
 def test_a_reason_that_is_too_long_is_cut() -> None:
     found = control_records.decode(
         control_records.encode(dataclasses.replace(ANSWER, reason="r" * 1_000_000))
     )
-    assert found == dataclasses.replace(ANSWER, reason="r" * limits.ALARM_CHARACTERS_MAX)
+    assert found == dataclasses.replace(ANSWER, reason="r" * ALARM_CHARACTERS_MAX)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,8 @@ def test_the_schema_of_avro_values_is_told() -> None:
     assert (encoder.avro["name"], encoder.avro["schema_id"]) == ("out", 9)
     assert encoder.encode(TABLE)[1][0][:5] == b"\0\0\0\0\x09"
     assert Encoder(TABLE.schema, "json").avro is None
+    assert Decoder(RECORD, "avro").avro is not None
+    assert Decoder(RECORD, "json").avro is None
 
 
 def test_a_key_column_that_is_not_there_is_rejected() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from anabranch.codec import federation_records
 from anabranch.codec.catalog import catalog
+from anabranch.codec.federation_records import CATALOG_BYTES_MAX, FEDERATION_BYTES_MAX
 from anabranch.protocol import limits
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.federation.audit import Fault, Finding
@@ -114,7 +115,7 @@ def test_the_largest_of_each_kind_fits() -> None:
         Audited("c", name, "n", bytes(32), findings),
     ):
         value = federation_records.encode(statement, signature(statement, "north"))
-        assert len(value) < limits.FEDERATION_BYTES_MAX
+        assert len(value) < FEDERATION_BYTES_MAX
         assert federation_records.decode(value).statement == statement
 
 
@@ -133,7 +134,7 @@ def test_a_name_longer_than_any_of_ours_is_rejected(statement: Any, text: str) -
 
 def test_what_is_too_large_is_rejected_before_it_is_read() -> None:
     with pytest.raises(RemoteProtocolError, match="more than"):
-        federation_records.decode(bytes(limits.FEDERATION_BYTES_MAX + 1))
+        federation_records.decode(bytes(FEDERATION_BYTES_MAX + 1))
     large = contract(tasks=tuple("t" * 249 for _ in range(2_000)))
     with pytest.raises(LocalProtocolError, match="more than"):
         federation_records.encode(large, signature(CONTRACT, "north"))
@@ -145,7 +146,7 @@ def test_what_is_too_large_is_rejected_before_it_is_read() -> None:
 
 def test_what_is_too_large_for_a_catalog_is_rejected_before_it_is_read() -> None:
     with pytest.raises(RemoteProtocolError, match="more than"):
-        federation_records.decode_catalog(bytes(limits.CATALOG_BYTES_MAX + 1))
+        federation_records.decode_catalog(bytes(CATALOG_BYTES_MAX + 1))
     wide = replace(catalogs.SPEEDS, record=bytes(limits.SCHEMA_BYTES_MAX))
     large = catalogs.entry(streams=(wide,) * 8)
     with pytest.raises(LocalProtocolError, match="more than"):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.codec import record_schema
-from anabranch.codec.field_types import FieldParser, full_name
+from anabranch.codec.field_types import SCHEMA_DEPTH_MAX, FieldParser, full_name
 from anabranch.protocol import limits
 
 
@@ -50,7 +50,7 @@ def test_logical_and_nested_types_become_columns() -> None:
             {"name": "r", "type": ["null", struct(of("int"), {"name": "o", "type": "bytes"})]},
             {"name": "again", "type": "n.x"},
             {"name": "other", "type": logical("time-millis", "int")},
-            {"name": "deep", "type": deep(limits.SCHEMA_DEPTH_MAX)},
+            {"name": "deep", "type": deep(SCHEMA_DEPTH_MAX)},
             namespace="n",
         ),
         "rec",

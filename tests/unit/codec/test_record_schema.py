@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.codec import record_schema
+from anabranch.codec.field_types import SCHEMA_DEPTH_MAX
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 
@@ -117,7 +118,7 @@ def test_without_an_id_of_its_own_a_version_is_its_id() -> None:
         (text(of({"type": "array"})), "field a[]: type null is not supported"),
         (text(of({"type": "map", "values": "enum"})), 'field a[]: type "enum" is not supported'),
         (text(of({"type": "array", "items": ["int", "long"]})), "not supported"),
-        (text(of(deep(limits.SCHEMA_DEPTH_MAX + 1))), "nested deeper than 8"),
+        (text(of(deep(SCHEMA_DEPTH_MAX + 1))), "nested deeper than 8"),
         (text(of(wide(limits.RECORD_FIELDS_MAX))), "it has more than 500 fields"),
         (text(of(struct({"name": "b", "type": "date"}))), 'field a.b: type "date"'),
         (text(of(struct(of("int"), of("int")))), "field a.a is there twice"),

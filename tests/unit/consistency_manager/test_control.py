@@ -10,9 +10,9 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.codec import control_records
 from anabranch.consistency_manager.control import ControlRoom, readers_of
+from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.pipeline.model import Stage
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control.consistency import IndexImage
 from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.control.records import (
     Alarm,

@@ -17,11 +17,6 @@ from harness.page_scenes import TOLL_ROAD
 from harness.waiting import wait_until
 
 
-def shown(feed: Feed) -> list[dict[str, Any]]:
-    with feed.page() as page:
-        return page.whole(0, 0)["processes"] or []
-
-
 def test_processes_that_are_named_are_asked_and_who_is_away_is_silent() -> None:
     registry = CollectorRegistry()
     counter = Counter("anabranch_ingestion_rejected", "", ("source", "reason"), registry=registry)
@@ -48,15 +43,21 @@ def test_processes_that_are_named_are_asked_and_who_is_away_is_silent() -> None:
         "delivery/tolls": ("127.0.0.1", nobody),
     }
     thread = feed.keep("processes", ProcessFollower(feed, None, addresses).work)
+
+    def shown() -> list[dict[str, Any]]:
+        """All of them, once what they count is shown, too."""
+        with feed.page() as page:
+            whole = page.whole(0, 0)
+        rows: list[dict[str, Any]] = whole["processes"] or []
+        counted = whole["rejected"]["reports_0"]["by_reason"] == {"late": 4}
+        return rows if len(rows) == 3 and counted else []
+
     try:
-        wait_until(lambda: len(shown(feed)) == 3, 10, "all are shown")
-        ingestion, replica, delivery = shown(feed)
+        ingestion, replica, delivery = wait_until(shown, 10, "all are shown")
         assert (ingestion["state"], ingestion["restarts"]) == ("running", 2)
         assert (replica["service"], replica["name"]) == ("replica", "tolls.0")
         assert replica["reported"] == "tentative: without reports_1"
         assert delivery["state"] == "silent"
-        with feed.page() as page:
-            assert page.whole(0, 0)["rejected"]["reports_0"]["by_reason"] == {"late": 4}
     finally:
         feed.stopping.set()
         thread.join(10)

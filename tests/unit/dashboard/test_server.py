@@ -7,7 +7,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from importlib.resources import files
 from urllib.parse import urlsplit
 
@@ -27,7 +27,7 @@ def ask(
     body: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Answer:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
     try:
         connection.request(method, path, body, dict(headers or {}))
         answer = connection.getresponse()
@@ -163,7 +163,7 @@ def test_a_wrong_token_or_a_large_form_is_not_taken(closed_page: str) -> None:
 
 
 def events_of(url: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
     connection.request("GET", "/api/events")
     return connection, connection.getresponse()
 
@@ -215,14 +215,25 @@ def test_who_only_holds_a_connection_is_let_go(monkeypatch: pytest.MonkeyPatch) 
     scene = PageScene(past_ms=5_000)
     with page_of(scene.pipeline, scene.log) as (_, url):
         for begun in (b"", b"GET / HTT", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET"):
-            with socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), 10) as held:
+            with (
+                socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), 30) as held,
+                suppress(ConnectionError),  # it was let go before it said so much
+            ):
                 held.sendall(begun)
                 while held.recv(4_096):
                     pass
-        connection, answer = events_of(url)
-        next_event(answer)
-        wait_until(lambda: next_event(answer), 5, "one whose request is answered stays")
-        connection.close()
+
+        def stays() -> bool:
+            """Unless this machine is too slow to ask in time."""
+            try:
+                connection, answer = events_of(url)
+            except (OSError, http.client.HTTPException):
+                return False
+            with closing(connection):
+                next_event(answer)
+                return bool(next_event(answer))
+
+        wait_until(stays, 10, "one whose request is answered stays")
 
 
 def test_a_form_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +241,7 @@ def test_a_form_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
     scene = PageScene(past_ms=5_000)
     with (
         page_of(scene.pipeline, scene.log, token="secret") as (_, url),
-        socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), 10) as held,
+        socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), 30) as held,
     ):
         held.sendall(b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\ntok")
         assert held.recv(64).split()[1] == b"408"

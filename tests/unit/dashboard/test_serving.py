@@ -67,7 +67,13 @@ def test_the_page_is_served_until_it_is_told_to_end_and_closes_its_port(tmp_path
     thread.start()
     wait_until(lambda: said, 10, "its address")
     address = said[0].split()[-1]
-    assert json.loads(urlopen(f"{address}api/page").read())["contact"].startswith("nothing runs")
+    wait_until(
+        lambda: json.loads(urlopen(f"{address}api/page").read())["contact"].startswith(
+            "nothing runs"
+        ),
+        10,
+        "why nothing is shown",
+    )
     stopping.set()
     thread.join(15)
     assert not thread.is_alive()

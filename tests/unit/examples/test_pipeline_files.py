@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.operating.new_pipeline import files
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from examples.toll_road.demo import oracle
@@ -52,10 +53,13 @@ def test_a_folder_says_what_it_shows_and_has_sample_records(name: str) -> None:
     assert all((sample / f"{source}.jsonl").exists() for source in load_of(name).sources)
 
 
-def test_the_first_pipeline_is_that_of_the_readme() -> None:
+def test_the_first_pipeline_is_the_one_that_init_writes_and_the_readme_shows() -> None:
     text = (EXAMPLES.parent / "README.md").read_text()
-    for name in ("reading.avsc", "stages.py", "pipeline.yaml"):
-        assert (EXAMPLES / "first_pipeline" / name).read_text() in text, name
+    for name, content in files("sensors").items():
+        if name != ".gitignore":
+            assert (EXAMPLES / "first_pipeline" / name).read_text() == content, name
+        if "/" not in name and name != ".gitignore":
+            assert content in text, name
 
 
 def test_each_schema_has_one_copy() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from anabranch.operating.binding_lookup import (
 )
 from anabranch.pipeline.file import load
 from anabranch.pipeline.kept_bindings import kept_path, read_kept
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.lookup import CatalogEntry
 from harness import catalogs
 from harness.catalogs import BEGIN_MS, SPEEDS
@@ -43,6 +44,7 @@ class World(FederationWorld):
 
     def __init__(self, folder: Path) -> None:
         self.clock = VirtualClock(BEGIN_MS)
+        self.elsewhere = LocalEventLog(self.clock)
         super().__init__(LocalEventLog(self.clock))
         self.path = folder / "billing.yaml"
         self.path.write_text(FILE)
@@ -59,7 +61,11 @@ class World(FederationWorld):
         self.list_pipeline("north", self.entry(streams=streams))
 
     def lookup(self) -> BindingLookup:
-        return BindingLookup(self.log, self.clock)
+        return BindingLookup(self.log, self.clock, self.other_cluster)
+
+    def other_cluster(self, name: str, kafka: str) -> LocalEventLog:
+        assert (name, kafka) == ("elsewhere", "north:9092")
+        return self.elsewhere
 
 
 @pytest.fixture
@@ -139,12 +145,50 @@ def test_columns_that_cannot_be_carried_are_not_kept(world: World) -> None:
 
 def test_a_stream_whose_log_is_not_seen_is_told(world: World) -> None:
     lookup = world.lookup()
-    assert lookup.without_log() == []
-    check_kept(world.path, None, lookup)
-    (said,) = lookup.without_log()
-    assert said.startswith("north lists speeds, but there is no topic north.speeds.boundaries")
+    pipeline = check_kept(world.path, None, lookup)
+    assert world.lookup().without_log(pipeline) == []  # it was looked up before
+    (said,) = lookup.without_log(pipeline)
+    assert said.startswith("binding theirs: there is no topic north.speeds.boundaries, or")
     world.log.admin().create([topic_settings("boundaries", "north.speeds.boundaries")])
-    assert lookup.without_log() == []
+    assert lookup.without_log(pipeline) == []
+
+
+def test_what_is_on_another_cluster_is_looked_up_there(world: World) -> None:
+    world.path.write_text(
+        FILE.replace("speeds}", "speeds, cluster: elsewhere}")
+        + 'clusters: {elsewhere: {kafka: "north:9092"}}\n'
+    )
+    with pytest.raises(ConfigurationError, match=r"bindings.theirs: north lists nothing"):
+        keep_missing(world.path, None, world.lookup())
+    there = FederationWorld(world.elsewhere)
+    world.clock.advance(1)
+    key = there.keys["north"]
+    stream = replace(SPEEDS, formats=(), hops=3)
+    said = catalogs.entry(
+        "north", "", at_ms=world.clock.now_ms(), public=key.public, streams=(stream,)
+    )
+    there.list_pipeline("north", said)
+    lookup = world.lookup()
+    pipeline = check_kept(world.path, None, lookup)
+    assert pipeline.bindings["theirs"].cluster == "elsewhere"
+    assert pipeline.bindings["theirs"].hops == 3
+    notes = world.lookup().without_log(pipeline)  # looked up or not: it is asked for there
+    (note,) = notes
+    assert "no topic north.speeds.boundaries on cluster elsewhere" in note
+
+
+def test_each_cluster_that_does_not_answer_is_named(world: World) -> None:
+    (world.path.parent / "r.avsc").write_bytes(SPEEDS.record)
+    world.path.write_text(
+        FILE.replace("speeds}", "speeds, pipeline: north, record: r.avsc, cluster: away}")
+        + 'clusters: {away: {kafka: "north:9092"}}\n'
+    )
+
+    def nobody(name: str, kafka: str) -> LocalEventLog:
+        raise Unavailable(f"nobody at {kafka}, which is {name}")
+
+    with pytest.raises(Unavailable, match="cluster away: nobody at north:9092"):
+        BindingLookup(world.log, world.clock, nobody).without_log(load(world.path))
 
 
 def test_bindings_that_are_written_out_need_no_catalog(world: World) -> None:
@@ -159,7 +203,7 @@ def test_bindings_that_are_written_out_need_no_catalog(world: World) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_told(world: World) -> None:
-    kept_path(world.path).with_name("billing.bindings.json.new").mkdir()
+    kept_path(world.path).with_name(f"billing.bindings.json.{os.getpid()}.new").mkdir()
     with pytest.raises(ConfigurationError, match="cannot be written"):
         keep_anew(world.path, None, world.lookup())
 

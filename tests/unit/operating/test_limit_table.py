@@ -3,27 +3,62 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import anabranch
 from anabranch.cli import app
 from anabranch.operating.limit_table import Limit, limits, limits_in, unit_of
 from anabranch.pipeline import durations
 from anabranch.protocol import limits as protocol_limits
 from anabranch.runtime import service
 
-INSIDE = {"MIB"}
-"""Of ``protocol.limits``, no limits."""
+PACKAGE = Path(anabranch.__file__).parent
+DOCUMENTED = re.compile(
+    r'^_?([A-Z][A-Z0-9_]*)(?:: \w+)? = (?:0x[\da-f_]+|\d+e-?\d+|[-+*/<()\d._ ]|[A-Z]+)+\n"""',
+    re.MULTILINE,
+)
+"""A number, or a calculation with numbers, that is given a name and a text."""
 
 
-def test_every_limit_of_the_protocol_is_there_with_its_value() -> None:
-    found = {each.name: each for each in limits() if each.module == "protocol.limits"}
-    declared = {name: value for name, value in vars(protocol_limits).items() if name.isupper()}
-    assert {name: each.value for name, each in found.items()} == {
-        name: value for name, value in declared.items() if name not in INSIDE
+def documented(module: str, source: str) -> set[tuple[str, str]]:
+    return {(module, name) for name in DOCUMENTED.findall(source)}
+
+
+def test_every_documented_number_of_the_package_is_there() -> None:
+    found = [(each.module, each.name) for each in limits()]
+    assert len(found) > 250
+    assert len(set(found)) == len(found)
+    assert set(found) == {
+        of_module
+        for path in PACKAGE.rglob("*.py")
+        for of_module in documented(
+            ".".join(path.relative_to(PACKAGE).with_suffix("").parts), path.read_text()
+        )
     }
-    assert all(each.text for each in found.values())
+
+
+def test_a_limit_that_the_table_could_not_read_is_found() -> None:
+    source = '''
+APART_LEAST_MS: Final = 400
+"""Without a bound in its name."""
+_KEPT = 2 * SOME_BYTES_MAX
+"""Neither annotated nor of a number that is known."""
+MISSING: Final = object()
+"""No number."""
+SILENT_MAX: Final = 3
+'''
+    assert documented("a", source) == {("a", "APART_LEAST_MS"), ("a", "KEPT")}
+    assert [each.name for each in limits_in("a", source)[0]] == ["APART_LEAST_MS"]
+
+
+def test_every_limit_of_the_protocol_has_its_value() -> None:
+    found = {each.name: each.value for each in limits() if each.module == "protocol.limits"}
+    declared = {name: value for name, value in vars(protocol_limits).items() if name.isupper()}
+    assert found | {"MIB": protocol_limits.MIB} == declared
 
 
 def test_a_limit_beside_what_it_bounds_is_there() -> None:
@@ -32,32 +67,38 @@ def test_a_limit_beside_what_it_bounds_is_there() -> None:
     assert found["runtime.service", "STOP_SECONDS_MAX"] == service.STOP_SECONDS_MAX
 
 
-def test_only_bounds_that_say_why_are_limits() -> None:
+def test_only_numbers_that_say_why_are_limits() -> None:
     source = '''
+from anabranch.c import KIB, MIB as LARGE, other
+from elsewhere import MIB
 A_BYTES_MAX: Final = 4 * KIB + 1
 """More ``bytes``
 than fit."""
 SILENT_MAX: Final = 3
-PAUSE_MS: Final = 5
-"""No bound."""
+PAUSE_MS: Final = LARGE // 2
+"""Until the next."""
 _HALF_MIN: Final = A_BYTES_MAX // 2
 """Of it."""
 TEXT_MAX: Final = "x"
 """No number."""
+FAR: Final = MIB
+"""Of another package."""
 '''
-    found, values = limits_in("anabranch.a.b", source, {"KIB": 1024})
+    others = {"anabranch.c": {"KIB": 1024, "MIB": 10}}
+    found, values = limits_in("anabranch.a.b", source, lambda module: others[module])
     assert found == [
         Limit("A_BYTES_MAX", 4097, "bytes", "a.b", "More `bytes` than fit."),
+        Limit("PAUSE_MS", 5, "ms", "a.b", "Until the next."),
         Limit("HALF_MIN", 2048, "", "a.b", "Of it."),
     ]
     assert values == {
         "KIB": 1024,
+        "LARGE": 10,
         "A_BYTES_MAX": 4097,
         "SILENT_MAX": 3,
         "PAUSE_MS": 5,
         "_HALF_MIN": 2048,
     }
-    assert [each.name for each in limits_in("anabranch.protocol.limits", source)[0]] == ["PAUSE_MS"]
 
 
 @pytest.mark.parametrize(

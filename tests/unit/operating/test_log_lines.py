@@ -91,16 +91,25 @@ def test_what_comes_is_followed_over_the_change_of_a_file(tmp_path: Path) -> Non
         target=lambda: seen.extend(log_lines.follow({"a": path}, stopping)), daemon=True
     )
     follower.start()
-    stopping.wait(0.5)
-    with path.open("a") as file:
+    with path.open("a", buffering=1) as file:
+
+        def begun() -> bool:
+            file.write("is it read?\n")
+            return bool(seen)
+
+        wait_until(begun, 20, "it is followed", every_s=0.1)
         file.write("ha")
         file.flush()
         stopping.wait(0.5)
         file.write("lf\nnext\n")
-    wait_until(lambda: len(seen) == 2, 20, "the appended lines")
+    wait_until(lambda: ("a", "next") in seen, 20, "the appended lines")
     path.rename(tmp_path / "a.log.1")
     path.write_text("of the next run\n")
-    wait_until(lambda: len(seen) == 3, 20, "the line of the new file")
+    wait_until(lambda: seen[-1] == ("a", "of the next run"), 20, "the line of the new file")
     stopping.set()
-    follower.join(5)
-    assert seen == [("a", "half"), ("a", "next"), ("a", "of the next run")]
+    follower.join(20)
+    assert [text for _, text in seen if text != "is it read?"] == [
+        "half",
+        "next",
+        "of the next run",
+    ]

@@ -195,3 +195,15 @@ def test_the_id_of_avro_is_the_one_that_a_registry_gives(tmp_path: Path) -> None
         assert server.subjects == {"readings-value": [2], "more-value": [2]}
     ((_, value),) = Lines(source, None, schema_id).records([ROW])
     assert value[:5] == b"\0\0\0\0\2"
+
+
+def test_with_its_registry_away_a_source_gets_nothing_and_that_is_said(tmp_path: Path) -> None:
+    source = pipeline_in(tmp_path).sources["readings"]
+    with RegistryServer() as server:
+        server.status = 503
+        with pytest.raises(
+            ConfigurationError, match=r"^schema registry .* Nothing was sent: start"
+        ):
+            registered_id(ConfluentRegistry(server.url), source, None)
+    with pytest.raises(ConfigurationError, match=r": no answer .* Nothing was sent: start"):
+        registered_id(ConfluentRegistry(server.url), source, None)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
-from anabranch.operating.tail import Shown, follow, sink_of
+from anabranch.operating.tail import Shown, follow, rejected_topic_of, sink_of
+from anabranch.pipeline.file import load
 from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol.errors import ConfigurationError
 from harness import outputs
@@ -75,3 +77,34 @@ def test_the_topic_of_an_output() -> None:
         sink_of(pipeline, "other", live=False)
     with pytest.raises(ConfigurationError, match="output out has no live topic"):
         sink_of(outputs.pipeline("p"), "out", live=True)
+
+
+def test_a_dead_letter_says_why_it_is_one_and_where_the_record_stands() -> None:
+    place: Headers = [
+        ("anabranch-topic", b"readings"),
+        ("anabranch-partition", b"2"),
+        ("anabranch-offset", b"17"),
+    ]
+    late: Headers = [*place, ("anabranch-reason", b"late"), ("anabranch-error", b"3 s too late")]
+    found = shown(
+        (0, b'{"at":1}', late),
+        (0, b"\x1b[2Jgone", [*place, ("anabranch-reason", b"not_json")]),
+        (0, b"lar", [*place, ("anabranch-reason", b"late"), ("anabranch-truncated", b"99")]),
+        (0, b"v", [("anabranch-topic", b"out"), ("anabranch-reason", b"too_large")]),
+    )
+    assert [record.rejected_line(with_id=False) for record in found] == [
+        'late\treadings[2] offset 17\t{"at":1}\t3 s too late',
+        "not_json\treadings[2] offset 17\tG1sySmdvbmU=",
+        "late\treadings[2] offset 17\tlar\tcut from 99 bytes",
+        "too_large\tout\tv",
+    ]
+    assert found[3].rejected_line(with_id=True) == "too_large\tout\t\t\tk\tv"
+
+
+def test_the_topic_of_what_was_rejected() -> None:
+    file = Path(__file__).parents[3] / "examples" / "first_pipeline" / "pipeline.yaml"
+    pipeline = load(file)
+    assert rejected_topic_of(pipeline, "readings") == "readings.rejected"
+    assert rejected_topic_of(pipeline, "hottest") == "hottest.rejected"
+    with pytest.raises(ConfigurationError, match=r"'x'; there are: readings, hottest$"):
+        rejected_topic_of(pipeline, "x")

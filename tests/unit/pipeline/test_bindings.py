@@ -13,7 +13,7 @@ from anabranch.pipeline.drawing import boxes
 from anabranch.pipeline.federation_access import federation_rights
 from anabranch.pipeline.file import load
 from anabranch.pipeline.internal_topics import internal_topics
-from anabranch.pipeline.kept_bindings import KeptBinding, kept_path, kept_text
+from anabranch.pipeline.kept_bindings import Cluster, KeptBinding, kept_path, kept_text
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.shape import depth, has_live, lags, normal_ms
 from anabranch.pipeline.speakers import bound_speakers, speakers
@@ -266,16 +266,20 @@ def test_who_pins_keys_believes_these_alone(tmp_path: Path) -> None:
 def test_what_is_asked_for_is_what_the_file_names(tmp_path: Path) -> None:
     asked = []
 
-    def look_up(federation: str, name: str, wanted: WantedStream) -> KeptBinding | str:
-        asked.append((federation, name, wanted))
+    def look_up(
+        federation: str, name: str, wanted: WantedStream, cluster: Cluster
+    ) -> KeptBinding | str:
+        asked.append((federation, name, wanted, cluster))
         return "nobody lists it"
 
-    text = LOOKED_UP.replace("stream: speeds", f"stream: speeds, pipeline: a, keys: [{KEY}]")
+    text = LOOKED_UP.replace(
+        "stream: speeds", f"stream: speeds, pipeline: a, keys: [{KEY}], cluster: east"
+    ).replace("bindings:", "clusters: {east: {kafka: 'e:1'}}\nbindings:")
     (tmp_path / "billing.yaml").write_text(text + FEDERATION + "bucket: 1s\n")
-    with pytest.raises(ConfigurationError, match=r"billing.yaml:3: bindings.theirs: nobody lists"):
+    with pytest.raises(ConfigurationError, match=r"billing.yaml:4: bindings.theirs: nobody lists"):
         load(tmp_path / "billing.yaml", look_up=look_up)
     wanted = WantedStream("north", "speeds", 1_000, "a", (bytes.fromhex(KEY),))
-    assert asked == [("roads", "theirs", wanted)]
+    assert asked == [("roads", "theirs", wanted, Cluster("east", "e:1"))]
 
 
 @pytest.mark.parametrize(

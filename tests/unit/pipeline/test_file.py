@@ -6,6 +6,7 @@ import pytest
 
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.yaml_text import PIPELINE_FILE_BYTES_MAX
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 
@@ -693,7 +694,7 @@ def test_aliases_cannot_make_a_small_file_huge(folder: Path) -> None:
         (b"7", ":1: a mapping is wanted, not 7; it needs"),
         (b"[" * 200, "not YAML"),
         (b"!!python/object/apply:os.system [ls]", "a mapping is wanted"),
-        (b"a: 1\n" * 1 + b"#" * limits.PIPELINE_FILE_BYTES_MAX, "is larger than"),
+        (b"a: 1\n" * 1 + b"#" * PIPELINE_FILE_BYTES_MAX, "is larger than"),
     ],
 )
 def test_what_is_no_pipeline_file_at_all_is_one_clear_line(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.pipeline.kept_bindings import (
+    Cluster,
     KeptBinding,
     from_kept,
     is_of,
@@ -15,7 +16,7 @@ from anabranch.pipeline.kept_bindings import (
     kept_text,
     read_kept,
 )
-from anabranch.protocol import limits
+from anabranch.pipeline.yaml_text import PIPELINE_FILE_BYTES_MAX
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.lookup import WantedStream
 
@@ -38,17 +39,17 @@ def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
     assert read_kept(path) == {}
     kept_path(path).write_text(kept_text({"theirs": KEPT}))
     assert read_kept(path) == {"theirs": KEPT}
-    assert from_kept(path)("tolls", "theirs", WANTED) == KEPT
-    assert "not known" in str(from_kept(path)("tolls", "others", WANTED))
+    assert from_kept(path)("tolls", "theirs", WANTED, Cluster()) == KEPT
+    assert "not known" in str(from_kept(path)("tolls", "others", WANTED, Cluster()))
 
 
 def test_the_file_is_read_once_for_all_bindings(tmp_path: Path) -> None:
     path = tmp_path / "billing.yaml"
     kept_path(path).write_text(kept_text({"theirs": KEPT}))
     look_up = from_kept(path)
-    look_up("tolls", "theirs", WANTED)
+    look_up("tolls", "theirs", WANTED, Cluster())
     kept_path(path).unlink()
-    assert look_up("tolls", "theirs", WANTED) == KEPT
+    assert look_up("tolls", "theirs", WANTED, Cluster()) == KEPT
 
 
 @pytest.mark.parametrize(
@@ -91,12 +92,12 @@ def test_a_file_that_is_none_is_a_mistake_of_the_binding(tmp_path: Path, text: s
         read_kept(path)
     look_up = from_kept(path)
     for _ in range(2):
-        assert "anabranch catalog --keep" in str(look_up("tolls", "a", WANTED))
+        assert "anabranch catalog --keep" in str(look_up("tolls", "a", WANTED, Cluster()))
 
 
 def test_a_file_that_is_too_large_or_cannot_be_read_is_not_decoded(tmp_path: Path) -> None:
     path = tmp_path / "billing.yaml"
-    kept_path(path).write_bytes(b" " * (limits.PIPELINE_FILE_BYTES_MAX + 1))
+    kept_path(path).write_bytes(b" " * (PIPELINE_FILE_BYTES_MAX + 1))
     with pytest.raises(ConfigurationError, match="is larger than"):
         read_kept(path)
     kept_path(path).unlink()

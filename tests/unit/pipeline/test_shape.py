@@ -20,8 +20,8 @@ from anabranch.pipeline.shape import (
     too_short,
     waits,
 )
-from anabranch.protocol.limits import HOP_MS, SLACK_MS
-from anabranch.protocol.stage.availability import Policy, waits_of
+from anabranch.protocol.limits import HOP_MS
+from anabranch.protocol.stage.availability import SLACK_MS, Policy, waits_of
 
 
 def source(name: str, out_of_orderness_ms: int = 0) -> Source:

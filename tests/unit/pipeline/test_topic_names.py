@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.pipeline.topic_names import FederationTopics, TopicNames
+from anabranch.pipeline.topic_names import FederationTopics, TopicNames, index_prefix
 
 
 def test_topics_of_a_pipeline_differ() -> None:
@@ -50,3 +50,8 @@ def test_the_owner_of_a_federations_topic_is_in_its_name() -> None:
 )
 def test_what_is_no_topic_of_the_federation_has_no_owner(topic: str) -> None:
     assert FederationTopics("roads").owner_of(topic) == ("", "")
+
+
+def test_keys_of_the_index_are_apart_from_those_of_others() -> None:
+    assert index_prefix("p") == "anabranch:p:"
+    assert not index_prefix("pq").startswith(index_prefix("p"))

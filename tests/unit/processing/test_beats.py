@@ -9,9 +9,11 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.processing.beats import Beats
 from anabranch.protocol.control.failure_detector import STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.limits import PASSIVE_BEAT_MS, PRIMARY_SETTLED_MS, PRIMARY_SILENT_MS
+from anabranch.protocol.limits import PASSIVE_BEAT_MS
 from anabranch.protocol.stage.standby import (
     ENDED,
+    PRIMARY_SETTLED_MS,
+    PRIMARY_SILENT_MS,
     StandbyProcess,
     StandbyWatch,
 )

@@ -10,9 +10,8 @@ from typing import Any
 import structlog
 
 from anabranch.adapters.memory.clock import VirtualClock
-from anabranch.processing.checkpoint_sync import CheckpointSync
+from anabranch.processing.checkpoint_sync import CHECKPOINT_SYNC_EVERY_MS, CheckpointSync
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.limits import CHECKPOINT_SYNC_EVERY_MS
 from anabranch.runtime.service import ServiceStatus
 from harness.waiting import wait_until
 

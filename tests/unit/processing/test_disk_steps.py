@@ -24,25 +24,25 @@ from anabranch.protocol.log.timeline import (
     Write,
     timeline_name,
 )
-from harness.replica_world import MemoryDisk
+from simulation.disk import Machine, SimulatedDisk
 
 FIRST, SECOND, THEIRS = (timeline_name(1, number) for number in (0, 1, 2))
 
 
 def test_each_is_carried_out_and_answered() -> None:
-    disk, peer = MemoryDisk(), MemoryDisk()
-    disk.others["1"] = peer
-    theirs, own = Timeline.fresh(0), Timeline(SECOND, -1, BatchId(FIRST, -1))
-    peer.create(theirs.name)
-    peer.write(theirs)
+    own, theirs = Machine(), Machine()
+    disk, peer = SimulatedDisk(own, peers=lambda: {"1": theirs}), SimulatedDisk(theirs)
+    fresh, timeline = Timeline.fresh(0), Timeline(SECOND, -1, BatchId(FIRST, -1))
+    peer.create(fresh.name)
+    peer.write(fresh)
     said: list[tuple[DiskStep, object]] = [
         (FindNewest(), None),
         (Create(FIRST), None),
         (Copy(FIRST, SECOND), None),
-        (Write(own), None),
-        (FindNewest(), own),
-        (FindPeers(), (("1", theirs),)),
-        (CopyPeer("1", theirs.name, THEIRS), True),
+        (Write(timeline), None),
+        (FindNewest(), timeline),
+        (FindPeers(), (("1", fresh),)),
+        (CopyPeer("1", fresh.name, THEIRS), True),
         (CopyPeer("1", "none", THEIRS), False),
         (FindCommit(SECOND), -1),
         (FindBatches(SECOND), (-1,)),
@@ -55,5 +55,5 @@ def test_each_is_carried_out_and_answered() -> None:
     for step, expected in said:
         assert on_disk(disk, step) == expected, step
     assert {type(step) for step, _ in said} == set(get_args(DiskStep))
-    assert list(disk.directories) == [SECOND], "what is below the second timeline is gone"
-    assert list(disk.timelines) == [SECOND]
+    assert list(own.directories) == [SECOND], "what is below the second timeline is gone"
+    assert list(own.timelines) == [SECOND]

@@ -26,8 +26,8 @@ from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.replica_bench import STATELESS, part
-from harness.replica_world import MemoryDisk
 from harness.waiting import wait_until
+from simulation.disk import Machine, SimulatedDisk
 
 LONG = Waits(600_000, 600_000)
 
@@ -59,7 +59,7 @@ class Stage:
             BoundaryWriter(
                 self.log, "out", ["0"], EpochStarted("0", "f", SeededEntropy(9).token()), clock
             ),
-            MemoryDisk(),
+            SimulatedDisk(Machine()),
             StageRules(
                 traits, Availability(names, waits, Policy.PROCESS), BatchRules(1_000, rows_max=1)
             ),

@@ -20,6 +20,8 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part, Recomputed
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.distant_reader import DistantReader
+from harness.silent_cluster import SilentCluster
 from harness.waiting import wait_until
 
 NAMES = TopicNames("p")
@@ -120,7 +122,7 @@ def test_what_the_log_describes_no_more_is_told(inputs: Inputs) -> None:
 def test_blocks_that_stand_elsewhere(inputs: Inputs) -> None:
     assert not inputs.made.recomputed(0)
     again = Part(7, 0, "f" * 16, 1, 11, 12, 1, 0)
-    inputs.writer.append_recomputed(Recomputed("0", inputs.writer.epoch, (again,)))
+    inputs.writer.append_other(Recomputed("0", inputs.writer.epoch, (again,)))
     assert inputs.made.recomputed(6)
     assert not inputs.made.recomputed(7)
 
@@ -156,3 +158,96 @@ def test_while_the_broker_is_asked_the_followers_go_on(
         answered.set()
         asks.join(20)
     assert not asks.is_alive()
+
+
+class Elsewhere(Inputs):
+    """The same, and an input ``b`` on another cluster."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there = SilentCluster()
+        self.there.admin().create(
+            [TopicSettings(NAMES.boundaries("b"), 1), TopicSettings(NAMES.blocks("b", "0"), 1)]
+        )
+        started = EpochStarted("0", "f", SeededEntropy(2).token())
+        self.theirs = BoundaryWriter(
+            self.there, NAMES.boundaries("b"), ["0"], started, SystemClock()
+        )
+        self.theirs.start()
+        parts = tuple(map(part, range(1, 8)))
+        self.theirs.append(BoundaryRecord("0", self.theirs.epoch, BatchId("l", 1), None, 7, parts))
+        blocks = self.there.writer()
+        for _ in range(9):
+            blocks.send(TopicPartition(NAMES.blocks("b", "0"), 0), b"block")
+        blocks.flush()
+
+    def begin(self) -> None:
+        """Follow it."""
+
+        def opened() -> BoundaryReader:
+            return BoundaryReader(self.there, NAMES.boundaries("b"), ["0"], lock=self.changed)
+
+        reader = DistantReader(self.there, NAMES.boundaries("b"), ["0"], opened)
+        self.other = InputFollower("b", reader, self.changed)
+        self.other.start()
+        self.made = StageInputs(
+            self.log,
+            NAMES,
+            {"a": self.follower, "b": self.other},
+            self.changed,
+            self._pause,
+            {"b": self.there},
+        )
+
+    def end(self) -> None:
+        for follower in (self.follower, self.other):
+            follower.close()
+            follower.join(10)
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Elsewhere]:
+    made = Elsewhere()
+    yield made
+    made.end()
+
+
+def test_what_is_on_another_cluster_is_asked_for_there(elsewhere: Elsewhere) -> None:
+    elsewhere.begin()
+    assert elsewhere.made.complete() == 7
+    assert not elsewhere.made.recomputed(0)
+    at = TopicPartition(NAMES.blocks("b", "0"), 0)
+    elsewhere.there.admin().delete_before({at: 4})
+    assert elsewhere.made.missing(0) == "the blocks of b from bucket 1 on are deleted"
+    assert (elsewhere.made.missing(3), elsewhere.made.last_gone()) == ("", 3)
+
+
+@pytest.mark.parametrize("is_silent_before", [True, False])
+def test_of_a_cluster_that_does_not_answer_nothing_is_known(
+    elsewhere: Elsewhere, *, is_silent_before: bool
+) -> None:
+    elsewhere.there.is_silent = is_silent_before
+    elsewhere.begin()
+    if not is_silent_before:
+        assert elsewhere.made.complete() == 7
+    elsewhere.there.is_silent = True
+    assert (elsewhere.made.missing(0), elsewhere.made.last_gone()) == ("", 0)
+    assert elsewhere.made.recomputed(0), "what was to be read there is planned anew"
+    with pytest.raises(Unavailable, match="nobody answers where b is"):
+        elsewhere.made.complete()
+    elsewhere.delete_before(6)
+    assert elsewhere.made.missing(3) == "the blocks of a from bucket 4 on are deleted"
+
+
+def test_a_cluster_that_falls_silent_within_the_question_is_not_waited_for(
+    elsewhere: Elsewhere,
+) -> None:
+    elsewhere.begin()
+    elsewhere.made.complete()
+    elsewhere.there.is_closed_to_us = True
+    elsewhere.theirs.close()
+    writer = elsewhere.there.writer()
+    writer.send(TopicPartition(NAMES.boundaries("b"), 0), b"one more")
+    writer.flush()
+    assert elsewhere.made.missing(0) == ""
+    assert elsewhere.made.recomputed(0)

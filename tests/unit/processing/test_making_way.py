@@ -14,8 +14,8 @@ from anabranch.pipeline.model import HaMode, Pipeline, Stage
 from anabranch.processing.making_way import make_way, stages_elsewhere
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import MAKES_WAY_MS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
+from anabranch.protocol.stage.standby import MAKES_WAY_MS
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
 HERE, THERE = "north.0", "north.1"

@@ -15,16 +15,18 @@ from prometheus_client import generate_latest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.spark import engine
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import HaMode, Pipeline, Stage
 from anabranch.ports import TopicPartition
 from anabranch.processing import node as shell
-from anabranch.processing.node import Node, state_of
+from anabranch.processing import stage_replica
+from anabranch.processing.node import PLACEMENT_LOOK_MS, Node, state_of
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, StageFunctionError
-from anabranch.protocol.limits import MAKES_WAY_MS, PLACEMENT_LOOK_MS
 from anabranch.protocol.log.records import EpochStarted
+from anabranch.protocol.stage.standby import MAKES_WAY_MS
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.metrics import Registry, ServiceMetrics
 from anabranch.runtime.placement import runs_on
@@ -102,6 +104,13 @@ class Spark:
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+class Starting:
+    """In place of Java."""
+
+    def __init__(self, *_: object) -> None:
+        pass
 
 
 class Hurried(threading.Event):
@@ -188,8 +197,9 @@ class World:
 def world(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
-    monkeypatch.setattr(shell, "SparkEngine", Spark)
-    monkeypatch.setattr(shell, "StageReplica", Waiting)
+    monkeypatch.setattr(shell, "StartingSpark", Starting)
+    monkeypatch.setattr(engine, "SparkEngine", Spark)
+    monkeypatch.setattr(stage_replica, "StageReplica", Waiting)
     MADE.clear()
     made = World(tmp_path, getattr(request, "param", "active"))
     yield made

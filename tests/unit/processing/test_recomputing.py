@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -23,6 +24,7 @@ from anabranch.codec.signed_records import Sign
 from anabranch.pipeline.model import Binding, Stage
 from anabranch.ports import Checkpoints, TopicPartition
 from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
+from anabranch.protocol.control.recompute_requests import ASK_TAKEN_EVERY_MS
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
@@ -311,6 +313,17 @@ def test_a_stateless_stage_makes_what_is_gone_again_and_nothing_else(world: Worl
     assert world.disk.directories == {}
 
 
+def test_while_it_works_it_says_so_again(world: World) -> None:
+    work = Mock(is_alive=lambda: True)
+    recomputing = Recomputing(world.context, world.made(), lambda _name, _work: work)
+    recomputing.heard(world.ask())
+    for _ in range(4 * ASK_TAKEN_EVERY_MS // 1_000):
+        recomputing.step(may_begin=True)
+        world.clock.sleep_ms(1_000)
+    assert [answer.outcome for answer in world.answers()] == [AskOutcome.TAKEN] * 4
+    recomputing.close()
+
+
 def test_nothing_is_made_when_nothing_is_gone(world: World) -> None:
     assert world.settle(asked(world))[-1] == (AskOutcome.RECOMPUTED, "nothing of it is gone")
     assert world.settle(asked(world, world.ask(50, 60)))[-1] == (
@@ -362,6 +375,26 @@ def test_other_rows_are_never_used(world: World) -> None:
         "bucket 1 has other rows now, so nothing of the range is used",
     )
     assert world.readable(1, LAST) == [5, 6, 7, 8, 9]
+    assert world.begun == [-1, -1], "once more from the beginning"
+
+
+@pytest.mark.parametrize("first_kept", [1, 3])
+def test_rows_of_a_stateless_stage_may_come_from_before_what_is_gone(
+    world: World, first_kept: int
+) -> None:
+    """Its own query has skipped them. Where they are gone from the input, too, nothing is used."""
+    world.delete(STAGE, "0", 5)
+    world.delete(INPUT, "0", first_kept)
+
+    def change(table: pa.Table) -> pa.Table:
+        return table if len(world.begun) > 1 else table.slice(0, 1)
+
+    world.change = change
+    outcome, _ = world.settle(asked(world, world.ask(3)))[-1]
+    is_made = first_kept == 1
+    assert outcome is (AskOutcome.RECOMPUTED if is_made else AskOutcome.DIFFERENT)
+    assert world.readable(3, LAST) == list(range(3 if is_made else 5, LAST + 1))
+    assert world.disk.directories == {}
 
 
 def test_input_that_is_gone_is_said(world: World) -> None:

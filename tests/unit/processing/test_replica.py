@@ -11,6 +11,7 @@ import pytest
 
 from anabranch.codec.plan_offsets import (
     INITIAL,
+    Offset,
     kind_of,
     missing_of,
     position_fields,
@@ -22,11 +23,11 @@ from anabranch.protocol import limits
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.log import record_pieces
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, GivenUp
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, BranchEnded, GivenUp
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.plans import PlanTraits
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, part
-from harness.replica_world import Crash, World, failing, running
+from harness.replica_world import Crash, Process, World, failing, running
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
 TRAITS = pytest.mark.parametrize(
@@ -34,6 +35,22 @@ TRAITS = pytest.mark.parametrize(
     [STATELESS, STATEFUL, PlanTraits(is_stateful=True, is_batch_safe=False)],
     ids=["map", "sum", "by_bucket"],
 )
+
+
+def in_a_batch() -> tuple[World, Process, str, list[Offset]]:
+    """A branch that has begun a batch and not finished it: its name, and what the batch reads."""
+    world, process = failing()
+    branch = process.runner.branch
+    assert branch is not None
+    world.close("b", 11, 10)
+    process.runner.tick()
+    world.clock.advance(NEXT + 100)
+    process.runner.tick()
+    offsets = process.ask(branch)
+    assert offsets is not None
+    bound_ms = position_of(offsets[0]).bucket * world.width_ms
+    process.runner.begin(branch, offsets, bound_ms, world.position(branch))
+    return world, process, branch, offsets
 
 
 class TestGivenUp:
@@ -107,7 +124,7 @@ class TestStart:
             None,
             None,
         )
-        assert (list(world.disk.directories), process.runner.orders()) == ([stable_query], [])
+        assert (list(world.machine.directories), process.runner.orders()) == ([stable_query], [])
         assert process.runner.epoch == process.boundary.epoch == 0
         said = [process.runner.state]
         process.settle()
@@ -135,15 +152,15 @@ class TestStart:
         world.close("a", 6, 6)
         world.close("b", 6, 6)
         first.runner.tick()
-        directory = world.disk.of(first.runner.stable_query)
         offsets = first.ask(first.runner.stable_query)
         assert offsets is not None
-        directory.logged[directory.committed + 1] = offsets
+        world.plan(first.runner.stable_query, offsets)
         world.close("a", 9, 8)
         world.close("b", 9, 8)
         second = world.start()
         second.begin()
-        assert world.disk.of(second.runner.stable_query).logged[directory.committed + 1] == offsets
+        assert second.step(second.runner.stable_query)
+        assert world.offsets(second.runner.stable_query) == offsets
         second.settle()
         assert world.stable_rows() == world.expected(9)
 
@@ -169,9 +186,7 @@ class TestAnswers:
         world.close("a", 7, 6)
         world.close("b", 7, 7)
         process.runner.tick()
-        start = position_fields(
-            world.disk.of(stable_query).logged[world.disk.of(stable_query).committed][0]
-        )
+        start = position_fields(world.offsets(stable_query)[0])
         first = process.runner.advance(stable_query, "a", start)
         world.close("a", 9, 8)
         world.close("b", 9, 8)
@@ -191,9 +206,7 @@ class TestAnswers:
         world.close("a", 7, 6)
         world.close("b", 7, 7)
         process.runner.tick()
-        start = position_fields(
-            world.disk.of(stable_query).logged[world.disk.of(stable_query).committed][0]
-        )
+        start = position_fields(world.offsets(stable_query)[0])
         assert process.runner.advance(stable_query, "b", start) is None
         assert process.runner.advance(stable_query, "a", start) is not None
 
@@ -203,9 +216,7 @@ class TestAnswers:
         world.close("a", 7)
         world.close("b", 7)
         process.runner.tick()
-        start = position_fields(
-            world.disk.of(stable_query).logged[world.disk.of(stable_query).committed][0]
-        )
+        start = position_fields(world.offsets(stable_query)[0])
         leader = process.runner.advance(stable_query, "a", start)
         process.stopping = True
         other = process.runner.advance(stable_query, "b", start)
@@ -242,11 +253,7 @@ class TestBatches:
         world, process = failing()
         branch = process.runner.branch
         assert branch is not None
-        directory = world.disk.of(branch)
-        offsets, before = (
-            directory.logged[directory.committed],
-            position_of(directory.logged[directory.committed - 1][0]),
-        )
+        offsets, before = world.offsets(branch), position_of(world.offsets(branch, back=1)[0])
         start = process.runner.begin(
             branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before
         )
@@ -373,7 +380,11 @@ class TestFork:
             (),
         )
         assert process.orders == [StartQuery(stable_query), StopQuery(branch)]
-        assert list(world.disk.directories) == [stable_query], "the branch's directory is gone"
+        assert [e for e in world.entries() if isinstance(e, BranchEnded)] == [
+            BranchEnded("0", process.boundary.epoch, 1)
+        ]
+        assert not world.log_state().has_branch("0")
+        assert list(world.machine.directories) == [stable_query], "the branch's directory is gone"
         assert world.stable_rows() == world.expected(12)
 
     @TRAITS
@@ -469,23 +480,15 @@ class TestFork:
         world.close("b", 20)
         process.wait(300)
         process.settle()
-        assert (process.runner.state, list(world.disk.directories)) == (ReplicaState.STABLE, [two])
+        assert (process.runner.state, list(world.machine.directories)) == (
+            ReplicaState.STABLE,
+            [two],
+        )
         assert world.stable_rows() == world.expected(20)
 
     def test_a_dropped_branch_writes_nothing_any_more(self) -> None:
-        world, process = failing()
-        branch = process.runner.branch
-        assert branch is not None
-        world.close("b", 11, 10)
-        process.runner.tick()
-        world.clock.advance(NEXT + 100)
-        process.runner.tick()
-        offsets = process.ask(branch)
-        assert offsets is not None
-        before = position_of(world.disk.of(branch).logged[world.disk.of(branch).committed][0])
-        process.runner.begin(
-            branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before
-        )
+        world, process, branch, offsets = in_a_batch()
+        before = world.position(branch)
         world.close("a", 11, 10)
         process.runner.tick()
         stable_query = process.runner.stable_query
@@ -502,20 +505,10 @@ class TestFork:
         )
 
     def test_a_branch_that_is_dropped_while_its_record_is_on_the_way(self) -> None:
-        """The next branch has begun: the record is rejected, which is no reason to end."""
-        world, process = failing()
-        branch = process.runner.branch
-        assert branch is not None
-        world.close("b", 11, 10)
-        process.runner.tick()
-        world.clock.advance(NEXT + 100)
-        process.runner.tick()
-        offsets = process.ask(branch)
-        assert offsets is not None
-        before = position_of(world.disk.of(branch).logged[world.disk.of(branch).committed][0])
-        process.runner.begin(
-            branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before
-        )
+        """It has ended, or the next one has begun: the record is rejected, which is no reason to
+        end.
+        """
+        world, process, branch, _ = in_a_batch()
         append, process.queries = process.boundary.append, [process.runner.stable_query]
 
         def late(record: object) -> None:
@@ -536,8 +529,36 @@ class TestFork:
             append(record)  # type: ignore[arg-type]
 
         process.boundary.append = late  # type: ignore[method-assign]
-        assert not process.runner.finish(branch, world.disk.of(branch).committed + 1, ())
+        assert not process.runner.finish(branch, world.disk.last_commit(branch) + 1, ())
         assert process.runner.branch_number == 2
+
+    def test_a_record_that_comes_after_the_end_of_its_branch_is_no_reason_to_end(self) -> None:
+        world, process, branch, _ = in_a_batch()
+        stable_query = process.runner.stable_query
+        append, process.queries = process.boundary.append, [stable_query]
+
+        def late(record: object) -> None:
+            process.boundary.append = append  # type: ignore[method-assign]
+            process.runner.log_lock.release()
+            world.close("a", 11, 10)
+            process.runner.tick()
+            while process.step(stable_query):
+                pass
+            assert not world.log_state().has_branch("0")
+            process.runner.log_lock.acquire()
+            append(record)  # type: ignore[arg-type]
+
+        process.boundary.append = late  # type: ignore[method-assign]
+        assert not process.runner.finish(branch, world.disk.last_commit(branch) + 1, ())
+        assert not world.log_state().has_branch("0")
+
+    def test_a_query_that_waits_says_at_once_that_the_branch_has_ended(self) -> None:
+        """It has caught up, and there is nothing for it to run."""
+        world, process = failing()
+        world.close("a", 9, 7)
+        process.runner.tick()
+        process.settle()
+        assert (process.runner.branch, world.log_state().has_branch("0")) == (None, False)
 
     def test_a_failure_shorter_than_the_wait_leaves_no_trace(self) -> None:
         world, process = running()
@@ -557,19 +578,17 @@ class TestFencing:
         world.close("a", 7, 6)
         world.close("b", 7, 7)
         zombie.runner.tick()
-        directory = world.disk.of(zombie.runner.stable_query)
         offsets = zombie.ask(zombie.runner.stable_query)
         assert offsets is not None
-        before = position_of(directory.logged[directory.committed][0])
+        before = world.position(zombie.runner.stable_query)
+        batch = world.disk.last_commit(zombie.runner.stable_query) + 1
         zombie.runner.begin(
             zombie.runner.stable_query, offsets, position_of(offsets[0]).bucket * 1_000, before
         )
         second = world.start()
         second.begin()
         with pytest.raises(Fenced):
-            zombie.runner.finish(
-                zombie.runner.stable_query, directory.committed + 1, (part(6, 77),)
-            )
+            zombie.runner.finish(zombie.runner.stable_query, batch, (part(6, 77),))
         with pytest.raises(Fenced):
             zombie.runner.check_epoch()
         second.settle()

@@ -46,6 +46,7 @@ class Story(Relay):
         assert self.world.stable_rows() == self.world.expected(16)
         branches = [r.branch for r in self.world.records() if r.branch is not None]
         assert branches == sorted(branches), "RE3"
+        assert not self.world.log_state().has_branch("0"), "whoever died, it has ended"
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,7 @@ def test_the_story_without_faults(traits: PlanTraits) -> None:
         "remove",
         "processing.fork_decided",
         "processing.fork_written",
+        "processing.branch_dropped",
     } <= set(story.seen)
     process = story.process
     assert process is not None

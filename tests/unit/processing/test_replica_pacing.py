@@ -12,12 +12,12 @@ from anabranch.codec.plan_offsets import rows_of
 from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.limits import (
+from anabranch.protocol.stage.availability import Waits, waits_of
+from anabranch.protocol.stage.pacing import (
     CORRECTION_STEP_MS,
     CORRECTION_STEPS_ALONE,
     CORRECTION_STEPS_SERVED,
 )
-from anabranch.protocol.stage.availability import Waits, waits_of
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.runtime.boundary_reader import BoundaryReader
 from harness.replica_world import OUT, Process, World
@@ -143,8 +143,7 @@ class Cores:
             return
         offsets = self.process.ask(query)
         if offsets is not None:
-            directory = self.world.disk.of(query)
-            directory.logged[directory.committed + 1] = offsets
+            self.world.plan(query, offsets)
             work.left_ms, work.runs = self.batch_ms + self.row_ms * sum(map(rows_of, offsets)), True
         self._carry_out()
 

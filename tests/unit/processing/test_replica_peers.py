@@ -13,16 +13,15 @@ from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import DataMissing, Fenced, StageFunctionError, Unavailable
-from anabranch.protocol.limits import BRANCH_RETRY_MS, HOP_MS
-from anabranch.protocol.log.records import BoundaryKind
+from anabranch.protocol.limits import HOP_MS
+from anabranch.protocol.log.records import BoundaryKind, BranchEnded
+from anabranch.protocol.stage.replica import BRANCH_RETRY_MS
 from harness.replica_bench import WAITS
 from harness.replica_world import World, failing, running
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
-BRANCHED = {"0": ReplicaState.UP_FAILURE}
-"""An input whose only replica works on tentative buckets: its corrections are awaited."""
-ONE_STABLE = {**BRANCHED, "1": ReplicaState.STABLE}
-"""One of two does; the other gives all there is."""
+ONE_STABLE = {"0": ReplicaState.UP_FAILURE, "1": ReplicaState.STABLE}
+"""An input of which one of two replicas works on tentative buckets; the other gives all there is."""
 
 
 BUG = StageFunctionError("a bug")
@@ -46,6 +45,9 @@ class TestBranchesThatFail:
         assert process.runner.failed(branch, BUG), "it was dropped"
         process.wait(5 * FIRST)
         assert process.runner.branch is None, "not at the same hole again"
+        assert [e for e in world.entries() if isinstance(e, BranchEnded)] == [
+            BranchEnded("0", process.boundary.epoch, 1)
+        ]
         world.close("a", 9, 7)
         process.settle()
         assert world.stable_rows() == world.expected(9)
@@ -107,7 +109,7 @@ class TestBranchesThatFail:
             (),
         )
         assert process.orders[1:] == [StopQuery(branch)]
-        assert list(world.disk.directories) == [stable_query]
+        assert list(world.machine.directories) == [stable_query]
 
     def test_the_process_does_not_go_on_without_its_stable_query(self) -> None:
         _, process = running()
@@ -326,7 +328,9 @@ class TestUpstream:
 
         world, process = failing(
             upstream=Upstream(
-                choose, lambda stream: ONE_STABLE if stream == "b" else {}, may_correct
+                choose,
+                lambda stream: ONE_STABLE if stream == "b" else {},
+                may_correct=may_correct,
             )
         )
         assert not any(asked)
@@ -352,30 +356,34 @@ class TestUpstream:
             return None
 
         _, process = failing(upstream=Upstream(choose))
-        reader = process.inputs["a"]
         branch = process.runner.branch
         assert branch is not None
-        there = {"0": 7, "1": 9, "2": 10, "3": 14}
+        asked: list[int] = []
 
         def offers(after: int = 0) -> dict[str, int]:
-            return {r: upto for r, upto in there.items() if upto > after}
+            asked.append(after)
+            return {"2": 10, "3": 14}
 
-        reader.tentative_offers = offers  # type: ignore[method-assign]
+        log_state = process.inputs["a"].log_state
+        log_state.tentative_offers = offers  # type: ignore[method-assign]
         offered.clear()
         process.ask(process.runner.stable_query)
         assert offered == [], "what is stable is not chosen"
         process.ask(branch)
         assert {"2": 10, "3": 14} in offered
+        position = process.runner._started().position(branch)
+        assert position is not None
+        assert set(asked) == {position.bucket}
 
     def test_a_branch_stays_while_an_input_awaits_corrections(self) -> None:
-        said = {"a": BRANCHED, "b": ONE_STABLE}
-        world, process = failing(upstream=Upstream(states=said.__getitem__))
+        world, process = failing()
+        world.branch("a", 30)
         for name in "ab":
             world.close(name, 40, 40)
         process.wait(3_000)
         assert world.log_state().upto == 40
         assert process.runner.branch is not None
-        said["a"] = ONE_STABLE
+        world.end_branch("a")
         process.wait(3_000)
         assert process.runner.branch is None
 

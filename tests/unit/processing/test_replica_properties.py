@@ -77,7 +77,9 @@ class Random(Relay):
         assert self.process.runner.state is ReplicaState.STABLE, "it ends corrected"
         stable_query = self.process.runner.stable_query
         own = [
-            name for name in self.world.disk.directories if epoch_of(name) == epoch_of(stable_query)
+            name
+            for name in self.world.machine.directories
+            if epoch_of(name) == epoch_of(stable_query)
         ]
         assert own == [stable_query], (
             "and cleans up after itself; what a process left that was overtaken, the next start"

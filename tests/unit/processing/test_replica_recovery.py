@@ -12,11 +12,13 @@ import pytest
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.pipeline.topic_names import TopicNames
-from anabranch.protocol.control.state_horizon import PartnerWrong, StateHorizon
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.log.records import BoundaryRecord
+from anabranch.protocol.stage.beginning import HaMode
+from anabranch.protocol.stage.comparison import PartnerWrong
 from harness import spark_files
 from harness.file_replica import (
+    AHEAD,
     Conditions,
     FileReplica,
     Source,
@@ -25,7 +27,6 @@ from harness.file_replica import (
     stable_rows,
     stage_log_state,
 )
-from harness.replica_bench import WIDTH_MS
 
 NAMES = TopicNames("p")
 
@@ -58,7 +59,10 @@ class Stage:
         point: Callable[[str], None] = lambda _: None,
         *,
         disk: str = "",
-        horizon: StateHorizon | None = None,
+        horizon_buckets: int = 0,
+        ha: HaMode = "active",
+        complete: int = 0,
+        is_partners: Callable[[str], bool] = lambda _node: False,
     ) -> FileReplica:
         """``disk``: of a process of a passive replica, each of which has one of its own."""
         self._started += 1
@@ -69,7 +73,16 @@ class Stage:
             self.folder / disk,
             self.clock,
             SeededEntropy(self._started),
-            Conditions(point, self._wait, horizon, lambda: self.fenced, self.told.append),
+            Conditions(
+                point,
+                self._wait,
+                horizon_buckets,
+                ha,
+                complete,
+                is_partners,
+                lambda: self.fenced,
+                self.told.append,
+            ),
         )
         made.start()
         return made
@@ -325,9 +338,60 @@ def test_what_a_new_stage_makes_then_is_whole_from_there_on(stage: Stage) -> Non
     assert replica_rows(log_state, "1", 1) == source.expected(20)
     stage.lose_disk("0")
     stage.lose_disk("1")
+    again = stage.start("0")
+    assert (again.runner.given_up, stage.waited) == (6, []), "that is where the stage begins"
+    stage.source.close(26, 22)
+    again.settle()
+    source.rows[22] = stage.source.rows[22]
+    assert stable_rows(stage_log_state(stage.log, NAMES)) == source.expected(26)
+    again.close()
+    stage.lose_disk("0")
+    stage.source.trim(9)
     with pytest.raises(Crash):
         stage.start("0")
-    assert stage.waited == ["a from bucket 1 on"], "it has something to lose now"
+    assert stage.waited == ["a from bucket 7 on"], "it has something to lose now"
+
+
+def whole(stage: Stage) -> dict[int, int]:
+    """The rows of a stage that began late, after bucket 6."""
+    source = Source.__new__(Source)
+    source.rows = {bucket: rows for bucket, rows in stage.source.rows.items() if bucket > 6}
+    return {bucket: rows for bucket, rows in source.expected(16).items() if bucket > 6 + AHEAD}
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+@pytest.mark.parametrize("replica", ["0", "1"])
+def test_what_a_new_stage_gives_up_stays_given_up_after_a_restart(
+    stage: Stage, replica: str, steps: int
+) -> None:
+    """Of the process itself, or of a peer that copies its checkpoint on the way."""
+    stage.source.close(16, *range(1, 17))
+    stage.source.trim(6)
+    first = stage.start("0", horizon_buckets=AHEAD)
+    for _ in range(steps):
+        assert first.step()
+    stage.start(replica, horizon_buckets=AHEAD).settle()
+    assert stable_rows(stage_log_state(stage.log, NAMES)) == whole(stage)
+
+
+@pytest.mark.parametrize("steps", range(6))
+@pytest.mark.parametrize("keeps_disk", [True, False])
+@pytest.mark.parametrize("ha", ["active", "upstream_backup"])
+def test_a_new_stage_that_loses_its_disk_begins_where_it_began(
+    stage: Stage, ha: HaMode, keeps_disk: bool, steps: int
+) -> None:
+    """However little it has made; nothing from before that is waited for."""
+    stage.source.close(16, *range(1, 17))
+    stage.source.trim(6)
+    first = stage.start("0", disk="d", horizon_buckets=AHEAD, ha=ha)
+    for _ in range(steps):
+        assert first.step()
+    first.close()
+    if not keeps_disk:
+        shutil.rmtree(stage.folder / "d")
+    stage.start("0", disk="d", horizon_buckets=AHEAD, ha=ha).settle()
+    assert stage.waited == []
+    assert stable_rows(stage_log_state(stage.log, NAMES)) == whole(stage)
 
 
 def test_a_newer_process_ends_the_waiting(stage: Stage) -> None:
@@ -535,41 +599,43 @@ def test_ti7_where_the_blocks_after_that_are_gone_it_goes_on_under_a_base_record
     stage.check(36)
 
 
-STATE_HORIZON_MS = 3_000
-"""Of the replica's operator: ``AHEAD`` buckets."""
+def backed_up(stage: Stage, horizon_buckets: int = AHEAD) -> FileReplica:
+    """A process of a stage with ``upstream_backup``."""
+    return stage.start("0", disk="d", horizon_buckets=horizon_buckets, ha="upstream_backup")
 
 
-def last_of_all(stage: Stage, state_horizon_ms: int) -> None:
+def last_of_all(stage: Stage, horizon_buckets: int) -> None:
     """A stage with ``upstream_backup`` has closed 20, and loses its disk; there is more input."""
     for upto in range(2, 21, 2):
         stage.source.close(upto, upto - 1, upto)
-    first = stage.start("0", disk="d", horizon=StateHorizon("s", state_horizon_ms, WIDTH_MS))
+    first = backed_up(stage, horizon_buckets)
     first.settle()
     first.close()
     shutil.rmtree(stage.folder / "d")
     stage.source.close(26, 21, 22, 25)
 
 
-def test_sh3_a_state_horizon_that_is_too_short_stops_one_process_after_the_other(
+def test_cm1_a_state_horizon_that_is_too_short_stops_one_process_after_the_other(
     stage: Stage,
 ) -> None:
     """What it has closed is right, and nothing is added to it."""
-    last_of_all(stage, WIDTH_MS)
+    last_of_all(stage, 1)
     for _ in range(4):
-        again = stage.start("0", disk="d", horizon=StateHorizon("s", WIDTH_MS, WIDTH_MS))
+        again = backed_up(stage, 1)
         with pytest.raises(StageFunctionError, match="give the stage a longer state_horizon"):
             again.settle()
         again.close()
     stage.check(20)
 
 
-def test_sh3_what_a_partner_made_stands_and_the_stage_goes_on(stage: Stage) -> None:
+def test_cm1_what_a_partner_made_stands_and_the_stage_goes_on(stage: Stage) -> None:
     """Made anew from too little input, so that it differs: on a node that is a partner's that is
     told, and what is new is closed.
     """
-    last_of_all(stage, WIDTH_MS)
-    horizon = StateHorizon("s", WIDTH_MS, WIDTH_MS, is_partners=lambda _node: True)
-    again = stage.start("0", disk="d", horizon=horizon)
+    last_of_all(stage, 1)
+    again = stage.start(
+        "0", disk="d", horizon_buckets=1, ha="upstream_backup", is_partners=lambda _node: True
+    )
     again.settle()
     again.close()
     assert [(found.stage, found.bucket) for found in stage.told] != []
@@ -578,20 +644,59 @@ def test_sh3_what_a_partner_made_stands_and_the_stage_goes_on(stage: Stage) -> N
 
 
 @pytest.mark.parametrize("batches", range(1, 4))
-def test_sh3_processes_that_are_killed_while_they_compare_begin_anew(
+def test_cm1_processes_that_are_killed_while_they_compare_begin_anew(
     stage: Stage, batches: int
 ) -> None:
-    last_of_all(stage, STATE_HORIZON_MS)
+    last_of_all(stage, AHEAD)
     for _ in range(3):
-        again = stage.start("0", disk="d", horizon=StateHorizon("s", STATE_HORIZON_MS, WIDTH_MS))
+        again = backed_up(stage)
         assert again.batch == -1
         for _ in range(batches):
             assert again.step()
         again.close()
-    again = stage.start("0", disk="d", horizon=StateHorizon("s", STATE_HORIZON_MS, WIDTH_MS))
+    again = backed_up(stage)
     again.settle()
     stage.check(26)
     again.close()
     batch = again.batch
-    again = stage.start("0", disk="d", horizon=StateHorizon("s", STATE_HORIZON_MS, WIDTH_MS))
+    again = backed_up(stage)
     assert again.batch == batch, "all was compared: its own checkpoint will do"
+
+
+def forgetful(stage: Stage, complete: int) -> FileReplica:
+    """A process of a stage with ``amnesia``."""
+    return stage.start("0", disk="d", horizon_buckets=AHEAD, ha="amnesia", complete=complete)
+
+
+def dies_before_its_commit(stage: Stage, complete: int) -> FileReplica:
+    """A process of a stage with ``amnesia`` whose first record is in the log."""
+    made = forgetful(stage, complete)
+    assert made.batch == -1
+    assert made.step()
+    (made.checkpoint / "commits" / "0").unlink()
+    made.close()
+    return made
+
+
+def test_sh4_a_plan_that_is_run_again_says_what_is_given_up(stage: Stage) -> None:
+    """Not what is complete by now: that would be more."""
+    last_of_all(stage, AHEAD)
+    given_up = dies_before_its_commit(stage, 26).runner.given_up
+    assert given_up > 26
+    stage.source.close(60, 27, *range(given_up + 1, 58, 4))
+    assert dies_before_its_commit(stage, 60).runner.given_up == given_up
+    forgetful(stage, 60).settle()
+    found = stable_rows(stage_log_state(stage.log, NAMES))
+    assert {b: n for b, n in found.items() if b > given_up} == {
+        b: n for b, n in stage.source.expected(60).items() if b > given_up
+    }
+
+
+def test_sh4_nothing_is_given_up_where_the_first_plan_is_run_again(stage: Stage) -> None:
+    """It reads from the beginning on."""
+    stage.source.close(8, *range(1, 8))
+    assert dies_before_its_commit(stage, 8).runner.given_up == 0
+    stage.source.close(20, 12, 15)
+    assert dies_before_its_commit(stage, 20).runner.given_up == 0
+    forgetful(stage, 20).settle()
+    stage.check(20)

@@ -183,8 +183,7 @@ def test_a_question_asked_while_the_branch_begins_makes_no_plan(gate: Gate) -> N
     world.disk.copy = slow  # type: ignore[method-assign]
     asks = Other(lambda: process.ask(stable_query))
     assert gate.reached.wait(LIMIT_S)
-    directory = world.disk.of(stable_query)
-    start = position_fields(directory.logged[directory.committed][1])
+    start = position_fields(world.offsets(stable_query)[1])
     assert process.runner.advance(stable_query, "b", start) is None
     gate.opened.set()
     asks.end()

@@ -19,20 +19,13 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import EventLog
-from anabranch.processing.standby import Standby
+from anabranch.processing.standby import STANDBY_COPY_EVERY_MS, Standby
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import (
-    HEARTBEAT_SEND_MS,
-    LONG_SILENT_MS,
-    PASSIVE_BEAT_MS,
-    PRIMARY_SETTLED_MS,
-    PRIMARY_SILENT_MS,
-    STANDBY_COPY_EVERY_MS,
-)
+from anabranch.protocol.limits import HEARTBEAT_SEND_MS, LONG_SILENT_MS, PASSIVE_BEAT_MS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.protocol.log.timeline import Answer, Step, Timeline, timeline_name
-from anabranch.protocol.stage.standby import StandbyProcess
+from anabranch.protocol.stage.standby import PRIMARY_SETTLED_MS, PRIMARY_SILENT_MS, StandbyProcess
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.heartbeats import HeartbeatSender
 from harness import spark_files

@@ -21,7 +21,7 @@ from anabranch.pipeline.model import Pipeline, Stage
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import PreparedStage, QueryDriver, QueryOutput
 from anabranch.processing.standing_by import StandingBy
-from anabranch.protocol.limits import WARM_UP_BATCHES
+from anabranch.processing.warming import WARM_UP_BATCHES
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.standby import StandbyProcess

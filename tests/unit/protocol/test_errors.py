@@ -36,6 +36,11 @@ def test_what_is_treated_in_another_way_is_not_caught_with_it(
     assert not any(issubclass(other, error) for other in others)
 
 
+def test_who_ran_when_the_engine_ended_is_told() -> None:
+    ended = errors.EngineEnded("killed", ("sums.0",))
+    assert (str(ended), ended.during) == ("killed", ("sums.0",))
+
+
 def test_a_rejection_has_a_code_and_an_explanation() -> None:
     error = errors.RecordRejected(errors.RejectionReason.LATE, "3 s late")
     assert (error.reason, str(error), f"{error.reason}") == ("late", "3 s late", "late")

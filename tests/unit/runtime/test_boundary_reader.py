@@ -16,7 +16,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import ConfigurationError, DataMissing
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.boundary_log import LogState, Outcome
+from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
@@ -314,13 +314,3 @@ def test_a_log_that_lost_its_end_is_missing_data(
     log.cut(AT, 1)
     with pytest.raises(DataMissing):
         reader.poll(0)
-
-
-def test_offers_are_what_is_tentative_beyond_the_stable_buckets_and_beyond_what_was_read(
-    reader: BoundaryReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LogState, "upto", 5)
-    monkeypatch.setattr(LogState, "tentative_upto", lambda _, writer: {"0": 5, "1": 9}[writer])
-    assert reader.tentative_offers() == {"1": 9}
-    assert reader.tentative_offers(8) == {"1": 9}
-    assert reader.tentative_offers(9) == {}

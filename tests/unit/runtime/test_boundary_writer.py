@@ -21,7 +21,14 @@ from anabranch.protocol.errors import (
 )
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log import boundary_log
-from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry, Part, Recomputed
+from anabranch.protocol.log.records import (
+    BoundaryRecord,
+    BranchEnded,
+    EpochStarted,
+    LogEntry,
+    Part,
+    Recomputed,
+)
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
 AT = TopicPartition("p.s.boundaries", 0)
@@ -296,10 +303,23 @@ def test_a_second_epoch_of_one_writer_is_a_new_one(make: Make) -> None:
 def test_recomputed_blocks_are_seen_in_the_log(make: Make, log: LocalEventLog) -> None:
     writer = make()
     writer.start()
-    writer.append_recomputed(Recomputed("0", writer.epoch, ()))
+    writer.append_other(Recomputed("0", writer.epoch, ()))
     assert entries(log)[-1] == Recomputed("0", writer.epoch, ())
     with pytest.raises(LocalProtocolError, match="epoch 7"):
-        writer.append_recomputed(Recomputed("0", 7, ()))
+        writer.append_other(Recomputed("0", 7, ()))
+
+
+@pytest.mark.parametrize("applied", [0, None])
+def test_the_end_of_a_branch_of_which_no_answer_came(
+    log: LocalEventLog, make: Make, applied: int | None
+) -> None:
+    writer = make()
+    writer.start()
+    log.fail_next(Operation.FLUSH, applied=applied, topic=AT.topic)
+    ended = BranchEnded("0", writer.epoch, 1)
+    writer.append_other(ended)
+    assert writer.log_state.ended_branch("0") == ended.branch
+    assert entries(log)[-1] == ended
 
 
 def test_who_is_fenced_recomputes_nothing(make: Make) -> None:
@@ -307,7 +327,7 @@ def test_who_is_fenced_recomputes_nothing(make: Make) -> None:
     writer.start()
     newer.start()
     with pytest.raises(Fenced):
-        writer.append_recomputed(Recomputed("0", writer.epoch, ()))
+        writer.append_other(Recomputed("0", writer.epoch, ()))
 
 
 class TestUnderWay:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,10 @@ from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.codec import control_records
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Fence, TrimPoint, Vote
-from anabranch.protocol.errors import Outvoted, Unavailable
+from anabranch.protocol.errors import DataMissing, Outvoted, Unavailable
 from anabranch.protocol.log.boundary_log import contents
+from anabranch.runtime import fences
+from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.fences import FenceWatch
 from anabranch.runtime.stream_logs import open_stream
 from harness import outputs
@@ -98,3 +101,31 @@ def test_where_nobody_can_be_outvoted_none_is_looked_for() -> None:
     writer.flush()
     world.log.fail_next(Operation.FETCH, error=Unavailable, topic="p.fences")
     assert world.watch("0").fenced() == {}
+
+
+@pytest.mark.parametrize("trimmed", [1, 3])
+def test_a_log_that_is_trimmed_while_it_is_read_is_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, trimmed: int
+) -> None:
+    opened = 0
+
+    def open_trimmed(*arguments: Any) -> BoundaryReader:
+        nonlocal opened
+        opened += 1
+        reader = open_stream(*arguments)
+        if opened <= trimmed:
+
+            def gone() -> None:
+                raise DataMissing("it begins later now")
+
+            monkeypatch.setattr(reader, "read_to_end", gone)
+        return reader
+
+    monkeypatch.setattr(fences, "open_stream", open_trimmed)
+    forged = replace(world.fence, votes=())
+    if trimmed == 3:
+        with pytest.raises(DataMissing):
+            world.watch("2").hear(forged)
+    else:
+        world.watch("2").hear(forged)
+    assert opened == min(trimmed + 1, 3)

@@ -22,15 +22,11 @@ from anabranch.protocol.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from anabranch.protocol.limits import (
-    CONTROL_WAIT_MS,
-    FAILURE_AFTER_MS,
-    HEARTBEAT_EVERY_MS,
-    HEARTBEAT_NEWS_MS,
-    HEARTBEAT_SEND_MS,
-)
+from anabranch.protocol.limits import FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_SEND_MS
 from anabranch.protocol.stage.correction_order import CorrectionGate, Why
 from anabranch.runtime.heartbeats import (
+    CONTROL_WAIT_MS,
+    HEARTBEAT_NEWS_MS,
     ControlReader,
     ControlWriter,
     HeartbeatSender,

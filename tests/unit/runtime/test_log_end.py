@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from anabranch.codec.catalog import TopicSettings
 from anabranch.protocol.errors import Unavailable
-from anabranch.runtime.log_end import read_to
+from anabranch.runtime.log_end import OwnContact, read_to
+from harness.silent_cluster import SilentCluster
 
 
 class Steps:
@@ -47,3 +49,13 @@ def test_where_nothing_comes_it_says_so() -> None:
 def test_an_error_of_the_reader_is_its_own() -> None:
     with pytest.raises(StopIteration):
         Steps(1).read(10)
+
+
+def test_the_own_cluster_answers_or_not() -> None:
+    log = SilentCluster()
+    log.admin().create([TopicSettings("t", 1)])
+    contact = OwnContact(log, "t")
+    assert contact.answers()
+    log.is_silent = True
+    assert not contact.answers()
+    contact.close()

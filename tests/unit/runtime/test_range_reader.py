@@ -12,7 +12,8 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, TopicPartition
 from anabranch.protocol.errors import DataMissing, Unavailable
 from anabranch.runtime import range_reader as module
-from anabranch.runtime.range_reader import RangeReader
+from anabranch.runtime.range_reader import CLUSTER_PATIENCE_MS, RangeReader
+from harness.silent_cluster import SilentCluster, SilentReader
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -119,7 +120,7 @@ def test_beyond_the_bound_only_what_is_waited_for_is_read(
 
     monkeypatch.setattr(LocalLogReader, "fetch", fetch)
     assert world.read(a=(0, 1), b=(0, 1)) == ["a0", "b0"]
-    assert fetched == [{A, B}, {B}, {B}]
+    assert fetched == [{A, B}, {B}, {B}, {B}]
     assert world.reader._kept_bytes == 0
 
 
@@ -235,3 +236,29 @@ def test_what_lay_between_may_be_trimmed(world: World) -> None:
     world.log.trim(A, 30)
     with pytest.raises(DataMissing):
         world.read(a=(22, 24))
+
+
+def test_a_cluster_elsewhere_that_does_not_answer_ends_the_read_soon(world: World) -> None:
+    world.put(A, 3)
+    there, clock = SilentCluster(), VirtualClock()
+    there.clock = clock
+    there.admin().create([TopicSettings("t", 1)])
+    there.is_silent = True
+    reader = RangeReader(there, clock, is_elsewhere=True)
+    real = clock.now_ms()
+
+    def fetch(self: SilentReader, records_max: int, wait_ms: int) -> list[Chunk]:
+        del self, records_max
+        clock.advance(wait_ms)
+        return []
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SilentReader, "fetch", fetch)
+        with pytest.raises(Unavailable, match="nobody answers"):
+            reader.read({A: 0}, {A: 2}, lambda *_: None)
+        assert clock.now_ms() - real <= CLUSTER_PATIENCE_MS + 400
+        there.is_silent = False
+        real = clock.now_ms()
+        with pytest.raises(DataMissing, match="it has 0 to 0"):
+            reader.read({A: 0}, {A: 2}, lambda *_: None)
+        assert clock.now_ms() - real > 30_000, "who answers may be slow"

@@ -37,7 +37,7 @@ from anabranch.runtime import service as frame
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 
-frame.load = lambda path, _: SimpleNamespace(name="p", path=path, own_processes=lambda: [("ingestion", "reports"), ("ingestion", "more"), ("delivery", "out")], partner_processes=list)
+frame.load = lambda path, _: SimpleNamespace(name="p", path=path, own_processes=lambda: [("ingestion", "reports"), ("ingestion", "more"), ("delivery", "out")], partner_processes=list, clusters={})
 frame.STOP_SECONDS_MAX = 1.0
 what = sys.argv.pop(1)
 frame.STEP_SECONDS_MAX = 1.0 if what == "hang_in_step" else 300.0
@@ -108,7 +108,7 @@ def _start(tmp_path: Path, what: str, *more: str) -> subprocess.Popen[str]:
 
 def _ended(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, object]], str]:
     try:
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     finally:
         process.kill()  # one that did not end would be left for good
     return (
@@ -122,7 +122,7 @@ def _port(tmp_path: Path, process: subprocess.Popen[str]) -> int:
     return (
         wait_until(
             lambda: probe.metrics_port(tmp_path, "ingestion", "reports", process.pid),
-            20,
+            60,
             "the service names its port",
         )
         or 0
@@ -148,7 +148,7 @@ def test_serves_its_status_and_stops_cleanly_on_a_signal(
         10,
         "status follows the service",
     )
-    metrics = probe.get(port, "/metrics", 5.0)
+    metrics = probe.get(port, "/metrics", 20)
     assert metrics is not None
     assert (
         b'anabranch_lag_seconds{name="reports",pipeline="p",service="ingestion"} 0.03' in metrics[1]
@@ -191,7 +191,7 @@ def test_missing_settings_are_a_configuration_error() -> None:
         [sys.executable, "-c", _PROGRAM, "well"],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 2

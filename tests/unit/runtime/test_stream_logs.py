@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
@@ -13,8 +15,9 @@ from anabranch.pipeline.topic_names import TopicNames
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.runtime.stream_logs import open_elsewhere, open_stream
 from harness import sources
+from harness.waiting import wait_until
 
 OWNER = SigningKey("owner", "1", b"k" * 32)
 
@@ -63,4 +66,16 @@ def test_where_keys_are_named_only_what_they_signed_counts(
     reader = open_stream(closed_by(signer), readers_of(keys), "speeds")
     reader.read_to_end()
     assert reader.log_state.upto == upto
+    reader.close()
+
+
+def test_a_log_elsewhere_is_opened_by_a_thread_of_its_own_with_the_same_rules() -> None:
+    pipeline, log = readers_of([OWNER.public.hex()]), closed_by(OWNER)
+    reader = open_elsewhere(log, pipeline, "speeds", lock=threading.Condition())
+
+    def read() -> bool:
+        reader.poll(20)
+        return reader.log_state.upto == 3
+
+    wait_until(read, 10, "it is read")
     reader.close()

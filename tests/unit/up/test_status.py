@@ -32,6 +32,12 @@ from anabranch.up.status import Hop, Row, detail_in_words, hops_of, slowest_in_w
         ({"live": "waiting: no answer", "live_failure": True}, "live topic waiting: no answer"),
         ({"topics": [], "index": "written"}, ""),
         ({"topics": ["a", "b"]}, "2 settings of topics give less than they must: --json"),
+        ({"rejected": 0, "late": 2, "reassigned": 2}, ""),
+        ({"rejected": 2}, "2 rejected: see tail --rejected"),
+        (
+            {"rejected": 12, "late": 15, "reassigned": 5},
+            "12 rejected (10 late): see tail --rejected",
+        ),
         (None, ""),
     ],
 )

@@ -130,9 +130,8 @@ class StoredReplica:
         """By name, time and size."""
         self._packs: dict[str, int] = {}
         """Of this process, with their bytes."""
-        self._names: list[str] = []
-        """Of checkpoints of this process, with their packs, the newest last."""
         self._packs_of: dict[str, frozenset[str]] = {}
+        """Of checkpoints of this process, the newest last."""
 
     def save(self, timeline: Mapping[str, object], snapshot: Path, directory: Path) -> None:
         """Store what is in ``snapshot``, which nobody changes, as a checkpoint of ``timeline``,
@@ -243,10 +242,11 @@ class StoredReplica:
                 for relative, path in fresh.items():
                     digest = hashlib.sha256()
                     size = 0
-                    for piece in _pieces(path):
-                        stream.write(piece)
-                        digest.update(piece)
-                        size += len(piece)
+                    with path.open("rb") as file:
+                        while piece := file.read(_READ_BYTES):
+                            stream.write(piece)
+                            digest.update(piece)
+                            size += len(piece)
                     places[relative] = _Place(pack, offset, size, digest.hexdigest())
                     offset += size
             self._packs[pack] = offset
@@ -257,14 +257,12 @@ class StoredReplica:
 
     def _clean(self, name: str) -> None:
         """Remove what is below ``name`` and in none of the checkpoints that stay."""
-        self._names.append(name)
-        retained = self._names[-_MANIFESTS_RETAINED:]
-        packs = frozenset[str]().union(*(self._packs_of[each] for each in retained))
+        retained = dict(list(self._packs_of.items())[-_MANIFESTS_RETAINED:])
+        packs = frozenset[str]().union(*retained.values())
         for each in self._listed(""):
             if _stem(each) < _stem(name) and each not in retained and each not in packs:
                 self._store.delete_file(f"{self._folder}/{each}")
-        self._names = retained
-        self._packs_of = {each: self._packs_of[each] for each in retained}
+        self._packs_of = retained
         self._packs = {pack: size for pack, size in self._packs.items() if pack in packs}
 
     def _listed(self, ending: str) -> list[str]:
@@ -336,21 +334,13 @@ def _identity(relative: str, path: Path) -> tuple[str, int, int]:
     return relative, facts.st_mtime_ns, facts.st_size
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while piece := file.read(_READ_BYTES):
-            yield piece
-
-
 def _linked(earlier: Path | None, target: Path, relative: str, place: _Place) -> bool:
     """Whether the file is in ``earlier``, and was linked."""
     if earlier is None or not (earlier / relative).is_file():
         return False
-    digest = hashlib.sha256()
-    for piece in _pieces(earlier / relative):
-        digest.update(piece)
-    if digest.hexdigest() != place.sha256:
-        return False
+    with (earlier / relative).open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != place.sha256:
+            return False
     (target / relative).parent.mkdir(parents=True, exist_ok=True)
     os.link(earlier / relative, target / relative)
     return True

@@ -30,7 +30,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anabranch.adapters.disk.durable import SyncedTree, replace_file, sync_folder, sync_folders
+from anabranch.adapters.disk.durable import (
+    SyncedTree,
+    put_file,
+    replace_file,
+    sync_folder,
+    sync_folders,
+)
 from anabranch.adapters.spark import checkpoint_files
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
@@ -350,14 +356,7 @@ def _install(partial: Path, directory: Path) -> None:
 
 def _write_timeline(folder: Path, name: str, fields: Mapping[str, object]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.json"
-    partial = path.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(fields, file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
-    sync_folder(folder)
+    put_file(folder / f"{name}.json", json.dumps(fields).encode())
 
 
 def _newest(root: Path) -> Timeline | None:

@@ -36,6 +36,16 @@ def replace_file(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def put_file(path: Path, content: bytes) -> None:
+    """Write the file at ``path``, whole and durably or not at all; also where several processes do
+    it at the same time.
+    """
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    replace_file(draft, content)
+    draft.replace(path)
+    sync_folder(path.resolve().parent)
+
+
 class SyncedTree:
     """A tree of files that never change once they have their names. Remembers which were
     synced, so that each is once.

@@ -11,18 +11,16 @@ Invariants:
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Final
 
-from anabranch.adapters.disk.durable import replace_file, sync_folder
+from anabranch.adapters.disk.durable import put_file
 from anabranch.protocol.errors import ConfigurationError
 
 FILE_NAME: Final = "format.json"
+# Of what this version writes. It changes with the layout of the directory, and with whatever a
+# checkpoint holds that an older or a newer version reads otherwise.
 FORMAT: Final = 1
-"""Of what this version writes. It changes with the layout of the directory, and with whatever a
-checkpoint holds that an older or a newer version reads otherwise.
-"""
 _STATE: Final = "processing"
 """The folder with the checkpoints. Besides it there are logs for people, and the data of embedded
 servers, which have formats of their own.
@@ -50,10 +48,7 @@ def claim(state_dir: Path) -> None:
             " which deletes what the pipeline has made"
         )
     state_dir.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}.new")
-    replace_file(draft, json.dumps({"format": FORMAT}).encode())
-    draft.replace(path)
-    sync_folder(state_dir)
+    put_file(path, json.dumps({"format": FORMAT}).encode())
 
 
 def _format_of(path: Path) -> int | str | None:

@@ -205,7 +205,7 @@ class KafkaLogAdmin:
             # is in the callback.
             self._open().poll(0)
             if self._rejected is None and nobody_answers(error.args[0]):
-                raise no_answer(error.args[0], self._settings.address, self._timeout_s) from error
+                raise no_answer(error.args[0], self._settings, self._timeout_s) from error
             raise translated(
                 self._rejected or error.args[0], Doing.ASKING, "list topics"
             ) from error

@@ -21,6 +21,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
+from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.protocol.errors import (
     AnabranchError,
     DataMissing,
@@ -170,11 +171,11 @@ def nobody_answers(error: KafkaError) -> bool:
     return error.code() in _UNANSWERED
 
 
-def no_answer(error: KafkaError, address: str, timeout_s: float) -> Unavailable:
+def no_answer(error: KafkaError, settings: KafkaSettings, timeout_s: float) -> Unavailable:
     """For people, who know an address and not the names of librdkafka's errors."""
     return Unavailable(
-        f"no Kafka broker answers at {address} within {timeout_s:g} s: check the address and that"
-        " it runs; with TLS or passwords set ANABRANCH_KAFKA_SECURITY_PROTOCOL (docs/security.md)"
+        f"no Kafka broker answers at {settings.address} within {timeout_s:g} s: check the address and that"
+        f" it runs; with TLS or passwords set {settings.security_variable} (docs/security.md)"
         f" ({error.name()}: {error.str()})"
     )
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 
 from anabranch.adapters.kafka.admin import KafkaLogAdmin
 from anabranch.adapters.kafka.reader import KafkaLogReader
-from anabranch.adapters.kafka.security import security_from_environment
+from anabranch.adapters.kafka.security import KafkaSecurity, security_from_environment
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.adapters.kafka.transactional import KafkaTransactionalWriter
 from anabranch.adapters.kafka.writer import KafkaLogWriter
 
 
 class KafkaEventLog:
-    """A Kafka cluster. Holds no connection itself: every reader and writer has its own."""
+    """A Kafka cluster. Every reader and writer has connections of its own.
+
+    A new idempotent client cannot write for half a second: it looks for a broker to have a producer
+    id from, has no connection yet, and looks again after 500 ms. Who must not wait for that opens
+    writers ahead.
+    """
 
     def __init__(
         self,
@@ -24,7 +30,7 @@ class KafkaEventLog:
         delivery_timeout_ms: int = 30_000,
         request_timeout_ms: int = 10_000,
         transaction_timeout_ms: int = 60_000,
-        security: Mapping[str, str] | None = None,
+        security: Mapping[str, str] | KafkaSecurity | None = None,
     ) -> None:
         """``address`` is ``host:port``, or several with commas; the rest as in ``KafkaSettings``.
         Nothing is contacted yet.
@@ -35,15 +41,17 @@ class KafkaEventLog:
             ConfigurationError: an empty address, a security option that is none, or something wrong
                 in the environment.
         """
-        self._security = security_from_environment() if security is None else None
+        security = security_from_environment() if security is None else security
+        self._security = security if isinstance(security, KafkaSecurity) else None
         self._settings = KafkaSettings(
             address,
             client_id=client_id,
             delivery_timeout_ms=delivery_timeout_ms,
             request_timeout_ms=request_timeout_ms,
             transaction_timeout_ms=transaction_timeout_ms,
-            security=dict(security or {}),
+            security={} if isinstance(security, KafkaSecurity) else dict(security),
         )
+        self._ahead: deque[KafkaLogWriter] = deque()
         self.settings()  # mistakes are reported now
 
     def settings(self) -> KafkaSettings:
@@ -55,7 +63,11 @@ class KafkaEventLog:
         return (
             self._settings
             if self._security is None
-            else replace(self._settings, security=self._security.options())
+            else replace(
+                self._settings,
+                security=self._security.options(),
+                security_variable=self._security.variable("security_protocol"),
+            )
         )
 
     def reader(
@@ -83,8 +95,18 @@ class KafkaEventLog:
         )
 
     def writer(self) -> KafkaLogWriter:
-        """A new idempotent writer, acks=all."""
-        return KafkaLogWriter(self.settings())
+        """A new idempotent writer, acks=all; one that was opened ahead, if there is one."""
+        try:
+            return self._ahead.popleft()
+        except IndexError:
+            return KafkaLogWriter(self.settings())
+
+    def open_ahead(self, writers: int) -> None:
+        """See the port. What they have to say of their connections is said now."""
+        for writer in list(self._ahead):
+            writer.serve()
+        while len(self._ahead) < writers:
+            self._ahead.append(KafkaLogWriter(self.settings()))
 
     def transactional_writer(self, transactional_id: str) -> KafkaTransactionalWriter:
         """A new transactional writer; fences older ones of the id before it returns.

@@ -1,5 +1,6 @@
 """How to prove to a cluster who we are, by environment or file only:
-``ANABRANCH_KAFKA_SECURITY_PROTOCOL`` and so on.
+``ANABRANCH_KAFKA_SECURITY_PROTOCOL`` and so on. To another owner's cluster, which the pipeline file
+calls ``south``: ``ANABRANCH_CLUSTER_SOUTH_SECURITY_PROTOCOL`` and so on, and nothing of the own one's.
 
 Every client of this process, of the processes that Spark starts from it and of the commands of
 ``anabranch`` gets the same: they inherit the environment. Nothing of it can be given on a command
@@ -17,6 +18,7 @@ from pydantic import SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from anabranch.adapters.secret_files import from_environment, kept_secret, readable_files, secret_of
+from anabranch.pipeline.addresses import variables_of
 from anabranch.protocol.errors import ConfigurationError
 
 PREFIX: Final = "ANABRANCH_KAFKA_"
@@ -49,28 +51,32 @@ class KafkaSecurity(BaseSettings):
     def _belongs_together(self) -> Self:
         """Reject what would quietly be less secure than it was meant."""
         tls, sasl = self.security_protocol != "PLAINTEXT", self.security_protocol == "SASL_SSL"
+        variable = self.variable
+        protocol = variable("security_protocol")
         for fields, wanted, needed in ((_TLS, tls, "SSL or SASL_SSL"), (_SASL, sasl, "SASL_SSL")):
             for name in fields:
                 if getattr(self, name) is not None and not wanted:
                     raise ValueError(
-                        f"{_variable(name)} is set, which needs {PREFIX}SECURITY_PROTOCOL={needed};"
+                        f"{variable(name)} is set, which needs {protocol}={needed};"
                         f" it is {self.security_protocol}"
                     )
         if sasl and not self.sasl_username:
-            raise ValueError(
-                f"{PREFIX}SECURITY_PROTOCOL=SASL_SSL needs {_variable('sasl_username')}"
-            )
+            raise ValueError(f"{protocol}=SASL_SSL needs {variable('sasl_username')}")
         if sasl and self.sasl_password is None and self.sasl_password_file is None:
             raise ValueError(
-                f"{PREFIX}SECURITY_PROTOCOL=SASL_SSL needs {_variable('sasl_password_file')} or"
-                f" {_variable('sasl_password')}"
+                f"{protocol}=SASL_SSL needs {variable('sasl_password_file')} or"
+                f" {variable('sasl_password')}"
             )
         if (self.ssl_certificate is None) != (self.ssl_key is None):
             raise ValueError(
-                f"{_variable('ssl_certificate')} and {_variable('ssl_key')} belong together: give"
+                f"{variable('ssl_certificate')} and {variable('ssl_key')} belong together: give"
                 " both or none"
             )
         return self
+
+    def variable(self, name: str) -> str:
+        """Of the environment, from which the field ``name`` comes."""
+        return f"{self.model_config.get('env_prefix', '')}{name.upper()}"
 
     def shown_environment(self) -> dict[str, str]:
         """The variables that say the same elsewhere, where others may read them on the way.
@@ -83,11 +89,11 @@ class KafkaSecurity(BaseSettings):
             value = getattr(self, name)
             if isinstance(value, SecretStr):
                 raise ConfigurationError(
-                    f"{_variable(name)} would be shown to others on its way to Spark's executors:"
-                    f" give the secret in a file, the same on every machine, and name it in"
-                    f" {_variable(name)}_FILE"
+                    f"{self.variable(name)} would be shown to others on its way to Spark's"
+                    f" executors: give the secret in a file, the same on every machine, and name it"
+                    f" in {self.variable(name)}_FILE"
                 )
-            found[_variable(name)] = str(value)
+            found[self.variable(name)] = str(value)
         return found
 
     def options(self) -> dict[str, str]:
@@ -105,12 +111,12 @@ class KafkaSecurity(BaseSettings):
         }
         readable_files(
             {
-                _variable(name): getattr(self, name)
+                self.variable(name): getattr(self, name)
                 for name in ("ssl_ca", "ssl_certificate", "ssl_key")
             }
         )
         if self.ssl_key is not None:
-            kept_secret(self.ssl_key, _variable("ssl_key"))
+            kept_secret(self.ssl_key, self.variable("ssl_key"))
         options = {
             "security.protocol": self.security_protocol,
             # A certificate that nobody checks, or of another host, protects from nobody.
@@ -119,13 +125,13 @@ class KafkaSecurity(BaseSettings):
             **{option: str(path) for option, path in files.items() if path is not None},
         }
         key_password = secret_of(
-            self.ssl_key_password, self.ssl_key_password_file, _variable("ssl_key_password")
+            self.ssl_key_password, self.ssl_key_password_file, self.variable("ssl_key_password")
         )
         if key_password is not None:
             options["ssl.key.password"] = key_password
         if self.security_protocol == "SASL_SSL":
             password = secret_of(
-                self.sasl_password, self.sasl_password_file, _variable("sasl_password")
+                self.sasl_password, self.sasl_password_file, self.variable("sasl_password")
             )
             options |= {
                 "sasl.mechanism": self.sasl_mechanism,
@@ -153,19 +159,26 @@ class KafkaSecurity(BaseSettings):
                 )
         except OSError as error:
             raise ConfigurationError(
-                f"the files of {PREFIX}SSL_* cannot be used:"
+                f"the files of {self.variable('ssl_*')} cannot be used:"
                 f" {error.strerror or type(error).__name__}"
             ) from None
         return context
 
 
-def security_from_environment() -> KafkaSecurity:
-    """What the environment says.
+def security_from_environment(cluster: str = "") -> KafkaSecurity:
+    """What the environment says. ``cluster``: of another owner's, as the pipeline file names it;
+    empty: of the own one.
 
     Raises:
         ConfigurationError: it says something wrong; the text names the variable, never a secret.
     """
-    return from_environment(KafkaSecurity)
+    if not cluster:
+        return from_environment(KafkaSecurity)
+
+    class Elsewhere(KafkaSecurity):
+        model_config = SettingsConfigDict(env_prefix=variables_of(cluster))
+
+    return from_environment(Elsewhere)
 
 
 def reject_security_for(what: str) -> None:
@@ -179,7 +192,3 @@ def reject_security_for(what: str) -> None:
             f"{PREFIX}SECURITY_PROTOCOL is set, but {what}: unset it, or name your own cluster with"
             " --kafka"
         )
-
-
-def _variable(name: str) -> str:
-    return PREFIX + name.upper()

@@ -54,6 +54,8 @@ class KafkaSettings:
     a moment to be known by all brokers.
     """
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    security_variable: str = "ANABRANCH_KAFKA_SECURITY_PROTOCOL"
+    """For people: what turns security on for this cluster."""
 
     def __post_init__(self) -> None:
         """Reject what cannot be meant.

@@ -114,6 +114,12 @@ class KafkaLogWriter:
         if len(self._places) % _SERVE_EVERY == 0:
             self._serve(lambda: producer.poll(0))
 
+    def serve(self) -> None:
+        """Let the client log what it has to say. Nothing is sent, or waited for."""
+        producer = self._producer
+        if producer is not None:
+            self._serve(lambda: producer.poll(0))
+
     def flush(self) -> list[Delivered]:
         """Wait for everything queued since the last flush; its places in the order of sending.
 

@@ -97,6 +97,9 @@ class LocalEventLog:
         """A new writer."""
         return LocalLogWriter(self)
 
+    def open_ahead(self, writers: int) -> None:
+        """See the port: these can write at once."""
+
     def transactional_writer(self, transactional_id: str) -> LocalTransactionalWriter:
         """A new transactional writer; fences older ones of the id and aborts what they left
         open.

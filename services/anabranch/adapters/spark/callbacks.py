@@ -16,8 +16,8 @@ _logger = logging.getLogger("anabranch.spark")
 _PROC: Final = Path("/proc")
 _LOCAL = 1
 _REMOTE = 2
+# Columns of the kernel's tables of connections.
 _INODE = 9
-"""Columns of the kernel's tables of connections."""
 
 
 def guard(gateway: Any) -> None:

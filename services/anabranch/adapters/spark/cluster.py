@@ -58,6 +58,7 @@ def settings(
     paths: Sequence[str],
     java_options: str,
     folder: Path,
+    kafka_clusters: Sequence[str] = (),
 ) -> dict[str, str]:
     """What Spark must be told beside what every node tells it.
 
@@ -72,6 +73,7 @@ def settings(
         paths: Of Python modules, the same on every machine.
         java_options: Of the executors.
         folder: Of the node alone; it exists.
+        kafka_clusters: Those of other owners that its stages read, by name.
 
     Raises:
         Unavailable: as ``reached``.
@@ -79,7 +81,9 @@ def settings(
             node's ports could run what he likes. Or the environment holds a secret of Kafka's
             itself and not the file of one: settings are arguments of Java.
     """
-    environment = security_from_environment().shown_environment()
+    environment: dict[str, str] = {}
+    for kafka_cluster in ("", *kafka_clusters):
+        environment |= security_from_environment(kafka_cluster).shown_environment()
     environment |= {"PYTHONPATH": os.pathsep.join(paths), "TZ": "UTC"}
     driver = reached(master)
     if secret is not None:

@@ -22,23 +22,20 @@ from anabranch.adapters.spark.failures import cause_of
 from anabranch.adapters.spark.own_watermark import watermark_of
 from anabranch.adapters.spark.plan_socket import PlanServer
 from anabranch.adapters.spark.query import StageQuery, build_query
-from anabranch.adapters.spark.session import session_beside, start_session
+from anabranch.adapters.spark.session import session_beside
 from anabranch.adapters.spark.sink import OutputStream, ResultsExpected, SinkQuery, StageSink
-from anabranch.adapters.system.scratch import Scratch
-from anabranch.pipeline.transforms import import_roots
 from anabranch.protocol.errors import AnabranchError, EngineEnded, LocalProtocolError
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.logs import short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
     from anabranch.adapters.spark.settings import SparkSettings
+    from anabranch.adapters.spark.starting import StartingSpark
     from anabranch.ports import BatchDone, Clock, QueryDriver, QueryOutput
     from anabranch.protocol.stage.plans import PlanTraits
     from anabranch.runtime.service import ServiceContext
@@ -62,51 +59,28 @@ class _Served(NamedTuple):
 
 
 class SparkEngine:
-    """Started when it is made. Thread-safe."""
+    """Thread-safe."""
 
     def __init__(
-        self,
-        name: str,
-        context: ServiceContext,
-        stages: Iterable[str],
-        settings: SparkSettings,
-        scratch_root: Path,
+        self, context: ServiceContext, settings: SparkSettings, spark: StartingSpark
     ) -> None:
-        """Start Spark.
-
-        Args:
-            name: Of the application, for people.
-            context: Of the node.
-            stages: Whose functions the workers must find.
-            settings: Of Spark.
-            scratch_root: Below it this process keeps its temporary files.
+        """Wait until ``spark`` has started. ``context``: of the node. ``settings``: with which it
+        starts.
 
         Raises:
-            ConfigurationError: there is no Java that Spark runs on, or no secret for a cluster on
-                other machines.
+            ConfigurationError: there is no Java that Spark runs on.
             Unavailable: the cluster's master does not answer.
         """
-        pipeline = context.pipeline
         self.rows_max, self.pace_ms = settings.batch_rows_max, settings.pace_ms
         self._context = context
         self._settings = settings
-        self._scratch = Scratch(scratch_root)
+        self._first = spark.session()
+        self._scratch = spark.scratch
         self._served: dict[str, _Served] = {}
         """By the name that Spark knows the query by."""
         self._building = threading.Lock()
         self._plans = PlanServer(
             self._answer, self._watermark_of, self._scratch.socket_path("plans")
-        )
-        self._first = start_session(
-            name,
-            master=settings.master,
-            memory=settings.memory,
-            state_partitions=settings.state_partitions,
-            import_roots=import_roots((pipeline.stages[stage] for stage in stages), pipeline.path),
-            scratch=self._scratch,
-            compilers=settings.compilers,
-            cores=settings.cores,
-            secret=settings.cluster_secret(),
         )
 
     def prepare(self, label: str, stage: str, schemas: Mapping[str, pa.Schema]) -> SparkStage:

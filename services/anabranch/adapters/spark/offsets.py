@@ -9,10 +9,9 @@ from typing import Final
 from anabranch.codec.plan_offsets import Offset
 from anabranch.protocol.errors import LocalProtocolError
 
+# Of a file in Spark's offset log: the version, then the batch's metadata; then one line per
+# source.
 _HEADER_LINES: Final = 2
-"""Of a file in Spark's offset log: the version, then the batch's metadata; then one line per
-source.
-"""
 
 
 class LoggedBatch:

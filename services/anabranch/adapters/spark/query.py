@@ -71,7 +71,7 @@ def build_query(
         session: With the data source registered.
         pipeline: The pipeline.
         stage_name: One of its stages.
-        schemas: Of the tuples of each input.
+        schemas: Of the rows of each input.
         kafka: Address for the readers.
         socket: Of the planner.
         splits_max: Tasks that read one input.
@@ -99,7 +99,8 @@ def build_query(
                 blocks=_blocks_of(pipeline, name),
                 query=query,
                 stream=name,
-                kafka=kafka,
+                kafka=pipeline.clusters.get(pipeline.cluster_of(name), kafka),
+                cluster=pipeline.cluster_of(name),
                 socket=socket,
                 schema=schema_text(schemas[name]),
                 columns=tuple(columns[name]),
@@ -297,8 +298,8 @@ def fingerprint_of(
     pipeline: Pipeline,
     schemas: Mapping[str, pa.Schema],
 ) -> str:
-    """Of everything that the results depend on besides the input: replicas with different
-    fingerprints are never compared.
+    """Of everything that the results depend on besides the input. Of replicas with different
+    fingerprints only those of one version are compared, and none is outvoted.
     """
     digest = hashlib.blake2b(digest_size=16)
     for function in functions:

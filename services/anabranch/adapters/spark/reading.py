@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.kafka.security import security_from_environment
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.blocks import EVENT_TIME, by_columns, canonical_sort, schema_from_text
 from anabranch.protocol.errors import StageFunctionError
@@ -103,17 +104,18 @@ def _reader(options: SourceOptions, stream: str) -> BlockReader:
     A query that two others were asked for after is gone: its reader is closed, with the threads,
     sockets and buffers of its consumers.
     """
-    kafka = options.kafka
+    kafka, cluster = options.kafka, options.cluster
     blocks = options.blocks[stream]
     query = options.query
     of_stream = _readers.setdefault((kafka, blocks), {})
     reader = of_stream.pop(query, None)
     if reader is None:
         reader = BlockReader(
-            _log(kafka),
+            _log(kafka, cluster),
             lambda replica: f"{blocks}.{replica}",
             SystemClock(),
             is_own=options.is_own,
+            is_elsewhere=bool(cluster),
         )
     of_stream[query] = reader
     while len(of_stream) > QUERIES_MAX:
@@ -121,6 +123,6 @@ def _reader(options: SourceOptions, stream: str) -> BlockReader:
     return reader
 
 
-@lru_cache(maxsize=2)
-def _log(kafka: str) -> KafkaEventLog:
-    return KafkaEventLog(kafka)
+@lru_cache(maxsize=16)
+def _log(kafka: str, cluster: str) -> KafkaEventLog:
+    return KafkaEventLog(kafka, security=security_from_environment(cluster))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -100,6 +100,7 @@ def start_session(
     compilers: Compilers = "quick",
     cores: int | None = None,
     secret: str | None = None,
+    kafka_clusters: Sequence[str] = (),
     recorded: tuple[Path, Path] | None = None,
     changed: Mapping[str, str] | None = None,
 ) -> SparkSession:
@@ -116,6 +117,7 @@ def start_session(
         compilers: See ``SparkSettings.compilers``.
         cores: Of a cluster, that are taken; None: all.
         secret: Of a cluster; None: it has none.
+        kafka_clusters: Those of other owners that are read, by name.
         recorded: (home, archive): run from this folder, and let Java write this archive of its
             classes at its end (``class_archive``).
         changed: Settings of Spark that are to be other ones, to measure what each does.
@@ -169,6 +171,7 @@ def start_session(
                 paths=[path for path in paths if path],
                 java_options=f"{_COMPILERS[compilers]} {_JAVA_OPTIONS}",
                 folder=folder,
+                kafka_clusters=kafka_clusters,
             )
             if spread
             else {}

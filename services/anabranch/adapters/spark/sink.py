@@ -100,7 +100,9 @@ def slices_of(
 
 @lru_cache(maxsize=4)
 def _task_writer(kafka: str, topic: str, replica: str, epoch: int) -> BlockWriter:
-    return BlockWriter(KafkaEventLog(kafka), topic, replica, epoch, SystemEntropy())
+    log = KafkaEventLog(kafka)
+    log.open_ahead(1)  # it can write by the time when the task has its rows
+    return BlockWriter(log, topic, replica, epoch, SystemEntropy())
 
 
 @dataclass(frozen=True, slots=True)

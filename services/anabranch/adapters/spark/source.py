@@ -46,6 +46,8 @@ class SourceOptions:
     stream: str
     """The name of the input."""
     kafka: str
+    cluster: str
+    """What the pipeline file calls it; empty: it is the own one."""
     socket: str
     schema: str
     """Of the stream's rows (``codec.blocks.schema_text``)."""

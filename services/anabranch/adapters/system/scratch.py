@@ -22,7 +22,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from anabranch.protocol.limits import SOCKET_PATH_BYTES_MAX
+SOCKET_PATH_BYTES_MAX: Final = 103
+"""Of the path of a socket: one byte more, and another system than Linux (107) could not bind
+it; a stage would end at its start.
+"""
 
 _LOCK: Final = ".lock"
 _ELSEWHERE: Final = "elsewhere"

@@ -1,41 +1,23 @@
-"""What the consistency manager decides: do replicas agree, and what should stand in the index.
+"""Whether the replicas of a stage agree, and which differences raise an alarm.
 
-Theory of operation. Replicas of a stage make the same rows, so the digests of a bucket (sum modulo
-2**64 of the hashes of its rows, over all its parts) must be equal where the plans are.
+Theory of operation. Replicas of a stage make the same rows. So the digests of a bucket (sum modulo
+2**64 of the hashes of its rows, over all its parts) must be equal if the plans are equal.
 ``StreamAudit`` gets every record of a boundary log after the log state took it, and compares a
 bucket as soon as a second replica has closed it. Floating-point values are not in the digest, so a
 difference is a true one. They depend on the order of additions, so they are compared row by row
-with a tolerance (``codec.float_comparison``), in samples: ``agreed`` is the newest bucket of which
+with a tolerance (``codec.float_comparison``), in samples: ``agreed`` is the newest bucket for which
 two replicas have the same digest.
 
-What a replica makes depends on its state, and that on every plan that it ever ran and on where each
-replaced the one before. This is its *history*: a record has that of the record which it
-continues, unless another plan has made it. Two replicas are compared where their histories are
-equal: they always ran the same plan, or each change found them at the same place, as when a
-pipeline at rest is stopped and changed as a whole. Whoever copies a peer's checkpoint has its
-history, if all that it can have copied have the same.
+A replica's results depend on its state, and its state depends on every plan it has run and on the
+bucket at which each plan replaced the previous one. This is its *history*: a record has the history
+of the record that it continues, unless another plan made it. Two replicas are compared if their
+histories are equal: they always ran the same plan, or each change found them at the same place, as
+when a pipeline at rest is stopped and changed as a whole. A replica that copies a peer's checkpoint
+has the peer's history, if all peers that it can have copied from have the same one.
 
-Other plans are other functions, and may make other rows: where a stage has a new version, that is
-the purpose of it. Two plans of the same version are a mistake of whoever changed the function, and
-both count. So where these differ in a bucket that is said, too, but nobody is outvoted.
-
-``IndexImage`` is what the index should hold: a function of the logs alone, bounded, together with
-what has not been written yet. The index is never read to decide anything, so it may vanish at any
-time; writing the image again brings it back.
-
-Keys of the index (all below ``anabranch:<pipeline>:``):
-    stream:<stream>               hash: upto (every bucket up to it is stable)
-    boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, or nothing
-                                  where only a log snapshot names it; bucket, epoch, timeline,
-                                  batch, fingerprint, written_ms)
-    boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked by the bucket
-                                  that it closed
-    tentative:<stream>:<writer>   hash: what the writer closed tentatively last (bucket, branch,
-                                  missing)
-    process:<service>:<name>:<replica>  hash: the last heartbeat, with state, branch and
-                                  checkpoint; expires
-    trim:<stream>                 hash: bucket (no reader needs buckets up to it)
-    index                         hash: manager (who wrote it last); missing: the index was lost
+Other plans are other functions, and may make other rows. If a stage has a new version, that is the
+purpose. Two plans of the same version are a mistake of the person who changed the function, and
+both count. A bucket in which these differ raises an alarm, too, but no replica is outvoted.
 
 Invariants:
     CN1 two buckets are compared at most once, only when both writers closed them, they are their
@@ -45,47 +27,49 @@ Invariants:
     CN3 memory is bounded whatever a replica does or does not do; what was given up is counted in
         ``uncompared``.
     CN4 of a log that is read from a log snapshot on, only buckets are compared that both replicas
-        closed after it. (Who wrote the log snapshot compared what could be until then.) The history
-        goes on with what the log snapshot says.
-    CX1 the image depends on the logs only, and on where a log begins: two managers that read the
-        same have the same one.
-    CX2 after ``everything_lost`` and one complete writing, the index holds the image.
-    CX3 whose heartbeats are heard is in it, whatever its clock says: time is observed, as by the
-        failure detector.
+        closed after it. (The writer of the log snapshot compared the earlier ones.) The history
+        continues from what the log snapshot says.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from anabranch.protocol.control.failure_detector import ObservedTime
 from anabranch.protocol.control.fencing import outvoted
-from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint, Vote
-from anabranch.protocol.control.state_horizon import GAP
+from anabranch.protocol.control.gaps import GAP
+from anabranch.protocol.control.records import Alarm, Vote
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import (
-    ALARMS_PER_PAIR_MAX,
-    CHAIN_RECORDS_MAX,
-    COMPARED_BUCKETS_MAX,
-    FLOAT_ROWS_MAX,
-    HEARTBEAT_LIFETIME_MS,
-    HEARTBEATS_MAX,
-    INDEXED_BOUNDARIES_MAX,
-)
+from anabranch.protocol.limits import CHAIN_RECORDS_MAX
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.records import (
     BoundaryRecord,
+    BranchEnded,
     EpochStarted,
     LogEntry,
     LogSnapshot,
     Part,
     Recomputed,
 )
+
+COMPARED_BUCKETS_MAX: Final = 20_000
+"""Non-empty buckets of one replica whose digests wait for a peer: a replica that is down must
+not make the manager's memory grow.
+"""
+
+ALARMS_PER_PAIR_MAX: Final = 100
+"""Alarms about one pair of replicas: where every bucket differs a person needs to know once,
+not for every bucket.
+"""
+
+FLOAT_ROWS_MAX: Final = 20_000
+"""Rows of a bucket whose floating-point numbers are compared between two replicas: larger
+ones would cost the manager more than they show.
+"""
 
 MISMATCH: Final = "digest_mismatch"
 FLOAT_MISMATCH: Final = "float_mismatch"
@@ -124,13 +108,11 @@ class Mismatch:
         """For people. The same whenever it is found, so that an alarm is known again."""
         (first, rows, digest), (second, other_rows, other_digest) = self.first, self.second
         whose = (
-            f"those of replica {self.stands}"
-            if self.stands
-            else "those of whoever was first in the log"
+            f"those of replica {self.stands}" if self.stands else "those that were first in the log"
         )
         plan = "the same plan" if self.is_of_one_plan else "different code of the same version"
         return (
-            f"replicas {first} and {second} of {self.stream} made different tuples of bucket"
+            f"replicas {first} and {second} of {self.stream} made different rows of bucket"
             f" {self.bucket} by {plan}: {rows} rows with digest {digest:016x} against"
             f" {other_rows} rows with digest {other_digest:016x}; {whose} stand"
         )
@@ -205,7 +187,11 @@ class StreamAudit:
         """Take note of a record; the differences that it shows. The log state may forget
         buckets up to ``floor``.
         """
-        if not outcome.accepted or isinstance(entry, Recomputed) or outcome.reason == "tentative":
+        if (
+            not outcome.accepted
+            or isinstance(entry, (BranchEnded, Recomputed))
+            or outcome.reason == "tentative"
+        ):
             # tentative buckets of two replicas may well differ; what is recomputed was compared
             return []
         found: list[Mismatch] = []
@@ -254,7 +240,7 @@ class StreamAudit:
         elif record.prev is None:
             history = (
                 _joined(plan, record.closed) if record.missing else plan
-            )  # missing: it began late (``protocol.stage.late_start``)
+            )  # missing: it began late (``protocol.stage.beginning``)
         elif before is None or not before.history:
             history = ""
         elif before.fingerprint == plan:
@@ -439,175 +425,3 @@ class AlarmBook:
         alarm = Alarm(MISMATCH, mismatch.stream, mismatch.bucket, text, now_ms)
         self.known(alarm)
         return alarm
-
-
-@dataclass(slots=True)
-class _Ranking:
-    """Newest entries of a sorted set: (member, score); the last ``unsent`` of them were not
-    written yet.
-    """
-
-    entries: deque[tuple[str, int]] = field(
-        default_factory=lambda: deque(maxlen=INDEXED_BOUNDARIES_MAX)
-    )
-    unsent: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class IndexWrite:
-    """One write. ``fields`` None: members of a sorted set, below whose first score nothing is
-    kept.
-    """
-
-    key: str
-    fields: Mapping[str, str] | None = None
-    members: tuple[tuple[str, int], ...] = ()
-    keep_from: int = 0
-    expire_ms: int | None = None
-
-
-class IndexImage:
-    """What the index should hold."""
-
-    def __init__(self, pipeline: str) -> None:
-        self.prefix = f"anabranch:{pipeline}:"
-        self.marker = f"{self.prefix}index"
-        self._hashes: dict[str, dict[str, str]] = {}
-        self._rankings: dict[str, _Ranking] = {}
-        self._time = ObservedTime()
-        self._heartbeats: dict[str, tuple[Heartbeat, int]] = {}
-        """The last one of each process, and the observed time at which it was heard."""
-        self._dirty: dict[str, None] = {}
-        """Keys to write, oldest first."""
-
-    def boundary(
-        self, stream: str, offset: int, record: BoundaryRecord, log_state: LogState
-    ) -> None:
-        """An accepted record of ``stream``, after the log state took it."""
-        writer = record.replica
-        if record.branch is not None:
-            epoch, counter = record.branch
-            tentative = {
-                "bucket": str(record.closed),
-                "branch": f"{epoch}.{counter}",
-                "missing": ",".join(record.missing),
-            }
-            self._put(f"{self.prefix}tentative:{stream}:{writer}", tentative)
-            return
-        self._tip(stream, str(offset), record, log_state)
-        self._upto(stream, log_state)
-        key = f"{self.prefix}boundaries:{stream}:{writer}"
-        ranking = self._rankings.setdefault(key, _Ranking())
-        ranking.entries.append((str(offset), record.closed))
-        ranking.unsent = min(ranking.unsent + 1, INDEXED_BOUNDARIES_MAX)
-        self._dirty[key] = None
-
-    def adopted(self, stream: str, log_snapshot: LogSnapshot, log_state: LogState) -> None:
-        """The log of ``stream`` is read from ``log_snapshot`` on: of what came before, only
-        the tip of each chain is known, not where it stands.
-        """
-        self._upto(stream, log_state)
-        for r in log_snapshot.replicas:
-            if r.last is not None and r.replica in log_state.writers:
-                self._tip(stream, "", r.last, log_state)
-
-    def _tip(self, stream: str, offset: str, record: BoundaryRecord, log_state: LogState) -> None:
-        writer = record.replica
-        fields = {
-            "offset": offset,
-            "bucket": str(record.closed),
-            "epoch": str(record.epoch),
-            "timeline": record.id.timeline,
-            "batch": str(record.id.batch),
-            "fingerprint": log_state.fingerprint(writer),
-            "written_ms": str(record.written_ms),
-        }
-        self._put(f"{self.prefix}boundary:{stream}:{writer}", fields)
-
-    def _upto(self, stream: str, log_state: LogState) -> None:
-        self._put(f"{self.prefix}stream:{stream}", {"upto": str(log_state.upto)})
-
-    def heartbeat(self, beat: Heartbeat, now_ms: int) -> bool:
-        """A process is alive; whether there was room to remember it. ``now_ms``: of the reader's
-        clock; what the sender's says decides nothing (CX3).
-        """
-        at = self._time.at(now_ms)
-        key = f"{self.prefix}process:{beat.service}:{beat.name}:{beat.replica}"
-        known = self._heartbeats.get(key)
-        if known is None and len(self._heartbeats) >= HEARTBEATS_MAX:
-            return False
-        if known is None or beat.epoch >= known[0].epoch:
-            self._heartbeats[key] = beat, at
-            self._dirty[key] = None
-        return True
-
-    def trim(self, point: TrimPoint) -> None:
-        """The newest trim point of a stream."""
-        self._put(f"{self.prefix}trim:{point.stream}", {"bucket": str(point.bucket)})
-
-    def states(self, now_ms: int) -> dict[str, str]:
-        """State of each process by name, those not heard of any more left out (and forgotten)."""
-        at = self._time.at(now_ms)
-        self._heartbeats = {
-            key: (beat, heard_at)
-            for key, (beat, heard_at) in self._heartbeats.items()
-            if at - heard_at <= HEARTBEAT_LIFETIME_MS
-        }
-        return {
-            key.removeprefix(f"{self.prefix}process:"): beat.state
-            for key, (beat, _) in self._heartbeats.items()
-        }
-
-    def everything_lost(self) -> None:
-        """The index is empty: write it all again (CX2)."""
-        for ranking in self._rankings.values():
-            ranking.unsent = len(ranking.entries)
-        self._dirty = dict.fromkeys([*self._hashes, *self._rankings, *self._heartbeats])
-
-    def keys(self) -> set[str]:
-        """Every key that may stand in the index."""
-        return {self.marker, *self._hashes, *self._rankings, *self._heartbeats}
-
-    def next_write(self, now_ms: int) -> IndexWrite | None:
-        """What to write next; the same until ``written`` is called. None: nothing."""
-        while self._dirty:
-            key = next(iter(self._dirty))
-            if key in self._rankings:
-                ranking = self._rankings[key]
-                new = list(ranking.entries)[len(ranking.entries) - ranking.unsent :]
-                return IndexWrite(key, members=tuple(new), keep_from=ranking.entries[0][1])
-            if key in self._hashes:
-                return IndexWrite(key, fields=self._hashes[key])
-            heard = self._heartbeats.get(key)
-            if heard is not None and self._time.at(now_ms) - heard[1] <= HEARTBEAT_LIFETIME_MS:
-                return IndexWrite(key, fields=_fields_of(heard[0]), expire_ms=HEARTBEAT_LIFETIME_MS)
-            del self._dirty[key]
-        return None
-
-    def written(self, write: IndexWrite) -> None:
-        """``write`` is in the index."""
-        del self._dirty[write.key]
-        if write.fields is None:
-            self._rankings[write.key].unsent = 0
-
-    def _put(self, key: str, fields: dict[str, str]) -> None:
-        self._hashes[key] = fields
-        self._dirty[key] = None
-
-
-def _fields_of(beat: Heartbeat) -> dict[str, str]:
-    """A heartbeat as a hash: texts, an absent branch and truth values as empty or "1"."""
-    return {
-        "service": beat.service,
-        "name": beat.name,
-        "replica": beat.replica,
-        "epoch": str(beat.epoch),
-        "state": beat.state,
-        "bucket": str(beat.bucket),
-        "written_ms": str(beat.written_ms),
-        "replica_state": beat.replica_state,
-        "branch": "" if beat.branch is None else str(beat.branch),
-        "checkpoint": beat.checkpoint,
-        "checkpoint_bucket": str(beat.checkpoint_bucket),
-        "corrects": "1" * beat.corrects,
-    }

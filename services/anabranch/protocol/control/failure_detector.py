@@ -1,27 +1,43 @@
-"""Who is alive, and what it says of itself: what a process knows from the control topics about the
-others.
+"""Which processes are alive, and what they say of themselves: what a process knows of the others
+from the control topics; and for how long another one has not been heard, although it could have
+been.
 
-Theory of operation. Whoever judges others goes by the time that it has *observed* since it heard of
-them last. What their clocks say counts for nothing, and a pause of its own makes nobody dead: a
-process that was stopped, or whose machine slept, has heard nobody, through no fault of theirs. So
-each look counts at most ``OBSERVED_STEP_MS``: whoever wakes from a pause must look again, several
+Theory of operation. A process judges another by the time that it has *observed* since it last heard
+of it. The other's clock counts for nothing, and a pause of its own makes no one dead: a process
+that was stopped, or whose machine slept, has heard no one, through no fault of theirs. So each look
+counts at most ``OBSERVED_STEP_MS``: a process that wakes from a pause must look again, several
 times, before any of its time-outs is over.
 
-A process that follows the topic from now on hears only what is
-said from now on, so the dead of yesterday are silent. One that reads them from their beginning
-takes whatever stands there for heard just now: it may judge nobody dead but after as long a silence
-as it waits for anyway.
+A process that follows the topic from now on hears only what is said from now on, so processes that
+died earlier are silent. A process that reads the topic from its beginning counts everything in it
+as heard just now: it may call another process dead only after the silence that it waits for anyway.
+
+A process that hears no other may be cut off itself, or all of them may be: if the broker is away,
+everybody is silent, and nobody is dead. A process's own heartbeats take the same way as those of
+the others: to the broker, into a control topic, and back. So who acts on ``Silence`` counts it from
+one of its own heartbeats to the next. If they are far apart, the way was closed in the meantime, or
+the process was paused. When the way is open again, the other process may not know yet: a process
+that could not write tries again after ``HEARTBEAT_SEND_MS``. So the counter then restarts at minus
+``HEARTBEAT_SEND_MS``. If every round trip is long, the machine or the broker is overloaded. The
+silence still grows, a little with each own heartbeat: waiting for a dead process takes longer, but
+not forever.
 
 Invariants:
-    DT1 what a lower epoch says is not heard once a higher one was, or stands in the log: a zombie
+    DT1 a lower epoch is not heard once a higher one was heard, or is in the log: a zombie
         cannot speak for its replacement (rule 1).
-    DT2 whoever is known is alive for exactly ``FAILURE_AFTER_MS`` of observed time after the last
+    DT2 a known process is alive for exactly ``FAILURE_AFTER_MS`` of observed time after the last
         heartbeat was heard.
     DT3 one that makes no progress stays alive; ``stalled`` says so.
     DT4 nothing here depends on any clock but that of the process that asks, and on that one only
         within OT1 and OT2.
     OT1 observed time never falls, whatever the clock does.
     OT2 between two looks it grows by at most ``OBSERVED_STEP_MS``, and by no more than the clock.
+    SL1 silence begins with the first own heartbeat that comes back.
+    SL2 a sign of life ends it.
+    SL3 where nothing comes back for more than ``OBSERVED_STEP_MS``, it is ``HEARTBEAT_SEND_MS``
+        below zero after that; from then on each gap counts ``OBSERVED_STEP_MS`` at most, until
+        there is a sign of life.
+    SL4 it never counts more than the clock does.
 """
 
 from __future__ import annotations
@@ -32,7 +48,7 @@ from typing import Final, Self
 
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.limits import FAILURE_AFTER_MS, OBSERVED_STEP_MS
+from anabranch.protocol.limits import FAILURE_AFTER_MS, HEARTBEAT_SEND_MS
 
 REPLICA_SERVICE: Final = "processing"
 STANDBY_SERVICE: Final = "standby"
@@ -41,6 +57,11 @@ beside what the primary says as the replica.
 """
 DELIVERY_SERVICE: Final = "delivery"
 MANAGER_SERVICE: Final = "consistency_manager"
+
+OBSERVED_STEP_MS: Final = 1_000
+"""The most that one look counts towards a time-out about others. Below FAILURE_AFTER_MS, so
+that nobody is dead right after a pause.
+"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -137,6 +158,16 @@ class FailureDetector:
             if peer in self._heard and self.silent_ms(peer, now_ms) < FAILURE_AFTER_MS
         }
 
+    def silent(self, stage: str, now_ms: int) -> frozenset[str]:
+        """The replicas of ``stage`` that count as dead: no sign of life for FAILURE_AFTER_MS, all of
+        it observed. Who has just begun to listen takes nobody for dead.
+        """
+        return frozenset(
+            replica
+            for replica in self.replicas(REPLICA_SERVICE, stage)
+            if self.silent_ms(Peer(REPLICA_SERVICE, stage, replica), now_ms) >= FAILURE_AFTER_MS
+        )
+
     def states(self, stage: str, now_ms: int) -> dict[str, ReplicaState]:
         """The state of every replica of ``stage``; FAILURE of those that are not alive.
         Empty: it has none, as a source.
@@ -172,3 +203,30 @@ class ObservedTime:
             self._observed_ms += min(max(0, now_ms - self._last_ms), OBSERVED_STEP_MS)
         self._last_ms = now_ms
         return self._observed_ms
+
+
+class Silence:
+    """Of one other process. ``now_ms`` is any clock of one's own that is never set back."""
+
+    def __init__(self) -> None:
+        self._since_ms: int | None = None
+        self._was_closed = False
+        self.ms = 0
+        """For so long nothing was heard; below zero where the way was closed just now."""
+
+    def broken(self, now_ms: int) -> None:
+        """A sign of life of the other one (SL2)."""
+        self.ms, self._was_closed = 0, False
+        if self._since_ms is not None:
+            self._since_ms = now_ms
+
+    def came_back(self, now_ms: int) -> None:
+        """Own news was read back, or the broker has answered (SL1, SL3)."""
+        since_ms, self._since_ms = self._since_ms, now_ms
+        if since_ms is None:
+            return
+        gap_ms = now_ms - since_ms
+        if gap_ms > OBSERVED_STEP_MS and not self._was_closed:
+            self.ms, self._was_closed = -HEARTBEAT_SEND_MS, True
+        else:
+            self.ms += min(gap_ms, OBSERVED_STEP_MS)

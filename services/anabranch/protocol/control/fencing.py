@@ -1,26 +1,26 @@
-"""Which process must end because its peers contradict it?
+"""Which process must end because its peers contradict it.
 
-Theory of operation. Two replicas whose digests of a bucket differ cannot both be right, and nobody
-can tell which one is: the first record in the log stands, and a person is notified. Of three or
-more that closed the bucket by the same plan, those that a majority contradicts are wrong as far as
-anybody can know, and go on from a wrong state. Their processes are named in a fence. It names an
-epoch, so a process that was started anew, by a person who mended it or from a copy of a peer, is
-not meant. The next process reads all fences there ever were before it looks for a checkpoint: what a fenced process
-left is of no use to it (``protocol.log.timeline``, TI8), whether that process heard of its fence or
-died before. One that began before the fence was written goes on from that, and is outvoted and
-fenced in its turn.
+Theory of operation. If two replicas have different digests of a bucket, one of them is wrong, and
+nothing says which: the first record in the log stands, and a person is notified. If three or more
+replicas closed the bucket by the same plan, those that a majority contradicts are taken to be
+wrong, and their state with them. A fence names their processes. It names an epoch, so it does not
+apply to a process that was started again, from a copy of a peer or after a repair. The next process
+reads all fences there ever were before it looks for a checkpoint: it cannot use what a fenced
+process left (``protocol.log.timeline``, TI8), even if that process died before it heard of its
+fence. A process that began before the fence was written continues from that state, and is outvoted
+and fenced in its turn.
 
-What a fence says is not believed. It carries the votes: what each replica made of the bucket. A
-process that hears of its fence, one that looks for a checkpoint, and the manager that looks whether
-it has said so before, count them by the rule by which they were cast, and compare them with what
-the stage's boundary log says of the same bucket. Of buckets that the log does not name any more
-only the rule is left.
+A fence is not believed. It carries the votes: what each replica made of the bucket. A process that
+hears of its fence, one that looks for a checkpoint, and the manager that checks whether it has
+written the fence already, count them by the rule by which they were cast, and compare them with the
+stage's boundary log. If the log no longer names the bucket, only the rule is left.
+
 
 Invariants:
-    EF1 nobody is fenced twice for what one process made, over restarts of the manager too: reading
-        the logs again gives the same fences.
-    EF2 nobody is fenced unless at least three replicas closed the bucket and more than half of them
-        agree on something else; a fence that does not prove it is of no effect.
+    EF1 no replica is fenced twice for what one process made, over restarts of the manager too:
+        reading the logs again gives the same fences.
+    EF2 no replica is fenced unless at least three replicas closed the bucket and more than half of
+        them agree on something else; a fence that does not prove it is of no effect.
     EF3 fencing needs the manager and nothing else needs fencing: what stands in the log stands.
 """
 

@@ -1,20 +1,21 @@
-"""Which node runs which replicas?
+"""Which node runs which replicas.
 
 Theory of operation. A node is one process with one Spark application, which runs replicas of many
-stages (Borealis' and Medusa's node). Where the pipeline file says nothing, replica i of each stage
-of participant P runs on node ``P.i``: all stages of a participant share one node, and what is there
-twice is there on two nodes. The file may name nodes and what runs on them; what it does not name
-keeps its place. Processes of a passive stage are placed like replicas.
+stages (Borealis' and Medusa's node). By default, replica i of each stage of participant P runs on
+node ``P.i``: all stages of a participant share one node, and a second replica is on a second node.
+The file may name nodes and what runs on them; a replica that it does not name keeps its default
+place. Processes of a passive stage are placed like replicas.
 
-An operator moves a replica, or an agent does, by a record in a log that every node reads. All nodes
-compute the same places from it, so nobody hands anything out. A *partner's node* is a node of the
-pipeline that another participant runs, under a contract (``protocol.federation``): nothing has its
-place there by the file, and only the stages that the file names may be moved there.
+An operator or an agent moves a replica by a record in a log that every node reads. All nodes
+compute the same places from it, so no process assigns anything. A *partner's node* is a node of the
+pipeline that another participant runs, under a contract (``protocol.federation``): the file places
+nothing there, and only the stages that it names may be moved there.
 
-Who runs a replica stands in its boundary log: the node on which its newest epoch began. The node to
-which it comes lets it stand by beside that one (``protocol.stage.standby``). Once it is up to date
-it begins an epoch, which ends the other one as a restart would have (rule 1). So the state of a
-move is nothing but these two logs, and either node may die at any point of it.
+A replica's boundary log says which node runs it: the node on which its newest epoch began. The
+node to which it is moved lets it stand by beside that one (``protocol.stage.standby``). Once it is
+up to date it begins an epoch, which ends the other one as a restart would have (rule 1). So these
+two logs are the whole state of a move, and either node may die at any point of it.
+
 
 ====================  ==============================  ==================================  =========================================
 what ended it here    its newest epoch began          the node has its place              the node has not
@@ -30,8 +31,8 @@ Invariants:
     PC2 No node has two replicas of one stage: a node takes along what runs on it when it dies.
     PC3 The stages of a node have one participant. On a partner's node run those that the file lets
         go there, and no others.
-    PC4 Who has read the same records knows the same places. A move that would break PC1 to PC3
-        counts for nobody; nor does one to where the replica is: a move that is said twice is one
+    PC4 Nodes that have read the same records know the same places. A move that would break PC1 to
+        PC3 has no effect; nor has one to where the replica is: a move that is written twice is one
         move.
     PC5 A node starts a replica that has its place there, or that began its newest epoch there: so a
         move that cannot come to its end takes nothing away. One that was removed, and a process of

@@ -1,18 +1,19 @@
-"""A reader that needs deleted blocks requests them (ASK), one replica of the stream recomputes
+"""A reader that needs deleted blocks requests them (ASK), and one replica of the stream recomputes
 them.
 
-Theory of operation. No reader acknowledges anything: each goes on from its own position, and the
-log has what comes after it (backtracking). Only where the log has it no more - trimmed before a
-disk was lost, deleted by hand - the reader asks, on the control topic, for a range of buckets. One
-replica of the stage that makes the stream takes the request, makes the range again in a query of
-its own, from the input, an older checkpoint or its own blocks, writes it as fresh blocks to its
-block topic, and names them in the boundary log (``Recomputed``) if rows and digest of every bucket
-are those of the records before. Readers then take these parts for the old ones.
+Theory of operation. No reader acknowledges anything: each continues from its own position, and the
+log has what comes after it (backtracking). Only if the log no longer has it - trimmed before a disk
+was lost, or deleted by hand - the reader asks, on the control topic, for a range of buckets. One
+replica of the stage that makes the stream takes the request. It makes the range again in a separate
+query, from the input, an older checkpoint or its own blocks, and writes it as fresh blocks to its
+block topic. If rows and digest of every bucket are those of the records before, it names the blocks
+in the boundary log (``Recomputed``). From then on readers use these parts instead of the old ones.
 
 A reply on the control topic decides only about asking again, and what people read. What a reader
-may read stands in the boundary log.
+may read is in the boundary log.
 
-Of a reader, per stream (``RecomputeRequests``):
+The states of a reader, per stream (``RecomputeRequests``):
+
 
 ==========  ==============================================  =====================================================
 state       event                                           action and next state
@@ -31,8 +32,8 @@ Invariants:
     RQ3 a request is for ASK_BUCKETS_MAX non-empty buckets at most (the shell counts them).
     RQ4 a replica works at one request at a time, and holds at most ASKS_MAX, the newest of each
         reader.
-    RQ5 while a peer works, a replica begins nothing, until the peer has answered or ASK_TAKEN_MS
-        are over.
+    RQ5 while a peer works, a replica begins nothing, until the peer has answered or has not said
+        for ASK_TAKEN_MS that it works.
     RQ6 replicas take their turn in the order of their names; one that has answered a request does
         not take it again.
     RQ7 a request that waited for ASK_AGAIN_MS after its turn is dropped: its reader has asked
@@ -44,15 +45,31 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Final
 
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
-from anabranch.protocol.limits import (
-    ASK_AGAIN_MS,
-    ASK_REJECTED_MS,
-    ASK_TAKEN_MS,
-    ASK_TURN_MS,
-    ASKS_MAX,
-)
+
+ASKS_MAX: Final = 64
+"""Recompute requests that a replica holds, one per reader: names come from a topic that many
+may write.
+"""
+
+ASK_TURN_MS: Final = 3_000
+"""Until the next replica of a stage takes a request that the one before has not taken."""
+
+ASK_AGAIN_MS: Final = 15_000
+"""A request that nobody has taken is repeated: it was lost, or nobody was there."""
+
+ASK_TAKEN_EVERY_MS: Final = 5_000
+"""Who works at a request says so again after so long."""
+
+ASK_TAKEN_MS: Final = 20_000
+"""A request that somebody has taken is repeated when he has not said so again for so long: he has
+died, or hangs.
+"""
+
+ASK_REJECTED_MS: Final = 60_000
+"""A request that no replica could serve is repeated: a replica may have come back that can."""
 
 
 class RequestState(Enum):
@@ -177,6 +194,8 @@ class RecomputeReplies:
         self._peers = frozenset(replicas) - {replica}
         self._waiting: dict[str, tuple[Ask, int]] = {}
         self._working: Ask | None = None
+        self._repeated_ms = 0
+        """When it was said last that it is worked at (RQ8)."""
         self._peer_until_ms: dict[str, int] = {}
         """Peers that work at a request, and until when that is believed (RQ5)."""
 
@@ -230,8 +249,16 @@ class RecomputeReplies:
             elif waited_ms >= 0:
                 del self._waiting[reader]
                 self._working = ask
+                self._repeated_ms = now_ms
                 return ask
         return None
+
+    def to_say_again(self, now_ms: int) -> Ask | None:
+        """The request that is worked at, where it is to be said once more that it is taken (RQ8)."""
+        if self._working is None or now_ms - self._repeated_ms < ASK_TAKEN_EVERY_MS:
+            return None
+        self._repeated_ms = now_ms
+        return self._working
 
     def done(self) -> None:
         """The request that was taken is answered."""

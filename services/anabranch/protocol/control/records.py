@@ -70,7 +70,7 @@ class Fence:
     def reason(self) -> str:
         """For people."""
         return (
-            f"a majority of the replicas of {self.stage} made other tuples of bucket {self.bucket}"
+            f"a majority of the replicas of {self.stage} made other rows of bucket {self.bucket}"
             f" than replica {self.replica}, by the same plan"
         )
 

@@ -1,12 +1,12 @@
-"""When is a process, or a replica on a node, started again that ended?
+"""When to restart a process, or a replica on a node, that has ended.
 
-Theory of operation. Whatever ends may be started again, since all that matters is in Kafka and in
-checkpoints. What ends soon after its start waits longer each time, so that what cannot run costs
-little; what ran for a while begins with the first delay.
+Theory of operation. Anything that ends may be restarted, since all that matters is in Kafka and in
+checkpoints. A process that ends soon after its start waits longer each time, so that one that
+cannot run costs little. One that ran for a while starts again after the first delay.
 
 All stages of a node share its engine, and one that takes all memory ends it for the others, again
-and again. Which one did it nobody can see at the first end, where batches of several ran; of the
-second only those are suspected that ran then, too.
+and again. After one crash no single replica can be blamed, because several had a batch running.
+After the second, only the replicas that ran both times are suspects.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Who may say what on the control topics?
+"""Which process may say what on the control topics.
 
-Theory of operation. Each process writes one control topic, which the broker lets it alone write,
-and the manager writes two of its own. So the topic in which a record stands says who wrote it; what
-the record says of its writer proves nothing. A reader takes a record only from the topic of whoever
-may say it, and counts the others.
+Theory of operation. Each process has a control topic that the broker lets only this process write,
+and the manager has two more. So the topic of a record tells its writer; what the record says of its
+writer proves nothing. A reader takes a record only from the topic of a process that may say it, and
+counts the others.
+
 
 Invariants:
     SK1 a heartbeat counts only from the process that speaks for its service, name and replica: of a

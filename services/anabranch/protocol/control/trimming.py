@@ -1,16 +1,16 @@
-"""Up to which bucket may the blocks of a stream be deleted, and up to which offset of each topic
-(rule 18)?
+"""Up to which bucket the blocks of a stream may be deleted, and up to which offset of each topic
+(rule 18).
 
 Theory of operation. A reader never again reads what its *synced* stable position covers: the
 directory of its newest timeline file (a fork point, while a branch runs), or what stands in the
-output for good. Each says so in its heartbeats (``checkpoint_bucket``). The trim point of a stream
-is the least over its readers. A reader that was not heard for a day holds nothing back any more: it
-re-enters by copying a peer. A reader that was never heard may exist all the same, so it holds
-everything back until a day was observed. The day is counted by who trims, from when it heard the
-reader (``protocol.control.failure_detector``); after its restart what stands in the topic counts as
-heard then.
+output for good. Each says so in its heartbeats (``checkpoint_bucket``). The trim point
+of a stream is the lowest of its readers'. A reader that was not heard for a day no longer holds
+anything back: it re-enters by copying a peer. A reader that was never heard may exist all the same,
+so it holds everything back until a day was observed. The manager counts the day from when it heard
+the reader (``protocol.control.failure_detector``); after the manager's restart, everything in the
+topic counts as heard then.
 
-What is trimmed is trimmed whoever reads it later, so every doubt means to trim less.
+Trimming cannot be undone, so every doubt means trimming less.
 
 A trim point is a bucket, deletion wants an offset for each partition of each writer's block topic.
 Blocks of later buckets stand between those of earlier ones, and blocks may be there that no record
@@ -40,10 +40,10 @@ Invariants:
     TM5 the process of the highest epoch speaks for a reader; one that is starting, and names no
         checkpoint yet, has read nothing.
     TM6 of a stream that other pipelines read the newest buckets are kept, as many as its owner
-        says, whatever those readers do: nobody but the owner decides what its log holds. Such a
+        says, whatever those readers do: only the owner decides what its log holds. Such a
         stream need not have a reader of its own.
-    TM7 whoever may read a stream counts: each replica of the stages that do, each process that
-        stands by for one, and each delivery.
+    TM7 every possible reader of a stream counts: each replica of the stages that do, each process
+        that stands by for one, and each delivery.
     TO1 no offset of a part of a bucket above the trim point is deleted, whether stable, pending,
         tentative, or recomputed.
     TO2 no block of a stable record that is still to come is deleted.
@@ -56,6 +56,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from anabranch.protocol.control.failure_detector import (
     DELIVERY_SERVICE,
@@ -65,7 +66,7 @@ from anabranch.protocol.control.failure_detector import (
     Peer,
 )
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
-from anabranch.protocol.limits import TRIM_EVERY_MS, TRIM_READER_MS
+from anabranch.protocol.limits import TRIM_EVERY_MS
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.bucket_map import BucketMap
 from anabranch.protocol.log.records import (
@@ -76,6 +77,11 @@ from anabranch.protocol.log.records import (
     Part,
     Recomputed,
 )
+
+TRIM_READER_MS: Final = 86_400_000
+"""A reader that was not heard for so long holds trimming back no more, else one that never
+returns would fill the disks. It re-enters by a copy.
+"""
 
 
 @dataclass(frozen=True, slots=True)

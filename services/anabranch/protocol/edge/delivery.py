@@ -3,7 +3,7 @@
 Theory of operation. An output's stable records are one sequence, ordered by id = (bucket, position
 in the bucket's canonical order); stable buckets never change, so neither does the sequence.
 Delivery writes it in *runs*. A run is one transaction: its records, and one progress record that
-says where the run begins and ends in the sequence, and where it begins at the earliest in each
+says where the run begins and ends in the sequence, and its first possible position in each
 partition of the topic.
 
 Exactness does not rest on transactions: one whose outcome is unknown may have been applied, or not,
@@ -14,19 +14,24 @@ to its end, and goes through the sequence again, writing the ids that are not th
 the last run too. Until all ids that were found are passed, progress records keep the positions read
 from, so that a second crash finds them again.
 
-If retention has removed records above those positions, the ids that stood there cannot be compared.
-Then records that a progress record names count as written in such a partition. Tuples of an
+If retention has removed records above those positions, their ids cannot be compared.
+Then records that a progress record names count as written in such a partition. Rows of an
 unfinished run that retention removed would be written again, with the same ids.
 
-A record may be larger than its topic takes. Which one of a run that is, nobody tells, and records
-that are sent together are rejected together. So a run that is rejected is cut, before its largest
-record and at its middle, until it writes one record. That goes to the topic of rejected results
-instead, cut where that topic rejects it whole. The topic of rejected results is one more place
-beside the partitions: its ids are read back with theirs, and its position stands in the progress
-records beside theirs.
+A record may be larger than its topic takes. The broker does not tell which record of a run that is,
+and it rejects records that are sent together as a whole. So a run that is rejected is cut, before
+its largest record and at its middle, until it is a single record. That record goes to the topic of
+rejected results instead, truncated if that topic rejects it, too. The topic of rejected results is
+handled like one more partition: its ids are read back, and progress records have its position.
+
+An output may be added to a pipeline whose blocks were deleted in part. It begins late, as a stage
+does (``protocol.stage.beginning``), as long as neither of its topics has anything. Where it begins
+late stands in the progress of its corrected topic before either one gets anything: a run of no
+records. So the other topic begins there too, and where only one has delivered, the other one waits
+for its blocks.
 
 Invariants:
-    DE1 an id that stands in the topic at or after the last progress record's positions is not
+    DE1 an id that is in the topic at or after the last progress record's positions is not
         written.
     DE2 every id from the sequence's beginning (or from where an output began that was added later)
         to ``cursor`` stands in the topic, once (or did, before retention).
@@ -39,9 +44,9 @@ Invariants:
     DE7 an id of a bucket that is not stable cannot be this output's: it is foreign, and rejected.
     DE8 a record goes to the topic of rejected results only if it was rejected when it was sent
         alone; its id counts as written, also for its replacement.
-    DE9 where no replica has the blocks of the next run, less is never delivered. Blocks that are
-        deleted are asked for and waited for, unless nothing was delivered yet: then the output
-        begins after them (``protocol.stage.late_start``).
+    DE9 if no replica has the blocks of the next run, delivery never writes less. It requests
+        deleted blocks and waits for them, unless neither this topic nor its live one has anything
+        yet: then the output begins after them, and its progress says so first.
     DE10 a replacement reads no bucket up to ``passed``: it is before the last run that a progress
         record names.
 """
@@ -56,19 +61,27 @@ from typing import Final
 from anabranch.protocol.control.records import DeliveryProgress
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
-from anabranch.protocol.limits import (
-    DELIVERY_BUCKETS_MAX,
-    DELIVERY_BYTES_MAX,
-    DELIVERY_ROWS_MAX,
-    RECOVERY_IDS_MAX,
-)
-from anabranch.protocol.stage.late_start import output_begins_after
+from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, MIB
+
+DELIVERY_ROWS_MAX: Final = 100_000
+"""Rows of one transaction of delivery: bounds its memory, its time (well below the
+transaction time-out) and what a recovery reads back.
+"""
+
+DELIVERY_BYTES_MAX: Final = 64 * MIB
+"""Keys and values of one transaction of delivery, by the mean of what was written before:
+bounds memory where records are large.
+"""
+
+RECOVERY_IDS_MAX: Final = 5_000_000
+"""Ids that a recovery of delivery holds in memory. Only a lost progress topic makes it read
+more than a few transactions back.
+"""
 
 BEGINNING: Final = RecordId(1, 0)
+# The place of the topic of rejected results: its number in progress records, and the last of all
+# places in lists.
 REJECTED: Final = -1
-"""The place of the topic of rejected results: its number in progress records, and the last of
-all places in lists.
-"""
 
 
 def rows_bound(bytes_per_row: float) -> int:
@@ -86,6 +99,23 @@ def begin_of(progress: DeliveryProgress) -> RecordId:
 def end_of(progress: DeliveryProgress) -> RecordId:
     """The record after the last of the run that ``progress`` records."""
     return RecordId(progress.last_bucket + 1, progress.next_position)
+
+
+def has_run(progress: DeliveryProgress | None) -> bool:
+    """Whether anything was delivered. What records an empty run says only where an output begins
+    that begins late (DE9).
+    """
+    return progress is not None and begin_of(progress) != end_of(progress)
+
+
+def output_begins_after(gone: Callable[[], int], *, has_delivered: bool) -> int:
+    """The bucket after which a corrected topic begins; 0: nothing is left out, or may be.
+
+    Args:
+        gone: The last bucket of which nobody has all blocks.
+        has_delivered: Anything was written to it, or to its live topic, by whichever process.
+    """
+    return 0 if has_delivered else gone()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +196,13 @@ class CorrectedDelivery:
         self._rejected_rows: int | None = None
         self._form = Form.RECORDS
         self._cut: frozenset[int] = frozenset()
-        self._cursor = self._confirmed = RecordId(after + 1, 0)
+        self._cursor = self._confirmed = BEGINNING
         self._read_from = list(starts)
         if progress is not None:
             self._go_on(progress, starts)
+        self._recorded = BEGINNING if progress is None else self._cursor
+        if not has_run(progress):
+            self._cursor = self._confirmed = max(self._cursor, RecordId(after + 1, 0))
         self._passed = self._cursor.bucket - 1
 
     def _go_on(self, progress: DeliveryProgress, starts: Sequence[int]) -> None:
@@ -218,6 +251,8 @@ class CorrectedDelivery:
         progress: DeliveryProgress | None,
         gone: tuple[int, int] | None,
         gone_upto: Callable[[], int],
+        *,
+        live_has_any: bool = False,
     ) -> Lack:
         """No replica has the blocks of the next run (DE9).
 
@@ -225,13 +260,21 @@ class CorrectedDelivery:
             progress: The newest in the log.
             gone: The first and the last bucket, from ``cursor`` on, of which blocks are deleted.
             gone_upto: The last bucket of which nobody has all blocks.
+            live_has_any: Anything was delivered to the live topic.
         """
         if self.is_overtaken(progress):
             return Lack.REPLACED
         if gone is None:
             return Lack.DAMAGED
-        begins_after = output_begins_after(gone_upto, has_delivered=progress is not None)
+        has_delivered = live_has_any or has_run(progress)
+        begins_after = output_begins_after(gone_upto, has_delivered=has_delivered)
         return Lack.LEFT_OUT if begins_after >= self._cursor.bucket else Lack.AWAITED
+
+    def beginning(self) -> Run | None:
+        """What is recorded before anything is delivered, so that it is known where the output
+        begins (DE9); None: that is recorded, or it begins at the beginning.
+        """
+        return Run(self._cursor, self._cursor, ()) if self._cursor > self._recorded else None
 
     @property
     def read_from(self) -> tuple[int, ...]:
@@ -291,7 +334,7 @@ class CorrectedDelivery:
             upto: Every bucket up to this one is stable.
             sizes: (bucket, rows) of all non-empty buckets from ``cursor.bucket`` to ``upto``,
                 ascending.
-            rows_max: Tuples that it may have.
+            rows_max: Rows that it may have.
 
         Raises:
             LocalProtocolError: called before ``recovered``.

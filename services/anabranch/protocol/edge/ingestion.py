@@ -1,4 +1,4 @@
-"""Ingestion's decisions: how far a source has been read, which buckets are closed, which records
+"""What ingestion decides: how far a source has been read, which buckets are closed, which records
 are late or ahead.
 
 Theory of operation. A source is a set of input partitions, each read in order. The *low mark* of a
@@ -7,21 +7,21 @@ boundary is the last bucket that the lowest of the low marks closes. Silence mus
 empty bucket, so a partition that says nothing holds the boundary back, unless the rules for
 idleness say otherwise. Silence counts only while it is *observed*: by looks at the end of the
 partition, none further from the next than LOOK_GAP_MS. So neither a pause of this process nor an
-outage of the broker is taken for silence, and producers that were cut off get the whole time again
-once the contact is back.
+outage of the broker counts as silence, and producers that were cut off get the whole time again
+once they are back.
 
-Everything that is read is at once part of the stream, as parts of closed or open buckets, or is a
-dead letter; so the positions alone say where to go on (rule 17). With them stands what a restart
-must not forget: which partitions are left out, and where the boundary stood when one was found.
+Everything that is read becomes part of the stream at once, as parts of closed or open buckets, or a
+dead letter. So the positions alone say where to continue (rule 17). Beside them is what a restart
+must not forget: which partitions are left out, and where the boundary was when one was found.
 
-A topic may get more partitions, and producers may know of one before ingestion does. Nobody waited
-for it then, through no fault of its producers. So what belongs below the boundary at which it was
-found is not late, as long as the partition's own low mark has not passed that boundary: it gets the
-first time of the open bucket, whatever the source does with late records. From then on the
-partition holds the boundary back like the others.
+A topic may get more partitions, and producers may know of one before ingestion does. Until then the
+boundary did not wait for it, through no fault of its producers. So a record below the boundary at
+which the partition was found is not late, as long as the partition's own low mark has not passed
+that boundary: it gets the first time of the open bucket, whatever the source does with late
+records. From then on the partition holds the boundary back like the others.
 
-What is read of buckets that are still open is held by every reader of the stream; so where much is
-open only those partitions are read that hold the boundary back. The machine holds no records and no
+Every reader of the stream keeps what was read of open buckets. So if much is open, only the
+partitions that hold the boundary back are read. The machine holds no records and no
 clock: it gets what was read and what time it is, and answers with plain numbers that the service
 applies to whole columns.
 
@@ -42,7 +42,7 @@ Invariants:
     IN5 a record beyond ``limits().ahead_above_ms`` moves neither mark nor boundary, nor does a
         heartbeat beyond ``limits().beat_above_ms``.
     IN6 ``positions`` names exactly what ``read`` got, and a machine made from ``positions`` and
-        ``closed`` goes on as this one would.
+        ``closed`` continues as this one would.
     IN7 a partition's position never goes back.
     IN8 some partition is always read, the lowest of those that are not left out, unless the source
         is pushed back (IN10).
@@ -66,26 +66,77 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from anabranch.protocol.edge.other_shards import OtherShards
 from anabranch.protocol.edge.source_pace import SourcePace
 from anabranch.protocol.errors import LocalProtocolError
-from anabranch.protocol.limits import (
-    APPEND_EVERY_MS,
-    APPEND_OPEN_EVERY_MS,
-    BLOCKS_KEPT_MAX,
-    END_SILENCE_MS,
-    EVENT_TIME_MS_MAX,
-    HEARTBEAT_AHEAD_MS,
-    LOOK_EVERY_MS,
-    LOOK_FRESH_MS,
-    LOOK_GAP_MS,
-    PENDING_PARTS_HOLD,
-    STILL_AFTER_MS,
-    WAITING_AFTER_MS,
-)
+from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 from anabranch.protocol.log.buckets import bound_ms, bucket_of, closed_by
 from anabranch.protocol.log.records import InputPosition
+
+PENDING_PARTS_HOLD: Final = 800_000
+"""From so many open parts on a source reads only what holds its boundary back, until half of them
+are closed. The rest of PENDING_PARTS_MAX is for what is read on the way there: a record beyond that
+limit would end the source.
+"""
+
+BLOCKS_KEPT_MAX: Final = 4_000_000
+"""Blocks of one source that are in its topics since a reader still needs them. From so many on the
+source reads nothing more, until half of them are deleted: what producers send stays in their own
+topics, whose retention is theirs (DPC: full buffers block, and push back to the source). Ten times
+what a stage takes of its inputs (INPUT_PARTS_MAX), so new results have stood still for days; beyond
+it the brokers' disks would fill.
+"""
+
+LOOK_EVERY_MS: Final = 400
+"""Pause between two looks at the end of a quiet input partition: all that are due are one
+request to each broker.
+"""
+
+LOOK_FRESH_MS: Final = 1_000
+"""A look older than this says nothing about now: a boundary must not pass a partition on what
+was seen before a pause of the process.
+"""
+
+LOOK_GAP_MS: Final = 2_500
+"""Silence with a longer hole between two looks was not observed: it may have been an outage
+of the broker, and is counted anew.
+"""
+
+HEARTBEAT_AHEAD_MS: Final = 86_400_000
+"""How far a producer's heartbeat may be in front of all that its source has said where
+``max_ahead`` is unlimited: a day. One from the year 2100 would close its partition for good.
+Simulated time that jumps further has a record there.
+"""
+
+END_SILENCE_MS: Final = 2_000
+"""Observed silence after which finite data counts as read to its end, so that a producer that
+pauses a moment does not lose its last records.
+"""
+
+WAITING_AFTER_MS: Final = 1_000
+"""Silence of the partition that holds the boundary back before it is named to people: shorter
+ones are how records come.
+"""
+
+APPEND_EVERY_MS: Final = 50
+"""Least time between two boundary records of a live source, where the next bucket is about to
+close: bounds the growth of the boundary log, and what each round costs a source, the broker and
+every reader.
+"""
+
+APPEND_OPEN_EVERY_MS: Final = 250
+"""The same where nothing is about to close, or the boundary stands still: bounds the size of a
+round, and the open parts that every reader holds (at 20 records a second they would reach
+PENDING_PARTS_MAX within hours). Below the shortest wait of a stage, which sees by them that the
+source goes on.
+"""
+
+STILL_AFTER_MS: Final = 10_000
+"""A source's boundary that has not moved for so long stands still: a partition is silent, or
+cut off. Then nothing says when the next bucket closes.
+"""
 
 InputPartition = tuple[str, int]
 """(topic, partition) of a user's topic."""

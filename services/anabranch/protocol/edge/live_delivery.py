@@ -14,30 +14,23 @@ transaction holds follows from where in a failure the topic stands and from what
     undo            once per failure, with its first correction; names the last stable record: every tentative record before it is void
     insertions      stable buckets, whole
     tentative       with an undo, the buckets shown before that are not corrected yet, once more; then new ones
-    rec_done        stable has reached the last tentative bucket that was shown, no stable bucket waits, and the stage has settled
+    rec_done        stable has reached the last tentative bucket that was shown, no stable bucket waits, and no branch of the stage runs
     boundary        always, last: stable up to here, which voids what is tentative up to here; shown up to here
 
 New tentative buckets go into the same transaction as corrections, so neither waits for the other. A
 transaction is bounded, except that a bucket is never split, since a reader would count a half
 corrected bucket twice, and that what an undo voids must come again with it.
 
-After a failure the replicas of a stage correct one after the other. One that is done says STABLE
-and makes stable buckets while a peer's branch still makes tentative ones of the same input, often a
-moment earlier. Shown at once, they would begin a new failure on the live topic, with an undo, that
-is none. So while a peer says STABLE a tentative bucket is held back (``Hold``), but not for long:
-what a replica says of itself decides about this much time, never about a record.
+After a failure the replicas of a stage correct one after the other. While the first is done, and
+the others have still to correct, their branches run on. So the end of a failure is the end of the
+last branch, as the boundary log says it (``has_settled``): what these branches show until then
+belongs to the failure, and no other one begins. The log says the same to whoever begins to read it.
 
-How long depends on how much of its delay the bucket has used. The first bucket of a new branch has
-had the stage's whole first wait, so little is left: ``LIVE_HOLD_MS``. A branch that ran already
-when the end of its failure was told takes later buckets after the short wait; for those the
-difference between the waits is left, and while the topic stands outside a failure they may be held
-for it: if the input is missing again, the stable peer forks after its own first wait, which is no
-later.
+A branch may run on for as long as its replica lives, where its own corrections never end. Nobody
+needs these: stable buckets come in time without them. So once all that was shown is corrected, the
+end of a failure waits for branches no longer than ``REC_DONE_WAIT_MS``.
 
-Which branches ran is remembered in memory only. After a restart of delivery every branch is taken
-for a new one. The other way round a branch that began between the last correction and the telling
-of the end is taken for an old one, though its first bucket has had the long wait: it is held until
-the peer forks, whose wait began with the same sign.
+Of whom tentative buckets are shown, and when, ``protocol.edge.live_choice`` decides.
 
 Invariants:
     LD1 stable buckets are delivered in order, whole, once; none is ever retracted.
@@ -49,37 +42,43 @@ Invariants:
         it (rule 20), up to UNDO_ROWS_MAX records: beyond that the oldest tentative buckets are
         missing from the live answer until they are corrected.
     LD5 rec_done comes when stable has reached the last tentative bucket shown and every stable
-        bucket known then, and the stage says that it has settled: corrections are over. So what is
+        bucket known then, and no branch of the stage runs: corrections are over. So what is
         tentative while a backlog of corrections is made or delivered belongs to the same failure,
-        and waits for nothing. A stage that is not heard holds nothing up.
+        and waits for nothing. A replica that counts as dead holds nothing up; one that lives does
+        for at most REC_DONE_WAIT_MS from when stable has come so far, or a replacement of this
+        process has.
     LD6 outside a failure nothing tentative is shown while a stable bucket waits.
     LD7 ``sequence`` grows by one with every transaction: a reader of several partitions can tell
         which boundaries belong together.
-    LH1 nothing is held while no peer says STABLE.
-    LH2 a bucket is held for at most ``LIVE_HOLD_MS`` from when it could first be shown; one of a
-        branch whose failure is over, outside a failure, for at most what the stage's later wait is
-        shorter than its first one, if that is more.
-    LH3 so a later bucket is not shown later than a first one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError
 from anabranch.protocol.identifiers import RecordId
-from anabranch.protocol.limits import (
-    DELIVERY_BUCKETS_MAX,
-    LIVE_HOLD_MS,
-    LIVE_ROWS_MAX,
-    UNDO_ROWS_MAX,
-)
-from anabranch.protocol.log.records import BranchNumber
-from anabranch.protocol.stage.availability import BucketTimers, Policy, Waits
+from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX
+from anabranch.protocol.log.boundary_log import LogState
+
+LIVE_ROWS_MAX: Final = 3_000
+"""Rows of stable, and of new tentative, buckets that one live transaction takes beyond the
+first: what comes next waits so long for it.
+"""
+
+UNDO_ROWS_MAX: Final = 1_000_000
+"""Rows of the live transaction that begins corrections, which shows again what is not corrected: it
+must end well below the transaction time-out, or it would never end.
+"""
+
+REC_DONE_WAIT_MS: Final = 120_000
+"""So long the end of a failure waits for branches of replicas that live, once all that was shown is
+corrected. They mostly end when their replicas have made the same corrections once more, one after
+the other.
+"""
 
 Sizes = Iterable[tuple[int, int]]
 """(bucket, rows) of buckets that are not empty. Read only as far as needed."""
@@ -112,6 +111,23 @@ class Action(Enum):
     UNDO = "undo, insertions, what is shown and not corrected, new tentative buckets"
     CORRECT = "insertions, new tentative buckets"
     END = "rec_done"
+
+
+def live_begins_after(
+    recorded: int, forgotten: int, begun: int | None, *, has_delivered: bool
+) -> int:
+    """The bucket after which a live topic begins to which nothing was written yet.
+
+    Args:
+        recorded: The last bucket that the corrected topic has whole, or leaves out.
+        forgotten: Up to here the log state describes nothing any more.
+        begun: What an earlier process wrote.
+        has_delivered: The corrected topic has anything: then what is begun stands, though more may
+            be gone by now.
+    """
+    if begun is None:
+        return max(recorded, forgotten)
+    return begun if has_delivered else max(begun, recorded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +244,16 @@ class Available:
     shown: Sizes = ()
     """Above ``upto``, up to what was shown, from anyone who has them: the newest first."""
     settled: bool = True
-    """The stage says of no corrections that they are still to come
-    (``upstream_selection.awaits_corrections``).
-    """
+    """No branch of the stage runs (``has_settled``)."""
+    now_ms: int = 0
+    """When this was read, by a clock that does not go back."""
+
+
+def has_settled(log_state: LogState, silent: Collection[str]) -> bool:
+    """Whether no branch of the stream runs. ``silent``: replicas that count as dead."""
+    return not any(
+        log_state.has_branch(replica) for replica in log_state.writers if replica not in silent
+    )
 
 
 def resumed(progress: LiveProgress, partitions: int) -> LiveProgress:
@@ -256,10 +279,16 @@ class LiveDelivery:
     def __init__(self, progress: LiveProgress) -> None:
         """``progress``: the newest that is committed, or where to begin."""
         self.progress = progress
+        self._corrected_ms: int | None = None
+        """Since when all that is shown is corrected (LD5); None: it is not, or nothing is shown."""
 
     def plan(self, there: Available) -> LiveRun | None:
         """The next transaction; None: nothing to say."""
         now = self.progress
+        if not 0 < now.shown <= now.stable:  # a stable bucket that is new begins no wait anew
+            self._corrected_ms = None
+        elif self._corrected_ms is None:
+            self._corrected_ms = there.now_ms
         wanted = there.tentative_upto > max(there.upto, now.stable, now.shown)
         row = decide(
             now.failure,
@@ -306,9 +335,14 @@ class LiveDelivery:
         self.progress = run.after
 
     @staticmethod
-    def _is_over(at: LiveProgress, there: Available) -> bool:
+    def _is_corrected(at: LiveProgress, there: Available) -> bool:
+        return 0 < at.shown <= at.stable and at.stable >= there.upto
+
+    def _is_over(self, at: LiveProgress, there: Available) -> bool:
         """LD5."""
-        return there.settled and 0 < at.shown <= at.stable and at.stable >= there.upto
+        since_ms = self._corrected_ms
+        has_waited = since_ms is not None and there.now_ms - since_ms >= REC_DONE_WAIT_MS
+        return (there.settled or has_waited) and self._is_corrected(at, there)
 
     @staticmethod
     def _again(shown: Sizes) -> tuple[tuple[int, ...], int]:
@@ -357,69 +391,3 @@ class LiveDelivery:
                 return tuple(taken), taken[-1]
             taken.append(bucket)
         return tuple(taken), there.tentative_upto
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Tentative buckets of a replica that could be shown."""
-
-    replica: str
-    branch: BranchNumber | None
-    """The newest one of the replica; None: not known."""
-    first: int
-    last: int
-
-
-class Hold:
-    """Of one output. ``now_ms`` is monotonic."""
-
-    def __init__(self, waits: Waits, policy: Policy) -> None:
-        """``waits`` and ``policy`` of the stage that makes the output."""
-        saved_ms = waits.first_ms - waits.next_ms if policy is Policy.PROCESS else 0
-        self._long_ms = max(LIVE_HOLD_MS, saved_ms)
-        self._over: dict[str, BranchNumber] = {}
-        """Per replica: its branches up to this one were for failures that are over."""
-        self._offered = BucketTimers()
-        """The timer of bucket n started when bucket n - 1 could first be shown."""
-
-    def failure_ended(self, branches: Mapping[str, BranchNumber | None]) -> None:
-        """The end of a failure was told. ``branches``: the newest one of each replica; None:
-        it never had one.
-        """
-        self._over = {replica: number for replica, number in branches.items() if number is not None}
-
-    def left_ms(
-        self, offer: Offer, states: Mapping[str, ReplicaState], now_ms: int, *, failing: bool
-    ) -> int:
-        """How long to wait with what is offered; 0: show it.
-
-        Args:
-            offer: What could be shown.
-            states: What each replica says of itself.
-            now_ms: Now.
-            failing: A failure is shown: more of it begins none.
-
-        Raises:
-            LocalProtocolError: nothing is offered.
-        """
-        self._offered.observe(now_ms, offer.last)
-        self._offered.forget(offer.first)
-        since_ms = self._offered.started(offer.first + 1)
-        if since_ms is None:
-            message = (
-                f"tentative buckets {offer.first}..{offer.last} of {offer.replica} are none to be"
-                " held"
-            )
-            raise LocalProtocolError(message)
-        if not any(
-            state is ReplicaState.STABLE
-            for replica, state in states.items()
-            if replica != offer.replica
-        ):
-            return 0
-        newest_over = self._over.get(offer.replica)
-        is_over = (
-            newest_over is not None and offer.branch is not None and offer.branch <= newest_over
-        )
-        hold_ms = self._long_ms if is_over and not failing else LIVE_HOLD_MS
-        return max(0, since_ms + hold_ms - now_ms)

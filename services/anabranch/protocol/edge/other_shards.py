@@ -1,10 +1,10 @@
-"""What a shard of a source knows of the others: what their boundary records say of the partitions
-that they read.
+"""What a shard of a source knows of the others, from their boundary records.
 
-Theory of operation. A source is silent, or goes on without a partition, as a whole, however many
-processes read it (IN3, IN4). So each shard follows the logs of the others. A partition of theirs
-speaks when a record of theirs has read on in it. Nothing else crosses: a shard that hears nothing,
-since another is down or its log is not to be had, closes by what its own partitions say.
+Theory of operation. A source is silent, or continues without a partition, as a whole, however many
+processes read it (IN3, IN4). So each shard follows the logs of the others. A partition of another
+shard speaks when a record of that shard has read on in it. Nothing else is exchanged: a shard that
+hears nothing, because another is down or its log is unavailable, closes buckets by its own
+partitions.
 """
 
 from __future__ import annotations

@@ -1,23 +1,25 @@
-"""How far has a source got while its boundary stands still? What it says starts the timers of the
-stages that read it (rule 13).
+"""How far a source has got while its boundary stands still. This starts the timers of the stages
+that read it (rule 13).
 
-Theory of operation. One silent partition holds the boundary of a source back, and the others go on.
-So beside its boundary a source says up to which bucket it *has got*, else no stage would know that
-it waits. The largest event time alone does not tell: one record of a producer whose clock is in
-front would start timers of buckets that nobody can complete yet. So a source goes on from where its
-boundary moved last as fast as the boundary did until then, and no further than a record has come.
-Where the boundary moves, that is where it is; where it stands, where it would be. After an outage
-of all partitions the first that is back moves the boundary a little, which is no reason to begin
-again so late: of the last moves that counts from which it would have got furthest.
+Theory of operation. One silent partition holds the boundary of a source back, while the others
+continue. So beside its boundary a source says up to which bucket it *has got*; otherwise no stage
+would know that it waits. The largest event time alone does not tell: one record of a producer whose
+clock is ahead would start timers of buckets that no source can complete yet. So a source is assumed
+to continue from the last move of its boundary, at the boundary's previous speed, but not beyond its
+newest record. While the boundary moves, the source is at the boundary; while it stands, it is where
+the boundary would be. After an outage of all partitions the first that is back moves the boundary a
+little, which is no reason to begin again so late: of the last moves, the one counts from which the
+source would have got furthest.
 
-How fast that is follows from what was seen: a source that replays goes faster than the clock. No
-clock of another machine is looked at.
+The speed follows from what was seen: a source that replays is faster than the clock. No clock of
+another machine is used.
+
 
 Invariants:
     SP1 ``upto_ms`` never goes back, and is never beyond the largest event time that was read.
     SP2 a record in front of all others moves it no faster than the boundary moved over
         PACE_OVER_MS, or the clock since a move of that time, whichever gets further.
-    SP3 while nothing is read it goes on by PACE_CATCH_UP_MS at most: sources that all stand still
+    SP3 while nothing is read it continues by PACE_CATCH_UP_MS at most: sources that all stand still
         have not failed.
 
 Where data is replayed the pace is known after PACE_LEAST_MS; until then, and where data is slower
@@ -28,8 +30,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
-from anabranch.protocol.limits import PACE_CATCH_UP_MS, PACE_LEAST_MS, PACE_OVER_MS
+PACE_OVER_MS: Final = 10_000
+"""Over so long it is measured how fast a source's boundary moves: short, since a source that
+has caught up goes on as fast as the clock.
+"""
+
+PACE_LEAST_MS: Final = 1_000
+"""Over less nothing is measured: one chunk of a backlog holds any span of time."""
+
+PACE_CATCH_UP_MS: Final = 1_000
+"""By so much a source goes on while nothing is read: records that came are late by differing
+amounts, and no other may follow for a minute. Records further in front are not waited for in
+silence.
+"""
 
 
 class SourcePace:

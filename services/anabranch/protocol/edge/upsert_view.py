@@ -7,12 +7,12 @@ one. For that, and for a replacement, each tentative record carries the last sta
 value of its key in its headers. Thus the newest record of every key, which is all that compaction
 leaves, is the whole state of this machine.
 
-Only the newest tentative version of a key is remembered: versions become void from the oldest on,
-or all at once by an undo, after which those that still count come again.
+Only the newest tentative version of a key is kept: versions become void from the oldest on, or all
+at once by an undo, which is followed by those that still count.
 
 Invariants:
-    UV1 what stands in the topic for a key is its newest tentative version, else its last stable
-        one, else nothing.
+    UV1 the topic has for a key its newest tentative version, else its last stable one, else
+        nothing.
     UV2 a transaction has at most one record per key, and none for a key whose visible version and
         last stable one stay as they were.
     UV3 reading the newest record of each key back gives the state that wrote them.
@@ -23,13 +23,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from anabranch.protocol.edge.live_delivery import Kind
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import RecordId
-from anabranch.protocol.limits import UPSERT_BYTES_MAX
+from anabranch.protocol.limits import MIB
 
-_KEY_BYTES = 200
+UPSERT_BYTES_MAX: Final = 1_024 * MIB
+"""Keys and values that the upsert view of a live topic holds in memory, to know what to
+restore: beyond it the process would be killed.
+"""
+
+_KEY_BYTES: Final = 200
 """About what the dictionaries need for a key beside its bytes and those of its values."""
 
 

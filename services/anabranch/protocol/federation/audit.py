@@ -28,8 +28,8 @@ from typing import Final
 
 from anabranch.protocol.federation.contracts import PARTS_PER_MILLION, TIME_MS_MAX
 
+# Of SHA-256.
 DIGEST_BYTES: Final = 32
-"""Of SHA-256."""
 
 NONCE_BYTES_MIN: Final = 16
 """A shorter number could be found from its hash by trying all."""

@@ -24,8 +24,8 @@ from typing import Final, NamedTuple
 
 from anabranch.protocol.federation.contracts import PARTS_PER_MILLION, AuditClauses
 
+# Amounts in the ledger are in thousandths of a micro-unit.
 NANO_PER_MICRO: Final = 1_000
-"""Amounts in the ledger are in thousandths of a micro-unit."""
 
 
 class Reading(NamedTuple):

@@ -26,7 +26,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, cast
 
-from anabranch.protocol.limits import OFFERED_CHARACTERS_MAX
+OFFERED_CHARACTERS_MAX: Final = 1_000
+"""Characters of a text that another participant gives a stage as a parameter: it is in every plan of
+the owner's Spark.
+"""
 
 Value = bool | int | float | str
 Columns = Mapping[str, str]

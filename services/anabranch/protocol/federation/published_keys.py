@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+# Of Ed25519.
 KEY_BYTES: Final = 32
-"""Of Ed25519."""
 
 KEY_ID_CHARACTERS_MAX: Final = 63
 KEYS_MAX: Final = 1_000

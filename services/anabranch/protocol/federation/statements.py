@@ -28,8 +28,8 @@ from anabranch.protocol.errors import LocalProtocolError
 PREFIX: Final = b"anabranch statement 1\n"
 """No other protocol that uses the same key signs bytes that begin like this."""
 
+# Of Ed25519.
 SIGNATURE_BYTES: Final = 64
-"""Of Ed25519."""
 
 
 class Statement(Protocol):

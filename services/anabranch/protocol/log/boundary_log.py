@@ -8,7 +8,8 @@ record that closes up to c closes the writer's buckets up to c. The stream's sta
 one of the writer that closed it first, whole.
 
 Beside it the log state keeps, per writer, what its branches wrote of buckets that are not stable
-yet (``protocol.log.tentative``).
+yet (``protocol.log.tentative``), and whether one of them runs: so a failure begins and ends at a
+place in the log, the same for all readers.
 
 Buckets are numbered from the beginning of time, so almost all are empty: only buckets with parts
 are stored, everything else is ranges. Whatever a record says, applying it raises nothing and costs
@@ -50,6 +51,9 @@ Invariants:
         begins no epoch, so it fences nobody.
     BL17 a bucket may be read from another writer than the log names only where that one's own
         version has as many rows of the same digest.
+    BL18 a branch runs from its first record to its end, the writer's next epoch, or when the
+        writer's version counts no more.
+    BL19 a branch is corrected once a writer that has no branch has closed all that it has shown.
 
 Reading parts whose blocks are garbage is the reader's business (rule 7, ``runtime.block_reader``).
 """
@@ -70,6 +74,7 @@ from anabranch.protocol.log.origins import origin_after
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
+    BranchEnded,
     BranchNumber,
     EpochStarted,
     LogEntry,
@@ -90,10 +95,10 @@ class Outcome:
 
     accepted: bool
     reason: str
-    """Accepted: epoch, accepted (a stable record), tentative, recomputed, adopted (a log snapshot:
-    the log state is what it says now). Not: ``log_snapshot``, unknown_writer, fenced, known,
-    off_chain, older_branch, no_base, malformed, superseded (BL15), other_width (BL16), pending
-    (more parts that are not stable than PENDING_PARTS_MAX).
+    """Accepted: epoch, accepted (a stable record), tentative, branch_ended, recomputed, adopted (a
+    log snapshot: the log state is what it says now). Not: ``log_snapshot``, unknown_writer, fenced,
+    known, off_chain, older_branch, ended_branch, no_base, malformed, superseded (BL15), other_width
+    (BL16), pending (more parts that are not stable than PENDING_PARTS_MAX).
     """
     replica: str
 
@@ -286,10 +291,11 @@ class LogState:
         if isinstance(entry, Recomputed):
             self._read_instead(entry)
             return Outcome(accepted=True, reason="recomputed", replica=entry.replica)
-        reason = self._boundary(writer, entry)
-        return Outcome(
-            accepted=reason in ("accepted", "tentative"), reason=reason, replica=entry.replica
-        )
+        if isinstance(entry, BranchEnded):
+            reason = writer.branches.end(entry)
+        else:
+            reason = self._boundary(writer, entry)
+        return Outcome(reason in ("accepted", "tentative", "branch_ended"), reason, entry.replica)
 
     def _boundary(self, writer: _Writer, entry: BoundaryRecord) -> str:
         """Take a boundary record of the writer's epoch. Returns what was done with it
@@ -311,6 +317,9 @@ class LogState:
             writer.origin = origin_after(
                 writer.origin, entry, closed, writer.fingerprint, writer.node
             )
+            if not writer.branches.runs(writer.epoch):
+                for other in self._writers.values():
+                    other.branches.correct(writer.closed)
         writer.know(entry.id)
         self._past = max(self._past, entry.past)
         return "tentative" if is_tentative else "accepted"
@@ -476,6 +485,28 @@ class LogState:
         """Number of the newest branch of the writer; None: it never had one."""
         return self._writers[replica].branches.number
 
+    def has_branch(self, replica: str) -> bool:
+        """Whether a branch of the writer runs (BL18)."""
+        writer = self._writers[replica]
+        return writer.branches.runs(writer.epoch) and writer.version >= self._version
+
+    def awaits_correction(self, replica: str) -> bool:
+        """Whether a branch of the writer runs, and nobody without one has made what it has shown."""
+        return self.has_branch(replica) and not self._writers[replica].branches.is_corrected()
+
+    def ended_branch(self, replica: str) -> BranchNumber | None:
+        """The newest branch of the writer that is said to have ended; None: none is."""
+        return self._writers[replica].branches.ended
+
+    def first_tentative_upto(self, replica: str) -> int:
+        """What the writer's newest branch closed with its first record; 0: it never had one."""
+        return self._writers[replica].branches.first_upto
+
+    def tentative_offers(self, after: int = 0) -> dict[str, int]:
+        """Up to where which writers have tentative buckets, beyond the stable ones and ``after``."""
+        uptos = {name: self.tentative_upto(name) for name in self._writers}
+        return {name: upto for name, upto in uptos.items() if upto > max(self._upto, after)}
+
     def tentative_upto(self, replica: str) -> int:
         """The highest bucket that any branch of this writer has closed, stable by now or not;
         0: none.
@@ -577,6 +608,8 @@ class LogState:
                 ),
                 branches=w.branches.snapshot(),
                 origin=w.origin,
+                ended=w.branches.ended,
+                corrected=w.branches.corrected,
             )
             for name, w in self._writers.items()
         )
@@ -679,7 +712,7 @@ def _restored(r: ReplicaSnapshot) -> _Writer:
         timelines={i.timeline: i.batch for i in r.timelines},
         pending=OpenParts(r.pending),
         last=r.last,
-        branches=Branches.from_snapshot(r.branches),
+        branches=Branches.from_snapshot(r.branches, r.ended, r.corrected),
         origin=r.origin,
     )
     for part in r.closed_parts:

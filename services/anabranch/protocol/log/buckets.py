@@ -29,3 +29,8 @@ def closed_by(low_mark_ms: int, width_ms: int) -> int:
     (a row *at* the mark may still come).
     """
     return -(-low_mark_ms // width_ms) - 1
+
+
+def buckets_of(span_ms: int, width_ms: int) -> int:
+    """A span of time in whole buckets, rounded up."""
+    return -(-span_ms // width_ms)

@@ -18,7 +18,7 @@ held back from there on, and from then on goes on as ever. Until then its log st
 beginning: nothing is known, and nothing wrong is stated.
 
 What a log snapshot may not forget, though readers have passed it: the last results of a stage that
-makes them again after it lost its disk, and compares (``protocol.control.state_horizon``).
+makes them again after it lost its disk, and compares (``protocol.stage.beginning``).
 
 Invariants:
     SN1 nothing is deleted that the first snapshot that is left does not cover: a start from there
@@ -44,23 +44,29 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from anabranch.protocol.errors import RemoteProtocolError
-from anabranch.protocol.limits import (
-    REPLICAS_MAX,
-    SNAPSHOT_EVERY_PARTS,
-    SNAPSHOT_EVERY_RECORDS,
-    SNAPSHOT_ITEMS_MAX,
-    SNAPSHOT_LATE_RECORDS,
-)
+from anabranch.protocol.limits import REPLICAS_MAX, SNAPSHOT_EVERY_RECORDS, SNAPSHOT_ITEMS_MAX
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.records import (
     BoundaryRecord,
+    BranchEnded,
     EpochStarted,
     LogEntry,
     LogSnapshot,
     Recomputed,
 )
+
+SNAPSHOT_EVERY_PARTS: Final = 100_000
+"""Named parts after which a log snapshot is written although few records came: large records
+must not make a start slow, nor the manager grow.
+"""
+
+SNAPSHOT_LATE_RECORDS: Final = 1_000
+"""Records between what a log snapshot covers and the snapshot: a reader that begins holds so
+many back (about a MiB). A later one does not count.
+"""
 
 
 def forgettable(log_state: LogState, trim_point: int, writer: str, horizon_buckets: int) -> int:
@@ -132,12 +138,12 @@ class LogSnapshots:
                 self._forgotten, self._parts = max(self._forgotten, entry.forgotten), 0
         elif outcome.reason == "unknown_writer":
             self._strange_record(offset, entry)
-        elif not isinstance(entry, EpochStarted):
+        elif not isinstance(entry, (EpochStarted, BranchEnded)):
             self._parts += len(entry.parts)
             self._unlooked += len(entry.parts)
 
     def _strange_record(
-        self, offset: int, entry: EpochStarted | BoundaryRecord | Recomputed
+        self, offset: int, entry: EpochStarted | BoundaryRecord | BranchEnded | Recomputed
     ) -> None:
         if isinstance(entry, EpochStarted):
             self._strange[entry.replica] = offset

@@ -1,10 +1,11 @@
 """Where does what a writer has closed come from?
 
 Theory of operation. Some decisions of a start need more of the stage's own log than its end:
-whether a stage has ever made anything (``protocol.stage.late_start``), with what its newest chain
-begins, which function made the last results, and on which nodes (``protocol.control.state_horizon``). These facts
-are few, and each follows from the facts before a record and that record. So the log state carries
-them for each writer, and a log snapshot says them: whoever begins to read there knows them too.
+whether a stage has ever made anything, with what its newest chain begins
+(``protocol.stage.beginning``), which function made the last results, and on which nodes
+(``protocol.stage.comparison``). These facts are few, and each follows from the facts before a record
+and that record. So the log state carries them for each writer, and a log snapshot says them: whoever
+begins to read there knows them too.
 
 Invariants:
     OG1 the facts depend on the accepted stable records of the writer alone, and on the plans of

@@ -33,7 +33,13 @@ from anabranch.protocol.errors import (
 )
 from anabranch.protocol.limits import PENDING_PARTS_MAX
 from anabranch.protocol.log.boundary_log import LogState, Outcome
-from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry, Recomputed
+from anabranch.protocol.log.records import (
+    BoundaryRecord,
+    BranchEnded,
+    EpochStarted,
+    LogEntry,
+    Recomputed,
+)
 
 SENDINGS_MAX: Final = 10
 """More of one record are no trouble that passes."""
@@ -44,7 +50,10 @@ UNKNOWN_WAIT_MS: Final = 1_000
 does no harm.
 """
 
-OwnEntry = EpochStarted | BoundaryRecord | Recomputed
+Record = BoundaryRecord | BranchEnded | Recomputed
+"""What an epoch writes."""
+
+OwnEntry = EpochStarted | Record
 
 
 class OwnRecords:
@@ -57,7 +66,7 @@ class OwnRecords:
         self._stream, self._started = stream, started
         self._token_offset: int | None = None
         self._superseded = False
-        self._under_way: BoundaryRecord | Recomputed | None = None
+        self._under_way: Record | None = None
         self._rejection = ""
         """Why the log rejected what is under way."""
         self._seen = False
@@ -65,7 +74,7 @@ class OwnRecords:
         self.epoch = -1
 
     @property
-    def under_way(self) -> BoundaryRecord | Recomputed | None:
+    def under_way(self) -> Record | None:
         """What is not settled yet."""
         return self._under_way
 
@@ -108,7 +117,7 @@ class OwnRecords:
                 f" epoch {current}"
             )
 
-    def put(self, entry: BoundaryRecord | Recomputed) -> None:
+    def put(self, entry: Record) -> None:
         """``entry`` is about to be sent (OW2).
 
         Raises:
@@ -159,6 +168,9 @@ class OwnRecords:
             raise Fenced(f"{self._stream}: own {_named(own)} was rejected: {self._rejection}")
         if isinstance(own, BoundaryRecord):
             return log_state.accepted(own.replica, own.id)
+        if isinstance(own, BranchEnded):
+            ended = log_state.ended_branch(own.replica)
+            return ended is not None and ended >= own.branch
         return self._seen
 
     def forget(self) -> None:
@@ -199,4 +211,6 @@ class Sendings:
 def _named(entry: OwnEntry) -> str:
     if isinstance(entry, EpochStarted):
         return "the epoch record"
+    if isinstance(entry, BranchEnded):
+        return f"the end of branch {entry.branch}"
     return f"record {entry.id}" if isinstance(entry, BoundaryRecord) else "recomputed blocks"

@@ -29,11 +29,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from anabranch.protocol.errors import TooManyParts
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import PARTS_PER_RECORD_MAX, PIECES_MAX
+from anabranch.protocol.limits import PARTS_PER_RECORD_MAX
 from anabranch.protocol.log.records import BoundaryRecord
+
+PIECES_MAX: Final = 1_000
+"""Records in which one batch of a stage is written: far more parts than the memory of a stage
+holds. Well below CHAIN_RECORDS_MAX: a batch that is run again continues the record before its first
+piece.
+"""
 
 
 def pieces(record: BoundaryRecord) -> Iterator[BoundaryRecord]:

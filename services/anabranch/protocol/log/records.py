@@ -1,7 +1,7 @@
 """The records of a boundary log, as values.
 
 ``codec.boundary_records`` turns them into bytes and back (Avro, schemas/records/boundary_record,
-epoch_started, recomputed, ``log_snapshot``).
+branch_ended, epoch_started, recomputed, ``log_snapshot``).
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class EpochStarted:
 
     replica: str
     fingerprint: str
-    """Of the writer's plan: function source, parameters, versions. Digests of different
-    fingerprints are never compared.
+    """Of the writer's plan: function source, parameters, versions. Of digests of
+    different fingerprints only those of one version are compared, and none is outvoted.
     """
     token: str
     """Random: by it the writer knows its own record in the log when the outcome of the append
@@ -136,6 +136,23 @@ class BoundaryRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchEnded:
+    """A replica has dropped its branch (Borealis' REC_DONE): all that the log has of it stands until
+    it is replaced, and nothing of it comes any more.
+    """
+
+    replica: str
+    epoch: int
+    counter: int
+    """Branches of this epoch up to this one have ended."""
+
+    @property
+    def branch(self) -> BranchNumber:
+        """The newest branch that has ended."""
+        return self.epoch, self.counter
+
+
+@dataclass(frozen=True, slots=True)
 class TentativeRange:
     """Buckets ``first..last`` were closed by ``branch``, without the streams ``missing``."""
 
@@ -158,6 +175,8 @@ class BranchSnapshot:
     """Of the newest branch."""
     upto: int
     """The highest bucket that any branch has closed."""
+    first_upto: int = 0
+    """What the newest branch closed with its first record."""
     pending: tuple[tuple[BatchId, Part], ...] = ()
     """Of the newest branch."""
     ranges: tuple[TentativeRange, ...] = ()
@@ -183,7 +202,7 @@ class Origin:
     made_after: int = 0
     """The last bucket before these."""
     gap: int | None = None
-    """What the chain begins with has given up results (``protocol.control.state_horizon``),
+    """What the chain begins with has given up results (``protocol.stage.beginning``),
     and closed buckets up to here; None: it has not.
     """
     open_upto: int = 0
@@ -192,7 +211,7 @@ class Origin:
     """
     late_upto: int = 0
     """Up to here the writer has left results out since the stage began late
-    (``protocol.stage.late_start``).
+    (``protocol.stage.beginning``).
     """
     has_results: bool = False
     """Whether it wrote anything else."""
@@ -234,6 +253,10 @@ class ReplicaSnapshot:
     """Of the newest epoch."""
     node: str = ""
     """Of the newest epoch."""
+    ended: BranchNumber | None = None
+    """Its branches up to this one have ended; None: none is said to have."""
+    corrected: BranchNumber | None = None
+    """Others have made all that its branches up to this one have shown; None: of none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,4 +310,4 @@ class Recomputed:
     parts: tuple[Part, ...]
 
 
-LogEntry = EpochStarted | BoundaryRecord | LogSnapshot | Recomputed
+LogEntry = EpochStarted | BoundaryRecord | BranchEnded | LogSnapshot | Recomputed

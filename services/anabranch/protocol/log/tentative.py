@@ -7,6 +7,11 @@ was closed there (``base``). A record that closes up to c makes the branch's buc
 tentative: they may be shown and used, and are replaced by stable ones as these come. A newer branch
 of the same writer replaces what the older ones wrote of the same buckets.
 
+A branch runs from its first record until the log says that it has ended (``BranchEnded``), or that
+the next process of its writer has begun: a process that died between the two leaves no branch that
+runs. It is *corrected* once a writer that has no branch has closed all that it has shown: the stage
+is in time again. The branch runs on, beside stable buckets, until its own replica has caught up.
+
 Coverage is kept as ranges (``TentativeRange``), parts only for the buckets that have any.
 
 Invariants:
@@ -17,6 +22,8 @@ Invariants:
     TE4 nothing is held of buckets up to the stable ones, given by ``prune``.
     TE5 memory is bounded: above the limits the lowest buckets are not covered any more.
     TE6 ``upto`` never goes back.
+    TE7 a branch that has ended never runs again: no record of it counts, and the end of an older
+        one does not end a newer one.
 """
 
 from __future__ import annotations
@@ -26,16 +33,27 @@ from dataclasses import replace
 from typing import Final, Self
 
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import PENDING_PARTS_MAX, TENTATIVE_PARTS_MAX, TENTATIVE_RANGES_MAX
+from anabranch.protocol.limits import PENDING_PARTS_MAX
 from anabranch.protocol.log.bucket_map import BucketMap
 from anabranch.protocol.log.open_parts import OpenParts
 from anabranch.protocol.log.records import (
     BoundaryRecord,
+    BranchEnded,
     BranchNumber,
     BranchSnapshot,
     Part,
     TentativeRange,
 )
+
+TENTATIVE_PARTS_MAX: Final = 400_000
+"""Parts of one writer's tentative buckets that a reader holds: a failure may last for days.
+The oldest ones are not served any more.
+"""
+
+TENTATIVE_RANGES_MAX: Final = 20_000
+"""Ranges of one writer's tentative buckets: a writer that names other missing streams in
+every record must not make readers grow.
+"""
 
 _NONE: Final[BranchNumber] = (-1, -1)
 """Less than any branch's number."""
@@ -50,6 +68,12 @@ class Branches:
         """The newest branch's last record."""
         self.upto = 0
         """The highest bucket that any branch has closed."""
+        self.ended: BranchNumber | None = None
+        """Its branches up to this one have ended; None: none is said to have."""
+        self.corrected: BranchNumber | None = None
+        """Others have made all that its branches up to this one have shown; None: of none."""
+        self.first_upto = 0
+        """What the newest branch closed with its first record: these buckets had the long wait."""
         self._closed = 0
         """Of the newest branch."""
         self._open = OpenParts()
@@ -63,6 +87,28 @@ class Branches:
         """Of the newest branch; None: this writer never had one."""
         return None if self.tip is None else self._number
 
+    def runs(self, epoch: int) -> bool:
+        """Whether the newest branch has not ended. ``epoch``: of the writer's newest process."""
+        return self._number[0] == epoch and self._number > (self.ended or _NONE)
+
+    def is_corrected(self) -> bool:
+        """Whether another writer has made all that the newest branch had shown then."""
+        return self._number <= (self.corrected or _NONE)
+
+    def end(self, entry: BranchEnded) -> str:
+        """Take an end that the current epoch says (TE7). Returns what was done with it
+        (``Outcome.reason``).
+        """
+        if entry.branch <= (self.ended or _NONE):
+            return "known"
+        self.ended = entry.branch
+        return "branch_ended"
+
+    def correct(self, closed: int) -> None:
+        """Another writer, which has no branch, has closed the buckets up to ``closed``."""
+        if closed >= self.upto:
+            self.corrected = self.number
+
     def rejection(self, record: BoundaryRecord) -> str:
         """Why ``record``, of the current epoch and not known, does not count (TE1); empty: it
         does.
@@ -70,6 +116,8 @@ class Branches:
         number = record.branch
         if number is None or number[0] != record.epoch:
             return "malformed"
+        if number <= (self.ended or _NONE):
+            return "ended_branch"
         if number > self._number:
             return "no_base" if record.base is None else ""
         if number < self._number:
@@ -84,6 +132,7 @@ class Branches:
         """
         if record.base is not None:
             self._number, self._closed = record.branch or _NONE, record.base
+            self.first_upto = record.closed
             self._open.clear()
         self.tip = record.id
         floor = max(self._closed, stable_upto)
@@ -168,6 +217,7 @@ class Branches:
             tip=self.tip,
             closed=self._closed,
             upto=self.upto,
+            first_upto=self.first_upto,
             pending=self._open.items(),
             ranges=tuple(
                 [
@@ -187,15 +237,22 @@ class Branches:
         )
 
     @classmethod
-    def from_snapshot(cls, log_snapshot: BranchSnapshot | None) -> Self:
-        """What ``log_snapshot`` was made from."""
+    def from_snapshot(
+        cls,
+        log_snapshot: BranchSnapshot | None,
+        ended: BranchNumber | None = None,
+        corrected: BranchNumber | None = None,
+    ) -> Self:
+        """What ``log_snapshot``, ``ended`` and ``corrected`` were made from."""
         branches = cls()
+        branches.ended, branches.corrected = ended, corrected
         if log_snapshot is None:
             return branches
         branches._number = log_snapshot.number
         branches.tip = log_snapshot.tip
         branches._closed = log_snapshot.closed
         branches.upto = log_snapshot.upto
+        branches.first_upto = log_snapshot.first_upto
         branches._open = OpenParts(log_snapshot.pending)
         for entry in log_snapshot.ranges:
             branches._ranges.append(replace(entry, parts=()))

@@ -19,6 +19,10 @@ A process that was paused must not take its own sleep for a failure. So a wait i
 logs of all inputs were read up to an end that was asked for after the deadline, and the time for
 which nobody looked does not count.
 
+A stream of another owner's cluster may be out of reach while the own one answers. A process cannot
+tell which side of the way there has failed, and need not: it lacks that input. Who has lost the own
+cluster can show nothing, and says nothing of others.
+
 Invariants:
     AV1 the timer of bucket n never starts before a sign that an input is past n - 1, and never
         starts again.
@@ -31,17 +35,35 @@ Invariants:
     AV5 no wait is over for a bucket of which no input has anything: sources that all stand still,
         or have all ended, have not failed, and there would be nothing to show.
     AV6 a stage whose tentative results nobody sees never goes on without input.
+    AV7 an input on another cluster that leaves a question for its end without an answer is silent
+        from then on: AV3 and AV4 do not wait for its log, until that was read to an end asked for
+        since. Waking from a pause ends it, too. They hold for the own cluster all the same: where no
+        input is on it, it is asked whether it answers.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from anabranch.protocol.limits import HOP_MS, SLACK_MS, STALL_MS
+from anabranch.protocol.limits import CLUSTER_AGAIN_MS, CLUSTER_ANSWER_MS, HOP_MS
 from anabranch.protocol.stage.input_lags import InputLags
+
+SLACK_MS: Final = 400
+"""Part of ``max_delay`` that no stage may use for waiting: scheduling, delivery, and a
+garbage collection.
+"""
+
+STALL_MS: Final = 1_000
+"""A replica that has not looked at its inputs for longer was paused itself: that time is not
+a failure of its inputs.
+"""
+
+OWN: Final = ""
+"""The own cluster, in place of an input, where no input is on it."""
 
 
 class Policy(StrEnum):
@@ -154,14 +176,26 @@ class Availability:
     """The timers of one stage replica over all its inputs."""
 
     def __init__(
-        self, inputs: Iterable[str], waits: Waits, policy: Policy, lags: InputLags | None = None
+        self,
+        inputs: Iterable[str],
+        waits: Waits,
+        policy: Policy,
+        lags: InputLags | None = None,
+        elsewhere: Collection[str] = (),
     ) -> None:
-        """``lags``: of inputs whose depths differ; None: they do not."""
+        """``lags``: of inputs whose depths differ; None: they do not. ``elsewhere``: the inputs that
+        are on other owners' clusters.
+        """
         self._waits, self.policy = waits, policy
         self._lags = InputLags({}, 0) if lags is None else lags
         self._closed: dict[str, int] = {}
         self._timers = BucketTimers()
         self._read_to: dict[str, int] = dict.fromkeys(inputs, -1)
+        self.elsewhere = frozenset(elsewhere)
+        if self.elsewhere >= self._read_to.keys():
+            self._read_to[OWN] = -1
+        self._silent: dict[str, int] = {}
+        """When the question was asked that an input elsewhere has left without an answer."""
         self._left: dict[str, int] = dict.fromkeys(self._read_to, -1)
         """When the log of an input was last left unread."""
         self._looked_ms: int | None = None
@@ -208,6 +242,37 @@ class Availability:
     def read_to_end(self, name: str, asked_ms: int) -> None:
         """The log of input ``name`` was read up to an end that was asked for at ``asked_ms``."""
         self._read_to[name] = max(self._read_to[name], asked_ms)
+        if asked_ms >= self._silent.get(name, -1):
+            self._silent.pop(name, None)
+
+    def unanswered(self, name: str, asked_ms: int, now_ms: int) -> None:
+        """The cluster of input ``name``, which is elsewhere, was asked at ``asked_ms`` for the end of
+        its log, and has not answered (AV7). Who slept meanwhile has not waited for the answer.
+        """
+        if now_ms - asked_ms <= CLUSTER_ANSWER_MS + STALL_MS:
+            self._silent[name] = asked_ms
+
+    def is_silent(self, name: str) -> bool:
+        """Whether input ``name`` is on a cluster that does not answer (AV7)."""
+        return self._silent.get(name, -1) >= self.look_due_ms(name)
+
+    def asks(
+        self, name: str, now_ms: int, asked_ms: int | None, *, wanted: bool, is_reading: bool
+    ) -> bool:
+        """Whether the cluster of input ``name``, which is elsewhere, is asked now for the end of its
+        log.
+
+        Args:
+            name: The input.
+            now_ms: Now.
+            asked_ms: When it was asked last; None: never.
+            wanted: A look at the log may decide something.
+            is_reading: The log is being read up to the end that was asked for.
+        """
+        silent = self.is_silent(name)
+        if asked_ms is not None and (silent or is_reading) and now_ms - asked_ms < CLUSTER_AGAIN_MS:
+            return False
+        return wanted or silent
 
     def left_unread(self, name: str, now_ms: int) -> None:
         """There is no room for more of input ``name``: who cannot look is blind (AV4)."""
@@ -226,9 +291,15 @@ class Availability:
 
     def end_wanted(self, name: str) -> bool:
         """Whether the log of input ``name`` was not read to an end yet that was asked for
-        since this process woke, or began, or left it unread.
+        since this process woke, or began, or left it unread, nor is silent.
         """
-        return self._read_to[name] < self.look_due_ms(name)
+        return not self.is_silent(name) and self._read_to[name] < self.look_due_ms(name)
+
+    def own_wanted(self) -> bool:
+        """Whether the own cluster is asked itself, and has not answered since this process woke or
+        began (AV7).
+        """
+        return OWN in self._read_to and self.end_wanted(OWN)
 
     def blind(self, now_ms: int) -> bool:
         """Whether this process does not know what its inputs have by now (AV4): it has begun,
@@ -240,7 +311,7 @@ class Availability:
     def over(self, bucket: int, wait_ms: int) -> bool:
         """Whether ``bucket`` was waited for long enough (AV3)."""
         started = self._started(bucket)
-        return started is not None and started + wait_ms <= min(self._read_to.values())
+        return started is not None and started + wait_ms <= self._known_to()
 
     def first_over(self, bucket: int) -> bool:
         """Whether the long wait of ``bucket`` is over."""
@@ -261,7 +332,7 @@ class Availability:
         """Whether the stable query did not go on for a whole long wait (rule 14), AV3 and AV4
         as for buckets.
         """
-        return self._moved_ms + self.waits.first_ms <= min(self._read_to.values())
+        return self._moved_ms + self.waits.first_ms <= self._known_to()
 
     def look_wanted(
         self,
@@ -274,7 +345,7 @@ class Availability:
         held: bool = False,
     ) -> bool:
         """Whether a wait for ``bucket`` or a later one may be over, if input ``name`` were read to
-        its end now.
+        its end now; of an OWN that is not asked itself: never.
 
         Args:
             name: The input.
@@ -294,7 +365,7 @@ class Availability:
             started = self._timers.started(last) if last >= bucket else started
         elif again:
             started = max(started, self._moved_ms)
-        return started is not None and self._read_to[name] < started + wait_ms <= now_ms
+        return started is not None and self._decides(name, started + wait_ms, now_ms)
 
     def due_upto(self, stable_upto: int, tentative_upto: int, *, held: bool = False) -> int:
         """The last bucket that a branch may take, whatever its input has of it.
@@ -309,7 +380,7 @@ class Availability:
         wait_ms = self._later_wait_ms(held=held)
         return max(
             there,
-            min(self._seen, self._timers.started_before(min(self._read_to.values()) - wait_ms)),
+            min(self._seen, self._timers.started_before(self._known_to() - wait_ms)),
         )
 
     def forget(self, upto: int) -> None:
@@ -321,6 +392,20 @@ class Availability:
         bucket (AV5).
         """
         return self._timers.started(bucket) if bucket <= self._seen else None
+
+    def _known_to(self) -> int:
+        """All is known that the inputs had then, but of those that are silent (AV3, AV7)."""
+        return min(asked_ms for name, asked_ms in self._read_to.items() if not self.is_silent(name))
+
+    def _decides(self, name: str, due_ms: int, now_ms: int) -> bool:
+        """Whether a look at input ``name`` may show that a wait is over at ``due_ms``. A cluster
+        elsewhere is asked so early that at that time it is known whether it answers.
+        """
+        if name not in self._read_to or self.is_silent(name):
+            return False
+        read_to_ms, early_ms = self._read_to[name], due_ms - CLUSTER_ANSWER_MS
+        is_early = name in self.elsewhere and read_to_ms < early_ms <= now_ms
+        return is_early or read_to_ms < due_ms <= now_ms
 
     def _later_wait_ms(self, *, held: bool) -> int:
         return (self.waits.first_ms if self.policy is Policy.DELAY else self.waits.next_ms) + (

@@ -35,7 +35,17 @@ from typing import Final
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, FailureDetector, Peer
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.limits import CORRECTION_STALL_MS, CORRECTION_TURN_MS, FAILURE_AFTER_MS
+from anabranch.protocol.limits import FAILURE_AFTER_MS
+
+CORRECTION_TURN_MS: Final = 1_000
+"""A replica that could correct leaves so much time to those with lower ids that could, too,
+and are not heard to yet.
+"""
+
+CORRECTION_STALL_MS: Final = 30_000
+"""A replica that corrects, or could, without progress for so long is not waited for: one that
+hangs must not keep all others waiting.
+"""
 
 
 class Why(Enum):

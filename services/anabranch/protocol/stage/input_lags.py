@@ -21,8 +21,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from typing import Final
 
-from anabranch.protocol.limits import HOP_LONGEST_MS, HOP_MS, LAG_SAMPLES
+from anabranch.protocol.limits import HOP_MS
+
+HOP_LONGEST_MS: Final = 1_500
+"""The most that is waited for a stage that one input of another has gone through and another has
+not, in place of HOP_MS: a stage that takes longer is late itself, and waiting for it would make all
+that comes after it late.
+"""
+
+LAG_SAMPLES: Final = 61
+"""Buckets over which the lag of an input is measured; its median counts, so that the thirty
+of a failure do not.
+"""
 
 
 class InputLags:

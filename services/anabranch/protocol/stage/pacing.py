@@ -20,12 +20,22 @@ Invariants:
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
-from anabranch.protocol.limits import (
-    CORRECTION_STEP_MS,
-    CORRECTION_STEPS_ALONE,
-    CORRECTION_STEPS_SERVED,
-)
+CORRECTION_STEP_MS: Final = 10_000
+"""Over so long a correction must have come nearer, or its branch leaves it more of the cores:
+longer than a few batches and what varies with them.
+"""
+
+CORRECTION_STEPS_SERVED: Final = 2
+"""Such steps without coming nearer after which a branch is suspended where a peer serves, or where
+it cannot hold its bound either: one of them was paced.
+"""
+
+CORRECTION_STEPS_ALONE: Final = 4
+"""The same where the branch is all that serves new results in time: without an end to it the
+results before would never be corrected.
+"""
 
 
 class Pace(Enum):

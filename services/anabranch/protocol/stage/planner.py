@@ -39,12 +39,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from anabranch.protocol.errors import LocalProtocolError, StageFunctionError
-from anabranch.protocol.limits import BATCH_BUCKETS_MAX, BATCH_ROWS_MAX, MISSING_STREAMS_MAX
+from anabranch.protocol.limits import BATCH_ROWS_MAX, MISSING_STREAMS_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.plans import PlanTraits
+
+BATCH_BUCKETS_MAX: Final = 4_096
+"""Non-empty buckets that one batch of a stage takes: bounds the plan that Spark writes to its
+log.
+"""
 
 TakenBucket = tuple[int, str, tuple[Part, ...]]
 
@@ -155,7 +161,7 @@ class EmptyBatches:
 
 def begun_after(bucket: int, log_states: Mapping[str, LogState]) -> Plan:
     """The first plan of a query that leaves out the buckets up to ``bucket``: empty, and
-    closes them (``protocol.control.state_horizon``).
+    closes them (``protocol.stage.beginning``).
     """
     before = QueryPosition()
     after = QueryPosition(1, bucket)

@@ -3,7 +3,9 @@ may be used.
 
 Theory of operation. A query of its own runs the stage's function over the same stable input: a
 stateless one begins right before the first bucket that is wanted, a stateful one in a copy of a
-checkpoint from before it, or at the very beginning. The stable timeline is not touched: the query
+checkpoint from before it, or at the very beginning. A stateless function may give its rows a later
+time than they came with, so that rows of what is wanted come from what was skipped: then other rows
+are made, and it is run once more as a stateful one. The stable timeline is not touched: the query
 appends no boundary record, its batches have no ids. Of what it writes only parts of wanted buckets
 are kept. When it has closed the last of them, rows and digest of each are compared with those that
 the boundary log has: all must be the same, or nothing is used.
@@ -12,11 +14,12 @@ Invariants:
     RC1 input buckets are taken as every plan takes them (PN1-PN4), up to the last bucket that is
         wanted and not beyond.
     RC2 a stateless query skips what comes before the first bucket that is wanted; a stateful one
-        skips nothing.
+        skips nothing, nor does the second one of a stateless function, after a first one that made
+        other rows.
     RC3 nothing may be used before every wanted bucket is closed by the query.
     RC4 a bucket whose rows or digest differ makes the whole result void.
     RC5 a ``Recomputed`` holds whole buckets, and no more than PARTS_PER_RECORD_MAX parts.
-    RC6 a stateful query begins in a checkpoint at a batch all of whose buckets are before the range
+    RC6 a query that skips nothing begins in a checkpoint at a batch all of whose buckets are before the range
         and stable (``protocol.log.clean_points``), the newest that is whole; else at the beginning.
         Of its input nothing may be gone from there to the end of the range.
 """
@@ -62,7 +65,7 @@ class Recomputation:
         """``wanted``: stable buckets as the boundary log has them, ascending, at least one.
         ``log_states``: the inputs, nothing forgotten.
         """
-        self._wanted = {bucket: contents(parts) for bucket, _, parts in wanted}
+        self._wanted = {bucket: parts for bucket, _, parts in wanted}
         self._log_states = log_states
         self._traits = traits
         self._rows_max = rows_max
@@ -164,10 +167,21 @@ class Recomputation:
             (
                 bucket
                 for bucket, was in self._wanted.items()
-                if contents(self._made.get(bucket, ())) != was
+                if contents(self._made.get(bucket, ())) != contents(was)
             ),
             None,
         )
+
+    def without_skipping(self) -> Recomputation | None:
+        """What is to be run in place of this, which made other rows (RC2); None: nothing."""
+        if not self._traits.is_stateful and self.different() is not None:
+            return Recomputation(
+                ((bucket, "", parts) for bucket, parts in self._wanted.items()),
+                self._log_states,
+                replace(self._traits, is_stateful=True),
+                rows_max=self._rows_max,
+            )
+        return None
 
     def parts(self) -> tuple[Part, ...]:
         """The parts of all buckets.

@@ -13,7 +13,7 @@ Invariants:
         tentative one of a query that did.
     RX3 the first record of a branch names all parts that were open at the fork.
     RX4 up to where the output is given up, buckets are closed empty, and their records name every
-        input as missing (``protocol.control.state_horizon``).
+        input as missing (``protocol.stage.beginning``).
     RX5 a timeline that goes on in a copy of another's state begins with a base record: it closes
         what the copy holds, and says that this is not the replica's own (rule 6).
 """
@@ -21,12 +21,18 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from anabranch.protocol.errors import Fenced, LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import BRANCH_PENDING_PARTS_MAX, MISSING_STREAMS_MAX
+from anabranch.protocol.limits import MISSING_STREAMS_MAX
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.log.timeline import Timeline
+
+BRANCH_PENDING_PARTS_MAX: Final = 10_000
+"""Open parts that a branch can inherit: its first record repeats them, while live results
+wait for it. A stage with more waits for its input.
+"""
 
 
 def base_record(replica: str, epoch: int, timeline: Timeline, written_ms: int) -> BoundaryRecord:
@@ -54,9 +60,9 @@ class RecordChain:
 
     def __init__(self, replica: str, epoch: int, timeline: Timeline, *, given_up: int = 0) -> None:
         """``given_up``: buckets up to this one are closed empty, and named as missing
-        (``protocol.control.state_horizon``).
+        (``protocol.stage.beginning``).
         """
-        self._given_up = given_up
+        self.given_up = given_up
         self._replica = replica
         self._epoch = epoch
         self._timeline = timeline.name
@@ -113,9 +119,9 @@ class RecordChain:
                     " stable one"
                 )
                 raise Fenced(message)
-            if closed > self._given_up or not self._given_up:
+            if closed > self.given_up or not self.given_up:
                 return record
-            kept = tuple(part for part in parts if part.bucket > self._given_up)
+            kept = tuple(part for part in parts if part.bucket > self.given_up)
             return replace(
                 record,
                 parts=kept,

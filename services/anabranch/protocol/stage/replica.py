@@ -26,11 +26,11 @@ UP_FAILURE              asked by the branch, a bucket is due           the branc
 UP_FAILURE              the bucket at the hole becomes complete        the stable query (the successor) runs it; STABILIZATION
 STABILIZATION           next bucket complete                           the stable query runs it
 STABILIZATION           the stable query does not come nearer          the branch is paced, then suspended (``protocol.stage.pacing``)
-STABILIZATION           it has caught up, next bucket not overdue,     drop the branch; STABLE
+STABILIZATION           it has caught up, next bucket not overdue,     drop the branch, and say so in the log; STABLE
                         no input to be corrected any more
 STABILIZATION           it is past the fork, a long wait without       second fork: it becomes the next branch, the old
                         progress at an overdue bucket                  branch is dropped; UP_FAILURE
-with a branch           the branch's query fails                       drop it; FAILURE, and no fork at this hole, or none soon
+with a branch           the branch's query fails                       drop it, and say so; FAILURE, and no fork at this hole, or none soon
 any                     crash                                          the next process starts in the newest timeline: FAILURE
 ======================  =============================================  ==================================================
 
@@ -43,9 +43,8 @@ Invariants:
         is about to (rule 15). It has caught up, too, when its last batch took all that was complete
         when it began, and was no longer than the long wait: where batches are longer than buckets
         what came meanwhile will always be missing, and the next one, alone on the cores, is in
-        time. Nor is it dropped while an input is still being corrected: what that has made stable
-        so far is not all that there is, and a stage that ran out of it would fork again in the same
-        failure. So the end of a failure comes down a chain stage by stage, as REC_DONE does.
+        time. Nor is it dropped while an input awaits corrections (US4): a stage that ran out of
+        them would fork again in the same failure.
     RE6 at most two queries.
     RE7 a branch that failed is not tried again at the same hole: the stable query must not die of
         what only the branch does. Where it died of what may pass, blocks or a broker that were
@@ -71,24 +70,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import DataMissing, Unavailable
-from anabranch.protocol.limits import (
-    BATCH_ROWS_MAX,
-    BRANCH_RETRY_MAX_MS,
-    BRANCH_RETRY_MS,
-    CAUGHT_UP_MS,
-    CORRECTION_ROWS_MAX,
-    HOP_MS,
-    INPUT_PARTS_MAX,
-    SUCCESSOR_WITHOUT_ROWS_TIMES,
-)
+from anabranch.protocol.limits import BATCH_ROWS_MAX, HOP_MS
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Policy
+from anabranch.protocol.stage.beginning import Beginning, HaMode
 from anabranch.protocol.stage.pacing import CorrectionWatch, Pace
 from anabranch.protocol.stage.planner import (
     Plan,
@@ -99,6 +90,39 @@ from anabranch.protocol.stage.planner import (
 )
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica_phases import Event, Phase, advertised, next_phase
+from anabranch.protocol.stage.upstream_selection import awaits_corrections
+
+INPUT_PARTS_MAX: Final = 400_000
+"""Parts of stable buckets that a stage holds of all its inputs together while it waits for one of
+them: 400 bytes each, 750 where two replicas write the input. Some fourteen hours of two inputs in
+500 ms buckets of two partitions. Beyond that it reads only what it waits for, so that new results
+stand still too.
+"""
+
+SUCCESSOR_WITHOUT_ROWS_TIMES: Final = 5
+"""How many times longer the successor of a branch waits that closes buckets and gives no rows, as
+between the ends of windows: the rows are what somebody waits for. Not until they come at any price:
+when the input is back, a successor that is running begins to correct two seconds sooner.
+"""
+
+CAUGHT_UP_MS: Final = 1_000
+"""A successor that is less than this behind what is complete has caught up: about the time of
+two small batches.
+"""
+
+CORRECTION_ROWS_MAX: Final = 100_000
+"""Rows of one batch while a branch runs beside it: a larger one keeps the cores longer than
+``max_delay`` allows the branch to stand still. What comes within the long wait may be more
+(``protocol.stage.replica``, RE9).
+"""
+
+BRANCH_RETRY_MS: Final = 1_000
+"""After a branch died of what may pass, blocks or a broker that are away: until another one
+is tried, twice as long each time at the same hole.
+"""
+
+BRANCH_RETRY_MAX_MS: Final = 30_000
+"""The longest of these pauses: a fork costs a copy of the checkpoint and the start of a query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +138,6 @@ class Situation:
     working: frozenset[str] = frozenset()
     """Inputs that say that they work on tentative buckets: one of them that lacks the next
     bucket is given more time.
-    """
-    uncorrected: frozenset[str] = frozenset()
-    """Inputs that say that corrections of theirs are still to come
-    (``protocol.stage.upstream_selection``).
     """
     may_correct: bool = True
     """The replica may correct now (``protocol.stage.correction_order``)."""
@@ -180,6 +200,7 @@ class StageRules:
     batches: BatchRules
     horizon_buckets: int | None = None
     """So far back its state reaches; None: not known."""
+    ha: HaMode = "active"
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,15 +293,9 @@ class Replica:
         epoch: int,
         stable_query: str,
         rules: StageRules,
-        *,
-        after: int = 0,
-        given_up: int = 0,
+        beginning: Beginning,
     ) -> None:
-        """Begin in the timeline ``stable_query``.
-
-        ``after``: a query without a checkpoint leaves out the buckets up to here; ``given_up``: up
-        to here the output is given up, and a batch ends there (``protocol.control.state_horizon``).
-        """
+        """Begin in the timeline ``stable_query``. A batch ends where the output is given up to."""
         self.epoch, self.stable_query = epoch, stable_query
         self.branches = 0
         self._phase = Phase.ALONE
@@ -288,7 +303,7 @@ class Replica:
         self._traits = rules.traits
         self._rules = rules.batches
         self._bounds = _Bounds.of(rules)
-        self._after, self._given_up = after, given_up
+        self.beginning = beginning
         self._queries: dict[str, _Query] = {}
         """The stable query and the branch, as far as they have asked."""
         self._branch: _Branch | None = None
@@ -468,11 +483,20 @@ class Replica:
         self._abandoned = _Abandoned(hole, failures, again_ms)
         return self._end_branch(Event.ABANDONED)
 
+    def begins(self, bucket: int, *, has_rows: bool) -> int:
+        """The first batch of a query without a checkpoint has read up to ``bucket``. Where an
+        earlier process has logged its plan, it is run again (rule 9), and says what is left out.
+
+        Returns the bucket up to which the output is given up.
+        """
+        self.beginning = self.beginning.planned(bucket, has_rows=has_rows)
+        return self.beginning.given_up
+
     def _decide_stable(self, asks: _Query, situation: Situation) -> Decision:
         position, cold = asks.position, self._rules.warm_up and not asks.has_asked
         asks.has_asked = True
-        if self._after > 0 and position.sequence == 0:
-            return Decision(begun_after(self._after, situation.log_states))
+        if self.beginning.after > 0 and position.sequence == 0:
+            return Decision(begun_after(self.beginning.after, situation.log_states))
         plan = self._stable(position, situation)
         if cold and (plan is None or (self._branch is not None and not situation.may_correct)):
             return Decision(next_plan(position, situation.log_states, self._traits, warm_up=True))
@@ -493,7 +517,8 @@ class Replica:
 
     def _stable(self, position: QueryPosition, situation: Situation) -> Plan | None:
         """RE9. What the stable query takes next, whether or not it may."""
-        last = self._given_up if position.bucket < self._given_up else None
+        given_up = self.beginning.given_up
+        last = given_up if position.bucket < given_up else None
         most = self._bounds.rows_max
         rows_max = most if self._branch is None else min(most, CORRECTION_ROWS_MAX)
         plan = next_plan(position, situation.log_states, self._traits, rows_max=rows_max, last=last)
@@ -519,7 +544,9 @@ class Replica:
             branch.stable_batch = None
             if situation.now_ms - began_ms <= self._availability.waits.first_ms:
                 there = before
-        if self._availability.blind(situation.now_ms) or situation.uncorrected:
+        if self._availability.blind(situation.now_ms):
+            return None
+        if any(map(awaits_corrections, situation.log_states.values())):
             return None
         if position.bucket < min(branch.end - 1, there - self._bounds.caught_up_buckets):
             return None

@@ -37,7 +37,7 @@ Invariants:
         process is that it has ended.
     SB2 what a process of an older epoch says is no sign of life.
     SB3 silence counts only while a process's own heartbeats come back to it
-        (``protocol.control.silence``): who was paused, or where the broker was away, waits anew. A
+        (``protocol.control.failure_detector``): who was paused, or where the broker was away, waits anew. A
         primary whose epoch is younger than ``PRIMARY_SETTLED_MS`` is waited for longer.
     SB4 a standby that has no checkpoint lets those that have one go first; else the order of the
         processes decides. Who was last heard as the primary has no turn.
@@ -69,17 +69,10 @@ from anabranch.protocol.control.failure_detector import (
     STANDBY_SERVICE,
     FailureDetector,
     Peer,
+    Silence,
 )
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.control.silence import Silence
-from anabranch.protocol.limits import (
-    LONG_SILENT_MS,
-    MAKES_WAY_MS,
-    MOVED_BEHIND_MS,
-    PRIMARY_SETTLED_MS,
-    PRIMARY_SILENT_MS,
-    STANDBY_TURN_MS,
-)
+from anabranch.protocol.limits import LONG_SILENT_MS
 from anabranch.protocol.log.timeline import (
     Answer,
     Clean,
@@ -102,6 +95,32 @@ from anabranch.protocol.log.timeline import (
     timeline_name,
     timelines_of,
 )
+
+PRIMARY_SILENT_MS: Final = 1_500
+"""Silence of a primary after which a standby becomes the primary. Six of its heartbeats, for a slow
+one must not be taken for dead: a wrong failover costs it a restart, though never a result.
+"""
+
+PRIMARY_SETTLED_MS: Final = 15_000
+"""So long after its epoch began a primary is given LONG_SILENT_MS: it catches up, the node that was
+lost starts again, and the processors are never busier. Also the least time between two failovers
+that a machine with too much to do causes after PRIMARY_SILENT_MS.
+"""
+
+MAKES_WAY_MS: Final = 4_000
+"""The longest that a node which is started again leaves the processors to a standby that becomes
+the primary: the start of Java takes all of two, for as long as a failover lasts.
+"""
+
+STANDBY_TURN_MS: Final = 2_000
+"""Between the turns of two standbys: the first needs so long until the others have seen its
+epoch, else they would end one another.
+"""
+
+MOVED_BEHIND_MS: Final = 5_000
+"""A replica that is moved becomes the primary when it can go on from at most so far behind the one
+that runs: a few batches, which it runs again.
+"""
 
 STANDING_BY: Final = "standby"
 LEADING: Final = "primary"

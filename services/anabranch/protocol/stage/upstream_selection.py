@@ -14,8 +14,9 @@ Invariants:
         one.
     US2 whoever is chosen offers the bucket; None only if nobody does.
     US3 the table is complete: exactly one row decides (``TABLE``, first match).
-    US4 an input awaits corrections while one of its replicas has a branch and none is stable: what
-        it has made stable so far is not all.
+    US4 an input awaits corrections while the branch of one of its replicas runs and is not
+        corrected (BL19): what the input has made stable so far is not all. Its log says so, not its
+        replicas, so a replica that is dead, or never ends its branch, holds nobody up.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from enum import Enum
 from typing import Final
 
 from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.log.boundary_log import LogState
 
 STABLE = ReplicaState.STABLE
 UP_FAILURE = ReplicaState.UP_FAILURE
@@ -106,8 +108,6 @@ def works_on_tentative(states: Mapping[str, ReplicaState]) -> bool:
     return UP_FAILURE in states.values() or STABILIZATION in states.values()
 
 
-def awaits_corrections(states: Mapping[str, ReplicaState]) -> bool:
-    """US4. A replica that is not heard decides nothing: nobody waits for the corrections of
-    the dead.
-    """
-    return works_on_tentative(states) and STABLE not in states.values()
+def awaits_corrections(log_state: LogState) -> bool:
+    """US4."""
+    return any(map(log_state.awaits_correction, log_state.writers))

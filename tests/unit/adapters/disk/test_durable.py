@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.disk.durable import SyncedTree, replace_file
+from anabranch.adapters.disk.durable import SyncedTree, put_file, replace_file
 
 
 def test_what_is_removed_meanwhile_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,3 +44,21 @@ def test_of_a_replaced_hard_link_the_other_name_keeps_the_content(tmp_path: Path
     os.link(tmp_path / "old", tmp_path / "new")
     replace_file(tmp_path / "new", b"2")
     assert [(tmp_path / name).read_text() for name in ("old", "new")] == ["1", "2"]
+
+
+def test_a_file_is_put_whole_or_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "facts.json"
+    put_file(path, b"old")
+
+    def full(_: int) -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space"):
+            put_file(path, b"new, longer")
+    assert path.read_bytes() == b"old"
+    put_file(path, b"new")
+    assert (path.read_bytes(), [each.name for each in tmp_path.iterdir()]) == (b"new", [path.name])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.kafka.security import security_from_environment
 from anabranch.adapters.kafka.settings import KafkaSettings
+from anabranch.codec.blocks import BLOCK_BYTES_MAX
+from anabranch.codec.boundary_records import BOUNDARY_BYTES_MAX
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.limits import (
-    BLOCK_BYTES_MAX,
-    BOUNDARY_BYTES_MAX,
-    RECORD_BYTES_ON_BROKER_MAX,
-)
+from anabranch.protocol.limits import RECORD_BYTES_ON_BROKER_MAX
 
 SETTINGS = KafkaSettings("127.0.0.1:1")
 
@@ -91,3 +91,26 @@ def test_security_options_reach_the_client() -> None:
 def test_an_empty_address_is_rejected() -> None:
     with pytest.raises(ConfigurationError):
         KafkaSettings(" ")
+
+
+def test_another_owners_cluster_has_variables_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANABRANCH_KAFKA_SECURITY_PROTOCOL", "SASL_SSL")
+    monkeypatch.setenv("ANABRANCH_KAFKA_SASL_USERNAME", "me")
+    monkeypatch.setenv("ANABRANCH_KAFKA_SASL_PASSWORD", "hush")
+    own = KafkaEventLog("own:1")
+    there = KafkaEventLog("there:1", security=security_from_environment("south-2"))
+    assert own.settings().security["sasl.username"] == "me"
+    assert dict(there.settings().security) == {}
+    monkeypatch.setenv("ANABRANCH_CLUSTER_SOUTH_2_SASL_PASSWORD", "quiet")
+    with pytest.raises(ConfigurationError) as told:
+        security_from_environment("south-2")
+    assert str(told.value) == (
+        "ANABRANCH_CLUSTER_SOUTH_2_SASL_PASSWORD is set, which needs"
+        " ANABRANCH_CLUSTER_SOUTH_2_SECURITY_PROTOCOL=SASL_SSL; it is PLAINTEXT"
+    )
+    monkeypatch.setenv("ANABRANCH_CLUSTER_SOUTH_2_SECURITY_PROTOCOL", "SASL_SSL")
+    monkeypatch.setenv("ANABRANCH_CLUSTER_SOUTH_2_SASL_USERNAME", "guest")
+    there = KafkaEventLog("there:1", security=security_from_environment("south-2"))
+    found = there.settings()
+    assert (found.security["sasl.username"], found.security["sasl.password"]) == ("guest", "quiet")
+    assert "quiet" not in repr(found)

@@ -60,6 +60,26 @@ def test_executors_have_what_the_node_has(master: str) -> None:
     assert "spark.cores.max" not in settings(master)
 
 
+def test_executors_know_who_reads_on_other_owners_clusters(
+    master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {
+        "ANABRANCH_CLUSTER_EAST_2_SECURITY_PROTOCOL": "SSL",
+        "ANABRANCH_CLUSTER_EAST_2_SSL_CA": "/east",
+    }
+    for name, value in there.items():
+        monkeypatch.setenv(name, value)
+    found = settings(master, kafka_clusters=["east-2", "west"])
+    handed_on = {name.removeprefix("spark.executorEnv."): value for name, value in found.items()}
+    assert {name: handed_on[name] for name in (*_KAFKA, *there)} == _KAFKA | there
+    monkeypatch.setenv("ANABRANCH_CLUSTER_EAST_2_SSL_KEY", "/k")
+    monkeypatch.setenv("ANABRANCH_CLUSTER_EAST_2_SSL_CERTIFICATE", "/c")
+    monkeypatch.setenv("ANABRANCH_CLUSTER_EAST_2_SSL_KEY_PASSWORD", "hush")
+    with pytest.raises(ConfigurationError, match="_CLUSTER_EAST_2_SSL_KEY_PASSWORD_FILE") as told:
+        settings(master, kafka_clusters=["east-2"])
+    assert "hush" not in str(told.value)
+
+
 def test_the_secret_is_no_argument_of_java(master: str, tmp_path: Path) -> None:
     found = settings(master, tmp_path, secret="a\\b")
     assert found["spark.authenticate"] == found["spark.network.crypto.enabled"] == "true"

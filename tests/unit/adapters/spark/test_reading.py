@@ -103,7 +103,7 @@ class TestShards:
         log = LocalEventLog(VirtualClock())
         topics = [f"p.{stream}.blocks.0" for stream in ("a", "a.0", "a.1")]
         log.admin().create([TopicSettings(topic, 2) for topic in topics])
-        monkeypatch.setattr(module, "_log", lambda _: log)
+        monkeypatch.setattr(module, "_log", lambda *_: log)
         monkeypatch.setattr(module, "_readers", {})
         given = [(3, "c", 120), (1, "a", 110), (2, "b", 110), (4, "d", 90)]
 

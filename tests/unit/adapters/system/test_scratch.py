@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.adapters.system import scratch as module
-from anabranch.adapters.system.scratch import Scratch, sweep
-from anabranch.protocol.limits import SOCKET_PATH_BYTES_MAX
+from anabranch.adapters.system.scratch import SOCKET_PATH_BYTES_MAX, Scratch, sweep
 
 PROGRAM = """
 import sys

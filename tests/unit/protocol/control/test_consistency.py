@@ -1,4 +1,4 @@
-"""Comparison of replicas, alarms, and what should stand in the index."""
+"""Comparison of replicas, and alarms."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from anabranch.protocol import limits
 from anabranch.protocol.control import consistency
 from anabranch.protocol.control.consistency import (
     AlarmBook,
-    IndexImage,
-    IndexWrite,
     Mismatch,
     StreamAudit,
 )
-from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint, Vote
+from anabranch.protocol.control.records import Alarm, Vote
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
+    BranchEnded,
     EpochStarted,
     LogEntry,
     Part,
@@ -36,7 +34,6 @@ class Log:
     batches: dict[str, int] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     tips: dict[str, BatchId | None] = field(default_factory=dict)
-    image: IndexImage = field(default_factory=lambda: IndexImage("p"))
 
     def __post_init__(self) -> None:
         self.log_state, self.audit = LogState(self.writers), StreamAudit("s", self.writers)
@@ -44,10 +41,7 @@ class Log:
     def take(self, entry: LogEntry) -> list[Mismatch]:
         self.offset += 1
         outcome = self.log_state.apply(self.offset, entry)
-        found = self.audit.seen(self.log_state, entry, outcome)
-        if outcome.accepted and isinstance(entry, BoundaryRecord):
-            self.image.boundary("s", self.offset, entry, self.log_state)
-        return found
+        return self.audit.seen(self.log_state, entry, outcome)
 
     def begin(self, writer: str, fingerprint: str = "f", version: int = 1) -> None:
         assert self.take(EpochStarted(writer, fingerprint, "t", version=version)) == []
@@ -123,7 +117,7 @@ def test_a_different_digest_is_found_once(log: Log) -> None:
     assert found == Mismatch("s", 3, ("1", 10, 4), ("0", 10, 5), "1")
     assert found.text().endswith("10 rows with digest 0000000000000005; those of replica 1 stand")
     assert found.pair == ("s", "0", "1")
-    assert "replicas 1 and 0 of s made different tuples of bucket 3" in found.text()
+    assert "replicas 1 and 0 of s made different rows of bucket 3" in found.text()
     assert log.close("0", 5, {}) == []
 
 
@@ -152,7 +146,7 @@ def test_the_replica_is_named_whose_rows_the_stream_has() -> None:
     assert (
         Mismatch("s", 2, ("0", 1, 1), ("2", 1, 2))
         .text()
-        .endswith("; those of whoever was first in the log stand")
+        .endswith("; those that were first in the log stand")
     )
 
 
@@ -414,7 +408,6 @@ def restarted(log: Log, forgotten: int = 0) -> Log:
     again.log_state.adopt(log_snapshot)
     adopted = Outcome(accepted=True, reason="adopted", replica="")
     assert again.audit.seen(again.log_state, log_snapshot, adopted) == []
-    again.image.adopted("s", log_snapshot, again.log_state)
     return again
 
 
@@ -468,24 +461,6 @@ def test_cn4_what_a_snapshot_has_forgotten_is_not_counted(log: Log) -> None:
     assert restarted(log, 4).audit.uncompared == 0
 
 
-def test_a_begun_log_is_in_the_index_by_the_tips_of_its_chains(log: Log) -> None:
-    log.close("0", 4, {2: 3})
-    again = restarted(log)
-    written = {write.key: write.fields for write in write_all(again.image)}
-    assert written["anabranch:p:stream:s"] == {"upto": "4"}
-    tip = written["anabranch:p:boundary:s:0"]
-    assert tip is not None
-    assert (tip["offset"], tip["bucket"], tip["batch"]) == ("", "4", "1")
-    assert "anabranch:p:boundary:s:1" not in written
-    alone = LogState("1")
-    alone.adopt(log.log_state.snapshot(log.offset + 1))
-    image = IndexImage("p")
-    image.adopted("s", log.log_state.snapshot(log.offset + 1), alone)
-    assert [write.key for write in write_all(image)] == ["anabranch:p:stream:s"], (
-        "0 is a writer no more"
-    )
-
-
 def test_an_alarm_is_raised_once_and_known_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     mismatch = Mismatch("s", 3, ("1", 10, 4), ("0", 10, 5))
     book = AlarmBook([Alarm("other", "s", 3, "x", 1)])
@@ -498,65 +473,8 @@ def test_an_alarm_is_raised_once_and_known_after_a_restart(monkeypatch: pytest.M
     assert book.alarm(Mismatch("s", 5, ("0", 1, 1), ("1", 1, 2)), 8) is None
 
 
-def write_all(image: IndexImage, now_ms: int = 0) -> list[IndexWrite]:
-    found = []
-    while (write := image.next_write(now_ms)) is not None:
-        assert image.next_write(now_ms) == write
-        image.written(write)
-        found.append(write)
-    return found
-
-
-def test_the_image_holds_the_tip_and_the_ranking(log: Log) -> None:
-    log.close("0", 3, {1: 3}, written_ms=77)
-    log.close("0", 5, {})
-    by_key = {w.key: w for w in write_all(log.image)}
-    assert by_key["anabranch:p:boundary:s:0"].fields == {
-        "offset": "3",
-        "bucket": "5",
-        "epoch": "0",
-        "timeline": "l0",
-        "batch": "2",
-        "fingerprint": "f",
-        "written_ms": "0",
-    }
-    assert by_key["anabranch:p:stream:s"].fields == {"upto": "5"}
-    assert by_key["anabranch:p:boundaries:s:0"] == IndexWrite(
-        "anabranch:p:boundaries:s:0", None, (("2", 3), ("3", 5)), 3
-    )
-    assert write_all(log.image) == []
-    log.close("0", 6, {})
-    assert {w.key: w.members for w in write_all(log.image)}["anabranch:p:boundaries:s:0"] == (
-        ("4", 6),
-    )
-    log.image.everything_lost()
-    again = {w.key: w for w in write_all(log.image)}
-    assert again["anabranch:p:boundaries:s:0"].members == (("2", 3), ("3", 5), ("4", 6))
-    assert set(again) | {log.image.marker} == log.image.keys()
-
-
-def test_the_ranking_is_bounded(log: Log) -> None:
-    for bucket in range(1, limits.INDEXED_BOUNDARIES_MAX + 10):
-        log.close("0", bucket, {})
-    (write,) = [w for w in write_all(log.image) if w.fields is None]
-    assert len(write.members) == limits.INDEXED_BOUNDARIES_MAX
-    assert write.keep_from == 10
-
-
-def test_a_tentative_record_is_in_the_index_apart_from_the_stable_ones() -> None:
-    log = Log()
-    log.begin("0")
-    log.close("0", 3, {2: 1})
-    before = {write.key: write.fields for write in write_all(log.image)}
-    log.close(
-        "0", 5, {4: 1}, kind=BoundaryKind.TENTATIVE, branch=(0, 1), base=3, missing=("a", "b")
-    )
-    (write,) = write_all(log.image)
-    assert (write.key, write.fields) == (
-        "anabranch:p:tentative:s:0",
-        {"bucket": "5", "branch": "0.1", "missing": "a,b"},
-    )
-    assert before["anabranch:p:boundary:s:0"] is not None
+def test_the_end_of_a_branch_is_no_news(log: Log) -> None:
+    assert log.take(BranchEnded("0", log.epochs["0"], 1)) == []
 
 
 def test_tentative_buckets_are_not_compared(log: Log) -> None:
@@ -568,88 +486,6 @@ def test_tentative_buckets_are_not_compared(log: Log) -> None:
         == []
     )
     assert log.audit.compared == 0
-
-
-def test_trim_points_are_in_the_index(log: Log) -> None:
-    log.image.trim(TrimPoint("s", 40, 5))
-    found = {write.key: write.fields for write in write_all(log.image)}
-    assert found["anabranch:p:trim:s"] == {"bucket": "40"}
-
-
-def test_a_heartbeat_is_in_the_index_with_all_that_it_says() -> None:
-    image = IndexImage("p")
-    image.heartbeat(
-        replace(
-            beat(),
-            replica_state="up_failure",
-            branch=2,
-            checkpoint="l",
-            checkpoint_bucket=6,
-            corrects=True,
-        ),
-        1_000,
-    )
-    (write,) = write_all(image, 1_000)
-    assert write.fields is not None
-    assert {
-        k: v
-        for k, v in write.fields.items()
-        if k not in ("service", "name", "replica", "epoch", "state", "bucket", "written_ms")
-    } == {
-        "replica_state": "up_failure",
-        "branch": "2",
-        "checkpoint": "l",
-        "checkpoint_bucket": "6",
-        "corrects": "1",
-    }
-
-
-def beat(
-    name: str = "stage", replica: str = "0", epoch: int = 1, state: str = "stable", at: int = 1_000
-) -> Heartbeat:
-    return Heartbeat("processing", name, replica, epoch, state, 9, at)
-
-
-def test_heartbeats_expire(monkeypatch: pytest.MonkeyPatch) -> None:
-    image = IndexImage("p")
-    assert image.heartbeat(beat(), 1_000)
-    (write,) = write_all(image, 1_000)
-    assert (write.key, write.expire_ms) == (
-        "anabranch:p:process:processing:stage:0",
-        limits.HEARTBEAT_LIFETIME_MS,
-    )
-    assert image.heartbeat(beat(epoch=0, state="zombie"), 1_000)
-    assert image.states(1_000) == {"processing:stage:0": "stable"}
-    assert write_all(image, 1_000) == []
-    late = 1_001 + limits.HEARTBEAT_LIFETIME_MS
-    for now_ms in range(2_000, late, limits.OBSERVED_STEP_MS):
-        assert image.states(now_ms) == {"processing:stage:0": "stable"}
-    image.everything_lost()
-    assert write_all(image, late) == []
-    assert image.states(late) == {}
-    monkeypatch.setattr(consistency, "HEARTBEATS_MAX", 1)
-    assert image.heartbeat(beat(), late)
-    assert not image.heartbeat(beat(replica="1"), late)
-
-
-@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
-def test_cx3_a_process_with_a_wrong_clock_is_there_as_long_as_it_is_heard(ahead_ms: int) -> None:
-    image, now_ms = IndexImage("p"), 10_000_000
-    for _ in range(30):
-        now_ms += limits.OBSERVED_STEP_MS
-        assert image.heartbeat(beat(at=now_ms + ahead_ms), now_ms)
-        assert [write.key for write in write_all(image, now_ms)]
-        assert image.states(now_ms) == {"processing:stage:0": "stable"}
-    for _ in range(limits.HEARTBEAT_LIFETIME_MS // limits.OBSERVED_STEP_MS + 1):
-        now_ms += limits.OBSERVED_STEP_MS
-        image.states(now_ms)
-    assert image.states(now_ms) == {}
-
-
-def test_cx3_a_manager_that_slept_hears_before_it_forgets() -> None:
-    image = IndexImage("p")
-    image.heartbeat(beat(), 1_000)
-    assert image.states(3_600_000) == {"processing:stage:0": "stable"}
 
 
 def test_a_gap_is_told_once_also_after_a_restart() -> None:

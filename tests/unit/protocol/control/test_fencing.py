@@ -58,7 +58,7 @@ def test_a_fence_is_proven_by_its_votes_and_the_log() -> None:
     assert is_proven(FENCE, read_log())
     assert is_proven(replace(FENCE, epoch=6), read_log()), "it went on from the same state"
     assert FENCE.reason.startswith(
-        "a majority of the replicas of tolls made other tuples of bucket 4"
+        "a majority of the replicas of tolls made other rows of bucket 4"
     )
 
 

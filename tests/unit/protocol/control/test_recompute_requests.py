@@ -1,22 +1,21 @@
-"""ASK: who asks when, who answers (invariants RQ1-RQ7)."""
+"""ASK: who asks when, who answers (invariants RQ1-RQ8)."""
 
 from __future__ import annotations
 
 import pytest
 
 from anabranch.protocol.control.recompute_requests import (
+    ASK_AGAIN_MS,
+    ASK_REJECTED_MS,
+    ASK_TAKEN_EVERY_MS,
+    ASK_TAKEN_MS,
+    ASK_TURN_MS,
+    ASKS_MAX,
     RecomputeReplies,
     RecomputeRequests,
     RequestState,
 )
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
-from anabranch.protocol.limits import (
-    ASK_AGAIN_MS,
-    ASK_REJECTED_MS,
-    ASK_TAKEN_MS,
-    ASK_TURN_MS,
-    ASKS_MAX,
-)
 
 NOW = 1_700_000_000_000
 READER = "processing.tolls.0"
@@ -46,6 +45,17 @@ class TestReader:
         assert asked(requests) == Ask("means", READER, NOW, 5, 9, NOW)
         assert requests.state("means") is RequestState.ASKED
         assert requests.describe("means") == "asked for buckets 5..9 of means"
+
+    def test_rq8_while_somebody_works_nothing_is_repeated(
+        self, requests: RecomputeRequests
+    ) -> None:
+        ask, now_ms = asked(requests), NOW
+        for _ in range(2 * ASK_TAKEN_MS // ASK_TAKEN_EVERY_MS):
+            requests.heard(answer(ask, AskOutcome.TAKEN), now_ms)
+            now_ms += ASK_TAKEN_EVERY_MS
+            assert requests.lacking("means", 5, 9, now_ms) is None
+        now_ms += ASK_TAKEN_MS - ASK_TAKEN_EVERY_MS
+        assert asked(requests, now_ms=now_ms).number > ask.number, "he says nothing any more"
 
     def test_nobody_is_asked_for_a_source(self, requests: RecomputeRequests) -> None:
         assert requests.lacking("reports", 5, 9, NOW) is None
@@ -224,6 +234,26 @@ class TestReplica:
         one.heard(ask_of(2), ASK_TAKEN_MS - ASK_TURN_MS)
         assert one.due(ASK_TAKEN_MS - 1) is None
         assert one.due(ASK_TAKEN_MS) == ask_of(2)
+
+    def test_rq8_a_peer_that_says_again_that_it_works_is_waited_for(self) -> None:
+        zero, one = replica(), replica("1")
+        for each in (zero, one):
+            each.heard(ask_of(), 0)
+        assert zero.to_say_again(ASK_TAKEN_EVERY_MS) is None, "nothing is worked at"
+        assert zero.due(0) == ask_of()
+        now_ms = 0
+        for _ in range(2 * ASK_TAKEN_MS // ASK_TAKEN_EVERY_MS):
+            one.heard(answer(ask_of(), AskOutcome.TAKEN, "0"), now_ms)
+            assert zero.to_say_again(now_ms + ASK_TAKEN_EVERY_MS - 1) is None
+            now_ms += ASK_TAKEN_EVERY_MS
+            assert zero.to_say_again(now_ms) == ask_of()
+            one.heard(ask_of(2), now_ms - ASK_TURN_MS)
+            assert one.due(now_ms) is None
+        zero.done()
+        assert zero.to_say_again(now_ms + ASK_TAKEN_EVERY_MS) is None
+        now_ms += ASK_TAKEN_MS - ASK_TAKEN_EVERY_MS
+        one.heard(ask_of(3), now_ms - ASK_TURN_MS)
+        assert one.due(now_ms) == ask_of(3), "it has said nothing for so long"
 
     def test_a_rejection_makes_it_the_turn_of_the_next(self) -> None:
         one = replica("1")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.control.failure_detector import Peer
+from anabranch.protocol.control.failure_detector import OBSERVED_STEP_MS, Peer
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.control.trimming import ReadingStage, Trimming, TrimOffsets, readers_of
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import OBSERVED_STEP_MS, TRIM_EVERY_MS
+from anabranch.protocol.limits import TRIM_EVERY_MS
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import (
     BoundaryKind,
@@ -240,6 +240,7 @@ def test_a_snapshot_names_all_that_is_above_the_trim_point() -> None:
     branches = BranchSnapshot(
         (0, 1),
         ident,
+        9,
         9,
         9,
         ((ident, part(12, 50, 51)),),

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol import limits
 from anabranch.protocol.control.records import DeliveryProgress
 from anabranch.protocol.edge import delivery
 from anabranch.protocol.edge.delivery import (
+    DELIVERY_BYTES_MAX,
+    DELIVERY_ROWS_MAX,
     REJECTED,
     CorrectedDelivery,
     Form,
@@ -18,6 +19,7 @@ from anabranch.protocol.edge.delivery import (
     Slice,
     begin_of,
     end_of,
+    output_begins_after,
     rows_bound,
 )
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
@@ -54,9 +56,9 @@ def progress(
 
 
 def test_rows_bound_follows_the_size_of_records() -> None:
-    assert rows_bound(0) == limits.DELIVERY_ROWS_MAX
-    assert rows_bound(limits.DELIVERY_BYTES_MAX / 10) == 10
-    assert rows_bound(limits.DELIVERY_BYTES_MAX * 10) == 1
+    assert rows_bound(0) == DELIVERY_ROWS_MAX
+    assert rows_bound(DELIVERY_BYTES_MAX / 10) == 10
+    assert rows_bound(DELIVERY_BYTES_MAX * 10) == 1
 
 
 def test_a_run_takes_whole_buckets_up_to_its_rows() -> None:
@@ -156,6 +158,38 @@ def test_de9_without_blocks_less_is_never_delivered(
 ) -> None:
     machine = CorrectedDelivery("out", progress(), (0, 0, 0), (9, 9, 9)) if written else fresh()
     assert machine.without_blocks(written, gone, lambda: gone_upto) is lack
+
+
+def begun_late(after: int) -> DeliveryProgress:
+    """What records where an output begins that leaves out buckets."""
+    machine = CorrectedDelivery("out", None, (0, 0, 0), (9, 9, 9), after=after)
+    run = machine.beginning()
+    assert run is not None
+    return machine.progress(run, 0)
+
+
+def test_de9_where_an_output_begins_late_is_recorded_before_it_delivers() -> None:
+    assert fresh().beginning() is None, "at the beginning"
+    assert CorrectedDelivery("out", progress(), (0, 0, 0), (9, 9, 9)).beginning() is None
+    record = begun_late(2)
+    assert (delivery.begin_of(record), delivery.end_of(record)) == (RecordId(3, 0), RecordId(3, 0))
+    assert not delivery.has_run(record)
+    assert delivery.has_run(progress())
+    again = CorrectedDelivery("out", record, (0, 0, 0), (9, 9, 9))
+    assert (again.cursor, again.passed, again.beginning()) == (RecordId(3, 0), 2, None)
+    assert not again.is_overtaken(record)
+    assert again.is_overtaken(begun_late(4)), "another process has seen more go"
+    later = CorrectedDelivery("out", record, (0, 0, 0), (9, 9, 9), after=4)
+    assert later.beginning() == Run(RecordId(5, 0), RecordId(5, 0), ())
+
+
+@pytest.mark.parametrize(("live_has_any", "lack"), [(False, Lack.LEFT_OUT), (True, Lack.AWAITED)])
+@pytest.mark.parametrize("written", [None, begun_late(2)])
+def test_de9_what_the_live_topic_has_begun_with_is_waited_for(
+    written: DeliveryProgress | None, live_has_any: bool, lack: Lack
+) -> None:
+    machine = CorrectedDelivery("out", written, (0, 0, 0), (9, 9, 9))
+    assert machine.without_blocks(written, (3, 4), lambda: 4, live_has_any=live_has_any) is lack
 
 
 def test_de10_what_is_passed_is_before_the_last_run_that_is_recorded() -> None:
@@ -290,3 +324,8 @@ def test_a_topic_of_rejected_results_may_be_new_or_made_anew() -> None:
     older = DeliveryProgress("out", 2, 3, ((0, 5), (1, 6)), 1)
     assert CorrectedDelivery("out", older, [0, 0, 4], [9, 9, 9]).read_from == (5, 6, 4)
     assert CorrectedDelivery("out", progress(), [0, 0, 0], [9, 9, 1]).read_from == (5, 6, 1)
+
+
+def test_an_output_that_has_delivered_leaves_nothing_out() -> None:
+    assert output_begins_after(lambda: 6, has_delivered=False) == 6
+    assert output_begins_after(lambda: 6, has_delivered=True) == 0

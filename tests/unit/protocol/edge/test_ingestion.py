@@ -8,6 +8,15 @@ import pytest
 
 from anabranch.protocol.edge import ingestion
 from anabranch.protocol.edge.ingestion import (
+    APPEND_EVERY_MS,
+    APPEND_OPEN_EVERY_MS,
+    END_SILENCE_MS,
+    HEARTBEAT_AHEAD_MS,
+    LOOK_EVERY_MS,
+    LOOK_FRESH_MS,
+    LOOK_GAP_MS,
+    STILL_AFTER_MS,
+    WAITING_AFTER_MS,
     ChunkFacts,
     EventTimeLimits,
     InputPartition,
@@ -16,18 +25,7 @@ from anabranch.protocol.edge.ingestion import (
     SourceRules,
 )
 from anabranch.protocol.errors import LocalProtocolError
-from anabranch.protocol.limits import (
-    APPEND_EVERY_MS,
-    APPEND_OPEN_EVERY_MS,
-    END_SILENCE_MS,
-    EVENT_TIME_MS_MAX,
-    HEARTBEAT_AHEAD_MS,
-    LOOK_EVERY_MS,
-    LOOK_FRESH_MS,
-    LOOK_GAP_MS,
-    STILL_AFTER_MS,
-    WAITING_AFTER_MS,
-)
+from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 from anabranch.protocol.log.records import InputPosition
 
 A, B, C = ("cars", 0), ("cars", 1), ("cars", 2)

@@ -12,8 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.edge import ingestion
-from anabranch.protocol.edge.ingestion import ChunkFacts, SourceMachine, SourceProgress, SourceRules
-from anabranch.protocol.limits import END_SILENCE_MS, LOOK_EVERY_MS, LOOK_FRESH_MS, LOOK_GAP_MS
+from anabranch.protocol.edge.ingestion import (
+    END_SILENCE_MS,
+    LOOK_EVERY_MS,
+    LOOK_FRESH_MS,
+    LOOK_GAP_MS,
+    ChunkFacts,
+    SourceMachine,
+    SourceProgress,
+    SourceRules,
+)
 from anabranch.protocol.log.buckets import bucket_of, closed_by
 from anabranch.protocol.log.records import InputPosition
 from harness.examples import examples

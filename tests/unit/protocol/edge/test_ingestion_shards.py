@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from anabranch.protocol.edge.ingestion import (
+    END_SILENCE_MS,
+    HEARTBEAT_AHEAD_MS,
     ChunkFacts,
     SourceMachine,
     SourceProgress,
     SourceRules,
 )
-from anabranch.protocol.limits import END_SILENCE_MS, HEARTBEAT_AHEAD_MS
 from anabranch.protocol.log.records import InputPosition
 
 OWN = ("cars", 0)

@@ -7,26 +7,26 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.edge import live_delivery as module
 from anabranch.protocol.edge.live_delivery import (
+    REC_DONE_WAIT_MS,
     TABLE,
     Action,
     Available,
     Failure,
-    Hold,
     LiveDelivery,
     LiveProgress,
     LiveRun,
-    Offer,
     decide,
+    has_settled,
+    live_begins_after,
     resumed,
 )
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError
 from anabranch.protocol.identifiers import RecordId
-from anabranch.protocol.limits import LIVE_HOLD_MS
-from anabranch.protocol.log.records import BranchNumber
-from anabranch.protocol.stage.availability import Policy, Waits
+from anabranch.protocol.log.records import BranchEnded, LogEntry
+from harness import boundary_logs
+from harness.boundary_logs import started, state_after
 
 BEGIN = LiveProgress("out", 2, sequence=0, stable=0)
 
@@ -42,6 +42,7 @@ class Log:
         self.rows = rows
         self.empty = empty
         self.settled = True
+        self.now_ms = 0
 
     def available(self, now: LiveProgress) -> Available:
         floor = max(self.upto, now.stable)
@@ -52,6 +53,7 @@ class Log:
             iter(self.sizes(max(floor, now.shown) + 1, self.tentative)),
             reversed(self.sizes(floor + 1, now.shown)),
             self.settled,
+            self.now_ms,
         )
 
     def sizes(self, first: int, last: int) -> list[tuple[int, int]]:
@@ -75,14 +77,16 @@ def text(run: LiveRun | None) -> str:
 def play(steps: list[tuple[str, str]], log: Log, progress: LiveProgress = BEGIN) -> LiveProgress:
     """Each step: what happens in the log, then the transactions that follow.
 
-    "s5": stable up to 5; "t7": tentative up to 7; "corrects": the stage says that corrections are
-    to come; "settled": that there are none.
+    "s5": stable up to 5; "t7": tentative up to 7; "corrects": a branch runs; "settled": none does;
+    "wait": for as long as the end of a failure waits, but for 1 ms; "1ms": that passes.
     """
     machine = LiveDelivery(progress)
     for number, (event, expected) in enumerate(steps):
         for word in event.split():
             if word in ("corrects", "settled"):
                 log.settled = word == "settled"
+            elif word in ("wait", "1ms"):
+                log.now_ms += 1 if word == "1ms" else REC_DONE_WAIT_MS - 1
             elif word[0] == "s":
                 log.upto = int(word[1:])
             else:
@@ -142,6 +146,24 @@ TRANSCRIPTS = {
         ("s6", "+4 +5 +6 | 6/5"),
         ("settled", "done | 6/0"),
         ("s7", "+7 | 7/0"),
+    ],
+    "a branch that never ends does not hold the end up for ever": [
+        ("s1 t3 corrects", "+1 | 1/0\n?2 ?3 | 1/3"),
+        ("wait 1ms", ""),
+        ("s3", "undo 1.1 +2 +3 | 3/3"),
+        ("wait", ""),
+        ("s4 t5", "+4 ?5 | 4/5"),
+        ("1ms", ""),
+        ("s5", "+5 | 5/5"),
+        ("wait", ""),
+        ("1ms", "done | 5/0"),
+        ("wait 1ms s6", "+6 | 6/0"),
+    ],
+    "stable buckets that keep coming do not make the wait for a branch longer": [
+        ("s1 t3 corrects", "+1 | 1/0\n?2 ?3 | 1/3"),
+        ("s3", "undo 1.1 +2 +3 | 3/3"),
+        ("wait s4", "+4 | 4/3"),
+        ("1ms s5", "+5 done | 5/0"),
     ],
     "settled before the last correction is delivered": [
         ("s1 t3 corrects", "+1 | 1/0\n?2 ?3 | 1/3"),
@@ -277,99 +299,42 @@ def test_the_number_of_partitions_is_pinned() -> None:
         resumed(BEGIN, 3)
 
 
-STABLE, FAILING = ReplicaState.STABLE, ReplicaState.UP_FAILURE
-BOTH = {"0": FAILING, "1": STABLE}
-SAVED_MS = 1_400
-OLD, NEW = (3, 1), (3, 2)
-
-
-def hold(policy: Policy = Policy.PROCESS, saved_ms: int = SAVED_MS) -> Hold:
-    return Hold(Waits(2_500, 2_500 - saved_ms), policy)
-
-
-def left_ms(
-    held: Hold,
-    now_ms: int,
-    *,
-    first: int = 5,
-    last: int | None = None,
-    branch: BranchNumber | None = OLD,
-    states: dict[str, ReplicaState] = BOTH,
-    failing: bool = False,
-) -> int:
-    return held.left_ms(
-        Offer("0", branch, first, first if last is None else last), states, now_ms, failing=failing
+@pytest.mark.parametrize(
+    ("more", "silent", "settled"),
+    [
+        ((), (), False),
+        ((), ("0",), False),
+        ((), ("0", "1"), True),
+        ((BranchEnded("0", 0, 1),), (), False),
+        ((BranchEnded("0", 0, 1),), ("1",), True),
+        ((BranchEnded("0", 0, 1), started("1")), (), True),
+    ],
+)
+def test_ld5_a_stage_has_settled_when_no_branch_runs_of_a_replica_that_lives(
+    more: tuple[LogEntry, ...], silent: tuple[str, ...], settled: bool
+) -> None:
+    branches = (
+        boundary_logs.tentative(0, 0, 3, base=1),
+        boundary_logs.tentative(1, 0, 3, base=1, replica="1"),
     )
-
-
-def test_held_only_while_a_peer_is_stable_and_not_for_long() -> None:
-    held = hold()
-    assert left_ms(held, 1_000) == LIVE_HOLD_MS
-    assert left_ms(held, 1_000 + LIVE_HOLD_MS - 1) == 1
-    assert left_ms(held, 1_000 + LIVE_HOLD_MS) == 0
-    assert left_ms(held, 1_000 + LIVE_HOLD_MS, first=6) == LIVE_HOLD_MS
+    log_state = state_after(started("0"), started("1"), *branches, *more)
+    assert has_settled(log_state, silent) is settled
 
 
 @pytest.mark.parametrize(
-    "states",
-    [{}, {"0": STABLE}, {"0": STABLE, "1": FAILING}, {"0": FAILING, "1": ReplicaState.FAILURE}],
+    ("recorded", "begun", "has_delivered", "after"),
+    [
+        (0, None, False, 3),
+        (6, None, False, 6),
+        (6, 4, False, 6),
+        (6, 8, False, 8),
+        (9, None, True, 9),
+        (2, None, True, 3),
+        (9, 4, True, 4),
+    ],
 )
-def test_otherwise_shown_at_once(states: dict[str, ReplicaState]) -> None:
-    held = hold()
-    held.failure_ended({"0": OLD})
-    assert left_ms(held, 1_000, states=states) == 0
-
-
-def test_the_wait_begins_when_the_bucket_could_be_shown() -> None:
-    held = hold()
-    assert left_ms(held, 1_000, states={"1": FAILING}) == 0
-    assert left_ms(held, 1_050) == LIVE_HOLD_MS - 50
-
-
-@pytest.mark.parametrize("first", [1, 5])
-def test_a_bucket_behind_another_does_not_begin_its_wait_anew(first: int) -> None:
-    held = hold()
-    assert left_ms(held, 1_000, first=first, last=first + 2) == LIVE_HOLD_MS
-    assert left_ms(held, 1_150, first=first + 1, last=first + 3) == LIVE_HOLD_MS - 150
-    assert left_ms(held, 1_160, first=first + 3) == LIVE_HOLD_MS - 10
-
-
-def test_a_branch_whose_failure_is_over_is_held_for_what_later_waits_are_shorter() -> None:
-    held = hold()
-    held.failure_ended({"0": OLD, "1": None})
-    assert left_ms(held, 1_000) == SAVED_MS
-    assert left_ms(held, 1_000 + SAVED_MS) == 0
-
-
-@pytest.mark.parametrize("branch", [NEW, (4, 0), None])
-def test_a_new_branch_has_waited_already(branch: BranchNumber | None) -> None:
-    held = hold()
-    held.failure_ended({"0": OLD})
-    assert left_ms(held, 1_000, branch=branch) == LIVE_HOLD_MS
-
-
-def test_only_the_replica_whose_branch_ran_is_held_longer() -> None:
-    held = hold()
-    held.failure_ended({"0": None, "1": OLD})
-    assert left_ms(held, 1_000) == LIVE_HOLD_MS
-
-
-def test_within_a_failure_nothing_is_held_longer() -> None:
-    held = hold()
-    held.failure_ended({"0": OLD})
-    assert left_ms(held, 1_000, failing=True) == LIVE_HOLD_MS
-
-
-@pytest.mark.parametrize(
-    ("policy", "saved_ms"),
-    [(Policy.DELAY, SAVED_MS), (Policy.PROCESS, 0), (Policy.PROCESS, LIVE_HOLD_MS - 1)],
-)
-def test_where_later_waits_save_nothing_none_is_held_longer(policy: Policy, saved_ms: int) -> None:
-    held = hold(policy, saved_ms)
-    held.failure_ended({"0": OLD})
-    assert left_ms(held, 1_000) == LIVE_HOLD_MS
-
-
-def test_buckets_that_are_none_are_not_held() -> None:
-    with pytest.raises(LocalProtocolError, match=r"5\.\.4 of 0"):
-        left_ms(hold(), 1_000, first=5, last=4)
+def test_a_live_topic_begins_where_the_corrected_one_is(
+    recorded: int, begun: int | None, has_delivered: bool, after: int
+) -> None:
+    """Where nothing is delivered yet: where that one begins by now."""
+    assert live_begins_after(recorded, 3, begun, has_delivered=has_delivered) == after

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.edge.source_pace import SourcePace
-from anabranch.protocol.limits import PACE_CATCH_UP_MS, PACE_LEAST_MS, PACE_OVER_MS
+from anabranch.protocol.edge.source_pace import (
+    PACE_CATCH_UP_MS,
+    PACE_LEAST_MS,
+    PACE_OVER_MS,
+    SourcePace,
+)
 
 
 def paced(factor: float, until_ms: int = 5_000) -> SourcePace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.federation import contract_book
@@ -233,7 +233,6 @@ WORDS = st.lists(
 )
 
 
-@settings(deadline=None)  # long histories, on busy machines
 @given(WORDS)
 def test_any_words_replayed_give_the_same_book_and_load_moves_only_when_nobody_objects(
     words: list[tuple[str, Change, int]],

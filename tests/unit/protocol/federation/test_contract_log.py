@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.federation.audit import Fault, Finding
@@ -26,6 +26,7 @@ from anabranch.protocol.federation.ledger import (
 )
 from anabranch.protocol.federation.movements import Ended, Why, Withdrawn
 from anabranch.protocol.federation.statements import Signature
+from harness.examples import examples
 from harness.markets import CONTRACT, DAY_MS, answer, contract, signature, started, verify
 
 NAME = "north-south:1/north.a"
@@ -198,7 +199,7 @@ STATEMENTS: list[tuple[ContractStatement, str]] = [
 ]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.lists(
         st.tuples(st.sampled_from(STATEMENTS), st.sampled_from([0, 500, 1_000, 60_000])),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.federation.audit import Fault, Finding, commitment, is_sampled
@@ -341,7 +341,6 @@ def reference(log: list[tuple[LedgerEntry, int]], made: Ledger) -> int:
     return total
 
 
-@settings(deadline=None)  # long histories, on busy machines
 @given(st.lists(st.tuples(ENTRIES, st.integers(0, 300)), max_size=40))
 def test_fl1_fl2_fl4_fl5_any_log(steps: list[tuple[Any, int]]) -> None:
     """Balances are zero in sum, postings stay, what did not count left no trace, and a replay

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.federation.contracts import AuditClauses
@@ -52,7 +52,6 @@ def test_within_is_of_what_was_measured() -> None:
     assert not within(100, 105, 40_000)
 
 
-@settings(deadline=None)  # long histories, on busy machines
 @given(st.integers(0, 20_000), st.integers(0, 20_000), st.integers(100, 3_000))
 def test_fb2_each_millisecond_of_a_movement_is_in_one_slot(
     started_ms: int, ran_ms: int, meter_ms: int

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.federation.movements import (
@@ -144,7 +144,6 @@ def entries() -> st.SearchStrategy[list[MovementEntry]]:
     return st.lists(one, max_size=15)
 
 
-@settings(deadline=None)  # long histories, on busy machines
 @given(entries())
 def test_any_order_of_entries_and_any_repetition(given_entries: list[MovementEntry]) -> None:
     """At most one movement runs, each has one life, and what was rejected left no trace."""

@@ -10,6 +10,7 @@ import pytest
 
 from anabranch.protocol.federation.offered_stages import (
     NUMBER_MAX,
+    OFFERED_CHARACTERS_MAX,
     Kind,
     Parameter,
     Terms,
@@ -17,7 +18,6 @@ from anabranch.protocol.federation.offered_stages import (
     rejection,
     wrong_columns,
 )
-from anabranch.protocol.limits import OFFERED_CHARACTERS_MAX
 
 BELOW = Parameter(Kind.INTEGER, 40, 1, 200)
 SHARE = Parameter(Kind.NUMBER)

@@ -42,6 +42,7 @@ def test_fg1_a_key_may_follow_another_before_that_is_revoked() -> None:
     keys.add("north", revoked("1", A), 20)
     assert (keys.ids("north", 5), keys.ids("north", 20)) == (["1"], ["2"])
     assert keys.ids("south", 20) == []
+    assert keys.participants() == ["north"]
 
 
 def test_fg2_an_id_has_one_key_for_ever() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.federation import trading
@@ -126,7 +126,6 @@ def test_ft3_at_delta_0_a_task_moves_exactly_if_the_one_price_lies_between_the_t
     assert moves == (marginal(cost, there, units) < price * units < marginal(cost, here, units))
 
 
-@settings(deadline=None)  # long histories, on busy machines
 @given(COSTS, BOUNDS, st.lists(st.integers(0, 6), min_size=2, max_size=5))
 def test_every_trade_lowers_the_total_cost_and_so_trading_ends(
     cost: CornerCost, bound: Bound, numbers: list[int]

@@ -55,6 +55,10 @@ def assert_same_tentative(log_state: LogState, reference: Reference) -> None:
         }, "TE3"
         assert log_state.branch(w) == reference.branch.get(w)
         assert log_state.tentative_upto(w) == max(reference.branch_own[w], default=0)
+        has_branch = reference.has_branch(w)
+        assert log_state.has_branch(w) == has_branch, "BL18"
+        assert log_state.awaits_correction(w) == (has_branch and not reference.running[w])
+        assert log_state.ended_branch(w) == reference.ended.get(w)
 
 
 def assert_same_open(log_state: LogState, reference: Reference) -> None:
@@ -163,6 +167,17 @@ def test_bl8_from_a_snapshot_it_is_the_same(
             whole.tip(w),
             whole.branch(w),
             whole.tentative_upto(w),
+        )
+        assert (
+            again.has_branch(w),
+            again.awaits_correction(w),
+            again.ended_branch(w),
+            again.first_tentative_upto(w),
+        ) == (
+            whole.has_branch(w),
+            whole.awaits_correction(w),
+            whole.ended_branch(w),
+            whole.first_tentative_upto(w),
         )
         assert [again.tentative(w, n) for n in ALL] == [whole.tentative(w, n) for n in ALL]
     assert [again.open_parts(n) for n in ALL] == [whole.open_parts(n) for n in ALL]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
-from anabranch.protocol.log.buckets import bound_ms, bucket_of, closed_by
+from anabranch.protocol.log.buckets import bound_ms, bucket_of, buckets_of, closed_by
 
 event_times = st.integers(1, EVENT_TIME_MS_MAX)
 widths = st.integers(1, 86_400_000)
@@ -33,3 +33,8 @@ def test_bu3_what_a_mark_closes_holds_nothing_that_may_still_come(
     closed = closed_by(low_ms, width_ms)
     assert bucket_of(low_ms + later_ms, width_ms) > closed
     assert bucket_of(low_ms, width_ms) == closed + 1, "and not one less than could be"
+
+
+@pytest.mark.parametrize(("span_ms", "buckets"), [(0, 0), (1, 1), (100, 1), (101, 2), (1_000, 10)])
+def test_a_span_in_buckets_is_rounded_up(span_ms: int, buckets: int) -> None:
+    assert buckets_of(span_ms, 100) == buckets

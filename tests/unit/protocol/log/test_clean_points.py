@@ -111,6 +111,14 @@ def test_what_does_not_count_is_no_point() -> None:
     assert log.base(0, replica="1") is None
 
 
+def test_records_of_one_that_nobody_copies_from_are_no_points() -> None:
+    log = Log()
+    log.points = CleanPoints("0", "1")
+    for replica in "20":
+        log.batch(0, 4, prev=None, replica=replica)
+    assert (log.base(0, replica="2"), log.base(0)) == (None, 4)
+
+
 def test_cp3_old_points_are_forgotten() -> None:
     log = Log()
     for batch in range(3 * CHECKPOINT_BATCHES_RETAINED):

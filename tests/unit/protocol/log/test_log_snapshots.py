@@ -10,9 +10,16 @@ from anabranch.codec import boundary_records
 from anabranch.protocol import limits
 from anabranch.protocol.log import log_snapshots
 from anabranch.protocol.log.boundary_log import LogState, Outcome
-from anabranch.protocol.log.log_snapshots import LogSnapshots, LogStart, forgettable, items
+from anabranch.protocol.log.log_snapshots import (
+    SNAPSHOT_LATE_RECORDS,
+    LogSnapshots,
+    LogStart,
+    forgettable,
+    items,
+)
 from anabranch.protocol.log.records import (
     BoundaryRecord,
+    BranchEnded,
     InputPosition,
     LogEntry,
     LogSnapshot,
@@ -65,6 +72,8 @@ def test_many_parts_make_one_due_too(monkeypatch: pytest.MonkeyPatch) -> None:
     made.seen(0, started(), TAKEN)
     made.seen(0, record(0, 0, 1, (part(1),) * 6), TAKEN)
     assert not made.due(1)
+    made.seen(1, BranchEnded("0", 0, 1), TAKEN)
+    assert not made.due(2)
     made.seen(1, Recomputed("0", 0, (part(1),) * 4), TAKEN)
     assert made.due(2)
     made.seen(2, at(2), READ)
@@ -85,7 +94,7 @@ def test_sn2_between_what_is_deleted_and_the_newest_snapshot_there_is_enough() -
 @pytest.mark.parametrize(
     ("offset", "log_snapshot"),
     [
-        (limits.SNAPSHOT_LATE_RECORDS + 51, at(50)),
+        (SNAPSHOT_LATE_RECORDS + 51, at(50)),
         (49, at(50)),
         (60, state_after(started(), writers="7").snapshot(50)),
         (60, at(10)),
@@ -123,7 +132,7 @@ def test_two_managers_write_the_same() -> None:
 
 
 def test_one_that_was_made_is_not_made_again_at_once() -> None:
-    log_state, late = state_after(started(), record(0, 0, 3)), limits.SNAPSHOT_LATE_RECORDS
+    log_state, late = state_after(started(), record(0, 0, 3)), SNAPSHOT_LATE_RECORDS
     made = seen(10_000)
     assert made.make(log_state, 10_000, 0, {}) is not None
     assert [made.due(10_000 + more) for more in (0, late - 1, late)] == [False, False, True], (
@@ -237,7 +246,7 @@ def test_items_are_counted_as_the_codec_counts_them() -> None:
 
 def test_enough_is_left_for_copies_of_peers() -> None:
     assert limits.SNAPSHOT_EVERY_RECORDS > limits.REPLICAS_MAX * limits.CHECKPOINT_BATCHES_RETAINED
-    assert limits.SNAPSHOT_LATE_RECORDS < limits.SNAPSHOT_EVERY_RECORDS
+    assert SNAPSHOT_LATE_RECORDS < limits.SNAPSHOT_EVERY_RECORDS
 
 
 ENTRIES: list[LogEntry] = [
@@ -337,7 +346,7 @@ def test_a_snapshot_among_what_is_held_back_changes_nothing() -> None:
 
 
 def test_ls3_no_more_is_held_back_than_a_snapshot_may_be_late() -> None:
-    reading, late = Reading(5), limits.SNAPSHOT_LATE_RECORDS
+    reading, late = Reading(5), SNAPSHOT_LATE_RECORDS
     for offset in range(5, 4 * late):
         reading.take(offset, ENTRIES[5])
     assert len(reading.start._held) == late + 1

@@ -24,11 +24,18 @@ from anabranch.protocol.log.own_records import (
     OwnRecords,
     Sendings,
 )
-from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry, Recomputed
+from anabranch.protocol.log.records import (
+    BoundaryRecord,
+    BranchEnded,
+    EpochStarted,
+    LogEntry,
+    Recomputed,
+)
 from harness.boundary_logs import part, record, started
 
 STARTED = EpochStarted("0", "plan", "mine")
 BLOCKS = Recomputed("0", 0, (part(1),))
+END = BranchEnded("0", 0, 2)
 
 
 class Log:
@@ -137,6 +144,14 @@ class TestUnderWay:
         log.own.put(BLOCKS)
         assert not log.is_settled(), "what was seen is not what is under way"
 
+    def test_the_end_of_a_branch_counts_once_the_log_has_it_or_a_later_one(self) -> None:
+        for seen, counts in ((1, False), (2, True), (3, True)):
+            log = Log().begun()
+            log.own.put(END)
+            assert not log.is_settled()
+            log.add(replace(END, counter=seen))
+            assert log.is_settled() is counts
+
     def test_a_newer_epoch_ends_the_wait(self) -> None:
         log = Log().begun()
         log.own.put(record(0, 0, 1))
@@ -182,6 +197,7 @@ RECORD = BoundaryRecord("0", 0, BatchId("l", 0), None, 1)
         (RECORD, True, SEEN_WAIT_MS),
         (RECORD, False, UNKNOWN_WAIT_MS),
         (BLOCKS, False, UNKNOWN_WAIT_MS),
+        (END, False, UNKNOWN_WAIT_MS),
     ],
 )
 def test_ow4_what_may_be_lost_is_sent_again_soon_but_for_an_epoch(
@@ -195,7 +211,13 @@ def test_ow4_what_may_be_lost_is_sent_again_soon_but_for_an_epoch(
 
 
 @pytest.mark.parametrize(
-    ("entry", "named"), [(STARTED, "the epoch record"), (RECORD, "record "), (BLOCKS, "recomputed")]
+    ("entry", "named"),
+    [
+        (STARTED, "the epoch record"),
+        (RECORD, "record "),
+        (BLOCKS, "recomputed"),
+        (END, r"the end of branch \(0, 2\)"),
+    ],
 )
 def test_ow4_there_is_an_end_to_it(entry: OwnEntry, named: str) -> None:
     sendings = Sendings("s", entry)

@@ -11,11 +11,10 @@ from anabranch.protocol.limits import (
     CHAIN_RECORDS_MAX,
     CHECKPOINT_BATCHES_RETAINED,
     PARTS_PER_RECORD_MAX,
-    PIECES_MAX,
 )
 from anabranch.protocol.log import boundary_log, record_pieces
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.record_pieces import pieces
+from anabranch.protocol.log.record_pieces import PIECES_MAX, pieces
 from anabranch.protocol.log.records import BoundaryRecord
 from harness.boundary_logs import part, record, started, state_after
 

@@ -11,6 +11,7 @@ from anabranch.protocol.log import tentative
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
+    BranchEnded,
     BranchNumber,
     Part,
     TentativeRange,
@@ -207,6 +208,58 @@ def test_te5_a_bucket_beyond_the_limit_alone_goes_too(monkeypatch: pytest.Monkey
     assert (branches.ranges(1, 9), branches.upto) == ([], 6)
 
 
+def ended(counter: int, epoch: int = 7) -> BranchEnded:
+    return BranchEnded("0", epoch, counter)
+
+
+def test_te7_a_branch_that_has_ended_never_runs_again() -> None:
+    branches = Branches()
+    assert not branches.runs(-1)
+    assert branches.rejection(record(5, 8, base=4)) == ""
+    branches.take(record(5, 8, base=4), 0)
+    assert branches.runs(7)
+    assert not branches.runs(9), "of a process that is replaced"
+    assert branches.end(ended(1)) == "branch_ended"
+    assert not branches.runs(7)
+    assert branches.rejection(record(6, 9)) == "ended_branch"
+    assert branches.bucket(8) == ((7, 1), (), ()), "what it showed stands"
+    branches.take(record(5, 9, branch=(7, 2), base=4), 0)
+    assert branches.runs(7)
+
+
+def test_te7_the_end_of_an_older_branch_does_not_end_a_newer_one() -> None:
+    branches = taken(record(5, 8, base=4), record(5, 9, branch=(7, 2), base=4))
+    assert branches.end(ended(1)) == "branch_ended"
+    assert branches.runs(7)
+    assert branches.end(ended(1)) == "known"
+    assert branches.end(ended(2)) == "branch_ended"
+    assert not branches.runs(7)
+    assert branches.end(ended(1)) == "known", "it came late"
+    assert branches.ended == (7, 2)
+
+
+def test_te7_a_branch_that_never_wrote_may_have_ended_too() -> None:
+    branches = taken(record(5, 8, base=4))
+    assert branches.end(ended(2)) == "branch_ended"
+    assert not branches.runs(7)
+    assert branches.rejection(record(5, 9, branch=(7, 2), base=4)) == "ended_branch"
+    assert branches.rejection(record(5, 9, branch=(7, 3), base=4)) == ""
+
+
+def test_a_branch_is_corrected_by_what_others_do_after_it_began() -> None:
+    branches = Branches()
+    branches.correct(20)
+    branches.take(record(5, 8, base=4), 0)
+    branches.correct(7)
+    assert not branches.is_corrected()
+    branches.correct(8)
+    assert branches.is_corrected()
+    branches.take(record(6, 12), 0)
+    assert branches.is_corrected(), "the other one is in time"
+    branches.take(record(5, 9, branch=(7, 2), base=4), 0)
+    assert not branches.is_corrected()
+
+
 def test_a_record_that_closes_less_closes_nothing() -> None:
     branches = taken(record(5, 8, base=4), record(6, 2, (part(9),)), record(7, 9))
     assert branches.ranges(1, 99) == [TentativeRange(5, 9, (7, 1))]
@@ -232,8 +285,12 @@ def test_from_a_snapshot_it_is_the_same() -> None:
     )
     found = branches.snapshot()
     assert found is not None
-    again = Branches.from_snapshot(found)
+    assert branches.end(ended(1)) == "branch_ended"
+    branches.correct(99)
+    assert (found.first_upto, branches.first_upto) == (7, 7)
+    again = Branches.from_snapshot(found, branches.ended, branches.corrected)
     assert again.snapshot() == found
+    assert (again.ended, again.corrected, again.first_upto) == ((7, 1), (7, 2), 7)
     for other in (branches, again):
         other.take(record(2, 12, branch=(7, 2)), 0)
         other.prune(6)

@@ -337,7 +337,7 @@ def test_ti7_nor_does_a_first_record() -> None:
     assert "Copy" in disk.named()
 
 
-def test_sh3_a_checkpoint_that_was_not_compared_to_its_end_is_not_gone_on_from() -> None:
+def test_cm1_a_checkpoint_that_was_not_compared_to_its_end_is_not_gone_on_from() -> None:
     disk = own(5, 4, 3)
     disk.is_open = True
     assert disk.run() == Timeline.fresh(9)

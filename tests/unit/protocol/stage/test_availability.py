@@ -7,10 +7,13 @@ from itertools import pairwise
 import pytest
 
 from anabranch.protocol.edge.ingestion import ChunkFacts, SourceMachine, SourceProgress, SourceRules
-from anabranch.protocol.limits import HOP_MS, SLACK_MS, STALL_MS
+from anabranch.protocol.limits import CLUSTER_AGAIN_MS, CLUSTER_ANSWER_MS, HOP_MS
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.buckets import bucket_of
 from anabranch.protocol.stage.availability import (
+    OWN,
+    SLACK_MS,
+    STALL_MS,
     Availability,
     BucketTimers,
     Policy,
@@ -125,6 +128,112 @@ def observe(availability: Availability, upto_ms: int, past: int, since_ms: int =
     """Look again and again."""
     for now in range(since_ms, upto_ms + 1, 100):
         availability.observe(now, past)
+
+
+def elsewhere(inputs: str = "ab", those: str = "b") -> Availability:
+    return Availability(inputs, WAITS, Policy.PROCESS, elsewhere=those)
+
+
+class TestOtherClusters:
+    def test_av7_a_cluster_that_does_not_answer_is_not_waited_for(self) -> None:
+        availability = elsewhere()
+        observe(availability, 2_000, 4)
+        availability.read_to_end("a", FIRST)
+        assert not availability.first_over(5), "what is there of b nobody knows"
+        assert availability.blind(2_000)
+        availability.unanswered("b", 700, 1_200)
+        assert availability.is_silent("b")
+        assert not availability.blind(2_000)
+        assert availability.first_over(5)
+        assert availability.still()
+        assert availability.due_upto(4, 4) == 5
+
+    def test_av7_what_it_says_counts_again_when_it_was_read_to_an_end(self) -> None:
+        availability = elsewhere()
+        observe(availability, 2_000, 4)
+        availability.read_to_end("a", 2_000)
+        availability.unanswered("b", 700, 1_200)
+        availability.read_to_end("b", 600)
+        assert availability.is_silent("b"), "that end was asked for before"
+        availability.read_to_end("b", 900)
+        assert not availability.is_silent("b")
+        assert not availability.first_over(5), "it was asked before the deadline"
+        availability.read_to_end("b", FIRST)
+        assert availability.first_over(5)
+
+    def test_av7_the_own_cluster_must_answer_all_the_same(self) -> None:
+        availability = elsewhere()
+        observe(availability, 5_000, 4)
+        availability.unanswered("b", 700, 1_200)
+        assert not availability.first_over(5)
+        assert availability.blind(5_000)
+        assert not availability.own_wanted(), "a is on it"
+        assert not availability.look_wanted(OWN, 5, 5_000, branching=False)
+
+    def test_av7_where_no_input_is_on_it_the_own_cluster_is_asked_itself(self) -> None:
+        availability = elsewhere("ab", "ab")
+        observe(availability, 2_000, 4)
+        for name in "ab":
+            availability.unanswered(name, 700, 1_200)
+        assert availability.own_wanted()
+        assert availability.blind(2_000)
+        assert not availability.first_over(5)
+        availability.read_to_end(OWN, 100)
+        assert not availability.own_wanted()
+        assert not availability.blind(2_000)
+        assert not availability.first_over(5), "it was asked before the deadline"
+        assert not availability.look_wanted(OWN, 5, FIRST - 1, branching=False)
+        assert availability.look_wanted(OWN, 5, FIRST, branching=False)
+        availability.read_to_end(OWN, FIRST)
+        assert availability.first_over(5)
+
+    def test_av4_who_wakes_asks_again(self) -> None:
+        availability = elsewhere()
+        observe(availability, 2_000, 4)
+        availability.read_to_end("a", 2_000)
+        availability.unanswered("b", 700, 1_200)
+        observe(availability, 9_000, 4, since_ms=2_000 + STALL_MS + 1)
+        assert not availability.is_silent("b")
+        assert availability.end_wanted("b")
+        assert availability.blind(9_000)
+
+    def test_av4_who_slept_has_not_waited_for_the_answer(self) -> None:
+        availability = elsewhere()
+        availability.unanswered("b", 700, 700 + CLUSTER_ANSWER_MS + STALL_MS + 1)
+        assert not availability.is_silent("b")
+        availability.unanswered("b", 700, 700 + CLUSTER_ANSWER_MS + STALL_MS)
+        assert availability.is_silent("b")
+
+    def test_it_is_asked_so_early_that_the_answer_is_there_in_time(self) -> None:
+        availability = elsewhere()
+        observe(availability, 1_000, 4)
+        early = FIRST - CLUSTER_ANSWER_MS
+
+        def wanted(name: str, now_ms: int) -> bool:
+            return availability.look_wanted(name, 5, now_ms, branching=False)
+
+        assert [wanted("b", at) for at in (early - 1, early)] == [False, True]
+        assert [wanted("a", at) for at in (early, FIRST - 1, FIRST)] == [False, False, True]
+        availability.read_to_end("b", early)
+        assert [wanted("b", at) for at in (early + 1, FIRST - 1, FIRST)] == [False, False, True]
+        availability.unanswered("b", early, early + 500)
+        assert not wanted("b", FIRST), "what it does is known"
+
+    def test_a_cluster_is_not_asked_all_the_time(self) -> None:
+        availability = elsewhere()
+
+        def asks(now_ms: int, asked_ms: int | None, **given: bool) -> bool:
+            given = {"wanted": True, "is_reading": False} | given
+            return availability.asks("b", now_ms, asked_ms, **given)
+
+        assert asks(700, None)
+        assert asks(700, 690)
+        assert not asks(700, None, wanted=False)
+        assert not asks(700, 690, is_reading=True)
+        assert asks(690 + CLUSTER_AGAIN_MS, 690, is_reading=True)
+        availability.unanswered("b", 700, 1_200)
+        assert not asks(1_300, 700)
+        assert asks(700 + CLUSTER_AGAIN_MS, 700, wanted=False), "to see when it is back"
 
 
 class TestAvailability:

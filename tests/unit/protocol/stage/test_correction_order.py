@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anabranch.protocol.control.failure_detector import FailureDetector
+from anabranch.protocol.control.failure_detector import OBSERVED_STEP_MS, FailureDetector
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.limits import (
+from anabranch.protocol.limits import FAILURE_AFTER_MS
+from anabranch.protocol.stage.correction_order import (
     CORRECTION_STALL_MS,
     CORRECTION_TURN_MS,
-    FAILURE_AFTER_MS,
-    OBSERVED_STEP_MS,
+    CorrectionGate,
+    Why,
 )
-from anabranch.protocol.stage.correction_order import CorrectionGate, Why
 
 NOW = 1_000_000
 BEAT = Heartbeat("processing", "tolls", "0", 7, "running", 0, NOW, "up_failure")

@@ -7,12 +7,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.limits import (
-    CORRECTION_STALL_MS,
-    CORRECTION_TURN_MS,
-    FAILURE_AFTER_MS,
-    HEARTBEAT_EVERY_MS,
-)
+from anabranch.protocol.limits import FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS
+from anabranch.protocol.stage.correction_order import CORRECTION_STALL_MS, CORRECTION_TURN_MS
 from harness.correcting_stage import TICK_MS, CorrectingStage
 from harness.examples import examples
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.limits import HOP_LONGEST_MS, HOP_MS, LAG_SAMPLES
+from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.stage.availability import Availability, Policy, waits_of
-from anabranch.protocol.stage.input_lags import InputLags
+from anabranch.protocol.stage.input_lags import HOP_LONGEST_MS, LAG_SAMPLES, InputLags
 
 SHALLOW_MS = 700
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from anabranch.protocol.limits import (
+from anabranch.protocol.stage.pacing import (
     CORRECTION_STEP_MS,
     CORRECTION_STEPS_ALONE,
     CORRECTION_STEPS_SERVED,
+    CorrectionWatch,
+    Pace,
 )
-from anabranch.protocol.stage.pacing import CorrectionWatch, Pace
 
 FREE, PACED, SUSPENDED = Pace.FREE, Pace.PACED, Pace.SUSPENDED
 

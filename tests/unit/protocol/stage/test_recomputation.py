@@ -206,6 +206,30 @@ def test_rc4_one_bucket_that_differs_makes_all_void(parts: tuple[Part, ...]) -> 
         of.parts()
 
 
+def test_rc2_what_a_stateless_query_made_otherwise_is_made_once_more_and_nothing_skipped() -> None:
+    """Its rows may have got a later time: those of bucket 4 came with bucket 3."""
+    of = made()
+    of.made((part(6), part(6)), 6)
+    again = of.without_skipping()
+    assert again is not None
+    assert again.wanted == of.wanted
+    assert taken(again, QueryPosition()) == (
+        [1, 2, 3, 4, 5, 6],
+        QueryPosition(1, 6, has_rows=True),
+    )
+    again.made((part(6), part(6)), 6)
+    assert again.without_skipping() is None, "it has skipped nothing"
+    again.made((part(4),), 6)
+    assert again.parts() == (part(4), part(6), part(6))
+
+
+@pytest.mark.parametrize("traits", [STATELESS, STATEFUL])
+def test_rc2_what_is_as_it_was_is_not_made_once_more(traits: PlanTraits) -> None:
+    of = made(traits)
+    of.made((part(4), part(6), part(6)), 6)
+    assert of.without_skipping() is None
+
+
 def test_rc5_records_hold_whole_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recomputation, "PARTS_PER_RECORD_MAX", 3)
     parts = (part(2, "a"), part(1, "a"), part(2, "b"), part(3, "a"), part(3, "b"))

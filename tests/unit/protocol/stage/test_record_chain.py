@@ -8,7 +8,11 @@ from anabranch.protocol.errors import Fenced, LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, Part
 from anabranch.protocol.log.timeline import Timeline, timeline_name
-from anabranch.protocol.stage.record_chain import RecordChain, base_record
+from anabranch.protocol.stage.record_chain import (
+    BRANCH_PENDING_PARTS_MAX,
+    RecordChain,
+    base_record,
+)
 from harness.replica_bench import part
 
 ZERO, ONE = (timeline_name(7, number) for number in range(2))
@@ -111,6 +115,11 @@ class TestRecordChain:
             ("a",),
             ("a",),
         ), "bucket 8 has rows of the batch that lacked it"
+
+    def test_it_inherits_no_more_than_its_first_record_can_name(self) -> None:
+        parts = (part(6),) * BRANCH_PENDING_PARTS_MAX
+        assert RecordChain.can_inherit(parts)
+        assert not RecordChain.can_inherit((*parts, part(6)))
 
     def test_a_first_record_that_was_not_appended_still_begins_the_branch(self) -> None:
         of = chain()

@@ -5,25 +5,24 @@ inputs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import (
-    CORRECTION_STEP_MS,
-    CORRECTION_STEPS_SERVED,
-    HOP_MS,
-    INPUT_PARTS_MAX,
-    STALL_MS,
-)
+from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord
 from anabranch.protocol.log.timeline import timeline_name
-from anabranch.protocol.stage.availability import Policy
+from anabranch.protocol.stage.availability import STALL_MS, Policy
+from anabranch.protocol.stage.beginning import Beginning
+from anabranch.protocol.stage.pacing import CORRECTION_STEP_MS, CORRECTION_STEPS_SERVED
 from anabranch.protocol.stage.planner import Plan, QueryPosition
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica import (
+    INPUT_PARTS_MAX,
+    SUCCESSOR_WITHOUT_ROWS_TIMES,
     BatchRules,
     Decision,
     JointPlan,
@@ -228,6 +227,7 @@ def test_tentative_buckets_of_upstream_are_taken_at_once_and_replaced_by_stable_
     taken = dict(bench.tentative_plans()[-1].inputs)["a"]
     assert (taken, bench.tentative_plans()[-1].missing) == (((23, "0", (part(23),)),), ("source",))
     bench.close(40, 26, names="ab")
+    bench.streams["a"].end_branch()
     bench.now_ms += 100
     bench.look()
     bench.settle()
@@ -236,7 +236,7 @@ def test_tentative_buckets_of_upstream_are_taken_at_once_and_replaced_by_stable_
 
 def test_the_branch_stays_while_an_input_is_still_being_corrected() -> None:
     bench = stabilization()
-    bench.uncorrected = True
+    bench.streams["a"].tentative(22, fork=True)
     assert all_is_complete(bench).drop is None
     for bucket in range(22, 40):
         bench.close(bucket, bucket, names="ab")
@@ -244,7 +244,7 @@ def test_the_branch_stays_while_an_input_is_still_being_corrected() -> None:
         bench.look()
         bench.settle()
     assert (bench.at(ONE), bench.dropped, bench.state) == (39, [], STABILIZATION)
-    bench.uncorrected = False
+    bench.streams["a"].end_branch()
     assert bench.ask(ONE).drop == ZERO
     assert bench.state is STABLE
 
@@ -270,6 +270,7 @@ class TestRoom:
     """RE8: an input that is not read on may have more than anybody here knows."""
 
     def no_room(self, bench: Bench, name: str, upto: int) -> None:
+        assert bench.replica.reads_on(name, upto, INPUT_PARTS_MAX, bench.now_ms)
         assert not bench.replica.reads_on(name, upto, INPUT_PARTS_MAX + 1, bench.now_ms)
 
     def test_re10_who_had_no_room_is_stable_again_when_it_has_run_what_was_there(self) -> None:
@@ -365,6 +366,7 @@ def test_what_every_query_has_read_may_be_forgotten() -> None:
             bench.availability,
             BatchRules(1_000),
         ),
+        Beginning(),
     )
     assert (new.passed(), new.look_wanted("a", 10**9)) == (0, False)
 
@@ -383,6 +385,28 @@ def test_what_a_branch_shows_that_was_dropped_says_nothing_of_the_next_one() -> 
     assert bench.replica.abandon(bench.now_ms) == ZERO
     bench.replica.shown(ZERO, record, bench.now_ms)
     assert not bench.replica.successor_due(bench.now_ms, 99)
+
+
+def test_the_successor_is_due_when_rows_were_seen_for_a_while_or_something_can_be_corrected() -> (
+    None
+):
+    bench = up_failure()
+    replica, now_ms, after_ms = bench.replica, bench.now_ms, 1_000
+    replica._rules = replace(replica._rules, successor_after_ms=after_ms)
+    empty, full = (
+        BoundaryRecord("0", 7, BatchId(ZERO, batch), None, 6, parts)
+        for batch, parts in ((8, ()), (9, (part(6),)))
+    )
+    replica.shown(ZERO, empty, now_ms)
+    assert not replica.successor_due(now_ms + after_ms - 1, 99)
+    assert replica.successor_due(now_ms + after_ms, 99)
+    last_ms = now_ms + after_ms * SUCCESSOR_WITHOUT_ROWS_TIMES
+    assert not replica.successor_due(last_ms - 1, 5), "there is nothing to correct"
+    assert replica.successor_due(last_ms, 5)
+    replica.shown(ZERO, full, now_ms + 10)
+    replica.shown(ZERO, full, now_ms + 500)
+    assert not replica.successor_due(now_ms + 10 + after_ms - 1, 5)
+    assert replica.successor_due(now_ms + 10 + after_ms, 5), "the first counts"
 
 
 def test_rf1_a_replica_ends_where_its_phase_has_no_such_event() -> None:
@@ -408,8 +432,8 @@ class TestJointPlan:
         assert joint.known(self.PLAN.after) is None
 
 
-class TestStateHorizon:
-    """What ``protocol.control.state_horizon`` has decided."""
+class TestBeginning:
+    """What ``protocol.stage.beginning`` has decided."""
 
     def test_a_query_without_a_checkpoint_leaves_buckets_out(self) -> None:
         bench = Bench(settings=Settings(warm_up=True, after=4))
@@ -439,6 +463,21 @@ class TestStateHorizon:
         bench.close(9, 3, 5, 7)
         bench.settle()
         assert bench.ran[0][1].after.bucket == 6
+
+    @pytest.mark.parametrize(
+        ("bucket", "has_rows", "given_up"),
+        [(4, False, 6), (3, False, 5), (3, True, 0), (5, False, 6)],
+    )
+    def test_a_first_plan_that_is_run_again_says_what_is_left_out(
+        self, bucket: int, has_rows: bool, given_up: int
+    ) -> None:
+        bench = Bench(settings=Settings(after=4, given_up=6))
+        assert bench.replica.begins(bucket, has_rows=has_rows) == given_up
+        assert bench.replica.begins(bucket, has_rows=has_rows) == given_up
+
+    def test_where_nothing_is_given_up_it_says_nothing(self) -> None:
+        bench = Bench(settings=Settings(after=4))
+        assert bench.replica.begins(3, has_rows=False) == 0
 
 
 def far_behind(lag: int = 100, **options: object) -> Bench:

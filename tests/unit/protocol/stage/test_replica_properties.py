@@ -11,9 +11,9 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.limits import HOP_MS, STALL_MS
+from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind
-from anabranch.protocol.stage.availability import Policy
+from anabranch.protocol.stage.availability import STALL_MS, Policy
 from anabranch.protocol.stage.planner import Plan
 from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica import Decision
@@ -135,6 +135,7 @@ class WatchedBench(Bench):
             assert not self.availability.overdue(max(complete, position.bucket) + 1, self.now_ms), (
                 "RE5: not at a hole"
             )
+            assert not any(s.log_state.awaits_correction("0") for s in self.streams.values()), "US4"
             event("dropped")
         if decision.fork:
             self.check_fork(position.bucket, branch)
@@ -224,6 +225,8 @@ def action(g: random.Random) -> Action:
                 stream.closed + by,
                 [part(b, rows) for b in range(stream.closed + 1, stream.closed + by + 1) if rows],
             )
+            if by == 4:
+                stream.end_branch()
         elif kind == "open":
             stream.record(stream.closed, [part(stream.closed + 1 + by, rows)])
         elif kind == "upstream":
@@ -273,6 +276,8 @@ def test_any_history(
     bench.unreachable = set()
     last = max(s.log_state.past_upto for s in bench.streams.values()) + 3
     bench.close(last)
+    for stream in bench.streams.values():
+        stream.end_branch()
     bench.now_ms += 100
     bench.look()
     bench.settle()

@@ -6,18 +6,17 @@ import pytest
 
 from anabranch.protocol.control.replica_states import ReplicaState
 from anabranch.protocol.errors import DataMissing, StageFunctionError, Unavailable
-from anabranch.protocol.limits import (
-    BRANCH_RETRY_MAX_MS,
-    BRANCH_RETRY_MS,
-    CORRECTION_ROWS_MAX,
-    HOP_MS,
-)
+from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.planner import QueryPosition
 from anabranch.protocol.stage.plans import PlanTraits
-from anabranch.protocol.stage.replica import Decision
-from anabranch.protocol.stage.upstream_selection import awaits_corrections
+from anabranch.protocol.stage.replica import (
+    BRANCH_RETRY_MAX_MS,
+    BRANCH_RETRY_MS,
+    CORRECTION_ROWS_MAX,
+    Decision,
+)
 from harness.replica_bench import WAITS, Bench, Settings, part, stabilization, stable, up_failure
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
@@ -478,8 +477,6 @@ class TestWhatIsSaid:
         bench.look()
         for bucket in range(50):
             assert (bench.at(ZERO), bench.state) == (bucket, FAILURE)
-            said = {"0": STABILIZATION, "1": bench.state}
-            assert awaits_corrections(said), "the corrections of its peer are still to come"
             bench.ask(ZERO)
         bench.ask(ZERO)
         assert (bench.at(ZERO), bench.state) == (50, STABLE)
@@ -523,10 +520,9 @@ class TestWhatIsSaid:
         assert bench.state is STABLE
 
     def test_a_pipeline_that_begins_with_all_behind_waits_for_nobody(self) -> None:
-        """Its replicas hear of none that is stable, and of none that has a branch."""
+        """Nobody has a branch."""
         bench = Bench("ab")
         bench.close(1_000, *range(1, 1_001, 50))
         bench.wait(300)
-        bench.uncorrected = awaits_corrections({"0": FAILURE, "1": FAILURE})
         bench.settle()
         assert (bench.state, bench.at(ZERO), bench.numbers) == (STABLE, 1_000, [])

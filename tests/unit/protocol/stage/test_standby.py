@@ -6,19 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.protocol.control.failure_detector import STANDBY_SERVICE
+from anabranch.protocol.control.failure_detector import OBSERVED_STEP_MS, STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import (
     HEARTBEAT_SEND_MS,
     LONG_SILENT_MS,
-    MAKES_WAY_MS,
-    MOVED_BEHIND_MS,
-    OBSERVED_STEP_MS,
     PASSIVE_BEAT_MS,
-    PRIMARY_SETTLED_MS,
-    PRIMARY_SILENT_MS,
-    STANDBY_TURN_MS,
 )
 from anabranch.protocol.log.timeline import (
     Answer,
@@ -42,6 +36,11 @@ from anabranch.protocol.log.timeline import (
 from anabranch.protocol.stage.standby import (
     ENDED,
     LEADING,
+    MAKES_WAY_MS,
+    MOVED_BEHIND_MS,
+    PRIMARY_SETTLED_MS,
+    PRIMARY_SILENT_MS,
+    STANDBY_TURN_MS,
     Copied,
     Held,
     StandbyProcess,

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.log.records import BranchEnded
 from anabranch.protocol.stage.upstream_selection import (
     NOBODY,
     TABLE,
@@ -16,6 +17,7 @@ from anabranch.protocol.stage.upstream_selection import (
     decide,
     works_on_tentative,
 )
+from harness.boundary_logs import record, started, state_after, tentative
 
 STABLE, UP_FAILURE, STABILIZATION, FAILURE = ReplicaState
 
@@ -80,13 +82,29 @@ def test_us1_us2_us3_for_all_combinations_of_three_replicas() -> None:
 
 
 @pytest.mark.parametrize("states", list(product(ReplicaState, repeat=2)))
-def test_us4_corrections_are_awaited_while_one_has_a_branch_and_none_is_stable(
+def test_who_has_a_branch_works_on_tentative_buckets(
     states: tuple[ReplicaState, ReplicaState],
 ) -> None:
     said = dict(zip("01", states, strict=True))
     has_branch = bool({ReplicaState.UP_FAILURE, ReplicaState.STABILIZATION} & set(states))
     assert works_on_tentative(said) == has_branch
-    assert awaits_corrections(said) == (has_branch and ReplicaState.STABLE not in states)
+
+
+def test_us4_corrections_are_awaited_until_they_are_made_by_one_that_has_no_branch() -> None:
+    begun = started("0"), started("1")
+    branches = tentative(0, 0, 3, base=1), tentative(1, 0, 3, base=1, replica="1")
+    made, ended = record(0, 0, 3), BranchEnded("0", 0, 1)
+    for entries, awaits in (
+        (begun, False),
+        (branches, True),
+        ((*branches, made), True),
+        ((*branches, ended), True),
+        ((*branches, ended, made), False),
+        ((branches[1], made), False),
+        ((branches[1], record(0, 0, 2)), True),
+        ((branches[0], ended), False),
+    ):
+        assert awaits_corrections(state_after(*begun, *entries)) is awaits
 
 
 def test_the_rows_are_numbered_in_their_order() -> None:

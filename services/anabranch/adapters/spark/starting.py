@@ -1,0 +1,90 @@
+"""Spark, from when Java is told to start.
+
+Java takes longest of all that a node starts, and mostly one core. So it starts first, on a thread
+of its own, and this module imports no more than that takes: whoever asked for it imports the rest,
+and contacts the broker, meanwhile.
+
+After a crash, or an end while it starts, nothing is left: Java ends with the process that started
+it.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING
+
+from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.system.scratch import Scratch
+from anabranch.pipeline.transforms import import_roots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from anabranch.adapters.spark.settings import SparkSettings
+    from anabranch.pipeline.model import Pipeline
+
+
+class StartingSpark:
+    """The first session of an application."""
+
+    def __init__(
+        self,
+        name: str,
+        pipeline: Pipeline,
+        stages: Iterable[str],
+        settings: SparkSettings,
+        scratch_root: Path,
+        started: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Begin to start it.
+
+        Args:
+            name: Of the application, for people.
+            pipeline: It runs stages of this one.
+            stages: Whose functions the workers must find.
+            settings: Of Spark.
+            scratch_root: Below it this process keeps its temporary files.
+            started: Called when it has started, on another thread.
+
+        Raises:
+            ConfigurationError: there is no secret for a cluster on other machines.
+        """
+        self.scratch = Scratch(scratch_root)
+        self._started: Future[SparkSession] = Future()
+        self._tell = started
+        start = partial(
+            start_session,
+            name,
+            master=settings.master,
+            memory=settings.memory,
+            state_partitions=settings.state_partitions,
+            import_roots=import_roots((pipeline.stages[stage] for stage in stages), pipeline.path),
+            scratch=self.scratch,
+            compilers=settings.compilers,
+            cores=settings.cores,
+            secret=settings.cluster_secret(),
+            kafka_clusters=list(pipeline.clusters),
+        )
+        threading.Thread(target=self._run, args=(start,), name="start Spark", daemon=True).start()
+
+    def session(self) -> SparkSession:
+        """Wait until it has started.
+
+        Raises:
+            ConfigurationError: there is no Java that Spark runs on.
+            Unavailable: the cluster's master does not answer.
+        """
+        return self._started.result()
+
+    def _run(self, start: Callable[[], SparkSession]) -> None:
+        try:
+            session = start()
+            self._tell()
+            self._started.set_result(session)
+        except BaseException as error:  # noqa: BLE001 - raised where somebody waits for it
+            self._started.set_exception(error)

@@ -1,0 +1,226 @@
+"""Which tentative buckets can the live topic show: of which replica, and when?
+
+Theory of operation. Tentative buckets come from one replica as long as it is as good as any
+(``protocol.stage.upstream_selection``). A bucket that was shown, and that an undo voids, is shown
+again from the same replica, else from any that has it: which one it was does not matter any more.
+
+A replica that is done makes stable buckets while a peer's branch still makes tentative ones of the
+same input, often a moment earlier, which nobody needs. So while a peer says STABLE a tentative
+bucket is held back (``Hold``), but not for long: what a replica says of itself decides about this
+much time, never about a record.
+
+How long depends on how much of its delay the bucket has used. What a branch closes first has had
+the stage's whole first wait, so little is left: ``LIVE_HOLD_MS``. It takes later buckets after the
+short wait; for those the difference between the waits is left, and while the topic stands outside a
+failure they may be held for it: a branch that began so late that its failure is over begins no
+other one. If the input is missing again, the stable peer forks after its own first wait, which is
+no later.
+
+Invariants:
+    LC1 what is offered is above every stable bucket, delivered or known, and above what was shown.
+    LC2 a bucket that could not be read is offered no more, of that branch.
+    LH1 nothing is held while no peer says STABLE.
+    LH2 a bucket is held for at most ``LIVE_HOLD_MS`` from when it could first be shown; one that
+        its branch closed later than with its first record, outside a failure, for at most what the
+        stage's later wait is shorter than its first one, if that is more.
+    LH3 so a later bucket is not shown later than a first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.edge.live_delivery import Available, Failure, LiveProgress, has_settled
+from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX
+from anabranch.protocol.log.boundary_log import LogState, TentativeBucket
+from anabranch.protocol.log.records import BranchNumber, Part
+from anabranch.protocol.stage import upstream_selection
+from anabranch.protocol.stage.availability import BucketTimers, Policy, Waits
+
+LIVE_HOLD_MS: Final = 200
+"""How long a tentative bucket that has had the long wait is held back while a peer of its replica
+says that it is STABLE: the stable one is then about to come. Part of SLACK_MS.
+"""
+
+UNREADABLE_BUCKETS_MAX: Final = 1_000
+"""Tentative buckets that could not be read and are not tried again: a replica whose blocks
+are lost must not make delivery grow.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Tentative buckets of a replica that could be shown."""
+
+    replica: str
+    first: int
+    last: int
+    first_closed: int
+    """What the replica's newest branch closed with its first record."""
+
+
+class Hold:
+    """Of one output. ``now_ms`` is monotonic."""
+
+    def __init__(self, waits: Waits, policy: Policy) -> None:
+        """``waits`` and ``policy`` of the stage that makes the output."""
+        saved_ms = waits.first_ms - waits.next_ms if policy is Policy.PROCESS else 0
+        self._long_ms = max(LIVE_HOLD_MS, saved_ms)
+        self._offered = BucketTimers()
+        """The timer of bucket n started when bucket n - 1 could first be shown."""
+
+    def left_ms(
+        self, offer: Offer, states: Mapping[str, ReplicaState], now_ms: int, *, failing: bool
+    ) -> int:
+        """How long to wait with what is offered; 0: show it.
+
+        Args:
+            offer: What could be shown.
+            states: What each replica says of itself.
+            now_ms: Now.
+            failing: A failure is shown: more of it begins none.
+
+        Raises:
+            LocalProtocolError: nothing is offered.
+        """
+        self._offered.observe(now_ms, offer.last)
+        self._offered.forget(offer.first)
+        since_ms = self._offered.started(offer.first + 1)
+        if since_ms is None:
+            message = (
+                f"tentative buckets {offer.first}..{offer.last} of {offer.replica} are none to be"
+                " held"
+            )
+            raise LocalProtocolError(message)
+        if not any(
+            state is ReplicaState.STABLE
+            for replica, state in states.items()
+            if replica != offer.replica
+        ):
+            return 0
+        is_later = offer.first > offer.first_closed
+        hold_ms = self._long_ms if is_later and not failing else LIVE_HOLD_MS
+        return max(0, since_ms + hold_ms - now_ms)
+
+
+class LiveChoice:
+    """Of one output. ``now_ms`` is monotonic."""
+
+    def __init__(self, waits: Waits, policy: Policy) -> None:
+        """``waits`` and ``policy`` of the stage that makes the output."""
+        self._chosen: str | None = None
+        self._hold = Hold(waits, policy)
+        self._unreadable: dict[tuple[str, int, BranchNumber], None] = {}
+        self.hold_ms = 0
+        """In so many ms the bucket that is held back is to be shown; 0: none is."""
+
+    def available(
+        self,
+        now: LiveProgress,
+        log_state: LogState,
+        states: Mapping[str, ReplicaState],
+        silent: Collection[str],
+        now_ms: int,
+    ) -> Available:
+        """What the boundary log has beyond ``now``.
+
+        Args:
+            now: How far the topic is.
+            log_state: Of the stream that is delivered, as far as it is read.
+            states: What each replica says of itself.
+            silent: The replicas that count as dead.
+            now_ms: Now.
+        """
+        first = max(log_state.upto, now.stable, now.shown) + 1
+        is_failing = now.failure is not Failure.NONE
+        upto = self._choose(first, log_state, states, now_ms, failing=is_failing)
+        return Available(
+            log_state.upto,
+            _stable_sizes(log_state, now.stable),
+            upto,
+            self._new_sizes(log_state, first, upto),
+            self._shown_sizes(log_state, max(log_state.upto, now.stable) + 1, now.shown),
+            has_settled(log_state, silent),
+            now_ms,
+        )
+
+    def new(self, log_state: LogState, bucket: int) -> TentativeBucket | None:
+        """A bucket that is shown for the first time; None: it cannot be read."""
+        return None if self._chosen is None else self._readable(log_state, self._chosen, bucket)
+
+    def again(self, log_state: LogState, bucket: int) -> TentativeBucket | None:
+        """A bucket that was shown, from the replica of today, else from any; None: nobody has it."""
+        order = sorted(log_state.writers, key=lambda replica: replica != self._chosen)
+        found = (self._readable(log_state, replica, bucket) for replica in order)
+        return next((each for each in found if each is not None), None)
+
+    def cannot_be_read(self, replica: str, bucket: int, branch: BranchNumber) -> None:
+        """LC2. Only the newest are remembered."""
+        self._unreadable[replica, bucket, branch] = None
+        for oldest in list(self._unreadable)[:-UNREADABLE_BUCKETS_MAX]:
+            del self._unreadable[oldest]
+
+    def _choose(
+        self,
+        first: int,
+        log_state: LogState,
+        states: Mapping[str, ReplicaState],
+        now_ms: int,
+        *,
+        failing: bool,
+    ) -> int:
+        """Choose a replica, if one has tentative bucket ``first``. Returns up to where its buckets
+        may be shown now (LC1); 0: none may.
+        """
+        self.hold_ms = 0
+        offers = log_state.tentative_offers(first - 1)
+        chosen = upstream_selection.choose(self._chosen, states, offers, first)
+        if chosen is None:
+            return 0
+        upto = offers[chosen]
+        offer = Offer(chosen, first, upto, log_state.first_tentative_upto(chosen))
+        self.hold_ms = self._hold.left_ms(offer, states, now_ms, failing=failing)
+        if self.hold_ms:
+            return 0
+        self._chosen = chosen
+        return upto
+
+    def _new_sizes(self, log_state: LogState, first: int, last: int) -> Iterator[tuple[int, int]]:
+        while first <= last and self._chosen is not None:
+            page = log_state.tentative_filled(self._chosen, first, last, DELIVERY_BUCKETS_MAX)
+            found = (self.new(log_state, bucket) for bucket in page)
+            yield from ((each.bucket, _rows(each.parts)) for each in found if each is not None)
+            first = page[-1] + 1 if len(page) == DELIVERY_BUCKETS_MAX else last + 1
+
+    def _shown_sizes(self, log_state: LogState, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """What is shown and not stable, the newest first. Asked for by an undo only."""
+        filled = {
+            bucket
+            for replica in log_state.writers
+            for bucket in log_state.tentative_filled(replica, first, last)
+        }
+        for bucket in sorted(filled, reverse=True):
+            found = self.again(log_state, bucket)
+            if found is not None and found.parts:
+                yield bucket, _rows(found.parts)
+
+    def _readable(self, log_state: LogState, replica: str, bucket: int) -> TentativeBucket | None:
+        found = log_state.tentative(replica, bucket)
+        if found is None or (replica, bucket, found.branch) in self._unreadable:
+            return None
+        return found
+
+
+def _stable_sizes(log_state: LogState, after: int) -> Iterator[tuple[int, int]]:
+    while after < log_state.upto:
+        page = log_state.stable(after + 1, log_state.upto, DELIVERY_BUCKETS_MAX)
+        yield from ((bucket, _rows(parts)) for bucket, _, parts in page)
+        after = page[-1][0] if len(page) == DELIVERY_BUCKETS_MAX else log_state.upto
+
+
+def _rows(parts: tuple[Part, ...]) -> int:
+    return sum(part.rows for part in parts)

@@ -1,0 +1,138 @@
+"""Where does a process of a stage begin, and what of its output does it give up?
+
+Theory of operation. A process goes on from a checkpoint, its own or a peer's
+(``protocol.log.timeline``). Where there is none it begins with an empty query after some bucket.
+Which one follows from the stage's own log, from what is left of its inputs, and from what the
+stage's author says: the *state horizon*, how much later than its own time a record can still change
+results (the length of a window, the bound of a join, 0 for a function of single rows), and ``ha``.
+Results after time t depend only on input after t - horizon, whatever the function is, so an empty
+query makes all that lies a horizon after its beginning. What lies within it would be partial. It is
+given up where no reader has it yet: closed *empty*, in records that name every input as missing.
+
+A stage may be added to a pipeline whose blocks were deleted in part: trimming deletes what all
+readers that there are have passed (rule 18), and nobody can make it again if the inputs of the stage
+before are gone as well. So a stage that has never made anything begins *late*, after the last bucket
+of which blocks are gone, and its first record says so. From then on that is the beginning of the
+stage for all its processes, however much it has made. Where the horizon is not known, the first
+results are made from what there is.
+
+``active``, ``passive``: a process without a checkpoint begins at the beginning of the stage, or waits
+for blocks or a checkpoint.
+
+``upstream_backup``: the input's blocks are the backup. A process without a checkpoint begins at its
+output's last closed bucket less *twice* the horizon. Its results of the first horizon may be
+partial, but those buckets are closed already: no reader takes them (rule 4). Its results of the
+second one are whole and closed already, and are compared (``protocol.stage.comparison``). Trimming
+keeps what this needs. No results are lost, and by their ids none comes twice: precise.
+
+``amnesia``: it begins at what is complete now. The buckets from its output's last closed one to there
+are lost, and those within the horizon after there are given up, too. So the log says what is lost,
+and everything after the gap is right.
+
+Whoever goes on from a checkpoint continues what the log says is given up: the process before, or the
+peer whose checkpoint it is, may have ended on the way.
+
+Invariants:
+    LA1 a stage begins late only while every stable record of its stream is one that says so:
+        nothing is ever left out between results.
+    LA2 once one replica has written where, all that begin without a checkpoint begin there, or
+        later.
+    LA3 whoever goes on from a checkpoint of a stage that began late gives up what is given up.
+    SH1 a query that begins at ``after`` makes every bucket above ``after`` + horizon whole.
+    SH2 upstream backup: ``after`` + horizon is not above the last closed bucket, or ``after`` is the
+        beginning of the stage: nothing more is left out.
+    SH3 amnesia: a bucket that is not given up is whole; one that is given up is empty, and its
+        record has ``missing``.
+    SH4 a gap that a crash interrupted is continued: its end follows from the log, and where nothing
+        was committed from the plan that is run again.
+    SH5 a stage whose stream has closed nothing yet begins at the beginning, or late: it has nothing
+        to lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import Origin
+
+HaMode = Literal["active", "passive", "upstream_backup", "amnesia"]
+"""What is done for the loss of a process or its disk (docs/concepts.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Of one process of a stage."""
+
+    after: int = 0
+    """Without a checkpoint it leaves out the buckets up to here."""
+    given_up: int = 0
+    """Up to here the output is given up, as far as it is not closed; 0: nothing is."""
+
+    def planned(self, bucket: int, *, has_rows: bool) -> Beginning:
+        """What it is where the first batch has read up to ``bucket``. Where an earlier process has
+        logged its plan, it is run again (rule 9), and says what is left out: nothing, where it has
+        rows (SH4).
+        """
+        if bucket >= self.after or not self.given_up:
+            return self
+        return Beginning() if has_rows else Beginning(bucket, bucket + self.given_up - self.after)
+
+
+def beginning(
+    log_state: LogState,
+    replica: str,
+    horizon: int,
+    ha: HaMode,
+    *,
+    gone: Callable[[], int],
+    complete: Callable[[], int],
+) -> Beginning:
+    """Of a process without a checkpoint.
+
+    Args:
+        log_state: The stage's own stream.
+        replica: The process writes as this one.
+        horizon: Of the stage's state, in buckets; 0: there is none, or it is not known.
+        ha: Of the stage.
+        gone: The last bucket of which an input's blocks are gone, the inputs' logs read to their
+            end; 0: none is.
+        complete: The last bucket that is complete on all inputs, their logs read to the end.
+    """
+    origins = [log_state.origin(writer) for writer in log_state.writers]
+    closed = log_state.closed(replica)
+    left_out = max(origin.late_upto for origin in origins)
+    if not any(origin.has_results for origin in origins):
+        left_out = left_out or gone()
+    elif ha == "amnesia":
+        left_out = complete() if closed else 0
+    after = max(left_out, closed - 2 * horizon) if ha == "upstream_backup" else left_out
+    return Beginning(after, after + horizon if after == left_out > 0 else 0)
+
+
+def continued(log_state: LogState, horizon: int, ha: HaMode) -> Beginning:
+    """Of a process that goes on from a checkpoint. The arguments are those of ``beginning``."""
+    origins = [log_state.origin(writer) for writer in log_state.writers]
+    left_out = max(origin.gap or 0 if ha == "amnesia" else origin.late_upto for origin in origins)
+    return Beginning(given_up=left_out + horizon if left_out and horizon else 0)
+
+
+def begins_anew(origin: Origin, ha: HaMode) -> bool:
+    """Whether a checkpoint there may be is not to be gone on from: it was not compared to its end
+    (CM1 of ``protocol.stage.comparison``). ``origin``: of the process's own writer.
+    """
+    return ha == "upstream_backup" and origin.open_upto > 0
+
+
+def unneeded_upto(closed: int, synced: int, horizon: int, ha: HaMode) -> int:
+    """Up to which bucket the inputs are not needed any more (rule 18).
+
+    Args:
+        closed: The last bucket that the process's stream has closed.
+        synced: The checkpoint holds the inputs up to here for good.
+        horizon: As for ``beginning``.
+        ha: Of the stage.
+    """
+    return max(0, min(synced, closed - 2 * horizon)) if ha == "upstream_backup" else synced

@@ -1,0 +1,117 @@
+"""The pipeline that a file with the options of a seed would give, and its topics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from anabranch.codec import record_schema
+from anabranch.codec.catalog import topic_settings
+from anabranch.pipeline.model import (
+    EventTime,
+    IdleTimeout,
+    LiveSink,
+    Output,
+    Pipeline,
+    Sink,
+    Source,
+    Stage,
+)
+from anabranch.pipeline.speakers import speakers
+from anabranch.ports import LogAdmin
+from simulation.options import NAME, NEW_NODE, Options, OutputOptions
+
+SCHEMA = record_schema.from_avro(
+    {
+        "type": "record",
+        "name": "reading",
+        "fields": [{"name": "time", "type": ["null", "long"]}]
+        + [{"name": name, "type": "long"} for name in ("id", "key", "v")],
+    },
+    "reading",
+)
+
+
+def pipeline(options: Options) -> Pipeline:
+    """The pipeline that a file with these options would give."""
+    sources = {
+        name: Source(
+            name=name,
+            topics=[f"in.{name}"],
+            record=SCHEMA,
+            event_time=EventTime(field="time"),
+            out_of_orderness_ms=options.out_of_orderness_ms,
+            idle_timeout=IdleTimeout(
+                partition_ms=options.idle_ms, source_ms=options.source_idle_ms
+            ),
+            max_ahead_ms=options.max_ahead_ms,
+            late=options.late,
+            dead_letter=f"in.{name}.rejected",
+            shards=options.shards,
+        )
+        for name in options.sources
+    }
+    stages = {
+        stage.name: Stage(
+            name=stage.name,
+            participant="north",
+            reads=list(stage.reads),
+            transform=["m:f"],
+            replicas=stage.replicas,
+            on_missing_input=stage.policy,
+            ha=stage.ha,
+            state_horizon_ms=stage.horizon_buckets * options.bucket_ms
+            if stage.ha in ("upstream_backup", "amnesia") or options.scenario == "added late"
+            else None,
+        )
+        for stage in options.stages
+    }
+    return Pipeline(
+        name=NAME,
+        path=Path("pipeline.yaml"),
+        bucket_ms=options.bucket_ms,
+        max_delay_ms=options.max_delay_ms,
+        partitions=options.partitions,
+        sources=sources,
+        stages=stages,
+        outputs={each.name: _output(each) for each in options.outputs},
+        named_nodes={NEW_NODE: []} if options.scenario == "moved" else {},
+    )
+
+
+def _output(of: OutputOptions) -> Output:
+    live = LiveSink(topic=of.live_topic, key=["key"], partitions=of.partitions, upsert=of.is_upsert)
+    sink = Sink(topic=of.name, key=["key"], partitions=of.partitions)
+    return Output(name=of.name, stage=of.stream, corrected=sink, live=live if of.is_live else None)
+
+
+def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
+    """What ``anabranch up`` makes before it starts services."""
+    names = of.topic_names
+    specs = [
+        topic_settings("placement", names.placement()),
+        topic_settings("alarms", names.alarms()),
+        *(
+            topic_settings("fences" if speaker.fences else "control", topic)
+            for topic, speaker in speakers(of).items()
+        ),
+    ]
+    specs += [
+        topic_settings(
+            "input", f"in.{source}", options.source_partitions - (options.grown_ms is not None)
+        )
+        for source in options.sources
+    ]
+    for stream in of.streams():
+        specs.append(topic_settings("boundaries", names.boundaries(stream)))
+        specs += [
+            topic_settings("blocks", names.blocks(stream, r), of.partitions)
+            for r in of.stream_writers(stream)
+        ]
+    if options.output_bytes_max is not None:
+        config = {"max.message.bytes": str(options.output_bytes_max)}
+        specs += [
+            topic_settings("output", each.name, each.partitions, config=config)
+            for each in options.outputs
+        ]
+    differences = admin.create(specs)
+    assert not differences

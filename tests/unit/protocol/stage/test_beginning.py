@@ -1,0 +1,221 @@
+"""Where a process of a stage begins, and what it gives up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.origins import says_late_start
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    EpochStarted,
+    Part,
+    Recomputed,
+)
+from anabranch.protocol.stage.beginning import (
+    Beginning,
+    HaMode,
+    beginning,
+    begins_anew,
+    continued,
+    unneeded_upto,
+)
+from harness.stage_logs import StageLog, backed_up, forgetful, part
+
+FIRST = BoundaryRecord("0", 0, BatchId("l", 0), None, 7, missing=("a",), made_from=(("a", 7),))
+PART = Part(8, 0, "t", 1, 0, 1, 1, 0)
+
+
+def log_state_of(*records: BoundaryRecord, from_snapshot: bool = False) -> LogState:
+    """Of a log with an epoch of each of two replicas, in which ``records`` follow each other."""
+    log_state = LogState(["0", "1"])
+    for offset, replica in enumerate(log_state.writers):
+        log_state.apply(offset, EpochStarted(replica, "f", "t"))
+    for number, record in enumerate(records):
+        log_state.apply(2 + number, replace(record, id=BatchId("l", number)))
+    return LogState.from_snapshot(log_state.snapshot(99)) if from_snapshot else log_state
+
+
+def begun(
+    log_state: LogState,
+    horizon: int = 0,
+    ha: HaMode = "active",
+    *,
+    gone: int = 0,
+    complete: int = 0,
+) -> tuple[int, int]:
+    found = beginning(log_state, "0", horizon, ha, gone=lambda: gone, complete=lambda: complete)
+    return found.after, found.given_up
+
+
+@pytest.mark.parametrize("ha", ["active", "passive", "upstream_backup", "amnesia"])
+def test_a_stage_that_made_nothing_begins_after_what_is_gone(ha: HaMode) -> None:
+    assert begun(log_state_of(), ha=ha, gone=9, complete=50) == (9, 9)
+    assert begun(log_state_of(), ha=ha, gone=0, complete=50) == (0, 0)
+    assert begun(log_state_of(), 3, ha, gone=9, complete=50) == (9, 12)
+
+
+@pytest.mark.parametrize("from_snapshot", [False, True])
+@pytest.mark.parametrize(
+    "record",
+    [
+        replace(FIRST, missing=()),
+        replace(FIRST, parts=(PART,)),
+        replace(FIRST, prev=BatchId("l", 0)),
+        replace(FIRST, base=7),
+        replace(FIRST, replica="1", epoch=1, missing=()),
+    ],
+)
+def test_la1_a_stage_that_made_anything_leaves_out_no_more(
+    record: BoundaryRecord, from_snapshot: bool
+) -> None:
+    """Nor does one of whose log a log snapshot is left. Nothing, if it did not begin late."""
+    assert begun(log_state_of(FIRST, record, from_snapshot=from_snapshot), gone=9) == (7, 7)
+    alone = replace(record, prev=None, base=None, missing=())
+    assert begun(log_state_of(alone, from_snapshot=from_snapshot), gone=9) == (0, 0)
+    unread = replace(alone, epoch=55)
+    assert begun(log_state_of(unread, from_snapshot=from_snapshot), gone=9) == (9, 9), (
+        "a record that does not count says nothing"
+    )
+
+
+def test_la1_a_branch_is_no_result() -> None:
+    tentative = replace(
+        FIRST, kind=BoundaryKind.TENTATIVE, prev=BatchId("l", 0), base=7, closed=8, branch=(0, 1)
+    )
+    log_state = log_state_of(FIRST, tentative)
+    assert log_state.tentative_upto("0") == 8
+    assert not log_state.origin("0").has_results
+    assert begun(log_state, gone=9) == (7, 7)
+
+
+@pytest.mark.parametrize("from_snapshot", [False, True])
+@pytest.mark.parametrize("gone", [0, 9])
+def test_la2_all_begin_where_the_first_has_said(gone: int, from_snapshot: bool) -> None:
+    assert says_late_start(FIRST)
+    assert begun(log_state_of(FIRST, from_snapshot=from_snapshot), gone=gone) == (7, 7)
+    behind = log_state_of(FIRST, replace(FIRST, closed=5), from_snapshot=from_snapshot)
+    assert begun(behind, gone=gone) == (7, 7), "one that is behind"
+
+
+def test_la3_whoever_goes_on_gives_up_what_is_given_up() -> None:
+    assert continued(log_state_of(), 3, "active") == Beginning(), "it did not begin late"
+    behind = replace(FIRST, replica="1", epoch=1, closed=5)
+    for ha in ("active", "passive", "upstream_backup"):
+        assert continued(log_state_of(behind, FIRST), 3, ha) == Beginning(0, 10)
+    assert continued(log_state_of(FIRST), 0, "active") == Beginning(), "the first record closes it"
+
+
+@pytest.mark.parametrize(("horizon", "after"), [(0, 10), (1, 8), (2, 6), (5, 0), (50, 0)])
+def test_sh2_upstream_backup_begins_two_horizons_before_its_output(
+    horizon: int, after: int
+) -> None:
+    assert begun(backed_up().log_state, horizon, "upstream_backup", gone=3) == (after, 0)
+
+
+@pytest.mark.parametrize(
+    ("horizon", "expected"), [(0, (17, 0)), (4, (9, 0)), (5, (7, 12)), (50, (7, 57))]
+)
+def test_sh2_upstream_backup_never_begins_before_the_stage(
+    horizon: int, expected: tuple[int, int]
+) -> None:
+    """It was added late. What is given up then is closed, or was given up."""
+    result = replace(FIRST, prev=BatchId("l", 0), missing=(), closed=17)
+    assert begun(log_state_of(FIRST, result), horizon, "upstream_backup") == expected
+
+
+@pytest.mark.parametrize("ha", ["active", "passive", "upstream_backup", "amnesia"])
+def test_sh5_where_nothing_was_closed_the_beginning_is_the_beginning(ha: HaMode) -> None:
+    log = StageLog()
+    log.begin()
+    assert begun(log.log_state, 2, ha, complete=50) == (0, 0)
+
+
+@pytest.mark.parametrize("ha", ["active", "passive", "upstream_backup", "amnesia"])
+def test_with_a_checkpoint_nothing_is_left_out(ha: HaMode) -> None:
+    assert continued(backed_up().log_state, 2, ha) == Beginning()
+
+
+def test_sh3_amnesia_gives_up_to_a_state_horizon_beyond_what_is_complete() -> None:
+    assert begun(forgetful().log_state, 2, "amnesia", gone=3, complete=15) == (15, 17)
+
+
+def test_amnesia_that_has_closed_nothing_itself_begins_at_the_beginning() -> None:
+    """What another writer has made, before the stage had another replica, is not its to lose."""
+    other = replace(FIRST, replica="1", epoch=1, missing=())
+    assert begun(log_state_of(other), 2, "amnesia", complete=15) == (0, 0)
+
+
+@pytest.mark.parametrize("from_snapshot", [False, True])
+def test_sh4_a_gap_that_a_crash_interrupted_goes_on(from_snapshot: bool) -> None:
+    log = forgetful()
+    log.add(log.record(15, fresh=True, missing="a"))
+    log.add(log.record(16, missing="a"))
+    log.begin()
+    log.add(log.record(30, fresh=True, missing="a", epoch=0))  # of a zombie
+    log = log.from_snapshot() if from_snapshot else log
+    assert continued(log.log_state, 2, "amnesia") == Beginning(0, 17)
+    log.add(log.record(17, fresh=True))
+    assert continued(log.log_state, 2, "amnesia") == Beginning()
+
+
+def test_sh4_a_plan_that_is_run_again_says_what_is_left_out() -> None:
+    decided = Beginning(15, 17)
+    assert decided.planned(15, has_rows=False) == decided
+    assert decided.planned(16, has_rows=True) == decided
+    assert decided.planned(12, has_rows=False) == Beginning(12, 14)
+    assert decided.planned(12, has_rows=True) == Beginning()
+    backup = Beginning(15, 0)
+    assert backup.planned(12, has_rows=False) == backup, "nothing is given up"
+
+
+def is_open(log: StageLog) -> bool:
+    origin = log.log_state.origin("0")
+    assert log.from_snapshot().log_state.origin("0") == origin
+    assert not begins_anew(origin, "amnesia")
+    return begins_anew(origin, "upstream_backup")
+
+
+def test_until_something_new_is_closed_each_process_begins_anew() -> None:
+    log = backed_up()
+    assert not is_open(log), "there was a checkpoint to go on from until the disk was lost"
+    log.add(log.record(6, fresh=True))
+    log.add(log.record(8, part(7, 1), part(8, 2)))
+    log.begin()
+    assert is_open(log)
+    assert begun(log.log_state, 2, "upstream_backup") == (6, 0)
+    log.add(log.record(6, fresh=True))
+    log.add(log.record(10, part(9, 1_009), part(10, 1_010)))
+    log.begin()
+    assert is_open(log)
+    log.add(log.record(11, fresh=True))
+    log.add(log.record(13, fresh=True, epoch=0))  # of a zombie
+    log.begin()
+    assert not is_open(log), "all was compared before 11 was closed"
+
+
+def test_blocks_that_are_written_again_end_no_comparison() -> None:
+    log = backed_up()
+    log.add(log.record(6, fresh=True))
+    assert is_open(log)
+    log.add(Recomputed("0", log.log_state.epoch("0") or 0, (part(10, 1_010),)))
+    assert is_open(log)
+
+
+def test_the_first_process_of_all_has_nothing_to_compare() -> None:
+    log = StageLog()
+    log.begin()
+    log.add(log.record(0, fresh=True))
+    assert not is_open(log)
+
+
+def test_what_trimming_must_leave() -> None:
+    assert unneeded_upto(10, 9, 2, "upstream_backup") == 6
+    assert unneeded_upto(10, 5, 2, "upstream_backup") == 5
+    assert unneeded_upto(3, 3, 2, "upstream_backup") == 0
+    for ha in ("active", "passive", "amnesia"):
+        assert unneeded_upto(10, 9, 2, ha) == 9
