@@ -13,8 +13,6 @@ from anabranch.protocol.log.records import BoundaryKind
 from harness.engines import WIDTH_MS, EngineRig, HandDriver, simulated, spark
 from simulation.workload import Row
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture(
     scope="module", params=["simulated", pytest.param("spark", marks=pytest.mark.integration)]

@@ -19,7 +19,7 @@ from harness.service_processes import ModuleProcess, service
 from harness.trading_world import CALM, RUSH, TradingWorld
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 DEADLINE_S = 90
 

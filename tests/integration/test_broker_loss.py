@@ -33,7 +33,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.nightly,
     pytest.mark.cluster,
-    pytest.mark.timeout(900),
 ]
 
 PARTITIONS, EVERY_S, WINDOW_MS, KEYS = 2, 0.01, 500, 5

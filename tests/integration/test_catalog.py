@@ -30,7 +30,7 @@ from harness.service_processes import service
 from harness.sources import REPORT
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 DEADLINE_S = 60
 ANABRANCH = Path(sys.executable).with_name("anabranch")

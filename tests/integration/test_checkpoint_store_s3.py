@@ -18,7 +18,7 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.timeline import Timeline, timeline_name
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 ONE = timeline_name(1, 0)
 SERVER = "moto[server]==5.2.5"

@@ -28,7 +28,7 @@ from harness.service_processes import ModuleProcess, service
 from harness.sources import REPORT
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 DEADLINE_S = 60
 METER_MS, SETTLE_MS = 100, 500

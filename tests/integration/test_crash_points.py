@@ -45,7 +45,7 @@ from harness.service_processes import ModuleProcess, service
 from harness.sources import REPORT, StreamView, everything, report
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 DEADLINE_S = 90
 

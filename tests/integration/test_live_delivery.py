@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
@@ -28,7 +27,7 @@ from harness import outputs
 from harness.outputs import Replica, create_topics, delivered, drain, rows, transcript
 from harness.sources import everything
 from harness.spoilt_writer import KilledError, SpoiltWriter
-from harness.waiting import wait_until
+from harness.waiting import given_s, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -331,7 +330,7 @@ def test_a_tentative_bucket_is_soon_there_beside_a_backlog(world: World) -> None
     follower = Follower(world.log, world.live)
     late_ms = []
     for upto in range(70, 90):
-        began = time.monotonic()
+        began = given_s()
         world.replica.show(upto, {upto: rows(upto, 100)})
         shown_ms = upto * outputs.WIDTH_MS
 
@@ -341,7 +340,7 @@ def test_a_tentative_bucket_is_soon_there_beside_a_backlog(world: World) -> None
             return follower.view.shown_ms >= wanted_ms
 
         wait_until(there, 30, f"bucket {upto}", every_s=0)
-        late_ms.append(round((time.monotonic() - began) * 1_000))
+        late_ms.append(round((given_s() - began) * 1_000))
     follower.close()
     print(
         "tentative buckets after ms:",

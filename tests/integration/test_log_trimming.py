@@ -32,7 +32,7 @@ from harness.file_replica import FileReplica, stable_rows, stage_log_state
 from harness.trimmed_log import trim_below_snapshot
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 EVERY = 25
 DEADLINE_S = 60

@@ -337,7 +337,6 @@ def test_every_text_has_enough_contrast(is_dark: bool) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(900)
 def test_ten_minutes_do_not_grow_the_browsers_memory(driver: webdriver.Chrome) -> None:
     scene = PageScene(past_ms=600_000)
     scene.to_now()

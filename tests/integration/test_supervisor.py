@@ -131,7 +131,7 @@ def test_a_killed_process_is_restarted_with_its_children_gone_and_stop_leaves_no
     finally:
         took_s = running.stop()
     assert _left(tmp_path) == []
-    assert took_s < 5
+    assert took_s < 9, "nobody's patience is waited out"
     deployment = state_file.read(tmp_path)
     assert deployment is not None
     assert [row.state for row in deployment.processes] == ["stopped"] * 3

@@ -44,7 +44,7 @@ from harness.stages import write_pipeline
 from harness.tls_relay import in_tls
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 DEADLINE_S = 120
 COUNT, WINDOW_MS = 400, 200

@@ -438,7 +438,6 @@ def pipeline_of(function: str, reads: list[str], kafka: str, prefix: str, folder
     "function",
     [pytest.param(name, marks=() if name == "window" else pytest.mark.nightly) for name in CASES],
 )
-@pytest.mark.timeout(300)
 def test_one_bucket_per_batch_and_many_in_one_give_the_same(
     function: str, kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -462,7 +461,6 @@ def test_one_bucket_per_batch_and_many_in_one_give_the_same(
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
 def test_sums_of_floats_are_the_same_at_two_replicas_and_raise_no_alarm(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -506,7 +504,6 @@ def test_sums_of_floats_are_the_same_at_two_replicas_and_raise_no_alarm(
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
 def test_without_timers_empty_buckets_in_the_same_batch_change_nothing(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -549,7 +546,6 @@ def test_without_timers_empty_buckets_in_the_same_batch_change_nothing(
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
 def test_a_time_out_of_a_pandas_function_is_over_by_its_own_watermark(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -583,7 +579,6 @@ def test_a_time_out_of_a_pandas_function_is_over_by_its_own_watermark(
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
 def test_right_and_full_outer_joins_take_one_bucket_per_batch(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -623,7 +618,6 @@ def test_right_and_full_outer_joins_take_one_bucket_per_batch(
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
 def test_where_time_that_passes_counts_every_bucket_has_its_batch(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:

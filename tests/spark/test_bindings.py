@@ -41,7 +41,7 @@ from harness.stages import (
 )
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.integration
 
 NORTH: Final = "theirs"
 SOUTH: Final = "ours"

@@ -28,7 +28,7 @@ from harness.waiting import given_s, is_busy, wait_until
 
 _log = logging.getLogger(__name__)
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 PERIOD_MS = 100
 MAX_DELAY_MS = 2_500
@@ -265,18 +265,10 @@ def state_of(runner: ReplicaRunner) -> ReplicaState:
     return runner.state
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        "windowed",
-        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("both", "joined", "totals")),
-    ],
-)
-def test_a_stage_goes_on_without_an_input_and_corrects_itself(
-    kafka: str, tmp_path: Path, function: str
-) -> None:
-    with Bench(kafka, tmp_path, function) as bench:
-        with RunningStage(bench.pipeline, "merged.0", kafka, bench.state) as stage:
+def goes_on_and_corrects_itself(bench: Bench) -> int:
+    """After which bucket the input is missing."""
+    with bench:
+        with RunningStage(bench.pipeline, "merged.0", bench.kafka, bench.state) as stage:
             runner = in_process(bench, stage)
             bench.begin()
             assert bench.watcher.tentative() == [], "nothing is missing"
@@ -314,7 +306,22 @@ def test_a_stage_goes_on_without_an_input_and_corrects_itself(
                 "the branch's directory is gone",
             )  # Spark may write there once more
         bench.check("b")
-        bench.check_delays(cut_at)
+        return cut_at
+
+
+def test_a_stage_goes_on_without_an_input_and_corrects_itself(kafka: str, tmp_path: Path) -> None:
+    goes_on_and_corrects_itself(Bench(kafka, tmp_path, "windowed"))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("function", ["windowed", "both", "joined", "totals"])
+def test_no_result_is_later_than_the_delay_allows(
+    kafka: str, tmp_path: Path, function: str
+) -> None:
+    """Of each kind of stage; at night, when nothing runs beside it."""
+    bench = Bench(kafka, tmp_path, function)
+    cut_at = goes_on_and_corrects_itself(bench)
+    bench.check_delays(cut_at)
 
 
 @pytest.mark.nightly

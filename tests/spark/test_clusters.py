@@ -35,7 +35,7 @@ from harness.stages import (
 )
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.integration
 
 MAX_DELAY_MS: Final = 2_000
 STARTS_WITHIN_S: Final = 180

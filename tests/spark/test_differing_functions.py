@@ -27,7 +27,7 @@ from harness.stage_processes import StageProcess
 from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 WINDOW: Final = 3
 """Buckets. A window that ends in bucket 3 n ends with it."""

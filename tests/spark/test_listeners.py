@@ -22,7 +22,7 @@ from anabranch.adapters.system.scratch import Scratch
 from benchmarks.processes import tree
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.integration
 
 LISTENS = "0A"
 LISTENS_UNIX = "00010000"

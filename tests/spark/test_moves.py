@@ -25,7 +25,7 @@ from harness.stage_processes import StageProcess
 from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, rows_of, write_pipeline
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.integration
 
 OLD, NEW, THIRD, MOVED = "north.0", "north.1", "north.2", "windows.0"
 FIRST: Final = 11

@@ -60,7 +60,6 @@ def expected(folder: Path) -> list[dict[str, object]]:
 
 @pytest.mark.integration
 @pytest.mark.nightly
-@pytest.mark.timeout(480)
 def test_the_stage_of_a_new_pipeline_passes_its_test_and_a_wrong_one_does_not(
     anabranch: Shell,
 ) -> None:
@@ -88,7 +87,6 @@ SQL = """sql: |
 
 @pytest.mark.integration
 @pytest.mark.nightly
-@pytest.mark.timeout(480)
 def test_a_query_gives_what_the_function_gives_and_is_judged_as_it(anabranch: Shell) -> None:
     file = anabranch.folder / "pipeline.yaml"
     file.write_text(file.read_text().replace("transform: stages:hottest", SQL))
@@ -103,7 +101,6 @@ def test_a_query_gives_what_the_function_gives_and_is_judged_as_it(anabranch: Sh
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(480)
 def test_from_an_empty_folder_to_results(anabranch: Shell) -> None:
     said = anabranch("up", "--detach")
     assert "\nready  kafka 127.0.0.1:" in said

@@ -192,7 +192,6 @@ def test_this_spark_lets_a_batch_have_its_own_watermark(
     assert getter.getReturnType().getName() == TRACKER
 
 
-@pytest.mark.timeout(300)
 def test_windows_come_with_the_batch_that_completes_them_by_its_own_watermark(
     queries: Queries,
 ) -> None:
@@ -209,7 +208,6 @@ def test_windows_come_with_the_batch_that_completes_them_by_its_own_watermark(
     ]
 
 
-@pytest.mark.timeout(300)
 def test_two_queries_of_one_session_have_each_its_own_watermark(queries: Queries) -> None:
     for bucket in range(5):
         queries.plan("slow", bucket, bucket + 1, 100 * bucket + 1)
@@ -227,7 +225,6 @@ def test_two_queries_of_one_session_have_each_its_own_watermark(queries: Queries
         assert watermarks == [100 * step * (batch + 1) for batch in range(5)]
 
 
-@pytest.mark.timeout(300)
 def test_a_batch_that_is_run_again_has_its_own_watermark_and_no_later_one(queries: Queries) -> None:
     """Rows of bucket 14 must not be late in the batch that is run again, nor windows come
     before their time.

@@ -88,7 +88,6 @@ def traffic(file: Path, state_dir: Path) -> Iterator[None]:
         yield
 
 
-@pytest.mark.timeout(900)
 def test_the_page_follows_a_real_pipeline_through_failures_and_restarts(tmp_path: Path) -> None:
     if missing():
         pytest.skip(missing())

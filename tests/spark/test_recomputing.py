@@ -19,7 +19,7 @@ from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 W = 100
 FUNCTIONS = '''

@@ -27,7 +27,7 @@ from harness.stage_processes import StageProcess
 from harness.stages import RECORD, Feed, Output, create_topics, readings, rows_of
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.integration
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "remote_definition"
 PASSED = """{"type": "record", "name": "passed", "fields": [

@@ -21,7 +21,7 @@ from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.scratch import Scratch
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.integration
 
 BATCHES = 6
 IMPORTED_MIN = 10_000

@@ -26,7 +26,7 @@ from harness.stage_processes import StageProcess
 from harness.stages import Output, create_topics, write_pipeline
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.integration
 
 PARTITIONS = 3
 STARTS_WITHIN_S = 300

@@ -23,7 +23,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.nightly,
     pytest.mark.cluster,
-    pytest.mark.timeout(600),
 ]
 
 W, KEYS, WINDOW_MS = 100, 40, 500

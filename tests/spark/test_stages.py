@@ -28,7 +28,7 @@ from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, RunningStage, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.integration
 
 W = 100
 Row = tuple[int, int, int]

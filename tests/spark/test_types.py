@@ -22,7 +22,7 @@ from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, create_topics, write_pipeline
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.integration
 
 FUNCTIONS = """
 from pyspark.sql import functions as F

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-SINCE: Final = "47801578e173f069ae729817ba9cea9aeee07c67"
+SINCE: Final = "aa52f32bace9e24bbe0b755f5beaa006f166386d"
 """Commits after this one are looked at."""
 
 SUBJECT_MAX: Final = 72

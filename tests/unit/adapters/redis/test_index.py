@@ -12,7 +12,7 @@ from anabranch.adapters.redis.index import RedisIndex
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.up.embedded_redis import EmbeddedRedis
 
-QUICK_S = 2.0
+QUICK_S = 5.0
 
 
 def test_nobody_listens() -> None:
