@@ -410,7 +410,7 @@ class World:
         """Followers, heartbeats and timers would stand still with it, for as long as a broker
         or a disk is slow. Told once of each process.
         """
-        told = f"{process.name} waits while it holds {', '.join(sorted(process.locks))}"
+        told = f"locks: {process.name} waits while it holds {', '.join(sorted(process.locks))}"
         if told not in self.unexpected:
             self.unexpected.append(told)
 

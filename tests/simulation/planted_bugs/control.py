@@ -30,6 +30,7 @@ CONTROL: Final = (
         "entries = self._reader.poll(wait_ms)",
         "with self._lock:\n            entries = self._reader.poll(wait_ms)",
         "no lock while the broker is waited for",
+        by=("locks",),
     ),
     Mutant(
         "forged_word_believed",

@@ -178,6 +178,7 @@ LOGS: Final = (
         "if False:",
         "rule 6",
         ("disk",),
+        by=("ends",),
     ),
     Mutant(
         "delete_all_others",

@@ -50,6 +50,7 @@ STAGES: Final = (
         "complete = min(",
         "complete = max(",
         "PN1, PN2",
+        by=("ends",),
     ),
     Mutant(
         "skips_a_bucket",
@@ -74,6 +75,7 @@ STAGES: Final = (
         "pass",
         "rule 18",
         ("power",),
+        by=("disk",),
     ),
     Mutant(
         "forks_with_the_lock",
@@ -81,6 +83,7 @@ STAGES: Final = (
         "self._fork(query, position)",
         "with self.lock:\n                self._fork(query, position)",
         "no lock while the disk is waited for",
+        by=("locks",),
     ),
     Mutant(
         "branch_stays_stable",
@@ -88,6 +91,7 @@ STAGES: Final = (
         "query, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)",
         "query = timeline_name(self.epoch, self.branches)",
         "rule 11, RE1",
+        by=("ends",),
     ),
     Mutant(
         "stable_from_the_branch",
@@ -96,6 +100,7 @@ STAGES: Final = (
         "return replace(plan, missing=",
         "rule 12, RE1",
         ("silent",),
+        by=("ends",),
     ),
     Mutant(
         "dropped_at_a_hole",
