@@ -21,6 +21,8 @@ BASE_MS = 1_000_000
 """Wall clock at the beginning of a run."""
 AHEAD_MS = 3_600_000
 """So far in front of the clock are records that are too far in front of it."""
+KEYS = (0, 3, 7)
+"""Of two, three or four partitions of a topic no one has them all."""
 FAR_BUCKETS = 8
 TIMED_BUCKETS = 8
 """After so many without a row nothing is left of the largest count that a key has here."""
@@ -107,7 +109,7 @@ def records(options: Options) -> list[Sent]:
                     row: Row | None = (
                         event_time_ms + ahead_ms,
                         number,
-                        rng.randrange(3),
+                        KEYS[rng.randrange(len(KEYS))],
                         rng.randrange(100),
                     )
                     ahead_ms = 0

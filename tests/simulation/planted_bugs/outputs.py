@@ -23,6 +23,7 @@ OUTPUTS: Final = (
         "= begin_of(progress), end_of",
         "= end_of(progress), end_of",
         "DE2",
+        ("commit torn",),
         by=("corrected",),
     ),
     Mutant(
