@@ -53,6 +53,8 @@ FOUND_BY: Final[dict[str, int]] = {
     "checkpoint_too_late": 42,
     "asks_nobody": 42,
     "second_record": 7129,
+    "missing_not_remembered": 32,
+    "last_run_believed": 7,
     "rec_done_too_early": 55,
     "end_not_said": 0,
     "first_end_is_enough": 17,

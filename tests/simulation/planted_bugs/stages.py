@@ -160,6 +160,7 @@ STAGES: Final = (
         "{*self._missing, *missing}",
         "{*missing}",
         "PT7",
+        BRANCH,
         by=("tentative",),
     ),
     Mutant(
