@@ -97,6 +97,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "one_failure_shown_as_two": 3137,
     "waits_too_long": 34,
     "old_branch_shown_at_once": 303,
+    "ended_branch_begins_a_failure": 251125379,
     "clocks_of_readers_decide": 1484,
     "late_limit_off_by_one": 577,
     "digest_not_compared": 1253,

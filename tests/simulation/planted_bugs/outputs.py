@@ -121,7 +121,7 @@ OUTPUTS: Final = (
     ),
     Mutant(
         "first_end_is_enough",
-        "protocol.edge.live_delivery:has_settled",
+        "protocol.edge.live_delivery:branching",
         "log_state.has_branch(replica)",
         "log_state.awaits_correction(replica)",
         "rule 20, LD5",
@@ -130,12 +130,21 @@ OUTPUTS: Final = (
     ),
     Mutant(
         "the_dead_are_waited_for",
-        "protocol.edge.live_delivery:has_settled",
-        "if replica not in silent",
+        "protocol.edge.live_delivery:branching",
+        "replica not in silent and",
         "",
         "LD5",
         ("dead",),
         by=("progress",),
+    ),
+    Mutant(
+        "ended_branch_begins_a_failure",
+        "protocol.edge.live_choice:LiveChoice.available",
+        "log_state.writers if is_failing else running",
+        "log_state.writers",
+        "LC3, LD5",
+        ("silent",),
+        by=("live",),
     ),
     Mutant(
         "old_branch_shown_at_once",

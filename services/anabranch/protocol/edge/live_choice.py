@@ -19,6 +19,8 @@ no later.
 Invariants:
     LC1 what is offered is above every stable bucket, delivered or known, and above what was shown.
     LC2 a bucket that could not be read is offered no more, of that branch.
+    LC3 outside a failure only what a branch that runs has made is offered: what is left of one that
+        has ended begins no other failure.
     LH1 nothing is held while no peer says STABLE.
     LH2 a bucket is held for at most ``LIVE_HOLD_MS`` from when it could first be shown; one that
         its branch closed later than with its first record, outside a failure, for at most what the
@@ -33,7 +35,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.edge.live_delivery import Available, Failure, LiveProgress, has_settled
+from anabranch.protocol.edge.live_delivery import Available, Failure, LiveProgress, branching
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX
 from anabranch.protocol.log.boundary_log import LogState, TentativeBucket
@@ -136,15 +138,16 @@ class LiveChoice:
             now_ms: Now.
         """
         first = max(log_state.upto, now.stable, now.shown) + 1
-        is_failing = now.failure is not Failure.NONE
-        upto = self._choose(first, log_state, states, now_ms, failing=is_failing)
+        running, is_failing = branching(log_state, silent), now.failure is not Failure.NONE
+        of = log_state.writers if is_failing else running
+        upto = self._choose(first, of, log_state, states, now_ms, failing=is_failing)
         return Available(
             log_state.upto,
             _stable_sizes(log_state, now.stable),
             upto,
             self._new_sizes(log_state, first, upto),
             self._shown_sizes(log_state, max(log_state.upto, now.stable) + 1, now.shown),
-            has_settled(log_state, silent),
+            not running,
             now_ms,
         )
 
@@ -167,17 +170,19 @@ class LiveChoice:
     def _choose(
         self,
         first: int,
+        of: Collection[str],
         log_state: LogState,
         states: Mapping[str, ReplicaState],
         now_ms: int,
         *,
         failing: bool,
     ) -> int:
-        """Choose a replica, if one has tentative bucket ``first``. Returns up to where its buckets
-        may be shown now (LC1); 0: none may.
+        """Choose one of these replicas, if one has tentative bucket ``first``. Returns up to where
+        its buckets may be shown now (LC1); 0: none may.
         """
         self.hold_ms = 0
         offers = log_state.tentative_offers(first - 1)
+        offers = {replica: upto for replica, upto in offers.items() if replica in of}
         chosen = upstream_selection.choose(self._chosen, states, offers, first)
         if chosen is None:
             return 0

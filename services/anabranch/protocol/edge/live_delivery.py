@@ -23,7 +23,7 @@ corrected bucket twice, and that what an undo voids must come again with it.
 
 After a failure the replicas of a stage correct one after the other. While the first is done, and
 the others have still to correct, their branches run on. So the end of a failure is the end of the
-last branch, as the boundary log says it (``has_settled``): what these branches show until then
+last branch, as the boundary log says it (``branching``): what these branches show until then
 belongs to the failure, and no other one begins. The log says the same to whoever begins to read it.
 
 A branch may run on for as long as its replica lives, where its own corrections never end. Nobody
@@ -244,16 +244,18 @@ class Available:
     shown: Sizes = ()
     """Above ``upto``, up to what was shown, from anyone who has them: the newest first."""
     settled: bool = True
-    """No branch of the stage runs (``has_settled``)."""
+    """No branch of the stage runs (``branching``)."""
     now_ms: int = 0
     """When this was read, by a clock that does not go back."""
 
 
-def has_settled(log_state: LogState, silent: Collection[str]) -> bool:
-    """Whether no branch of the stream runs. ``silent``: replicas that count as dead."""
-    return not any(
-        log_state.has_branch(replica) for replica in log_state.writers if replica not in silent
-    )
+def branching(log_state: LogState, silent: Collection[str]) -> list[str]:
+    """The replicas whose branch runs. ``silent``: those that count as dead."""
+    return [
+        replica
+        for replica in log_state.writers
+        if replica not in silent and log_state.has_branch(replica)
+    ]
 
 
 def resumed(progress: LiveProgress, partitions: int) -> LiveProgress:

@@ -195,6 +195,18 @@ def test_lc2_what_could_not_be_read_is_not_tried_again(monkeypatch: pytest.Monke
     assert choosing.choice.new(log_state, 5) is not None, "the oldest is forgotten"
 
 
+def test_lc3_what_is_left_of_a_branch_that_has_ended_begins_no_other_failure() -> None:
+    choosing = Choosing()
+    log_state = log(record(0, 1, 5), BranchEnded("0", 0, 1), BranchEnded("1", 1, 1))
+    assert choosing.ask(at(5), log_state).tentative_upto == 0
+    assert choosing.choice.hold_ms == 0, "it is not waited for"
+    assert choosing.ask(at(5, shown=6), log_state).tentative_upto == 8, "in a failure it is shown"
+    one_runs = log(BranchEnded("1", 1, 1))
+    assert choosing.ask(at(3), one_runs).tentative_upto == 6, "of the one that runs"
+    one_is_dead = choosing.choice.available(at(3), log(), choosing.states, ("1",), 1_000)
+    assert one_is_dead.tentative_upto == 6
+
+
 @pytest.mark.parametrize("page", [1, 2, 3, 9])
 def test_whatever_fits_on_a_page(monkeypatch: pytest.MonkeyPatch, page: int) -> None:
     monkeypatch.setattr(module, "DELIVERY_BUCKETS_MAX", page)
