@@ -179,10 +179,15 @@ class ProcessFaults:
         link.strikes.append(strike)
 
     def _lose(self, kind: str, key: str, runs: Runs) -> None:
-        """The machine of a replica: power cut, disk lost, gone for good."""
+        """The machine of a replica: power cut, disk lost, gone for good. With the first two go all
+        that share it: nodes of one host, between which a replica is moved.
+        """
         runs.is_dead = runs.is_dead or kind == "dead"
-        self._kill(runs)
-        if kind == "power" and key not in self._machines:
+        machine = self._machines.get(key)
+        sharing = [key] if machine is None or kind == "dead" else self._on(machine)
+        for each in sharing:
+            self._kill(self._runs[each])
+        if kind == "power" and machine is None:
             return
         if kind == "power":
             lost, is_out_of_order, is_torn = self._machines[key].power_cut(self._rng)
@@ -192,7 +197,10 @@ class ProcessFaults:
             if is_torn:
                 self._history.reached("checkpoint files torn")
         else:
-            self._machines[key] = Machine()
+            self._machines.update(dict.fromkeys(sharing, Machine()))
+
+    def _on(self, machine: Machine) -> list[str]:
+        return [key for key, each in self._machines.items() if each is machine]
 
     def _kill(self, runs: Runs) -> None:
         for process in list(runs.alive):
