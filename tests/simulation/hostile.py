@@ -23,8 +23,8 @@ from anabranch.protocol.log.records import (
 )
 
 AGAIN: Final = 24
-"""The ``choice`` that gives a record which is there already, once more. All below it are of 8
-kinds, by their remainder.
+"""The ``choice`` that gives a record which is there already, once more: the last but one of its
+writer, where there is one. All below it are of 8 kinds, by their remainder.
 """
 _AHEAD: Final = 3
 """So many buckets after the last one a forged record says that it closes: who takes it loses
@@ -39,6 +39,7 @@ def forged(values: Mapping[int, bytes | None], choice: int) -> bytes | None:
     """
     begun: dict[str, int] = {}
     newest: dict[tuple[str, BoundaryKind], BoundaryRecord] = {}
+    before: dict[tuple[str, BoundaryKind], BoundaryRecord] = {}
     for offset, value in values.items():
         try:
             entry = boundary_records.decode(value)
@@ -47,7 +48,10 @@ def forged(values: Mapping[int, bytes | None], choice: int) -> bytes | None:
         if isinstance(entry, EpochStarted):
             begun[entry.replica] = offset
         elif isinstance(entry, BoundaryRecord) and entry.epoch == begun.get(entry.replica):
-            newest[entry.replica, entry.kind] = entry
+            key = entry.replica, entry.kind
+            before[key], newest[key] = newest.get(key, entry), entry
+    if choice == AGAIN:
+        newest = before
     alike = [record for record in newest.values() if record.epoch == begun[record.replica]]
     if not alike:
         return None

@@ -27,7 +27,7 @@ LOGS: Final = (
         "if entry.id.batch <= writer.timelines.get(entry.id.timeline, -1):",
         "if False:",
         "rule 4, BL2",
-        ("write late",),
+        scenario="forged",
         by=("streams", "ends"),
     ),
     Mutant(
@@ -204,7 +204,8 @@ LOGS: Final = (
         'return "older_branch"',
         'return ""',
         "rule 16, TE1",
-        ("hostile",),
+        scenario="forged",
+        by=("ends",),
     ),
     Mutant(
         "older_end_ends_the_newer",
