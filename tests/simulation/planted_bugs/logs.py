@@ -241,6 +241,7 @@ LOGS: Final = (
         "next((i for (p, _, b), i in index.items() if (p, b) == (partition, head.bucket)), None)",
         "rule 7",
         ("zombie", "double", "twins", "race"),
+        by=("ends",),
     ),
     Mutant(
         "digest_not_compared",
