@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.bucket_map import BucketMap
+from anabranch.protocol.log.buckets import BucketMap
 from anabranch.protocol.log.records import Part
 
 
