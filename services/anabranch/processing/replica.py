@@ -39,7 +39,7 @@ from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, 
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.given_up import named, of_results
-from anabranch.protocol.log.record_pieces import pieces
+from anabranch.protocol.log.parts import pieces
 from anabranch.protocol.log.records import BoundaryKind, BranchEnded, GivenUp, Part
 from anabranch.protocol.log.timeline import (
     OwnChain,

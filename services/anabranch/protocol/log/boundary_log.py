@@ -69,8 +69,8 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX, PENDING_PARTS_MAX, TIMELINES_MAX
 from anabranch.protocol.log.buckets import BucketMap
 from anabranch.protocol.log.given_up import GivenUpBuckets
-from anabranch.protocol.log.open_parts import OpenParts
 from anabranch.protocol.log.origins import origin_after
+from anabranch.protocol.log.parts import OpenParts
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
