@@ -8,13 +8,13 @@ import pytest
 
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.origins import says_late_start
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
     EpochStarted,
     Part,
     Recomputed,
+    says_late_start,
 )
 from anabranch.protocol.stage.beginning import (
     Beginning,
