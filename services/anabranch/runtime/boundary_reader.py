@@ -73,7 +73,7 @@ class ExpectedStream:
     bucket_ms: int = 0
     """The width of its buckets; 0: any will do."""
     known_as: str = ""
-    """What it is called here, if it is another pipeline's (``protocol.log.records``)."""
+    """What it is called here, if it is another pipeline's (``as_known_here``)."""
     judge: Judge | None = None
     """Only what is signed counts, as it says; None: whoever may write the topic is believed."""
 
