@@ -12,13 +12,13 @@ from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.buckets import buckets_of
 from anabranch.protocol.stage.availability import (
     Availability,
+    InputLags,
     Policy,
     Waits,
     delay_bound_ms,
     policy_of,
     waits_of,
 )
-from anabranch.protocol.stage.input_lags import InputLags
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Binding, Pipeline, Source
