@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from anabranch.codec.plan_offsets import Offset
     from anabranch.protocol.log.records import BoundaryKind, Part
-    from anabranch.protocol.stage.planner import QueryPosition
-    from anabranch.protocol.stage.plans import PlanTraits
+    from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 
 Headers = Sequence[tuple[str, bytes | None]]
 """Of one record, in its order; a name may come twice. Kafka knows headers without a value."""

@@ -20,8 +20,7 @@ from anabranch.protocol.log.records import (
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
 from anabranch.protocol.stage.beginning import Beginning
-from anabranch.protocol.stage.planner import Plan, QueryPosition
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import Plan, PlanTraits, QueryPosition
 from anabranch.protocol.stage.replica import BatchRules, Decision, Replica, Situation, StageRules
 
 WIDTH_MS = 1_000

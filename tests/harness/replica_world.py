@@ -35,8 +35,7 @@ from anabranch.protocol.log.records import (
     Part,
 )
 from anabranch.protocol.stage.availability import OWN, Availability, Policy, Waits
-from anabranch.protocol.stage.planner import QueryPosition
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter

@@ -31,8 +31,7 @@ from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.beginning import begins_anew, unneeded_upto
 from anabranch.protocol.stage.comparison import Comparison
 from anabranch.protocol.stage.correction_order import CorrectionGate
-from anabranch.protocol.stage.planner import QueryPosition
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter

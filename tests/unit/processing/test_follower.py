@@ -21,7 +21,7 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter

@@ -25,7 +25,7 @@ from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.log import parts
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, BranchEnded, GivenUp
 from anabranch.protocol.log.timeline import timeline_name
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, part
 from harness.replica_world import Crash, Process, World, failing, running
 

@@ -18,7 +18,7 @@ from anabranch.protocol.stage.pacing import (
     CORRECTION_STEPS_ALONE,
     CORRECTION_STEPS_SERVED,
 )
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.runtime.boundary_reader import BoundaryReader
 from harness.replica_world import OUT, Process, World
 

@@ -15,7 +15,7 @@ from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord
 from anabranch.protocol.log.timeline import epoch_of
 from anabranch.protocol.stage.availability import Policy
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits
 from harness.examples import examples
 from harness.replica_bench import STATEFUL, STATELESS
 from harness.replica_world import OUT, Relay, World
