@@ -25,8 +25,7 @@ from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.shape import horizon_buckets
 from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
-from anabranch.protocol.control.consistency import AlarmBook, Mismatch, StreamAudit
-from anabranch.protocol.control.gaps import GapBook
+from anabranch.protocol.control.consistency import AlarmBook, GapBook, Mismatch, StreamAudit
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.log.boundary_log import LogState, Outcome
