@@ -18,7 +18,7 @@ from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, rows_of, 
 from anabranch.pipeline.shape import policy, waits
 from anabranch.processing.peers import HostProcess, Upstream
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BATCH_ROWS_MAX

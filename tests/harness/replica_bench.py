@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import (

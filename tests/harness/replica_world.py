@@ -21,7 +21,7 @@ from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, posit
 from anabranch.ports import Checkpoints, TopicPartition
 from anabranch.processing.peers import HostProcess, Upstream
 from anabranch.processing.replica import Order, ReplicaRunner, StartQuery, StopQuery
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState

@@ -22,8 +22,7 @@ from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.stage_replica import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
 from anabranch.protocol.control.failure_detector import FailureDetector
-from anabranch.protocol.control.records import ControlRecord, Heartbeat
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ControlRecord, Heartbeat, ReplicaState
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.records import BoundaryKind, EpochStarted, Part

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from anabranch.ports import Clock
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.stage.comparison import Comparison, PartnerWrong
 

@@ -34,7 +34,7 @@ from anabranch.codec.plan_offsets import (
 from anabranch.ports import Checkpoints
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.processing.replica_steps import ReplicaSteps
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.clean_points import CleanPoints

@@ -18,8 +18,7 @@ from typing import Final, Protocol
 from anabranch.codec import control_records
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.control.failure_detector import FailureDetector
-from anabranch.protocol.control.records import ControlRecord, Heartbeat
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ControlRecord, Heartbeat, ReplicaState
 from anabranch.protocol.control.speaking import Speaker
 from anabranch.protocol.errors import (
     DataMissing,

@@ -20,7 +20,7 @@ from anabranch.codec.plan_offsets import (
 )
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.protocol import limits
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.log import parts
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, BranchEnded, GivenUp

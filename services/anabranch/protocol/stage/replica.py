@@ -72,7 +72,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import DataMissing, Unavailable
 from anabranch.protocol.limits import BATCH_ROWS_MAX, HOP_MS
 from anabranch.protocol.log.boundary_log import LogState

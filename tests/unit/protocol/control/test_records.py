@@ -1,3 +1,5 @@
+"""Control records are values; a state is heard as it was said."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -14,8 +16,19 @@ from anabranch.protocol.control.records import (
     Fence,
     Heartbeat,
     Move,
+    ReplicaState,
     TrimPoint,
 )
+
+
+@pytest.mark.parametrize("state", list(ReplicaState))
+def test_a_state_is_heard_as_it_was_said(state: ReplicaState) -> None:
+    assert ReplicaState.heard(state.value) is state
+
+
+@pytest.mark.parametrize("text", ["", "running", "STABLE"])
+def test_who_says_nothing_that_is_understood_is_in_failure(text: str) -> None:
+    assert ReplicaState.heard(text) is ReplicaState.FAILURE
 
 
 def test_a_control_record_is_a_value() -> None:

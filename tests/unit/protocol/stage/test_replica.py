@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import HOP_MS

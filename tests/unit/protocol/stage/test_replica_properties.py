@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.stage.availability import STALL_MS, Policy

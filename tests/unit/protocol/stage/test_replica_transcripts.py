@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import DataMissing, StageFunctionError, Unavailable
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind
