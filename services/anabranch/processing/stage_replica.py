@@ -33,8 +33,7 @@ from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.records import EpochStarted
-from anabranch.protocol.stage.beginning import unneeded_upto
-from anabranch.protocol.stage.comparison import Comparison, PartnerWrong
+from anabranch.protocol.stage.beginning import Comparison, PartnerWrong, unneeded_upto
 from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.protocol.stage.standby import StandbyProcess

@@ -4,10 +4,10 @@ Theory of operation. ``codec.boundary_records`` turns the values into bytes and 
 schemas/records/boundary_record, branch_ended, epoch_started, recomputed, ``log_snapshot``).
 
 Some decisions of a start need more of the stage's own log than its end: whether a stage has ever made
-anything, with what its newest chain begins (``protocol.stage.beginning``), which function made the
-last results, and on which nodes (``protocol.stage.comparison``). These facts are few, and each
-follows from the facts before a record and that record (``origin_after``). So the log state carries
-them for each writer, and a log snapshot says them: whoever begins to read there knows them too.
+anything, with what its newest chain begins, which function made the last results, and on which nodes
+(``protocol.stage.beginning``). These facts are few, and each follows from the facts before a record
+and that record (``origin_after``). So the log state carries them for each writer, and a log snapshot
+says them: whoever begins to read there knows them too.
 
 A participant reads a stream of another one under a name of its own. The records of that stream name
 what they lack by the names of streams there, which nobody here knows, and which may be those of other
