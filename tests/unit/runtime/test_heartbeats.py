@@ -18,9 +18,9 @@ from anabranch.protocol.control.records import (
     Fence,
     Heartbeat,
     ReplicaState,
+    Speaker,
     TrimPoint,
 )
-from anabranch.protocol.control.speaking import Speaker
 from anabranch.protocol.errors import (
     AnabranchError,
     DataMissing,
