@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.key_files import signer
 from anabranch.codec.blocks import schema_from_text, schema_text
-from anabranch.pipeline.shape import availability, horizon_buckets
+from anabranch.pipeline.shape import availability, horizon_buckets, known_horizon_buckets
 from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
 from anabranch.processing.bound_inputs import BoundInputs
@@ -368,7 +368,7 @@ class StageReplica:
         if self._stage.ha != "upstream_backup":
             return None
         pipeline, name = self._pipeline, self._stage_name
-        horizon = horizon_buckets(pipeline, name) or 0
+        horizon = known_horizon_buckets(pipeline, name)
         return Comparison(name, horizon, pipeline.bucket_ms, pipeline.places().is_partners)
 
     @property
@@ -663,7 +663,7 @@ class StageReplica:
     def _unneeded_upto(self, runner: ReplicaRunner) -> int:
         """The inputs up to this bucket are never read again (rule 18)."""
         closed = 0 if self._boundary is None else self._boundary.log_state.closed(self._replica)
-        horizon = horizon_buckets(self._pipeline, self._stage_name) or 0
+        horizon = known_horizon_buckets(self._pipeline, self._stage_name)
         return unneeded_upto(closed, runner.synced_bucket, horizon, self._stage.ha)
 
     def stop(self) -> None:
