@@ -119,6 +119,7 @@ class StageReplica:
         self._stage, self._reads = pipeline.stages[stage], pipeline.inputs(stage)
         writers = pipeline.stream_writers(stage)
         self._replica = replica if replica in writers else writers[0]
+        self._horizon_buckets = known_horizon_buckets(pipeline, stage)
         self._names = pipeline.topic_names
         peers = [other for other in writers if other != self._replica]
         folder, self._peers = Path(settings.state_dir) / "processing", peers
@@ -368,8 +369,9 @@ class StageReplica:
         if self._stage.ha != "upstream_backup":
             return None
         pipeline, name = self._pipeline, self._stage_name
-        horizon = known_horizon_buckets(pipeline, name)
-        return Comparison(name, horizon, pipeline.bucket_ms, pipeline.places().is_partners)
+        return Comparison(
+            name, self._horizon_buckets, pipeline.bucket_ms, pipeline.places().is_partners
+        )
 
     @property
     def _follows_log(self) -> Standby | None:
@@ -663,8 +665,7 @@ class StageReplica:
     def _unneeded_upto(self, runner: ReplicaRunner) -> int:
         """The inputs up to this bucket are never read again (rule 18)."""
         closed = 0 if self._boundary is None else self._boundary.log_state.closed(self._replica)
-        horizon = known_horizon_buckets(self._pipeline, self._stage_name)
-        return unneeded_upto(closed, runner.synced_bucket, horizon, self._stage.ha)
+        return unneeded_upto(closed, runner.synced_bucket, self._horizon_buckets, self._stage.ha)
 
     def stop(self) -> None:
         """Let the batch that runs end, then stop. Idempotent."""
