@@ -223,14 +223,13 @@ class ReplicaRunner:
             is_open=begins_anew(log_state.origin(self._name), self._rules.ha),
             replica=self._name,
         )
-        timeline = carry_out(
+        timeline, beginning = self._steps.begin(
             failover_steps(
                 epoch, lambda replica, ident: points.base(replica, ident, plan, log_state.upto), own
-            ),
-            self._steps.carry_out,
+            )
         )
         self._boundary.listen(None)
-        self._replica = Replica(epoch, timeline.name, self._rules, self._steps.begin(timeline))
+        self._replica = Replica(epoch, timeline.name, self._rules, beginning)
         self._add(timeline)
         return timeline.name
 
