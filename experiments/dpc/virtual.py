@@ -128,6 +128,14 @@ class _Disk:
         del replica, source, target
         return False
 
+    def peer_commit(self, replica: str, name: str) -> int:
+        del replica, name
+        return -1
+
+    def within_reach(self) -> int:
+        """Nobody stands by."""
+        return 0
+
     def write(self, timeline: Timeline) -> None:
         self._timelines[timeline.name] = timeline
 

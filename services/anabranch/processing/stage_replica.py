@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.key_files import signer
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import availability, horizon_buckets, known_horizon_buckets
@@ -48,12 +46,9 @@ from anabranch.runtime.service import ServiceStatus
 from anabranch.runtime.stream_logs import signers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
 
-    from anabranch.adapters.disk.checkpoint_store import StoredReplica
-    from anabranch.ports import BatchDone, Engine, PreparedStage, RunningQuery
+    from anabranch.ports import BatchDone, Disks, Engine, PreparedStage, RunningQuery
     from anabranch.processing.standby import Standby
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.stream_signers import PublishedSigners
@@ -93,17 +88,16 @@ class StageReplica:
         self,
         context: ServiceContext,
         engine: Engine,
+        disks: Disks,
         node: str,
         *,
         may_run_elsewhere: bool = False,
         has_place: bool = True,
-        stored: Callable[[str], StoredReplica] | None = None,
     ) -> None:
         """``context``: of this replica, whose name is ``STAGE.REPLICA``. Nothing is contacted yet.
 
         ``node``: on which it runs. ``may_run_elsewhere``: on another one, too: it was moved, or has
-            run before. ``has_place``: on this node. ``stored``: what the store of checkpoints has of
-            a replica, if there is one.
+            run before. ``has_place``: on this node.
         """
         self._node = node
         self._may_run_elsewhere = may_run_elsewhere
@@ -121,15 +115,13 @@ class StageReplica:
         self._replica = replica if replica in writers else writers[0]
         self._horizon_buckets = known_horizon_buckets(pipeline, stage)
         self._names = pipeline.topic_names
-        peers = [other for other in writers if other != self._replica]
-        folder, self._peers = Path(settings.state_dir) / "processing", peers
-        others = [other for other in self._stage.process_ids() if other != replica]
-        self._disk = ReplicaDisk(
-            folder / settings.name,
-            {r: folder / f"{stage}.{r}" for r in others},
-            crash_point=crash_point,
+        self._peers = [other for other in writers if other != self._replica]
+        self._disk = disks.of(
+            stage,
+            replica,
+            [other for other in self._stage.process_ids() if other != replica],
             # A stage that has its state back from its input has no use for an older checkpoint.
-            stored=stored if self._stage.backup_horizon_ms is None else None,
+            is_stored=self._stage.backup_horizon_ms is None,
         )
         self._changed = threading.Condition()
         self._followers: dict[str, InputFollower] = {}
