@@ -18,14 +18,14 @@ from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, rows_of, 
 from anabranch.pipeline.shape import policy, waits
 from anabranch.processing.peers import HostProcess, Upstream
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.log.timeline import Timeline, newest, obsolete
 from anabranch.protocol.stage.availability import Availability
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.protocol.stage.upstream_selection import choose
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -127,6 +127,14 @@ class _Disk:
     def copy_peer(self, replica: str, source: str, target: str) -> bool:
         del replica, source, target
         return False
+
+    def peer_commit(self, replica: str, name: str) -> int:
+        del replica, name
+        return -1
+
+    def within_reach(self) -> int:
+        """Nobody stands by."""
+        return 0
 
     def write(self, timeline: Timeline) -> None:
         self._timelines[timeline.name] = timeline

@@ -16,12 +16,13 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.protocol.log.timeline import Timeline
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
     from anabranch.codec.plan_offsets import Offset
     from anabranch.protocol.log.records import BoundaryKind, Part
-    from anabranch.protocol.stage.planner import QueryPosition
-    from anabranch.protocol.stage.plans import PlanTraits
+    from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 
 Headers = Sequence[tuple[str, bytes | None]]
 """Of one record, in its order; a name may come twice. Kafka knows headers without a value."""
@@ -368,6 +369,15 @@ class Checkpoints(Protocol):
         ``sync``. False: it could not be copied.
         """
 
+    def peer_commit(self, replica: str, name: str) -> int:
+        """As ``last_commit``, on a peer's disk."""
+
+    def within_reach(self) -> int:
+        """The last bucket of the checkpoint on this machine from which a failover would go on now:
+        the own one, else the furthest of a peer; 0: there is none. Another process may run in it:
+        nothing is changed.
+        """
+
     def write(self, timeline: Timeline) -> None:
         """Make ``timeline`` the newest, durably."""
 
@@ -384,6 +394,37 @@ class Checkpoints(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove one directory, if it is there; its timeline file too, unless it is the newest."""
+
+
+class ReplicaDisk(Checkpoints, Protocol):
+    """``Checkpoints`` that an engine writes to."""
+
+    def directory(self, name: str) -> Path:
+        """Where the engine finds the directory."""
+
+    def store(self, name: str) -> bool:
+        """Write what is in the directory to the store of checkpoints, if there is one; whether
+        another machine could go on from it now.
+
+        Raises:
+            Unavailable: the store is away, full, or denies it.
+        """
+
+
+class Disks(Protocol):
+    """The disks of a node's processes."""
+
+    def of(
+        self, stage: str, process: str, others: Sequence[str], *, is_stored: bool
+    ) -> ReplicaDisk:
+        """That of one process of a stage.
+
+        Args:
+            stage: Its stage.
+            process: Its id.
+            others: Those of the stage's other processes, whose disks may be within reach.
+            is_stored: Whether a store of checkpoints, if there is one, is of use to it.
+        """
 
 
 class BatchStart(Protocol):

@@ -298,6 +298,17 @@ class TestPeers:
         assert not rig.own.copy_peer(PEER, ONE, TWO)
         assert committed(rig.own, TWO) == [1, 0]
 
+    def test_what_they_have_committed_is_known(self, rig: Rig) -> None:
+        rig.begun(rig.peer, ONE, 2)
+        assert [rig.own.peer_commit(PEER, name) for name in (ONE, TWO)] == [1, -1]
+
+    def test_theirs_is_within_reach_where_there_is_no_own_one(self, rig: Rig) -> None:
+        assert rig.own.within_reach() == 0
+        rig.begun(rig.peer, ONE, 3)
+        assert rig.own.within_reach() == 30
+        rig.begun(rig.own, TWO, 1)
+        assert rig.own.within_reach() == 10
+
 
 def test_a_directory_that_is_gone_cannot_be_synced(rig: Rig) -> None:
     rig.begun(rig.own, ONE, 2)

@@ -19,7 +19,7 @@ from anabranch.pipeline.speakers import speakers
 from anabranch.ports import Clock, Entropy, EventLog, Index, LogWriter, TopicPartition
 from anabranch.protocol.control.records import DeliveryProgress
 from anabranch.protocol.edge.live_delivery import Kind
-from anabranch.protocol.edge.live_view import LiveRecord, LiveView
+from anabranch.protocol.edge.views import LiveRecord, LiveView
 from anabranch.protocol.identifiers import BatchId, RecordId
 from anabranch.protocol.log.records import (
     BoundaryKind,

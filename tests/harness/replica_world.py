@@ -21,7 +21,7 @@ from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, posit
 from anabranch.ports import Checkpoints, TopicPartition
 from anabranch.processing.peers import HostProcess, Upstream
 from anabranch.processing.replica import Order, ReplicaRunner, StartQuery, StopQuery
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
@@ -35,8 +35,7 @@ from anabranch.protocol.log.records import (
     Part,
 )
 from anabranch.protocol.stage.availability import OWN, Availability, Policy, Waits
-from anabranch.protocol.stage.planner import QueryPosition
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter

@@ -18,6 +18,7 @@ import pyarrow as pa
 import structlog
 from prometheus_client import CollectorRegistry
 
+from anabranch.adapters.disk.checkpoints import ReplicaDisks
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.spark.engine import SparkEngine
 from anabranch.adapters.spark.settings import SparkSettings
@@ -36,6 +37,7 @@ from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.metrics import ServiceMetrics
 from anabranch.runtime.service import ServiceContext
 from anabranch.runtime.settings import ServiceSettings
@@ -300,8 +302,9 @@ class RunningStage:
                 self.state_dir / "scratch",
             )
             engine = SparkEngine(self._context, settings, starting)
+            disks = ReplicaDisks(self.state_dir / "processing", crash_point=crash_point)
             node = self.pipeline.places().node_of(self.name)
-            self._replica = StageReplica(self._context, engine, node)
+            self._replica = StageReplica(self._context, engine, disks, node)
             self._replica.start()
             while not self._stopping.is_set():
                 self._replica.step()

@@ -328,7 +328,7 @@ class SimulatedDisk:
         return [(replica, timeline) for replica, timeline in found if timeline is not None]
 
     def within_reach(self) -> int:
-        """As ``adapters.disk.checkpoints`` has it."""
+        """See the port."""
         self._step()
         machines = [self._machine] if self._machine.newest() else self._peers().values()
         found = [
@@ -346,7 +346,7 @@ class SimulatedDisk:
         )
 
     def peer_commit(self, replica: str, name: str) -> int:
-        """See ``adapters.disk.checkpoints``."""
+        """See the port."""
         self._step()
         found = self._peers()[replica].directories.get(name)
         return -1 if found is None else found.last_commit

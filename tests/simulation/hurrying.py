@@ -15,7 +15,7 @@ from anabranch.protocol.control import recompute_requests, trimming
 from anabranch.protocol.control.recompute_requests import ASK_TAKEN_MS, RequestState
 from anabranch.protocol.edge import delivery as corrected_delivery
 from anabranch.protocol.edge import live_delivery
-from anabranch.protocol.log import boundary_log, own_records, record_pieces
+from anabranch.protocol.log import boundary_log, own_records, parts
 from anabranch.protocol.stage import record_chain, standby
 from anabranch.protocol.stage import replica as replica_machine
 from simulation.moving import BEHIND_MS
@@ -61,7 +61,7 @@ def hurried(options: Options) -> Iterator[None]:
         (boundary_log, "CHAIN_RECORDS_MAX", options.chain_records_max),
         *(
             (module, "PARTS_PER_RECORD_MAX", options.record_parts_max)
-            for module in (limits, record_pieces, ingestion)
+            for module in (limits, parts, ingestion)
         ),
     ]
     before = [vars(module)[name] for module, name, _ in changed]

@@ -102,24 +102,27 @@ def check(
     reached["live shown again"] += verdict.shown_again
     own = {stream.partition(".")[0] for stream in run.options.made_from(output.stream)}
     silences = sum(fault.target in own for fault in run.faults)
-    if only_silence(run) and speaks_in_time(run) and verdict.failures > silences:
+    wrong, beside = _check_ends(run, output, found, reading)
+    if only_silence(run) and speaks_in_time(run) and verdict.failures > silences + beside:
         verdict.wrong.append(
             f"live: {verdict.failures} failures are told, inputs fell silent {silences} times (LD5)"
         )
-    return verdict.wrong + _check_ends(run, output, found, reading)
+    return verdict.wrong + wrong
 
 
 def _check_ends(
     run: Run, output: OutputOptions, found: Sequence[LiveRecord], reading: streams.Reading
-) -> list[str]:
+) -> tuple[list[str], int]:
     """Where nobody counts as dead the end of a failure is told when no branch runs, or has been
-    waited for (LD5).
+    waited for (LD5). What is wrong, and how many ends are told beside a branch that has been: what
+    it shows after that is another failure.
     """
     if not only_silence(run):
-        return []
+        return [], 0
     times = appended_ms(run, run.pipeline.topic_names.boundaries(output.stream))
     wait_ms = run.options.rec_done_wait_ms or REC_DONE_WAIT_MS
-    wrong = []
+    wrong: list[str] = []
+    waited_for = 0
     for at_ms, corrected_ms in _ends(run, output, found):
         beside = [
             f"live: the end of a failure is told at {at_ms} ms, replica {replica} has had a branch"
@@ -130,9 +133,10 @@ def _check_ends(
         ]
         if beside and at_ms >= corrected_ms + wait_ms:
             run.history.reached("live rec_done beside a branch")
+            waited_for += 1
         else:
             wrong += beside
-    return wrong
+    return wrong, waited_for
 
 
 def _ends(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from anabranch.processing.recomputing import Recomputing
 from anabranch.protocol.control import recompute_requests
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.edge import live_delivery
 from anabranch.protocol.log.log_snapshots import LogStart
 from anabranch.protocol.stage import upstream_selection

@@ -22,17 +22,14 @@ from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.stage_replica import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
 from anabranch.protocol.control.failure_detector import FailureDetector
-from anabranch.protocol.control.records import ControlRecord, Heartbeat
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ControlRecord, Heartbeat, ReplicaState
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.records import BoundaryKind, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability
-from anabranch.protocol.stage.beginning import begins_anew, unneeded_upto
-from anabranch.protocol.stage.comparison import Comparison
+from anabranch.protocol.stage.beginning import Comparison, begins_anew, unneeded_upto
 from anabranch.protocol.stage.correction_order import CorrectionGate
-from anabranch.protocol.stage.planner import QueryPosition
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter

@@ -5,7 +5,7 @@ scheduler.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from anabranch.processing.standby import Standby
 from anabranch.protocol.stage.standby import StandbyProcess
@@ -51,7 +51,6 @@ class StandingBy:
         """
         stage, _, process = label.partition(".")
         own = StandbyProcess(stage, process, node, context.entropy.token())
-        real_disk: Any = disk
         self._clock = context.clock
         self._port = port
         self._is_moved = node is not None
@@ -67,7 +66,7 @@ class StandingBy:
             context.clock,
             context.pipeline,
             own,
-            real_disk,
+            disk,
             lambda name, body: SimulatedWork(port, name, body),
         )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch.codec import control_records
-from anabranch.protocol.control.gaps import GAP
+from anabranch.protocol.control.consistency import GAP
 from anabranch.protocol.control.records import Alarm
 from checkers import gaps, streams
 from simulation.raw_logs import appended_ms, boundary_log, records

@@ -24,8 +24,7 @@ from anabranch.delivery import service as delivery
 from anabranch.ingestion import service as ingestion
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control.consistency import MISMATCH, REJECTED
-from anabranch.protocol.control.gaps import GAP
+from anabranch.protocol.control.consistency import GAP, MISMATCH, REJECTED
 from anabranch.protocol.errors import AnabranchError, Fenced, Outvoted
 from anabranch.protocol.log.records import (
     BoundaryKind,

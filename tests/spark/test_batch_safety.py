@@ -31,7 +31,7 @@ from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.catalog import topic_settings
 from anabranch.consistency_manager.service import build
 from anabranch.pipeline.model import Pipeline
-from anabranch.protocol.stage.plans import PlanFacts, PlanTraits
+from anabranch.protocol.stage.planner import PlanFacts, PlanTraits
 from harness import outputs
 from harness.sources import everything
 from harness.stages import Feed, Output, RunningStage, create_topics, readings, write_pipeline

@@ -15,7 +15,7 @@ from typing import Any, Self
 import pytest
 
 from anabranch.processing.replica import ReplicaRunner
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from checkers import streams, tentative

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from anabranch.adapters.spark.known_names import SPARK
 from anabranch.adapters.spark.plan_facts import read_facts
-from anabranch.protocol.stage.plans import PlanTraits, judge
+from anabranch.protocol.stage.planner import PlanTraits, judge
 
 pytestmark = pytest.mark.integration
 

@@ -33,8 +33,9 @@ PLANTED = {
     "Spark calls our reader and writer inside its tasks: that adapter alone stands above the runtime": [
         ("adapters/kafka/log.py", "from anabranch.runtime.block_writer import BlockWriter"),
     ],
-    "What runs a stage knows its engine by ports.Engine; the node alone chooses it": [
+    "What runs a stage knows its engine and its disk by their ports; the node alone chooses them": [
         ("processing/replica.py", "import anabranch.adapters.spark.session"),
+        ("processing/standby.py", "import anabranch.adapters.disk.checkpoints"),
     ],
     "Within the rules: what a stream is, what processes say of it, what a stage does with it, what users see": [
         ("protocol/log/buckets.py", "import anabranch.protocol.stage.planner"),

@@ -50,6 +50,15 @@ def prefixes(module: Path) -> set[str]:
     return set(re.findall(r"^    ([A-Z]{1,3})\d+ ", opening, re.MULTILINE))
 
 
+def module_names(paths: list[Path]) -> dict[str, Path]:
+    """As the table names them: by their package, too, where two packages have one of that name."""
+    stems = [path.stem for path in paths]
+    return {
+        path.stem if stems.count(path.stem) == 1 else f"{path.parent.name}.{path.stem}": path
+        for path in paths
+    }
+
+
 def of_several(modules: dict[str, set[str]]) -> list[str]:
     """Prefixes with which more than one module numbers its invariants, or that are a single
     letter.
@@ -104,9 +113,10 @@ def test_each_module_with_invariants_is_in_the_table_with_their_letters(
     table = {
         name: set(row[2].split(", "))
         for row in rows(page, "## The invariants")
-        for name in re.findall(r"`(\w+)`", row[0])
+        for name in re.findall(r"`([\w.]+)`", row[0])
     }
-    modules = {path.stem: prefixes(path) for path in (root / PROTOCOL).rglob("*.py")}
+    paths = module_names(sorted((root / PROTOCOL).rglob("*.py")))
+    modules = {name: prefixes(path) for name, path in paths.items()}
     assert sorted(name for name, its in modules.items() if its and name not in table) == []
     assert sorted(name for name, its in table.items() if not modules.get(name, {"?"}) <= its) == []
 
@@ -139,3 +149,8 @@ def test_what_is_not_there_is_found(root: Path, tmp_path: Path) -> None:
     ]
     (tmp_path / "a.py").write_text('"""A.\n\nInvariants:\n    AB1 x\n    CD12 y\n"""\n')
     assert prefixes(tmp_path / "a.py") == {"AB", "CD"}
+    assert list(module_names([Path("x/a.py"), Path("x/b.py"), Path("y/b.py")])) == [
+        "a",
+        "x.b",
+        "y.b",
+    ]

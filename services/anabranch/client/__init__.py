@@ -20,7 +20,7 @@ from anabranch.client.rows import Answer, Rows, corrected, live
 from anabranch.client.security import Security
 from anabranch.client.values import Row
 from anabranch.protocol.edge.live_delivery import Kind
-from anabranch.protocol.edge.live_view import LiveRecord
+from anabranch.protocol.edge.views import LiveRecord
 
 __all__ = [
     "BUCKETS_KEPT",

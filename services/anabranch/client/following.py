@@ -9,7 +9,7 @@ from typing import Final
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.codec import live_records
 from anabranch.ports import EventLog, TopicPartition
-from anabranch.protocol.edge import live_view
+from anabranch.protocol.edge import views
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 
 BUCKETS_KEPT: Final = 1_000
@@ -20,7 +20,7 @@ topic for months must not keep all of it.
 _FETCH_RECORDS: Final = 10_000
 
 
-class LiveView(live_view.LiveView):
+class LiveView(views.LiveView):
     """The current answer of one live topic, from the records of whatever consumer. Not thread-safe.
 
     ``records`` is the answer as a sequence, ``by_key`` the newest record of each key; ``stable_ms``

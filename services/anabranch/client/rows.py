@@ -26,7 +26,7 @@ from anabranch.codec.live_records import (
     tentative_suffix,
 )
 from anabranch.ports import Chunk, EventLog
-from anabranch.protocol.edge.live_view import LiveRecord
+from anabranch.protocol.edge.views import LiveRecord
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.identifiers import RecordId
 

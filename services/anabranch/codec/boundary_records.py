@@ -17,8 +17,8 @@ from anabranch.protocol import limits
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import MIB
-from anabranch.protocol.log.origins import NODE_CHANGES_MAX
 from anabranch.protocol.log.records import (
+    NODE_CHANGES_MAX,
     BoundaryKind,
     BoundaryRecord,
     BranchEnded,

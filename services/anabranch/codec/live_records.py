@@ -15,8 +15,7 @@ from anabranch.codec import single_object
 from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress
-from anabranch.protocol.edge.live_view import LiveRecord
-from anabranch.protocol.edge.upsert_view import State, Version, Write
+from anabranch.protocol.edge.views import LiveRecord, State, Version, Write
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.log.buckets import bound_ms

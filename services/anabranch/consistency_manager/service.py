@@ -23,10 +23,9 @@ from anabranch.consistency_manager.float_audit import FloatAudit
 from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.pipeline.internal_topics import internal_topics
-from anabranch.pipeline.shape import horizon_buckets
+from anabranch.pipeline.shape import known_horizon_buckets
 from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
-from anabranch.protocol.control.consistency import AlarmBook, Mismatch, StreamAudit
-from anabranch.protocol.control.gaps import GapBook
+from anabranch.protocol.control.consistency import AlarmBook, GapBook, Mismatch, StreamAudit
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.log.boundary_log import LogState, Outcome
@@ -74,7 +73,7 @@ class ConsistencyManager:
         self._gaps = {
             name: GapBook(
                 name,
-                horizon_buckets(self._pipeline, name) or 0,
+                known_horizon_buckets(self._pipeline, name),
                 self._pipeline.bucket_ms,
             )
             for name, stage in self._pipeline.stages.items()

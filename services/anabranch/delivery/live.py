@@ -38,7 +38,7 @@ from anabranch.protocol.edge.live_delivery import (
     live_begins_after,
     resumed,
 )
-from anabranch.protocol.edge.upsert_view import UpsertView
+from anabranch.protocol.edge.views import UpsertView
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,

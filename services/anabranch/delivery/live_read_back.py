@@ -14,7 +14,7 @@ from anabranch.codec import live_records
 from anabranch.delivery.read_back import Waiting, committed, ends
 from anabranch.ports import EventLog
 from anabranch.protocol.edge.live_delivery import LiveProgress
-from anabranch.protocol.edge.upsert_view import UpsertView
+from anabranch.protocol.edge.views import UpsertView
 from anabranch.protocol.errors import RemoteProtocolError
 
 

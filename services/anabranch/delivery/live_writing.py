@@ -15,7 +15,7 @@ from anabranch.delivery.rendering import Lacks, Records, Renderer, Written, noth
 from anabranch.ports import TopicPartition, TransactionalWriter
 from anabranch.protocol.edge.delivery import Slice
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress, LiveRun
-from anabranch.protocol.edge.upsert_view import Rows, State, UpsertView, Version, Write
+from anabranch.protocol.edge.views import Rows, State, UpsertView, Version, Write
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.log.records import BranchNumber
 
@@ -120,7 +120,7 @@ class KindSequence:
 
 
 class CompactedView:
-    """One record per key, its newest value (``protocol.edge.upsert_view``)."""
+    """One record per key, its newest value (``protocol.edge.views``)."""
 
     def __init__(
         self,

@@ -12,13 +12,13 @@ from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.buckets import buckets_of
 from anabranch.protocol.stage.availability import (
     Availability,
+    InputLags,
     Policy,
     Waits,
     delay_bound_ms,
     policy_of,
     waits_of,
 )
-from anabranch.protocol.stage.input_lags import InputLags
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Binding, Pipeline, Source
@@ -166,3 +166,10 @@ def horizon_buckets(pipeline: Pipeline, stage: str) -> int | None:
     """The state horizon of a stage in buckets; None: it is not known."""
     horizon_ms = pipeline.stages[stage].state_horizon_ms
     return None if horizon_ms is None else buckets_of(horizon_ms, pipeline.bucket_ms)
+
+
+def known_horizon_buckets(pipeline: Pipeline, stage: str) -> int:
+    """The same, as ``protocol.stage.beginning`` counts with it; 0: there is none, or it is not
+    known.
+    """
+    return horizon_buckets(pipeline, stage) or 0

@@ -10,7 +10,7 @@ from anabranch.protocol.control.failure_detector import (
     REPLICA_SERVICE,
     STANDBY_SERVICE,
 )
-from anabranch.protocol.control.speaking import Speaker
+from anabranch.protocol.control.records import Speaker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -37,6 +37,7 @@ from anabranch.protocol.errors import (
     EngineEnded,
     Unavailable,
 )
+from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.metrics import Registry, ServiceMetrics
 from anabranch.runtime.placement import PlacementReader, runs_on
 from anabranch.runtime.service import OtherCluster, ServiceStatus, no_other_cluster
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from anabranch.adapters.disk.checkpoint_store import StoredReplica
-    from anabranch.ports import Engine
+    from anabranch.ports import Disks, Engine
     from anabranch.processing.stage_replica import StageReplica
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.settings import ServiceSettings
@@ -115,6 +116,7 @@ class Node:
         self._context = replace(context, other_cluster=other_cluster)
         self._node = settings.name
         self._engine: Engine | None = None
+        self._disks: Disks | None = None
         self._new_replica: type[StageReplica] | None = None
         self._ends = EngineEnds(
             Path(settings.state_dir) / "processing" / f"{self._node}.ends.json", context.clock
@@ -153,9 +155,15 @@ class Node:
             partial(context.logger.info, "spark_started", node=self._node),
         )
         # all that these need is imported while Java starts
+        from anabranch.adapters.disk.checkpoints import ReplicaDisks
         from anabranch.adapters.spark.engine import SparkEngine
         from anabranch.processing.stage_replica import StageReplica
 
+        self._disks = ReplicaDisks(
+            Path(self._settings.state_dir) / "processing",
+            crash_point=crash_point,
+            stored=self._stored,
+        )
         self._new_replica = StageReplica
         if self._await_topics({names.placement()}):
             self._placement = PlacementReader(context.log, names.placement(), places)
@@ -332,8 +340,10 @@ class Node:
         """A replica to run; its metrics take the place of those of the one before."""
         context = self._context
         engine = self._engine
+        disks = self._disks
         placement = self._placement
         assert engine is not None, "started"  # noqa: S101
+        assert disks is not None, "started"  # noqa: S101
         assert placement is not None, "started"  # noqa: S101
         assert self._new_replica is not None, "started"  # noqa: S101
         self._drop_metrics(label)
@@ -356,10 +366,10 @@ class Node:
                 logger=context.logger.bind(replica=label),
             ),
             engine,
+            disks,
             self._node,
             may_run_elsewhere=restarts > 0 or placement.places.was_moved(label),
             has_place=placement.places.node_of(label) == self._node,
-            stored=self._stored,
         )
         metrics.follow(lambda: made.status.last_bucket_ms, lambda: made.status.lag_ms)
         return made

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from anabranch.ports import Clock
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.log.clean_points import CleanPoints
-from anabranch.protocol.stage.comparison import Comparison, PartnerWrong
+from anabranch.protocol.stage.beginning import Comparison, PartnerWrong
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ from anabranch.runtime.stream_logs import open_stream
 if TYPE_CHECKING:
     from anabranch.ports import Checkpoints, LogReader
     from anabranch.protocol.log.boundary_log import LogState
-    from anabranch.protocol.stage.plans import PlanTraits
+    from anabranch.protocol.stage.planner import PlanTraits
     from anabranch.runtime.boundary_writer import BoundaryWriter
     from anabranch.runtime.service import ServiceContext
 

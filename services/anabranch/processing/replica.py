@@ -34,12 +34,12 @@ from anabranch.codec.plan_offsets import (
 from anabranch.ports import Checkpoints
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.processing.replica_steps import ReplicaSteps
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.given_up import named, of_results
-from anabranch.protocol.log.record_pieces import pieces
+from anabranch.protocol.log.parts import pieces
 from anabranch.protocol.log.records import BoundaryKind, BranchEnded, GivenUp, Part
 from anabranch.protocol.log.timeline import (
     OwnChain,
@@ -223,14 +223,13 @@ class ReplicaRunner:
             is_open=begins_anew(log_state.origin(self._name), self._rules.ha),
             replica=self._name,
         )
-        timeline = carry_out(
+        timeline, beginning = self._steps.begin(
             failover_steps(
                 epoch, lambda replica, ident: points.base(replica, ident, plan, log_state.upto), own
-            ),
-            self._steps.carry_out,
+            )
         )
         self._boundary.listen(None)
-        self._replica = Replica(epoch, timeline.name, self._rules, self._steps.begin(timeline))
+        self._replica = Replica(epoch, timeline.name, self._rules, beginning)
         self._add(timeline)
         return timeline.name
 

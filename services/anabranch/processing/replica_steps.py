@@ -22,8 +22,10 @@ from anabranch.protocol.log.timeline import (
     FindPeers,
     FindRecomputed,
     Step,
+    Steps,
     Timeline,
     Write,
+    carry_out,
 )
 from anabranch.protocol.stage.beginning import Beginning, beginning, continued
 from anabranch.protocol.stage.record_chain import base_record
@@ -41,8 +43,6 @@ class ReplicaSteps:
         self._disk = disk
         self._process, self._ha = process, rules.ha
         self._horizon = rules.horizon_buckets or 0
-        self._beginning = Beginning()
-        """Without a checkpoint, as it was decided last."""
         self.recovery = Recovery()
         """What there is besides the own disk."""
 
@@ -65,11 +65,7 @@ class ReplicaSteps:
             case AppendBase(timeline):
                 self._append_base(timeline)
             case FindMissing(name, batch):
-                if batch < 0:
-                    self._beginning = self._fresh()
-                return self.recovery.missing(
-                    self._disk.bucket(name, batch) if batch >= 0 else self._beginning.after
-                )
+                return self.recovery.missing(self._disk.bucket(name, batch))
             case FindRecomputed(name, batch):
                 return int(
                     self.recovery.recomputed(self._disk.bucket(name, batch) if batch >= 0 else 0)
@@ -80,16 +76,29 @@ class ReplicaSteps:
                 self.recovery.wait(missing)
         return None
 
-    def begin(self, timeline: Timeline) -> Beginning:
-        """Where the process begins whose steps came to ``timeline``, the log being read through its
-        epoch.
+    def begin(self, steps: Steps) -> tuple[Timeline, Beginning]:
+        """Carry out those of a start, the log being read through its epoch: the timeline that they
+        come to, and where the process begins.
+
+        Raises:
+            Fenced, Unavailable: as ``carry_out``.
         """
         boundary, comparison = self._boundary, self.recovery.comparison
+        fresh = Beginning()
+
+        def perform(step: Step) -> Answer:
+            nonlocal fresh
+            if isinstance(step, FindMissing) and step.batch < 0:
+                fresh = self._fresh()
+                return self.recovery.missing(fresh.after)
+            return self.carry_out(step)
+
+        timeline = carry_out(steps, perform)
         if timeline.start_batch >= 0:
-            return continued(boundary.log_state, self._horizon, self._ha)
+            return timeline, continued(boundary.log_state, self._horizon, self._ha)
         if comparison is not None:
-            comparison.begin(boundary.log_state, boundary.replica, self._beginning.after)
-        return self._beginning
+            comparison.begin(boundary.log_state, boundary.replica, fresh.after)
+        return timeline, fresh
 
     def _fresh(self) -> Beginning:
         return beginning(

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.key_files import signer
 from anabranch.codec.blocks import schema_from_text, schema_text
-from anabranch.pipeline.shape import availability, horizon_buckets
+from anabranch.pipeline.shape import availability, horizon_buckets, known_horizon_buckets
 from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
 from anabranch.processing.bound_inputs import BoundInputs
@@ -33,8 +31,7 @@ from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.records import EpochStarted
-from anabranch.protocol.stage.beginning import unneeded_upto
-from anabranch.protocol.stage.comparison import Comparison, PartnerWrong
+from anabranch.protocol.stage.beginning import Comparison, PartnerWrong, unneeded_upto
 from anabranch.protocol.stage.correction_order import CorrectionGate
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.protocol.stage.standby import StandbyProcess
@@ -49,12 +46,9 @@ from anabranch.runtime.service import ServiceStatus
 from anabranch.runtime.stream_logs import signers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
 
-    from anabranch.adapters.disk.checkpoint_store import StoredReplica
-    from anabranch.ports import BatchDone, Engine, PreparedStage, RunningQuery
+    from anabranch.ports import BatchDone, Disks, Engine, PreparedStage, RunningQuery
     from anabranch.processing.standby import Standby
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.stream_signers import PublishedSigners
@@ -94,17 +88,16 @@ class StageReplica:
         self,
         context: ServiceContext,
         engine: Engine,
+        disks: Disks,
         node: str,
         *,
         may_run_elsewhere: bool = False,
         has_place: bool = True,
-        stored: Callable[[str], StoredReplica] | None = None,
     ) -> None:
         """``context``: of this replica, whose name is ``STAGE.REPLICA``. Nothing is contacted yet.
 
         ``node``: on which it runs. ``may_run_elsewhere``: on another one, too: it was moved, or has
-            run before. ``has_place``: on this node. ``stored``: what the store of checkpoints has of
-            a replica, if there is one.
+            run before. ``has_place``: on this node.
         """
         self._node = node
         self._may_run_elsewhere = may_run_elsewhere
@@ -120,16 +113,15 @@ class StageReplica:
         self._stage, self._reads = pipeline.stages[stage], pipeline.inputs(stage)
         writers = pipeline.stream_writers(stage)
         self._replica = replica if replica in writers else writers[0]
+        self._horizon_buckets = known_horizon_buckets(pipeline, stage)
         self._names = pipeline.topic_names
-        peers = [other for other in writers if other != self._replica]
-        folder, self._peers = Path(settings.state_dir) / "processing", peers
-        others = [other for other in self._stage.process_ids() if other != replica]
-        self._disk = ReplicaDisk(
-            folder / settings.name,
-            {r: folder / f"{stage}.{r}" for r in others},
-            crash_point=crash_point,
+        self._peers = [other for other in writers if other != self._replica]
+        self._disk = disks.of(
+            stage,
+            replica,
+            [other for other in self._stage.process_ids() if other != replica],
             # A stage that has its state back from its input has no use for an older checkpoint.
-            stored=stored if self._stage.backup_horizon_ms is None else None,
+            is_stored=self._stage.backup_horizon_ms is None,
         )
         self._changed = threading.Condition()
         self._followers: dict[str, InputFollower] = {}
@@ -369,8 +361,9 @@ class StageReplica:
         if self._stage.ha != "upstream_backup":
             return None
         pipeline, name = self._pipeline, self._stage_name
-        horizon = horizon_buckets(pipeline, name) or 0
-        return Comparison(name, horizon, pipeline.bucket_ms, pipeline.places().is_partners)
+        return Comparison(
+            name, self._horizon_buckets, pipeline.bucket_ms, pipeline.places().is_partners
+        )
 
     @property
     def _follows_log(self) -> Standby | None:
@@ -664,8 +657,7 @@ class StageReplica:
     def _unneeded_upto(self, runner: ReplicaRunner) -> int:
         """The inputs up to this bucket are never read again (rule 18)."""
         closed = 0 if self._boundary is None else self._boundary.log_state.closed(self._replica)
-        horizon = horizon_buckets(self._pipeline, self._stage_name) or 0
-        return unneeded_upto(closed, runner.synced_bucket, horizon, self._stage.ha)
+        return unneeded_upto(closed, runner.synced_bucket, self._horizon_buckets, self._stage.ha)
 
     def stop(self) -> None:
         """Let the batch that runs end, then stop. Idempotent."""

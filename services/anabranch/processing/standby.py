@@ -33,9 +33,8 @@ from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
 
 if TYPE_CHECKING:
-    from anabranch.adapters.disk.checkpoints import ReplicaDisk
     from anabranch.pipeline.model import Pipeline
-    from anabranch.ports import Clock, EventLog
+    from anabranch.ports import Checkpoints, Clock, EventLog
     from anabranch.protocol.log.boundary_log import Outcome
     from anabranch.protocol.log.records import LogEntry
 
@@ -81,7 +80,7 @@ class Standby:
         clock: Clock,
         pipeline: Pipeline,
         own: StandbyProcess,
-        disk: ReplicaDisk,
+        disk: Checkpoints,
         begin: Begin = on_a_thread,
     ) -> None:
         """Open the stage's boundary log and the control topic.

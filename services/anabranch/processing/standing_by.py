@@ -14,8 +14,7 @@ from anabranch.processing.warming import Warming
 from anabranch.runtime.crash_points import crash_point
 
 if TYPE_CHECKING:
-    from anabranch.adapters.disk.checkpoints import ReplicaDisk
-    from anabranch.ports import PreparedStage
+    from anabranch.ports import Checkpoints, PreparedStage
     from anabranch.protocol.stage.standby import StandbyProcess
     from anabranch.runtime.service import ServiceContext
 
@@ -32,7 +31,7 @@ class StandingBy:
         context: ServiceContext,
         prepared: PreparedStage,
         own: StandbyProcess,
-        disk: ReplicaDisk,
+        disk: Checkpoints,
         replica: str,
     ) -> None:
         """``own``: which process this one is. ``disk``: its own. ``replica``: as which it writes,

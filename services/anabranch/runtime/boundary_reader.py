@@ -23,9 +23,8 @@ from anabranch.protocol.errors import (
 )
 from anabranch.protocol.federation.statements import Signature
 from anabranch.protocol.log.boundary_log import LogState, Outcome
-from anabranch.protocol.log.foreign import as_known_here
 from anabranch.protocol.log.log_snapshots import LogStart
-from anabranch.protocol.log.records import LogEntry, LogSnapshot
+from anabranch.protocol.log.records import LogEntry, LogSnapshot, as_known_here
 from anabranch.runtime.log_end import read_to
 
 _FETCH_RECORDS: Final = 2_000
@@ -74,7 +73,7 @@ class ExpectedStream:
     bucket_ms: int = 0
     """The width of its buckets; 0: any will do."""
     known_as: str = ""
-    """What it is called here, if it is another pipeline's (``protocol.log.foreign``)."""
+    """What it is called here, if it is another pipeline's (``as_known_here``)."""
     judge: Judge | None = None
     """Only what is signed counts, as it says; None: whoever may write the topic is believed."""
 

@@ -11,8 +11,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from anabranch.ports import EventLog
-from anabranch.protocol.control.records import ControlRecord
-from anabranch.protocol.control.speaking import Speaker
+from anabranch.protocol.control.records import ControlRecord, Speaker
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import CLUSTER_AGAIN_MS
 from anabranch.runtime.heartbeats import ControlReader

@@ -18,9 +18,7 @@ from typing import Final, Protocol
 from anabranch.codec import control_records
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.control.failure_detector import FailureDetector
-from anabranch.protocol.control.records import ControlRecord, Heartbeat
-from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.control.speaking import Speaker
+from anabranch.protocol.control.records import ControlRecord, Heartbeat, ReplicaState, Speaker
 from anabranch.protocol.errors import (
     DataMissing,
     OutcomeUnknown,
@@ -197,7 +195,7 @@ class ControlReader:
     """Follows all control topics, by default from now on: what is alive is heard again within a
     moment. Not thread-safe.
 
-    Of each topic only what its writer may say counts (``protocol.control.speaking``).
+    Of each topic only what its writer may say counts (``protocol.control.records``).
     """
 
     def __init__(

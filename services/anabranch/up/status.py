@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.drills import links
 from anabranch.drills.links import Cut
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.up import probe, state_file
 from anabranch.up.processes import STOPPED, has_state
 from anabranch.up.state_file import ProcessRow

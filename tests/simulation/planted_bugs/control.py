@@ -34,7 +34,7 @@ CONTROL: Final = (
     ),
     Mutant(
         "forged_word_believed",
-        "protocol.control.speaking:Speaker.may_say",
+        "protocol.control.records:Speaker.may_say",
         "return self.trims and isinstance",
         "return isinstance",
         "SK3",
@@ -61,7 +61,7 @@ CONTROL: Final = (
     ),
     Mutant(
         "forged_beat_believed",
-        "protocol.control.speaking:Speaker.may_say",
+        "protocol.control.records:Speaker.may_say",
         "return (entry.service, entry.name, entry.replica) in self.beats",
         "return True",
         "SK1",

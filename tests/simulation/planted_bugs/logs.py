@@ -66,7 +66,7 @@ LOGS: Final = (
     ),
     Mutant(
         "record_too_large",
-        "protocol.log.record_pieces:pieces",
+        "protocol.log.parts:pieces",
         "if len(record.parts) <= PARTS_PER_RECORD_MAX:",
         "if True:",
         "RP1",
@@ -75,7 +75,7 @@ LOGS: Final = (
     ),
     Mutant(
         "piece_closes_too_much",
-        "protocol.log.record_pieces:pieces",
+        "protocol.log.parts:pieces",
         "parts[0].bucket - 1",
         "parts[0].bucket",
         "RP2",
@@ -83,7 +83,7 @@ LOGS: Final = (
     ),
     Mutant(
         "pieces_not_chained",
-        "protocol.log.record_pieces:pieces",
+        "protocol.log.parts:pieces",
         "base, prev = None, ident",
         "base = None",
         "RP3",

@@ -410,7 +410,7 @@ STAGES: Final = (
     ),
     Mutant(
         "gap_not_told",
-        "protocol.control.gaps:GapBook.seen",
+        "protocol.control.consistency:GapBook.seen",
         "if entry.prev is not None:",
         "if True:",
         "SH3",

@@ -8,8 +8,7 @@ import pytest
 from anabranch.codec import boundary_records, live_records
 from anabranch.codec.catalog import catalog
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress
-from anabranch.protocol.edge.live_view import LiveRecord
-from anabranch.protocol.edge.upsert_view import State, Version, Write
+from anabranch.protocol.edge.views import LiveRecord, State, Version, Write
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.log.records import EpochStarted

@@ -18,7 +18,7 @@ from anabranch.delivery import service as service_module
 from anabranch.delivery.service import DeliveryService
 from anabranch.ports import Chunk, LogReader, TopicPartition
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.edge import live_choice, upsert_view
+from anabranch.protocol.edge import live_choice, views
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress
 from anabranch.protocol.errors import ConfigurationError, Fenced, OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import RecordId
@@ -525,7 +525,7 @@ def test_an_upsert_view_that_outgrows_its_bound_waits_and_the_corrected_topic_go
     world.replica.close_buckets(1, {1: rows(1, 2)})
     drain(service, 1)
     assert metric(service, "waiting") == 0
-    monkeypatch.setattr(upsert_view, "UPSERT_BYTES_MAX", 1_000)
+    monkeypatch.setattr(views, "UPSERT_BYTES_MAX", 1_000)
     world.replica.close_buckets(2, {2: rows(2, 7)})
     drain(service, 2)
     assert "holds more than 1000 bytes" in str(service.status.detail["live"])
@@ -541,7 +541,7 @@ def test_an_upsert_view_that_outgrows_its_bound_waits_and_the_corrected_topic_go
     assert (len(compacted(world)), metric(service, "waiting")) == (7, 1)
     assert service._live is not None
     assert service._live.passed >= 1, "what the view has is not read again"
-    monkeypatch.setattr(upsert_view, "UPSERT_BYTES_MAX", 10_000)
+    monkeypatch.setattr(views, "UPSERT_BYTES_MAX", 10_000)
     world.clock.sleep_ms(600_000)
     settle(service)
     assert (service.status.detail["live"], metric(service, "waiting"), compacted(world)[0]) == (

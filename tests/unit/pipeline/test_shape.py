@@ -15,6 +15,8 @@ from anabranch.pipeline.shape import (
     describe,
     has_live,
     height,
+    horizon_buckets,
+    known_horizon_buckets,
     normal_ms,
     policy,
     too_short,
@@ -184,3 +186,14 @@ def test_a_deep_lattice_is_measured_without_walking_every_path() -> None:
     assert len(too_short(found)) == 3 * 24 - 3 * 2, (
         "all but those with three stages or fewer to the output; of the last layer one is seen"
     )
+
+
+@pytest.mark.parametrize(
+    ("state_horizon_ms", "buckets", "known"), [(None, None, 0), (0, 0, 0), (501, 3, 3)]
+)
+def test_a_horizon_that_is_not_known_is_none_for_who_begins(
+    state_horizon_ms: int | None, buckets: int | None, known: int
+) -> None:
+    p = pipeline(stage("a", "s").model_copy(update={"state_horizon_ms": state_horizon_ms}))
+    assert p.bucket_ms == 250
+    assert (horizon_buckets(p, "a"), known_horizon_buckets(p, "a")) == (buckets, known)

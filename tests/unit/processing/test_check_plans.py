@@ -14,7 +14,7 @@ from anabranch.codec.record_schema import parse
 from anabranch.pipeline.file import load
 from anabranch.processing.check import _Plans
 from anabranch.protocol.errors import StageFunctionError
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits
 
 PIPELINE = (
     "pipeline: p\nsources:\n  readings: {topics: [readings], record: reading.avsc, event_time:"

@@ -44,11 +44,11 @@ class Waiting:
         self,
         context: ServiceContext,
         _engine: object,
+        _disks: object,
         node: str,
         *,
         may_run_elsewhere: bool,
         has_place: bool,
-        stored: object,
     ) -> None:
         self._context, self._node = context, node
         self.name = context.settings.name

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import AnabranchError
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits
 from harness.replica_bench import STATEFUL, STATELESS
 from harness.replica_world import Relay, World
 

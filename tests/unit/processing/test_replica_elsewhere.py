@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.stage.availability import OWN
 from harness.replica_bench import WAITS

@@ -11,7 +11,7 @@ import pytest
 from anabranch.adapters.memory.log import Operation
 from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import StartQuery, StopQuery
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import DataMissing, Fenced, StageFunctionError, Unavailable
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind, BranchEnded

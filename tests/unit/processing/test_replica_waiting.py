@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from anabranch.codec.plan_offsets import position_fields
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.log.records import BoundaryRecord
 from harness.replica_bench import WAITS
 from harness.replica_world import Process, World, running

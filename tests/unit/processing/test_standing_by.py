@@ -23,7 +23,7 @@ from anabranch.ports import PreparedStage, QueryDriver, QueryOutput
 from anabranch.processing.standing_by import StandingBy
 from anabranch.processing.warming import WARM_UP_BATCHES
 from anabranch.protocol.log.records import EpochStarted
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness.waiting import wait_until

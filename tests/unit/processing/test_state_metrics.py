@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from anabranch.processing.state_metrics import StateMetrics
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 
 _OWN = {"pipeline": "p", "stage": "s", "replica": "0"}
 

@@ -13,7 +13,7 @@ from anabranch.codec.plan_offsets import INITIAL, position_of
 from anabranch.ports import PreparedStage, QueryDriver, QueryOutput
 from anabranch.processing.warming import KEEP_WARM_EVERY_MS, WARM_UP_BATCHES, Warming
 from anabranch.protocol.errors import StageFunctionError
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits
 from harness.waiting import wait_until
 
 DEADLINE_S = 20

@@ -9,8 +9,7 @@ import pytest
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control.records import ControlRecord, Heartbeat
-from anabranch.protocol.control.speaking import Speaker
+from anabranch.protocol.control.records import ControlRecord, Heartbeat, Speaker
 from anabranch.protocol.errors import DataMissing
 from anabranch.runtime import distant_control as module
 from anabranch.runtime.distant_control import DistantControl, JointControl

@@ -13,9 +13,14 @@ from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Delivered, TopicPartition
 from anabranch.protocol.control.failure_detector import FailureDetector
-from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat, TrimPoint
-from anabranch.protocol.control.replica_states import ReplicaState
-from anabranch.protocol.control.speaking import Speaker
+from anabranch.protocol.control.records import (
+    ControlRecord,
+    Fence,
+    Heartbeat,
+    ReplicaState,
+    Speaker,
+    TrimPoint,
+)
 from anabranch.protocol.errors import (
     AnabranchError,
     DataMissing,

@@ -306,6 +306,33 @@ class ReplicaDisk:
                 shutil.rmtree(self._root / f"{prefix}{name}", ignore_errors=True)
 
 
+class ReplicaDisks:
+    """``ports.Disks``: a folder for each process, ``<folder>/STAGE.PROCESS``."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        crash_point: Callable[[str], None] = lambda _: None,
+        stored: Callable[[str], StoredReplica] | None = None,
+    ) -> None:
+        """``stored``: as for ``ReplicaDisk``."""
+        self._folder = folder
+        self._crash_point = crash_point
+        self._stored = stored
+
+    def of(
+        self, stage: str, process: str, others: Sequence[str], *, is_stored: bool
+    ) -> ReplicaDisk:
+        """See the port."""
+        return ReplicaDisk(
+            self._folder / f"{stage}.{process}",
+            {other: self._folder / f"{stage}.{other}" for other in others},
+            crash_point=self._crash_point,
+            stored=self._stored if is_stored else None,
+        )
+
+
 def _restore(stored: StoredReplica, root: Path, earlier: Path | None = None) -> str | None:
     """Make the newest checkpoint of the store that is whole the newest of ``root``, durably; its
     name there. None: there is none. ``earlier``: a directory that has some of its files.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from anabranch.adapters.spark.settings import SparkSettings
     from anabranch.adapters.spark.starting import StartingSpark
     from anabranch.ports import BatchDone, Clock, QueryDriver, QueryOutput
-    from anabranch.protocol.stage.plans import PlanTraits
+    from anabranch.protocol.stage.planner import PlanTraits
     from anabranch.runtime.service import ServiceContext
 
 _logger = logging.getLogger("anabranch.spark")

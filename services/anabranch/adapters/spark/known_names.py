@@ -1,4 +1,4 @@
-"""What is known of Spark's operators and expressions (``protocol.stage.plans``): the allow-list of
+"""What is known of Spark's operators and expressions (``protocol.stage.planner``): the allow-list of
 what is batch-safe. tests/spark/test_batch_safety.py shows each entry on real Spark.
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.protocol.stage.plans import KnownNames
+from anabranch.protocol.stage.planner import KnownNames
 
 _SAFE_JOINS: Final = frozenset({"Inner", "Cross"})
 

@@ -1,5 +1,5 @@
 """Reads from Spark what a query consists of. What it means is decided in
-``protocol.stage.plans``.
+``protocol.stage.planner``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch import stateful
-from anabranch.protocol.stage.plans import PlanFacts
+from anabranch.protocol.stage.planner import PlanFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

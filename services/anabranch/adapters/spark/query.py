@@ -31,7 +31,7 @@ from anabranch.adapters.spark.source import FORMAT, SourceOptions
 from anabranch.codec.blocks import EVENT_TIME, schema_text
 from anabranch.pipeline.transforms import import_transform
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
-from anabranch.protocol.stage.plans import PlanTraits, judge
+from anabranch.protocol.stage.planner import PlanTraits, judge
 from anabranch.runtime.offered_columns import not_as_offered, offered_inputs
 
 if TYPE_CHECKING:

@@ -1,4 +1,5 @@
-"""Whether the replicas of a stage agree, and which differences raise an alarm.
+"""Whether the replicas of a stage agree, what of its results it has given up, and which of both raises
+an alarm.
 
 Theory of operation. Replicas of a stage make the same rows. So the digests of a bucket (sum modulo
 2**64 of the hashes of its rows, over all its parts) must be equal if the plans are equal.
@@ -18,6 +19,9 @@ has the peer's history, if all peers that it can have copied from have the same 
 Other plans are other functions, and may make other rows. If a stage has a new version, that is the
 purpose. Two plans of the same version are a mistake of the person who changed the function, and
 both count. A bucket in which these differ raises an alarm, too, but no replica is outvoted.
+
+A stage with ``amnesia`` gives up results when it loses its disk. Its log says which (SH3 of
+``protocol.stage.beginning``), and ``GapBook`` tells people once for each gap.
 
 Invariants:
     CN1 two buckets are compared at most once, only when both writers closed them, they are their
@@ -41,12 +45,12 @@ from hashlib import blake2b
 from typing import Final
 
 from anabranch.protocol.control.fencing import outvoted
-from anabranch.protocol.control.gaps import GAP
 from anabranch.protocol.control.records import Alarm, Vote
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.records import (
+    BoundaryKind,
     BoundaryRecord,
     BranchEnded,
     EpochStarted,
@@ -425,3 +429,48 @@ class AlarmBook:
         alarm = Alarm(MISMATCH, mismatch.stream, mismatch.bucket, text, now_ms)
         self.known(alarm)
         return alarm
+
+
+GAP: Final = "gap"
+"""Kind of an alarm: results were given up."""
+
+
+class GapBook:
+    """The gaps of one stream, as its log says them: for alarms. Reading the log again gives
+    the same, as far as it is still there.
+    """
+
+    def __init__(self, stream: str, horizon_buckets: int, width_ms: int) -> None:
+        self._stream = stream
+        self._horizon_buckets = horizon_buckets
+        self._width_ms = width_ms
+        self._closed = 0
+        self.lost = 0
+        """Buckets that were given up, as far as the log was read."""
+
+    def seen(self, entry: LogEntry, outcome: Outcome, now_ms: int) -> Alarm | None:
+        """Take note of a record right after the log state took it; the alarm, where a gap
+        begins.
+        """
+        if outcome.accepted and isinstance(entry, LogSnapshot):
+            self._closed = max(r.closed for r in entry.replicas)
+            return None
+        if (
+            not outcome.accepted
+            or not isinstance(entry, BoundaryRecord)
+            or entry.kind is not BoundaryKind.STABLE
+        ):
+            return None
+        before, self._closed = self._closed, max(self._closed, entry.closed)
+        if not entry.missing or entry.positions:
+            return None
+        self.lost += self._closed - before
+        if entry.prev is not None:
+            return None
+        first, last = before + 1, max(before, entry.closed) + self._horizon_buckets
+        text = (
+            f"{self._stream} lost its state: the results of buckets {first}..{last} (times"
+            f" {before * self._width_ms} to {last * self._width_ms} ms) are given up, as ha:"
+            " amnesia wants it; those after are right"
+        )
+        return Alarm(GAP, self._stream, first, text, now_ms)

@@ -46,8 +46,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import Heartbeat, ReplicaState
 from anabranch.protocol.limits import FAILURE_AFTER_MS, HEARTBEAT_SEND_MS
 
 REPLICA_SERVICE: Final = "processing"

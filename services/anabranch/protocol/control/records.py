@@ -1,11 +1,57 @@
-"""The records of the control, alarm and progress topics, as values. ``codec.control_records``
-turns them into bytes and back.
+"""The records of the control, alarm and progress topics, as values, the states of a replica that
+heartbeats name, and which process may say what.
+
+Theory of operation. ``codec.control_records`` turns the records into bytes and back. Each process has
+a control topic that the broker lets only this process write, and the manager has two more. So the
+topic of a record tells its writer; what the record says of its writer proves nothing. A reader takes
+a record only from the topic of a process that may say it (``Speaker``), and counts the others.
+
+Invariants:
+    SK1 a heartbeat counts only from the process that speaks for its service, name and replica: of a
+        passive stage, each process of the stage speaks for the one replica, since any of them may
+        be it.
+    SK2 a recompute request counts only from the reader that it names, a reply only from a process
+        of the stream's stage that speaks for the replica.
+    SK3 trim points count only from the manager's topic, which holds nothing else than these and its
+        own heartbeats; fences only from the topic of fences, which holds nothing else.
+    SK4 of another pipeline's processes only heartbeats count, under the name that their stream has
+        here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+
+class ReplicaState(StrEnum):
+    """What a replica does, and so what may be expected of its stream: as it says it of itself, and
+    as others see it (DPC's node states). The values are what stands in heartbeats.
+
+    Others take a replica for FAILURE, too, while they do not hear it, or hear only that it is
+    starting.
+    """
+
+    STABLE = "stable"
+    """It has caught up with its input, and closes what comes in time: stable."""
+    UP_FAILURE = "up_failure"
+    """Input is missing: a branch makes tentative buckets."""
+    STABILIZATION = "stabilization"
+    """The missing input is there: the successor makes the corrections."""
+    FAILURE = "failure"
+    """It gives no results in time: it has not caught up since it began, was paused or fell
+    behind, or waits without a branch.
+    """
+
+    @classmethod
+    def heard(cls, text: str) -> ReplicaState:
+        """The state that a heartbeat names; a starting replica (empty text), or an unknown
+        word, is FAILURE to others.
+        """
+        try:
+            return cls(text)
+        except ValueError:
+            return cls.FAILURE
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +223,46 @@ class Move:
 
 
 ControlRecord = Heartbeat | Fence | TrimPoint | DeliveryProgress | Alarm | Ask | AskReply | Move
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """Who writes one control topic."""
+
+    beats: frozenset[tuple[str, str, str]]
+    """(service, name, replica) for which it speaks."""
+    reader: str = ""
+    """As which it asks; empty: it asks for nothing."""
+    answers: frozenset[tuple[str, str]] = frozenset()
+    """(stream, replica) for which it answers."""
+    trims: bool = False
+    """It is the manager, and says what may be trimmed."""
+    fences: bool = False
+    """It is the manager, and says who must end."""
+    known_as: str = ""
+    """What it beats for is called so here: of a stream of another pipeline."""
+
+    @property
+    def is_manager(self) -> bool:
+        """Whether the manager writes the topic."""
+        return self.trims or self.fences
+
+    def heard(self, entry: ControlRecord) -> ControlRecord | None:
+        """``entry``, which stands in its topic, as it counts here; None: it does not."""
+        if not self.may_say(entry):
+            return None
+        if self.known_as and isinstance(entry, Heartbeat):
+            return replace(entry, name=self.known_as)
+        return entry
+
+    def may_say(self, entry: ControlRecord) -> bool:
+        """Whether ``entry`` counts when it stands in its topic."""
+        if isinstance(entry, Heartbeat):
+            return (entry.service, entry.name, entry.replica) in self.beats
+        if isinstance(entry, Ask):
+            return bool(self.reader) and entry.reader == self.reader
+        if isinstance(entry, AskReply):
+            return (entry.stream, entry.replica) in self.answers
+        if isinstance(entry, Fence):
+            return self.fences
+        return self.trims and isinstance(entry, TrimPoint)

@@ -68,7 +68,7 @@ from anabranch.protocol.control.failure_detector import (
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.limits import TRIM_EVERY_MS
 from anabranch.protocol.log.boundary_log import Outcome
-from anabranch.protocol.log.bucket_map import BucketMap
+from anabranch.protocol.log.buckets import BucketMap
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,

@@ -68,12 +68,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from anabranch.protocol.edge.other_shards import OtherShards
 from anabranch.protocol.edge.source_pace import SourcePace
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 from anabranch.protocol.log.buckets import bound_ms, bucket_of, closed_by
 from anabranch.protocol.log.records import InputPosition
+from anabranch.protocol.log.shards import OtherShards
 
 PENDING_PARTS_HOLD: Final = 800_000
 """From so many open parts on a source reads only what holds its boundary back, until half of them

@@ -34,7 +34,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.edge.live_delivery import Available, Failure, LiveProgress, branching
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX

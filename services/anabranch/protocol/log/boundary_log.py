@@ -67,10 +67,9 @@ from typing import Self
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX, PENDING_PARTS_MAX, TIMELINES_MAX
-from anabranch.protocol.log.bucket_map import BucketMap
+from anabranch.protocol.log.buckets import BucketMap
 from anabranch.protocol.log.given_up import GivenUpBuckets
-from anabranch.protocol.log.open_parts import OpenParts
-from anabranch.protocol.log.origins import origin_after
+from anabranch.protocol.log.parts import OpenParts
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
@@ -85,6 +84,7 @@ from anabranch.protocol.log.records import (
     ReplicaSnapshot,
     StableRange,
     TentativeRange,
+    origin_after,
 )
 from anabranch.protocol.log.tentative import Branches
 

@@ -1,13 +1,32 @@
-"""The records of a boundary log, as values.
+"""The records of a boundary log, as values, and what follows from a single one of them.
 
-``codec.boundary_records`` turns them into bytes and back (Avro, schemas/records/boundary_record,
-branch_ended, epoch_started, recomputed, ``log_snapshot``).
+Theory of operation. ``codec.boundary_records`` turns the values into bytes and back (Avro,
+schemas/records/boundary_record, branch_ended, epoch_started, recomputed, ``log_snapshot``).
+
+Some decisions of a start need more of the stage's own log than its end: whether a stage has ever made
+anything, with what its newest chain begins, which function made the last results, and on which nodes
+(``protocol.stage.beginning``). These facts are few, and each follows from the facts before a record
+and that record (``origin_after``). So the log state carries them for each writer, and a log snapshot
+says them: whoever begins to read there knows them too.
+
+A participant reads a stream of another one under a name of its own. The records of that stream name
+what they lack by the names of streams there, which nobody here knows, and which may be those of other
+streams here. To a reader here one thing counts: that the stream which it reads was made without some
+of its input. So that stream is what it names as missing, to its own readers and users
+(``as_known_here``).
+
+Invariants:
+    OG1 the facts of an ``Origin`` depend on the accepted stable records of the writer alone, and on
+        the plans of their epochs.
+    FN1 a record lacks something under one name or the other, or under neither.
+    FN2 nothing else of a record changes: buckets, parts, chain and epochs are those of its writer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from anabranch.protocol.identifiers import BatchId
 
@@ -193,7 +212,7 @@ class MadeOn:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where what a writer has closed comes from (``protocol.log.origins``)."""
+    """Where what a writer has closed comes from (``origin_after``)."""
 
     tip_by: str = ""
     """Fingerprint of the plan that made the chain's last record; empty: there is none."""
@@ -311,3 +330,87 @@ class Recomputed:
 
 
 LogEntry = EpochStarted | BoundaryRecord | BranchEnded | LogSnapshot | Recomputed
+
+
+NODE_CHANGES_MAX: Final = 8
+"""So many changes of a writer's node are remembered: of what is before nobody is known to have made
+it.
+"""
+
+
+def says_late_start(record: BoundaryRecord) -> bool:
+    """Whether a record leaves out the buckets up to its ``closed``, as the first of its chain."""
+    return record.prev is None and record.base is None and bool(record.missing) and not record.parts
+
+
+def origin_after(
+    before: Origin, record: BoundaryRecord, closed: int, fingerprint: str, node: str = ""
+) -> Origin:
+    """The facts after a stable record.
+
+    Args:
+        before: Those before it.
+        record: Was accepted.
+        closed: The last bucket that the writer had closed before it.
+        fingerprint: Of the plan of its epoch.
+        node: On which its epoch began.
+    """
+    is_first = record.prev is None
+    is_late = says_late_start(record)
+    is_news = record.closed > closed
+    is_other = is_news and before.made_by != fingerprint
+    made_on = before.made_on
+    if is_news and node != (made_on[-1].node if made_on else ""):
+        made_on = (*made_on, MadeOn(node, closed))[-NODE_CHANGES_MAX:]
+    gap, open_upto = before.gap, before.open_upto
+    if is_first:
+        gap, open_upto = record.closed if record.missing else None, closed
+    return Origin(
+        tip_by=fingerprint,
+        made_by=fingerprint if is_news else before.made_by,
+        made_after=closed if is_other else before.made_after,
+        gap=gap,
+        open_upto=0 if is_news else open_upto,
+        late_upto=max(before.late_upto, record.closed) if is_late else before.late_upto,
+        has_results=before.has_results or not is_late,
+        made_on=made_on,
+    )
+
+
+def as_known_here(entry: LogEntry, name: str) -> LogEntry:
+    """``entry`` of a stream that is called ``name`` here."""
+    if isinstance(entry, BoundaryRecord):
+        return _record(entry, name)
+    if isinstance(entry, LogSnapshot):
+        replicas = tuple(_replica(replica, name) for replica in entry.replicas)
+        return replace(entry, replicas=replicas, given_up=_given_up(entry.given_up, name))
+    return entry
+
+
+def _record(record: BoundaryRecord, name: str) -> BoundaryRecord:
+    if not record.missing and not record.given_up:
+        return record
+    return replace(
+        record,
+        missing=_missing(record.missing, name),
+        given_up=_given_up(record.given_up, name),
+    )
+
+
+def _replica(replica: ReplicaSnapshot, name: str) -> ReplicaSnapshot:
+    branches = replica.branches
+    if branches is not None:
+        ranges = tuple(
+            replace(each, missing=_missing(each.missing, name)) for each in branches.ranges
+        )
+        branches = replace(branches, ranges=ranges)
+    last = None if replica.last is None else _record(replica.last, name)
+    return replace(replica, last=last, branches=branches)
+
+
+def _missing(missing: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return (name,) if missing else ()
+
+
+def _given_up(ranges: tuple[GivenUp, ...], name: str) -> tuple[GivenUp, ...]:
+    return tuple(dict.fromkeys(replace(each, source=name) for each in ranges))

@@ -34,8 +34,8 @@ from typing import Final, Self
 
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PENDING_PARTS_MAX
-from anabranch.protocol.log.bucket_map import BucketMap
-from anabranch.protocol.log.open_parts import OpenParts
+from anabranch.protocol.log.buckets import BucketMap
+from anabranch.protocol.log.parts import OpenParts
 from anabranch.protocol.log.records import (
     BoundaryRecord,
     BranchEnded,

@@ -399,7 +399,7 @@ class OwnChain:
     cut_off_base: Callable[[BatchId], int | None] = lambda _ident: None
     """Of one that may not: the base of its checkpoint as it was then; None: it is of no use."""
     is_open: bool = False
-    """The own checkpoint is not to be gone on from (``protocol.stage.comparison``)."""
+    """The own checkpoint is not to be gone on from (``protocol.stage.beginning``)."""
     replica: str = ""
     """Whose it is."""
 

@@ -1,5 +1,5 @@
-"""When may a stage go on without some of its input? Timers of buckets, and the waits that a
-pipeline's ``max_delay`` leaves.
+"""When may a stage go on without some of its input? Timers of buckets, the waits that a pipeline's
+``max_delay`` leaves, and what inputs of unequal depth add to them.
 
 Theory of operation. A bucket that is not complete is waited for, but not for ever. Its timer starts
 at the first sign that *any* input has got beyond the bucket before it (rule 13; Borealis' SUnion
@@ -14,6 +14,14 @@ is over.
 The first bucket of a failure gets the long wait, ``Waits.first_ms``: a failure that ends before
 leaves no trace. After that, with the policy ``process``, later buckets get the short one,
 ``Waits.next_ms``: long enough for the inputs that are well, and for the stages before.
+
+A stage that joins a source with a stream that has gone through four stages sees a bucket of the
+source four hops before the stream's. Its timer starts with the source, so what the deeper input
+usually takes is no part of a failure, and the wait must leave time for it. How long a hop takes hangs
+on functions, batches and cores. So it is measured from what the boundary logs show anyway
+(``InputLags``): from the start of a bucket's timer to the moment at which the input had closed it,
+both on the clock of the one process that waits. The median of the last LAG_SAMPLES counts, which a
+short failure does not move. Until there is one, HOP_MS is taken for each hop.
 
 A process that was paused must not take its own sleep for a failure. So a wait is over only when the
 logs of all inputs were read up to an end that was asked for after the deadline, and the time for
@@ -39,18 +47,65 @@ Invariants:
         from then on: AV3 and AV4 do not wait for its log, until that was read to an end asked for
         since. Waking from a pause ends it, too. They hold for the own cluster all the same: where no
         input is on it, it is asked whether it answers.
+    IL1 an input that is no deeper than the shallowest has no lag.
+    IL2 a lag is at most HOP_LONGEST_MS for each stage that the input has more than the shallowest:
+        where stages are slower, the stage goes on without it.
+    IL3 what took longer than that says nothing about a hop: it is a failure, or its correction.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from anabranch.protocol.limits import CLUSTER_AGAIN_MS, CLUSTER_ANSWER_MS, HOP_MS
-from anabranch.protocol.stage.input_lags import InputLags
+
+HOP_LONGEST_MS: Final = 1_500
+"""The most that is waited for a stage that one input of another has gone through and another has
+not, in place of HOP_MS: a stage that takes longer is late itself, and waiting for it would make all
+that comes after it late.
+"""
+
+LAG_SAMPLES: Final = 61
+"""Buckets over which the lag of an input is measured; its median counts, so that the thirty
+of a failure do not.
+"""
+
+
+class InputLags:
+    """The lags of one stage's inputs, as one replica sees them."""
+
+    def __init__(self, deeper: Mapping[str, int], shallow_ms: int) -> None:
+        """``deeper``: per input, its stages beyond those of the shallowest. ``shallow_ms``:
+        what a bucket of that one takes from its first sign.
+        """
+        self._deeper = {name: hops for name, hops in deeper.items() if hops > 0}
+        self._shallow_ms = shallow_ms
+        self._samples: dict[str, deque[int]] = {
+            name: deque(maxlen=LAG_SAMPLES) for name in self._deeper
+        }
+        self._expected_ms = max(self._deeper.values(), default=0) * HOP_MS
+        self.beyond_expected_ms = 0
+        """By so much longer than HOP_MS per hop the stage waits for its slowest input; below
+        0: shorter.
+        """
+
+    def closed(self, name: str, took_ms: int) -> None:
+        """Input ``name`` has closed a bucket ``took_ms`` after the bucket's timer started."""
+        lag_ms = max(0, took_ms - self._shallow_ms)
+        if lag_ms > self._deeper.get(name, 0) * HOP_LONGEST_MS or name not in self._deeper:
+            return
+        self._samples[name].append(lag_ms)
+        self.beyond_expected_ms = max(map(self._lag_ms, self._deeper)) - self._expected_ms
+
+    def _lag_ms(self, name: str) -> int:
+        samples = sorted(self._samples[name])
+        return samples[len(samples) // 2] if samples else self._deeper[name] * HOP_MS
+
 
 SLACK_MS: Final = 400
 """Part of ``max_delay`` that no stage may use for waiting: scheduling, delivery, and a
@@ -107,7 +162,7 @@ def waits_of(
         max_delay_ms: What a failure may add to the delay of new results, for the whole pipeline.
         normal_ms: How long a bucket takes without failures from the first sign of it: its width,
             the sources' out-of-orderness, and the hops that one input has behind it and another has
-            not, at HOP_MS each (``protocol.stage.input_lags`` measures them).
+            not, at HOP_MS each (``InputLags`` measures them).
         depth: Stages before this one on the longest path to a source.
         height: Stages from this one to an output on the longest path, itself included.
         hop_ms: What a stage takes from its input to its output.

@@ -1,4 +1,5 @@
-"""Where does a process of a stage begin, and what of its output does it give up?
+"""Where does a process of a stage begin, what of its output does it give up, and is what it makes again
+what stands in the log?
 
 Theory of operation. A process goes on from a checkpoint, its own or a peer's
 (``protocol.log.timeline``). Where there is none it begins with an empty query after some bucket.
@@ -22,8 +23,13 @@ for blocks or a checkpoint.
 ``upstream_backup``: the input's blocks are the backup. A process without a checkpoint begins at its
 output's last closed bucket less *twice* the horizon. Its results of the first horizon may be
 partial, but those buckets are closed already: no reader takes them (rule 4). Its results of the
-second one are whole and closed already, and are compared (``protocol.stage.comparison``). Trimming
-keeps what this needs. No results are lost, and by their ids none comes twice: precise.
+second one are whole and closed already, so they must equal the log, bucket by bucket (``Comparison``). Otherwise
+the state horizon that the author promised is wrong, and the process ends before it writes anything
+new. Results of another participant's node may be wrong for another reason, and the owner cannot
+repair them: they stand, as the first record in the log does, and are reported. Until the process has
+closed a new bucket the comparison is *open*, and the log says so: a process that begins then does
+not continue from a checkpoint of which half was never compared, but begins as the one before did.
+Trimming keeps what this needs. No results are lost, and by their ids none comes twice: precise.
 
 ``amnesia``: it begins at what is complete now. The buckets from its output's last closed one to there
 are lost, and those within the horizon after there are given up, too. So the log says what is lost,
@@ -47,6 +53,9 @@ Invariants:
         was committed from the plan that is run again.
     SH5 a stage whose stream has closed nothing yet begins at the beginning, or late: it has nothing
         to lose.
+    CM1 no record that closes a new bucket is let through unless every bucket that must be whole was
+        the same as before, by whichever process: while that is open, each begins anew. A bucket
+        that was made on a partner's node, by what the log says, may differ.
 """
 
 from __future__ import annotations
@@ -55,8 +64,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.records import Origin
+from anabranch.protocol.errors import StageFunctionError
+from anabranch.protocol.log.boundary_log import LogState, contents
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, Origin
 
 HaMode = Literal["active", "passive", "upstream_backup", "amnesia"]
 """What is done for the loss of a process or its disk (docs/concepts.md)."""
@@ -121,7 +131,7 @@ def continued(log_state: LogState, horizon: int, ha: HaMode) -> Beginning:
 
 def begins_anew(origin: Origin, ha: HaMode) -> bool:
     """Whether a checkpoint there may be is not to be gone on from: it was not compared to its end
-    (CM1 of ``protocol.stage.comparison``). ``origin``: of the process's own writer.
+    (CM1). ``origin``: of the process's own writer.
     """
     return ha == "upstream_backup" and origin.open_upto > 0
 
@@ -136,3 +146,94 @@ def unneeded_upto(closed: int, synced: int, horizon: int, ha: HaMode) -> int:
         ha: Of the stage.
     """
     return max(0, min(synced, closed - 2 * horizon)) if ha == "upstream_backup" else synced
+
+
+@dataclass(frozen=True, slots=True)
+class PartnerWrong:
+    """A bucket that a partner's node made is not what was made of the same input at home."""
+
+    stage: str
+    bucket: int
+    node: str
+
+
+class Comparison:
+    """Of one process, which is the only writer of its stream."""
+
+    def __init__(
+        self,
+        stage: str,
+        horizon: int,
+        width_ms: int,
+        is_partners: Callable[[str], bool] = lambda _node: False,
+    ) -> None:
+        """``horizon``: of the stage's state, in buckets. ``is_partners``: whether another
+        participant runs a node.
+        """
+        self._stage = stage
+        self._horizon = horizon
+        self._width_ms = width_ms
+        self._is_partners = is_partners
+        self._made_on = Origin()
+        self._expected: dict[int, tuple[int, int]] = {}
+        self._made: dict[int, tuple[int, int]] = {}
+        self._compared = self.upto = 0
+        """Buckets up to ``_compared`` were compared, or need not be; those up to ``upto`` are."""
+
+    def begin(self, log_state: LogState, replica: str, after: int) -> None:
+        """The process begins without a checkpoint. Of a function that was changed on the way only
+        what it made from its own state is compared.
+
+        Args:
+            log_state: The stage's own stream; the process's epoch has begun.
+            replica: The process writes as this one.
+            after: The bucket after which it begins.
+        """
+        closed, origin = log_state.closed(replica), log_state.origin(replica)
+        whole_from = max(
+            begun + self._horizon if begun else 0 for begun in (after, origin.made_after)
+        )
+        if (
+            origin.made_by in ("", log_state.fingerprint(replica))
+            and whole_from < closed <= log_state.upto
+        ):
+            self._compared, self.upto = whole_from, closed
+            self._made_on = origin
+            self._expected = {
+                bucket: contents(parts)
+                for bucket, _, parts in log_state.stable(whole_from + 1, closed)
+            }
+
+    def check(self, record: BoundaryRecord) -> list[PartnerWrong]:
+        """``record`` is about to be appended. What is found of partners.
+
+        Raises:
+            StageFunctionError: a bucket was made again and is not the same: the horizon is too
+                short, or the function not deterministic.
+        """
+        found = list[PartnerWrong]()
+        if self._compared >= self.upto or record.kind is not BoundaryKind.STABLE:
+            return found
+        for part in record.parts:
+            rows, digest = self._made.get(part.bucket, (0, 0))
+            self._made[part.bucket] = rows + part.rows, (digest + part.digest) % 2**64
+        upto = min(record.closed, self.upto)
+        for bucket in sorted({*self._expected, *self._made}):
+            if self._compared < bucket <= upto and self._made.get(
+                bucket, (0, 0)
+            ) != self._expected.get(bucket, (0, 0)):
+                node = self._made_on.node_of(bucket)
+                if self._is_partners(node):
+                    found.append(PartnerWrong(self._stage, bucket, node))
+                    continue
+                message = (
+                    f"stage {self._stage}: bucket {bucket}, made again from"
+                    f" {2 * self._horizon * self._width_ms} ms of input, is not what it was: give"
+                    " the stage a longer state_horizon, or ha: passive; or its function does not"
+                    " give the same for the same input"
+                )
+                raise StageFunctionError(message)
+        self._compared = max(self._compared, upto)
+        if self._compared >= self.upto:
+            self._expected, self._made = {}, {}
+        return found

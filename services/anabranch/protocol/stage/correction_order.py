@@ -33,8 +33,7 @@ from enum import Enum
 from typing import Final
 
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, FailureDetector, Peer
-from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import Heartbeat, ReplicaState
 from anabranch.protocol.limits import FAILURE_AFTER_MS
 
 CORRECTION_TURN_MS: Final = 1_000

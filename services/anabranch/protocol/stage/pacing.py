@@ -1,15 +1,25 @@
-"""How much of a replica's cores does its branch leave to the correction?
+"""How much of the cores do queries take: how often does one begin a batch, and how much does a branch
+leave to the correction?
 
-Theory of operation. While a replica corrects, its branch gives new results beside it, with an equal
-share of the cores. Where two queries cost more than real time neither catches up, though each would
-alone: the correction never ends, and the branch falls behind, too. So the correction is watched:
-over every ``CORRECTION_STEP_MS`` its lag must shrink. Where it did not, the branch is *paced*: it
-begins a batch only when the bound of its results asks for one, so that it needs fewer and larger
-ones. Where that is not enough it is *suspended*: at once if a peer serves, or if the branch cannot
-hold the bound either; else after a longer while, since corrections must end. A suspended branch
-stays, and its last results with it, until the correction has caught up, or stands at a hole.
+Theory of operation. A small batch costs about SMALL_BATCH_MS of one core whatever it holds. So
+fewer and larger ones are cheaper, and results get older by as much as batches are apart. Even where
+each replica has a core, a batch for each bucket would keep the cores busy: queries would wait for
+one another, and results be no younger. So batches are APART_LEAST_MS apart. Each replica more than
+there are cores takes its batch from the cores of the others, so all leave as much more time between
+theirs.
+
+While a replica corrects, its branch gives new results beside it, with an equal share of the cores.
+Where two queries cost more than real time neither catches up, though each would alone: the correction
+never ends, and the branch falls behind, too. So the correction is watched: over every
+``CORRECTION_STEP_MS`` its lag must shrink. Where it did not, the branch is *paced*: it begins a batch
+only when the bound of its results asks for one, so that it needs fewer and larger ones. Where that is
+not enough it is *suspended*: at once if a peer serves, or if the branch cannot hold the bound either;
+else after a longer while, since corrections must end. A suspended branch stays, and its last results
+with it, until the correction has caught up, or stands at a hole.
 
 Invariants:
+    BP1 batches are never less than APART_LEAST_MS apart, and never more than APART_MOST_MS.
+    BP2 replicas that have a core each change nothing; one more never makes batches come closer.
     PA1 a branch whose correction comes nearer over every step is free.
     PA2 within one correction the pace only falls, so there is an end to every state in which it
         does not come nearer.
@@ -21,6 +31,23 @@ from __future__ import annotations
 
 from enum import Enum
 from typing import Final
+
+APART_LEAST_MS: Final = 400
+"""A batch for each bucket of 250 ms keeps two cores busy and makes results no younger: they
+wait for one another.
+"""
+APART_MOST_MS: Final = 1_000
+"""Results get older by it at every stage, so there is an end to what is saved."""
+SMALL_BATCH_MS: Final = 150
+"""What a small batch takes of one core, measured."""
+
+
+def pace_ms(replicas: int, cores: int) -> int:
+    """Least time between the starts of two batches of a query, where ``replicas`` of stages share
+    ``cores`` (BP1, BP2).
+    """
+    return min(APART_MOST_MS, APART_LEAST_MS + SMALL_BATCH_MS * max(0, replicas - cores))
+
 
 CORRECTION_STEP_MS: Final = 10_000
 """Over so long a correction must have come nearer, or its branch leaves it more of the cores:

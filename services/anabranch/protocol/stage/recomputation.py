@@ -47,8 +47,7 @@ from anabranch.protocol.log.timeline import (
     Timeline,
     batches_of,
 )
-from anabranch.protocol.stage.planner import Plan, QueryPosition, TakenBucket, next_plan
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import Plan, PlanTraits, QueryPosition, TakenBucket, next_plan
 
 
 class Recomputation:

@@ -72,7 +72,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import DataMissing, Unavailable
 from anabranch.protocol.limits import BATCH_ROWS_MAX, HOP_MS
 from anabranch.protocol.log.boundary_log import LogState
@@ -83,12 +83,12 @@ from anabranch.protocol.stage.beginning import Beginning, HaMode
 from anabranch.protocol.stage.pacing import CorrectionWatch, Pace
 from anabranch.protocol.stage.planner import (
     Plan,
+    PlanTraits,
     QueryPosition,
     begun_after,
     next_plan,
     next_tentative_plan,
 )
-from anabranch.protocol.stage.plans import PlanTraits
 from anabranch.protocol.stage.replica_phases import Event, Phase, advertised, next_phase
 from anabranch.protocol.stage.upstream_selection import awaits_corrections
 

@@ -36,7 +36,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import LocalProtocolError
 
 

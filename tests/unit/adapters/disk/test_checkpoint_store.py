@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.adapters.disk.checkpoint_store import StoredReplica, open_store, stored_replicas
-from anabranch.adapters.disk.checkpoints import ReplicaDisk
+from anabranch.adapters.disk.checkpoints import ReplicaDisk, ReplicaDisks
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.log.timeline import Timeline, timeline_name
 
@@ -76,6 +76,16 @@ def test_a_replica_goes_on_on_another_machine(machines: Machines) -> None:
     assert new.newest() == old.newest()
     assert contents(new.directory(ONE)) == contents(old.directory(ONE))
     assert list((machines.folder / "a").glob("*/storing-*")) == []
+
+
+def test_only_who_has_a_use_for_the_store_writes_to_it(machines: Machines) -> None:
+    stored = stored_replicas(f"file://{machines.store}", "p")
+    disks = ReplicaDisks(machines.folder / "a", stored=stored)
+    for process, is_stored in (("0", True), ("1", False)):
+        disk = disks.of("s", process, [], is_stored=is_stored)
+        begin(disk)
+        assert disk.store(ONE)
+    assert [path.name for path in (machines.store / "p").iterdir()] == ["s.0"]
 
 
 def test_its_own_disk_counts_where_it_has_a_checkpoint(machines: Machines) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.disk.checkpoints import ReplicaDisk, last_commit
+from anabranch.adapters.disk.checkpoints import ReplicaDisk, ReplicaDisks, last_commit
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.timeline import Timeline, timeline_name
@@ -353,6 +353,17 @@ def test_how_far_a_peer_is(tmp_path: Path) -> None:
     fill(other.directory(ONE))
     disk = ReplicaDisk(tmp_path / "s.0", {"1": tmp_path / "s.1"})
     assert (disk.peer_commit("1", ONE), disk.peer_commit("1", TWO)) == (0, -1)
+
+
+def test_the_disks_of_a_node_are_folders_beside_each_other(tmp_path: Path) -> None:
+    reached: list[str] = []
+    disks = ReplicaDisks(tmp_path, crash_point=reached.append)
+    other = disks.of("s", "1", [], is_stored=True)
+    fill(other.directory(ONE))
+    disk = disks.of("s", "0", ["1"], is_stored=True)
+    assert disk.directory(ONE) == tmp_path / "s.0" / "checkpoints" / ONE
+    assert disk.copy_peer("1", ONE, TWO)
+    assert reached == ["checkpoint.copying"]
 
 
 def test_what_is_within_reach_is_the_own_checkpoint_else_the_furthest_of_a_peer(

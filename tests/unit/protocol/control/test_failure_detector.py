@@ -15,8 +15,7 @@ from anabranch.protocol.control.failure_detector import (
     Peer,
     Silence,
 )
-from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import Heartbeat, ReplicaState
 from anabranch.protocol.limits import FAILURE_AFTER_MS, HEARTBEAT_SEND_MS
 
 NOW = 1_700_000_000_000

@@ -1,3 +1,5 @@
+"""Control records are values; a state is heard as it was said; who may say what."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -8,14 +10,27 @@ import pytest
 from anabranch.protocol.control.records import (
     Alarm,
     Ask,
+    AskOutcome,
     AskReply,
     ControlRecord,
     DeliveryProgress,
     Fence,
     Heartbeat,
     Move,
+    ReplicaState,
+    Speaker,
     TrimPoint,
 )
+
+
+@pytest.mark.parametrize("state", list(ReplicaState))
+def test_a_state_is_heard_as_it_was_said(state: ReplicaState) -> None:
+    assert ReplicaState.heard(state.value) is state
+
+
+@pytest.mark.parametrize("text", ["", "running", "STABLE"])
+def test_who_says_nothing_that_is_understood_is_in_failure(text: str) -> None:
+    assert ReplicaState.heard(text) is ReplicaState.FAILURE
 
 
 def test_a_control_record_is_a_value() -> None:
@@ -48,3 +63,53 @@ def test_each_kind_of_control_record_is_named() -> None:
         AskReply,
         Move,
     }
+
+
+REPLICA = Speaker(
+    frozenset({("processing", "tolls", "0"), ("standby", "tolls", "1")}),
+    "processing.tolls.1",
+    frozenset({("tolls", "0")}),
+)
+MANAGER = Speaker(frozenset({("consistency_manager", "p", "0")}), trims=True)
+FENCES = Speaker(frozenset(), fences=True)
+
+
+def beat(service: str, name: str, replica: str = "0") -> Heartbeat:
+    return Heartbeat(service, name, replica, 1, "running", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("entry", "by_replica", "by_manager", "as_fence"),
+    [
+        (beat("processing", "tolls"), True, False, False),
+        (beat("standby", "tolls", "1"), True, False, False),
+        (beat("standby", "tolls", "0"), False, False, False),
+        (beat("processing", "means"), False, False, False),
+        (beat("consistency_manager", "p"), False, True, False),
+        (beat("delivery", "out"), False, False, False),
+        (Ask("reports", "processing.tolls.1", 1, 1, 2, 1), True, False, False),
+        (Ask("reports", "processing.tolls.0", 1, 1, 2, 1), False, False, False),
+        (Ask("reports", "", 1, 1, 2, 1), False, False, False),
+        (AskReply("tolls", "0", "delivery.out", 1, AskOutcome.TAKEN, "", 1), True, False, False),
+        (AskReply("means", "0", "delivery.out", 1, AskOutcome.TAKEN, "", 1), False, False, False),
+        (TrimPoint("reports", 9, 1), False, True, False),
+        (Fence("tolls", "0", 1, 1, (), 1), False, False, True),
+        (Alarm("gap", "tolls", 1, "text", 1), False, False, False),
+    ],
+)
+def test_each_kind(
+    entry: ControlRecord, by_replica: bool, by_manager: bool, as_fence: bool
+) -> None:
+    said = (REPLICA.may_say(entry), MANAGER.may_say(entry), FENCES.may_say(entry))
+    assert said == (by_replica, by_manager, as_fence)
+    assert (REPLICA.is_manager, MANAGER.is_manager, FENCES.is_manager) == (False, True, True)
+
+
+def test_sk4_of_another_pipelines_process_heartbeats_count_under_the_name_here() -> None:
+    other = Speaker(frozenset({("processing", "speeds", "0")}), known_as="north_speeds")
+    heard = other.heard(beat("processing", "speeds"))
+    assert isinstance(heard, Heartbeat)
+    assert (heard.name, heard.replica) == ("north_speeds", "0")
+    assert other.heard(beat("processing", "north_speeds")) is None
+    assert other.heard(TrimPoint("reports", 9, 1)) is None
+    assert REPLICA.heard(beat("processing", "tolls")) == beat("processing", "tolls")

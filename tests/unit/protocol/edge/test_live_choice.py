@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.edge import live_choice as module
 from anabranch.protocol.edge.live_choice import LIVE_HOLD_MS, Hold, LiveChoice, Offer
 from anabranch.protocol.edge.live_delivery import Available, LiveProgress

@@ -25,8 +25,7 @@ from anabranch.protocol.edge.live_delivery import (
     LiveProgress,
     LiveRun,
 )
-from anabranch.protocol.edge.live_view import LiveRecord, LiveView
-from anabranch.protocol.edge.upsert_view import State, UpsertView, Version, Write
+from anabranch.protocol.edge.views import LiveRecord, LiveView, State, UpsertView, Version, Write
 from anabranch.protocol.identifiers import RecordId
 from harness.examples import examples
 

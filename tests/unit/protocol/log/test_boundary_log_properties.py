@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState, contents
-from anabranch.protocol.log.foreign import as_known_here
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry, Part, Recomputed
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    LogEntry,
+    Part,
+    Recomputed,
+    as_known_here,
+)
 from harness.boundary_logs import LAST, WRITERS, Reference, logs, state_after
 from harness.examples import examples
 

@@ -1,14 +1,29 @@
-"""When a branch leaves the cores to the correction."""
+"""How far apart batches are, and when a branch leaves the cores to the correction."""
 
 from __future__ import annotations
 
 from anabranch.protocol.stage.pacing import (
+    APART_LEAST_MS,
+    APART_MOST_MS,
     CORRECTION_STEP_MS,
     CORRECTION_STEPS_ALONE,
     CORRECTION_STEPS_SERVED,
+    SMALL_BATCH_MS,
     CorrectionWatch,
     Pace,
+    pace_ms,
 )
+
+
+def test_bp1_there_is_a_least_and_a_most() -> None:
+    assert pace_ms(0, 1) == APART_LEAST_MS
+    assert pace_ms(1_000, 1) == APART_MOST_MS
+
+
+def test_bp2_each_replica_more_than_there_are_cores_adds_a_batch() -> None:
+    found = [pace_ms(replicas, 2) - APART_LEAST_MS for replicas in range(6)]
+    assert found == [0, 0, 0, SMALL_BATCH_MS, 2 * SMALL_BATCH_MS, 3 * SMALL_BATCH_MS]
+
 
 FREE, PACED, SUSPENDED = Pace.FREE, Pace.PACED, Pace.SUSPENDED
 

@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind, LogEntry, Part
-from anabranch.protocol.stage.planner import Plan, QueryPosition, next_plan, next_tentative_plan
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import (
+    Plan,
+    PlanTraits,
+    QueryPosition,
+    next_plan,
+    next_tentative_plan,
+)
 from harness.boundary_logs import LAST, WRITERS, logs
 from harness.examples import examples
 

@@ -27,8 +27,7 @@ from anabranch.protocol.log.timeline import (
     carry_out,
 )
 from anabranch.protocol.stage import recomputation
-from anabranch.protocol.stage.planner import QueryPosition, TakenBucket
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits, QueryPosition, TakenBucket
 from anabranch.protocol.stage.recomputation import Recomputation, recomputed_records
 from harness.boundary_logs import part, record, started, state_after
 

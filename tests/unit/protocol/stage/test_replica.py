@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import HOP_MS
@@ -18,8 +18,7 @@ from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import STALL_MS, Policy
 from anabranch.protocol.stage.beginning import Beginning
 from anabranch.protocol.stage.pacing import CORRECTION_STEP_MS, CORRECTION_STEPS_SERVED
-from anabranch.protocol.stage.planner import Plan, QueryPosition
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import Plan, PlanTraits, QueryPosition
 from anabranch.protocol.stage.replica import (
     INPUT_PARTS_MAX,
     SUCCESSOR_WITHOUT_ROWS_TIMES,

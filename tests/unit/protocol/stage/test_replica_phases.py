@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.stage import replica_phases
 from anabranch.protocol.stage.replica_phases import (

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.stage.availability import STALL_MS, Policy
-from anabranch.protocol.stage.planner import Plan
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import Plan, PlanTraits
 from anabranch.protocol.stage.replica import Decision
 from harness.examples import examples
 from harness.replica_bench import STATEFUL, STATELESS, WAITS, Bench, Settings, part

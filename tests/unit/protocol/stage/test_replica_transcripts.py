@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import DataMissing, StageFunctionError, Unavailable
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.log.timeline import timeline_name
-from anabranch.protocol.stage.planner import QueryPosition
-from anabranch.protocol.stage.plans import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.protocol.stage.replica import (
     BRANCH_RETRY_MAX_MS,
     BRANCH_RETRY_MS,

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from anabranch.protocol.control.replica_states import ReplicaState
+from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.log.records import BranchEnded
 from anabranch.protocol.stage.upstream_selection import (
     NOBODY,

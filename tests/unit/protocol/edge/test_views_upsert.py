@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.protocol.edge import upsert_view as module
+from anabranch.protocol.edge import views
 from anabranch.protocol.edge.live_delivery import Kind
-from anabranch.protocol.edge.upsert_view import State, UpsertView, Version, Write
+from anabranch.protocol.edge.views import State, UpsertView, Version, Write
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import RecordId
 
@@ -127,7 +127,7 @@ def test_a_view_read_back_goes_on_alike() -> None:
 
 
 def test_too_much_to_remember_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "UPSERT_BYTES_MAX", 1_000)
+    monkeypatch.setattr(views, "UPSERT_BYTES_MAX", 1_000)
     view = UpsertView("out")
     for number in range(100):
         view.restore(b"k", State(stable(number + 1)))

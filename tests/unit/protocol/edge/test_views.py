@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from anabranch.protocol.edge.live_delivery import Kind
-from anabranch.protocol.edge.live_view import LiveRecord, LiveView
+from anabranch.protocol.edge.views import LiveRecord, LiveView
 from anabranch.protocol.identifiers import RecordId
 
 
