@@ -53,6 +53,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "checkpoint_too_late": 42,
     "asks_nobody": 42,
     "missing_not_remembered": 32,
+    "given_up_is_shown": 300010942,
     "last_run_believed": 7,
     "rec_done_too_early": 55,
     "end_not_said": 0,

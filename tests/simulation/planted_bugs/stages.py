@@ -155,6 +155,15 @@ STAGES: Final = (
         by=("progress",),
     ),
     Mutant(
+        "given_up_is_shown",
+        "protocol.stage.record_chain:RecordChain.record",
+        "if part.bucket > self.given_up",
+        "if kind is BoundaryKind.TENTATIVE or part.bucket > self.given_up",
+        "RX4",
+        scenario="amnesia",
+        by=("upsert",),
+    ),
+    Mutant(
         "missing_not_remembered",
         "protocol.stage.record_chain:RecordChain.record",
         "{*self._missing, *missing}",

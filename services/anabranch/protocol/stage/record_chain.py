@@ -12,8 +12,8 @@ Invariants:
     RX2 a stable record is of a query in the stable timeline that never forked (rules 11, 12); a
         tentative one of a query that did.
     RX3 the first record of a branch names all parts that were open at the fork.
-    RX4 up to where the output is given up, buckets are closed empty, and their records name every
-        input as missing (``protocol.stage.beginning``).
+    RX4 up to where the output is given up, buckets are closed empty, by branches too, and their
+        stable records name every input as missing (``protocol.stage.beginning``).
     RX5 a timeline that goes on in a copy of another's state begins with a base record: it closes
         what the copy holds, and says that this is not the replica's own (rule 6).
 """
@@ -108,7 +108,7 @@ class RecordChain:
             id=BatchId(self._timeline, batch),
             prev=self.tip,
             closed=closed,
-            parts=parts,
+            parts=tuple(part for part in parts if part.bucket > self.given_up),
             made_from=made_from,
             written_ms=written_ms,
         )
@@ -121,12 +121,8 @@ class RecordChain:
                 raise Fenced(message)
             if closed > self.given_up or not self.given_up:
                 return record
-            kept = tuple(part for part in parts if part.bucket > self.given_up)
-            return replace(
-                record,
-                parts=kept,
-                missing=tuple(name for name, _ in made_from)[:MISSING_STREAMS_MAX],
-            )
+            every = tuple(name for name, _ in made_from)[:MISSING_STREAMS_MAX]
+            return replace(record, missing=every)
         if self._fork is None:
             message = f"tentative batch {batch} of timeline {self._timeline}, which never forked"
             raise LocalProtocolError(message)
@@ -136,7 +132,7 @@ class RecordChain:
         tentative = replace(record, kind=kind, branch=(self._epoch, counter), missing=missing)
         if self._branch_begun:
             return tentative
-        return replace(tentative, base=base, parts=(*pending, *parts))
+        return replace(tentative, base=base, parts=(*pending, *record.parts))
 
     def appended(self, record: BoundaryRecord) -> None:
         """``record`` was seen accepted in the log."""

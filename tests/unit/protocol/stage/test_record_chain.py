@@ -164,3 +164,13 @@ def test_rx4_what_is_given_up_is_closed_empty_and_says_so() -> None:
     )
     second = make(of, 5, part(7), closed=7)
     assert ([p.bucket for p in second.parts], second.missing) == ([7], ())
+
+
+def test_rx4_a_branch_shows_nothing_of_what_is_given_up() -> None:
+    of = RecordChain("0", 7, Timeline(ZERO, 3, BatchId("old", 3)), given_up=6)
+    of.became_branch(1, 4, (part(7),))
+    first = make(of, 4, part(6), part(8), closed=6, kind=BoundaryKind.TENTATIVE, missing=("a",))
+    assert [p.bucket for p in first.parts] == [7, 8]
+    of.appended(first)
+    second = make(of, 5, part(6), part(8), closed=8, kind=BoundaryKind.TENTATIVE)
+    assert ([p.bucket for p in second.parts], second.missing) == ([8], ("a",))
