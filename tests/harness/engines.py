@@ -43,13 +43,13 @@ from anabranch.ports import (
     RunningQuery,
     TopicPartition,
 )
-from anabranch.processing.inputs import source_schema
 from anabranch.processing.replica import BatchStart
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
+from anabranch.runtime.source_columns import source_schema
 from harness import outputs
 from harness.stages import create_topics, topics_of
 from simulation.disk import Directory, Machine, SimulatedDisk
