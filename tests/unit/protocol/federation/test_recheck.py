@@ -83,10 +83,11 @@ def test_rk2_what_is_gone_is_said() -> None:
 
 def test_what_was_computed_is_of_the_wanted_buckets_and_empty_ones_are_told() -> None:
     recheck = Recheck([7, 9], 0, inputs(), SAFE)
-    recheck.made([part(7), part(8)], 8)
-    assert not recheck.is_finished
-    recheck.made([part(7, "b")], 9)
-    assert recheck.is_finished
+    finished = []
+    for parts, closed in (((part(7), part(8)), 8), ((part(7, "b"),), 9)):
+        recheck.made(parts, closed)
+        finished.append(recheck.is_finished)
+    assert finished == [False, True]
     assert recheck.computed() == {7: (2, 14), 9: (0, 0)}
 
 
