@@ -188,12 +188,12 @@ class AuditorService:
                 logs = self._logs_of(stage)
                 now_ms = self._context.clock.now_ms()
                 audit.look(ledger, movement, logs.log_state, sold, now_ms)
+                for entry in audit.entries(movement, sold.width_ms):
+                    self._write(entry)
                 if not is_computing and movement.movement_id not in self._served:
                     is_computing = self._recheck(audit, logs, stage, sold)
                     self._served |= {movement.movement_id} if is_computing else set()
                 self._count(stage, audit)
-                for entry in audit.entries(movement, sold.width_ms):
-                    self._write(entry)
                 needed.setdefault(stage, []).append(audit.needed_after())
         if not is_computing:
             self._served.clear()
@@ -330,8 +330,8 @@ class AuditorService:
     def _left(
         self, audit: MovementAudit, stage: str, buckets: Sequence[int], why: str, detail: str = ""
     ) -> None:
-        audit.skipped(buckets, why)
         if buckets:
+            audit.skipped(buckets, why)
             self._context.logger.warning(
                 "not_judged", stage=stage, buckets=list(buckets), why=why, detail=detail[:500]
             )

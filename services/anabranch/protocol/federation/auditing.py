@@ -167,9 +167,11 @@ class MovementAudit:
 
     def wanted(self, horizon: int) -> tuple[int, ...]:
         """Buckets that one query is to compute next, ascending: those whose input is the same, or
-        adjoins. Empty: there are none.
+        adjoins. Empty: there are none. A term in which something was found needs no more.
         """
-        every = sorted({bucket for term in self._terms for bucket in term.wanted})
+        every = sorted(
+            {bucket for term in self._terms if not term.findings for bucket in term.wanted}
+        )
         found = every[:1]
         for bucket in every[1:WANTED_MAX]:
             if bucket - horizon - 1 > found[-1]:

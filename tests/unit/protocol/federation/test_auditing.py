@@ -156,7 +156,7 @@ def test_au3_a_finding_ends_the_term_and_is_told_with_its_number() -> None:
     wrong = Finding(55, Fault.WRONG_RESULT)
     assert not made.is_number_due(movement(ledger), 6_000)
     made.judged([55, 56], [wrong])
-    assert 55 not in made.wanted(100)
+    assert not made.wanted(100), "it ends by that"
     assert write(made, ledger, 6_000) == [], "the next hash comes first"
     assert made.is_number_due(movement(ledger), 6_000)
     made.drawn(NUMBERS[1])
