@@ -208,7 +208,9 @@ class AuditedStage:
         prefix: str = "",
         stages: str = STAGES,
     ) -> None:
-        self.log, self.clock, self.folder = log, clock, folder
+        self.log = log
+        self.clock = clock
+        self.folder = folder
         self.pipeline = write_pipeline(
             folder,
             f"{prefix}north",

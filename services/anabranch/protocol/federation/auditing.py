@@ -12,9 +12,9 @@ The number is secret until it is told, so it is kept by the auditor alone, and b
 written: a number that is lost has no findings, and costs what its term would have found.
 
 Not every bucket of a sample says something of the seller. Those that another node has made do not,
-nor does what may be partial by right: within a horizon after the stage began late, or after a
-process whose plan is another took over. Nor do results of another version of the stage than the
-auditor has. What is left out is said.
+nor does what may be partial by right: within a horizon after the stage began late, or after its
+version began to count. Nor do results of another version of the stage than the auditor has. What is
+left out is said. Of one version all functions give the same, whatever fingerprint a seller claims.
 
 The states of a term:
     drawn      --its hash stands in the ledger-->                    open
@@ -82,7 +82,8 @@ def why_not_judged(log_state: LogState, stage: SoldStage, bucket: int) -> str:
         return "another node made it"
     if log_state.version_of(stage.replica) != stage.version:
         return "it is of another version of the stage"
-    partial_upto = max(origin.late_upto, origin.gap or 0, origin.made_after) + stage.horizon
+    _, version_after = log_state.version
+    partial_upto = max(origin.late_upto, origin.gap or 0, version_after) + stage.horizon
     return "it may be partial" if bucket <= partial_upto else ""
 
 
@@ -204,7 +205,7 @@ class MovementAudit:
         return due + [
             Audited(*ids, term.number, tuple(term.findings[:FINDINGS_MAX]))
             for index, term in enumerate(self._terms)
-            if self._is_to_be_told(index, movement, width_ms)
+            if self._is_ripe(index, movement, width_ms)
         ]
 
     def _looked(self, buckets: Sequence[int], findings: Sequence[Finding]) -> None:
@@ -222,7 +223,7 @@ class MovementAudit:
             return movement.ended_ms
         return begun_ms
 
-    def _is_to_be_told(self, index: int, movement: Movement, width_ms: int) -> bool:
+    def _is_ripe(self, index: int, movement: Movement, width_ms: int) -> bool:
         term, until_ms = self._terms[index], self._until_ms(index, movement)
         if term.begun_ms is None or until_ms is None:
             return False

@@ -44,6 +44,18 @@ def stream(
     )
 
 
+def replaced(upto: int) -> LogState:
+    """Made at home by version 0 of the function, then by version 1."""
+    return state_after(
+        EpochStarted("0", "f", "t", node="north.0", version=0),
+        record(0, 0, HOME - 1),
+        record(0, 1, HOME),
+        EpochStarted("0", "g", "u", node="south.0", version=1),
+        record(3, 2, upto),
+        writers=["0"],
+    )
+
+
 def sold(sample_ppm: int = 1_000_000) -> Ledger:
     text = contract(audit=replace(CONTRACT.audit, sample_ppm=sample_ppm))
     made = Ledger(text, verify, "audit")
@@ -226,6 +238,8 @@ def test_what_is_needed_of_the_log() -> None:
         (stream(70), 50, "another node made it"),
         (stream(70, node="east.0"), 55, "another node made it"),
         (stream(70, version=2), 55, "it is of another version of the stage"),
+        (replaced(70), 52, "it may be partial"),
+        (replaced(70), 53, ""),
         (stream(70, missing=("a",)), 52, "it may be partial"),
         (stream(70, missing=("a",)), 53, ""),
     ],
