@@ -124,6 +124,8 @@ class FewLines:
     context: ServiceContext
     rows_max: int = 50
     pace_ms: int = 0
+    queries: int = 0
+    """That were started."""
     begun: list[int] = field(default_factory=list)
     """The first bucket that each query read."""
     spoil: Callable[[int, dict[int, pa.Table]], dict[int, pa.Table]] = lambda _query, made: made
@@ -146,6 +148,7 @@ class FewLines:
         place: str | None,
         done: Callable[[BatchDone], None],
     ) -> RunningQuery:
+        self.queries += 1
         assert place is None
         assert not output.is_written
         del done
@@ -338,11 +341,15 @@ class AuditedStage:
         return self.folder / "auditor" / "numbers.json"
 
     def auditor(
-        self, seed: int = 1, start_engine: StartEngine | None = None, kafka: str = "none:0"
+        self,
+        seed: int = 1,
+        start_engine: StartEngine | None = None,
+        kafka: str = "none:0",
+        log: EventLog | None = None,
     ) -> AuditorService:
-        """A new process."""
+        """A new process. ``log``: what it may see of the log."""
         context = outputs.context(
-            self.log,
+            log or self.log,
             self.pipeline,
             self.clock,
             SeededEntropy(seed),

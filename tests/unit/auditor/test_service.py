@@ -198,6 +198,8 @@ def test_what_is_deleted_is_said_and_not_guessed(world: AuditedStage, clock: Vir
         assert left_out(auditor)["its input is gone"] >= 10
         assert judged(auditor, "wrong") == 0
         assert judged(auditor, "right") > 20, "it goes on where the input is there again"
+        assert world.engine is not None
+        assert world.engine.queries == len(world.engine.begun), "none is run in vain"
     assert world.told() == []
 
 
