@@ -47,7 +47,8 @@ class History:
         self.log_state.apply(0, EpochStarted("0", "f", "t", node="north.0"))
         self.log_state.apply(1, record(0, 0, BEGUN))
         self.log_state.apply(2, EpochStarted("0", "f", "u", node="south.0"))
-        self.upto, self.batch, self.drawn = BEGUN, 0, 0
+        self.upto = BEGUN
+        self.batch = self.drawn = 0
         self.kept: tuple[bytes, ...] = ()
         self.audit = MovementAudit("audit", "north-south", NAME)
         self.judged: set[int] = set()
