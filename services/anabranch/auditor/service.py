@@ -208,7 +208,7 @@ class AuditorService:
         reason = (
             "the pipeline file does not have it"
             if declared is None
-            else reason_against(declared.ha, horizon_buckets(self._pipeline, stage))
+            else reason_against(declared.ha)
         )
         if reason and self._not_audited.get(stage) != reason:
             self._not_audited[stage] = reason

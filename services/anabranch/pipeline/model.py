@@ -458,10 +458,11 @@ class Pipeline(_Model):
         return {f"{partner}.0": stages for partner, stages in partners.items()}
 
     def audited_stages(self) -> list[str]:
-        """Those that partners may run, if somebody audits them."""
+        """Those that partners may run, if there is an auditor who can judge them."""
         if self.federation is None or not self.federation.auditor:
             return []
-        return sorted({stage for traded in self.federation.partners.values() for stage in traded})
+        traded = {stage for stages in self.federation.partners.values() for stage in stages}
+        return sorted(stage for stage in traded if self.stages[stage].ha == "upstream_backup")
 
     def other_signers(self) -> dict[str, list[str]]:
         """Of each published stream whom its owner has to name (``protocol.federation.stream_signers``): who may run

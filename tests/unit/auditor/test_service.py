@@ -274,7 +274,7 @@ def test_a_stage_whose_state_cannot_be_made_again_is_not_audited(
         rounds(world, auditor, 5)
         reasons = auditor.status.detail["not_audited"]
         assert isinstance(reasons, dict)
-        assert "no state_horizon" in reasons[STAGE]
+        assert "with ha: active" in reasons[STAGE]
     assert world.said() == []
     assert world.engine is None
     world.close()

@@ -52,7 +52,14 @@ def test_a_prefix_of_ones_own_and_no_contracts() -> None:
 
 
 def test_an_auditor_reads_what_is_sold_and_writes_into_ledgers_alone() -> None:
-    stage = Stage(name="more", participant="north", reads=["totals"], transform=["m:f"])
+    stage = Stage(
+        name="more",
+        participant="north",
+        reads=["totals"],
+        transform=["m:f"],
+        ha="upstream_backup",
+        state_horizon_ms=0,
+    )
     sold = PIPELINE.model_copy(
         update={
             "stages": {**PIPELINE.stages, "more": stage},

@@ -42,6 +42,7 @@ from anabranch.protocol.federation.audit import Finding, commitment, is_sampled
 from anabranch.protocol.federation.ledger import FINDINGS_MAX, AuditCommitted, Audited, Ledger
 from anabranch.protocol.federation.movements import Movement, MovementState
 from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.stage.beginning import HaMode
 
 TERM_MS: Final = 3_600_000
 """The ledger of a contract holds so many commitments at most that a year of such terms fits."""
@@ -66,11 +67,13 @@ class SoldStage:
     """Of a bucket."""
 
 
-def reason_against(ha: str, horizon: int | None) -> str:
-    """Why a stage cannot be audited; empty: it can."""
-    if horizon is None:
-        return "it has no state_horizon, so nobody can tell which input its results depend on"
-    return "with ha: amnesia it may lose results by right" if ha == "amnesia" else ""
+def reason_against(ha: HaMode) -> str:
+    """Why a stage cannot be audited; empty: it can. A seller must have made its state of the input
+    alone, and without gaps: what others had made would be blamed on it.
+    """
+    if ha == "upstream_backup":
+        return ""
+    return f"with ha: {ha} its results do not follow from its input alone; it needs upstream_backup"
 
 
 def why_not_judged(log_state: LogState, stage: SoldStage, bucket: int) -> str:
