@@ -1,7 +1,7 @@
 """anabranch: fault-tolerant, federated stream processing on Kafka and PySpark.
 
 Each service has a folder: ``ingestion``, ``processing``, ``delivery`` and ``consistency_manager``
-run a pipeline, ``contract_broker`` and ``agent`` a federation. Beside them are the layers they
+run a pipeline, ``contract_broker``, ``agent`` and ``auditor`` a federation. Beside them are the layers they
 share. Imports go one way: service -> {runtime, adapters} -> ports -> pipeline -> codec -> protocol.
 ``protocol`` is pure and uses the standard library only. Services never import services; they meet
 in Kafka topics.

@@ -505,6 +505,8 @@ class QueryOutput:
     """Of the results only those of these buckets are written: a query that begins long before
     what is wanted makes more. None: all.
     """
+    is_written: bool = True
+    """Else no block is written, and the parts say rows and digests alone."""
 
 
 class PreparedStage(Protocol):

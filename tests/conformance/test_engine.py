@@ -205,6 +205,20 @@ def test_only_the_buckets_that_are_wanted_are_written(rig: EngineRig) -> None:
     assert rig.results("doubled", driver.made[1]) == [(1_150, 1, 5)]
 
 
+def test_what_is_not_written_has_the_same_digests(rig: EngineRig) -> None:
+    made = []
+    for is_written in (True, False):
+        driver = HandDriver(rig.clock)
+        driver.add(rig.plan(None, 14, row(11, 1), row(12, 2), row(13, 3)))
+        before = rig.block_count("doubled")
+        query = rig.start("doubled", driver, rig.name(), is_written=is_written, in_place=False)
+        rig.until(lambda driver=driver: 1 in driver.made, query, "the batch")  # type: ignore[misc]
+        query.stop()
+        assert (rig.block_count("doubled") > before) is is_written
+        made.append(sorted((part.bucket, part.rows, part.digest) for part in driver.made[1]))
+    assert made[0] == made[1] != []
+
+
 def test_queries_run_side_by_side(rig: EngineRig) -> None:
     """As the stable one and a branch do; each by its own plans, under its own watermark."""
     drivers = [HandDriver(rig.clock), HandDriver(rig.clock)]

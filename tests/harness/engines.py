@@ -43,13 +43,13 @@ from anabranch.ports import (
     RunningQuery,
     TopicPartition,
 )
-from anabranch.processing.inputs import source_schema
 from anabranch.processing.replica import BatchStart
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
+from anabranch.runtime.source_columns import source_schema
 from harness import outputs
 from harness.stages import create_topics, topics_of
 from simulation.disk import Directory, Machine, SimulatedDisk
@@ -217,12 +217,15 @@ class EngineRig:
         query: str,
         *,
         only: frozenset[int] | None = None,
+        is_written: bool = True,
         in_place: bool = True,
         done: Callable[[BatchDone], None] = lambda _: None,
     ) -> RunningQuery:
         """A query of ``stage`` in the place of ``query``."""
         place = self.place(query) if in_place else None
-        return self.stage(stage).start(query, driver, QueryOutput(REPLICA, 7, only), place, done)
+        return self.stage(stage).start(
+            query, driver, QueryOutput(REPLICA, 7, only, is_written), place, done
+        )
 
     def plan(
         self, before: Plan | None, upto: int, *rows: Row, kind: BoundaryKind = BoundaryKind.STABLE
@@ -262,6 +265,15 @@ class EngineRig:
         admin.delete_before({at: reader.offsets(at)[1] for at in places})
         admin.close()
         reader.close()
+
+    def block_count(self, stage: str) -> int:
+        """Of a stage's stream, so far."""
+        reader = self.log.reader(committed=False)
+        topic = self.pipeline.topic_names.blocks(stage, REPLICA)
+        places = [TopicPartition(topic, partition) for partition in range(self.pipeline.partitions)]
+        count = sum(reader.offsets(at)[1] for at in places)
+        reader.close()
+        return count
 
     def results(self, stage: str, parts: tuple[Part, ...]) -> list[tuple[int, int, int]]:
         """(time, key, v) of the rows that ``parts`` name, sorted."""

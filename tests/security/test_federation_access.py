@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -28,13 +29,16 @@ from anabranch.protocol.log.records import EpochStarted
 from anabranch.runtime.catalog_reader import read_catalogs
 from anabranch.runtime.stream_logs import open_stream
 from harness import outputs, sources
+from harness.audited_stage import AuditedStage
 from harness.certificates import Authority
 from harness.markets import contract
 from harness.secure_kafka import ROOT, SecureKafka
+from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
 CONTRACTS = {"north": ["north-south"], "south": ["north-south"], "east": []}
+AUDITOR = "north.auditor"
 TEXT = contract(valid_to_ms=2**52)
 
 
@@ -94,7 +98,7 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
         )
     ]
     needed += rights(BILLING)
-    users = [ROOT, *dict.fromkeys(right.principal for right in needed)]
+    users = [ROOT, AUDITOR, *dict.fromkeys(right.principal for right in needed)]
     passwords = {user: f"planted-{secrets.token_hex(12)}" for user in users}
     broker = SecureKafka(folder / "kafka", Authority(folder / "authority", "trusted"), passwords)
     try:
@@ -157,6 +161,32 @@ def test_a_stage_reads_a_signed_stream_with_the_keys_of_its_owner(members: Membe
     for other in ("tolls.keys.north", topic):
         with pytest.raises(Unavailable):
             members.write(who, other, value)
+
+
+def test_an_auditor_judges_a_stage_with_its_rights_and_writes_nothing_but_the_ledger(
+    members: Members, tmp_path: Path
+) -> None:
+    world = AuditedStage(members.broker.log(ROOT), SystemClock(), tmp_path, federation="audits")
+    needed = federation_rights(world.pipeline, ["north-south"])
+    members.broker.allow([right for right in needed if right.principal == AUDITOR])
+    world.sell()
+    world.spoil = lambda _, table: table.slice(0, 0)
+    auditor = world.auditor(log=members.broker.log(AUDITOR))
+
+    def told() -> bool:
+        world.round()
+        auditor.step()
+        return bool(world.told())
+
+    try:
+        wait_until(told, 60, "a finding")
+    finally:
+        auditor.stop()
+        world.close()
+    names = world.pipeline.topic_names
+    for topic in (names.boundaries("counts"), names.blocks("a", "0"), "audits.keys.north"):
+        with pytest.raises(Unavailable):
+            members.write(AUDITOR, topic, b"x")
 
 
 def listed(members: Members, who: str) -> bytes:

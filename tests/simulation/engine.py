@@ -23,7 +23,7 @@ from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.block_writer import BlockWriter
+from anabranch.runtime.block_writer import BlockWriter, UnwrittenBlocks
 from anabranch.runtime.service import ServiceContext
 from simulation.disk import Directory, Logged, SimulatedDisk, State
 from simulation.network import Port
@@ -249,8 +249,10 @@ class SimulatedQuery:
         directory = task.directory()
         batch = directory.last_commit + 1
         own = self._names.blocks(self._stage.name, task.output.replica)
-        blocks = BlockWriter(
-            context.log, own, task.output.replica, task.output.epoch, context.entropy
+        blocks = (
+            BlockWriter(context.log, own, task.output.replica, task.output.epoch, context.entropy)
+            if task.output.is_written
+            else UnwrittenBlocks()
         )
         readers = {
             s: BlockReader(
@@ -298,7 +300,7 @@ class SimulatedQuery:
         directory: Directory,
         batch: int,
         logged: Logged,
-        blocks: BlockWriter,
+        blocks: BlockWriter | UnwrittenBlocks,
         readers: dict[str, BlockReader],
     ) -> Steps:
         """One batch, from its log to its commit."""
@@ -371,7 +373,9 @@ class SimulatedQuery:
         self._port.note("branch fails", self._task.query, isinstance(error, DataMissing))
         raise error
 
-    def _write(self, blocks: BlockWriter, results: list[Row], closed: int) -> tuple[Part, ...]:
+    def _write(
+        self, blocks: BlockWriter | UnwrittenBlocks, results: list[Row], closed: int
+    ) -> tuple[Part, ...]:
         """The blocks of a batch's results."""
         by_bucket: dict[int, list[Row]] = {}
         for row in results:

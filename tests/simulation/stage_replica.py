@@ -18,7 +18,7 @@ from anabranch.pipeline.speakers import speakers
 from anabranch.ports import BatchDone, QueryOutput, RunningQuery
 from anabranch.processing.inputs import StageInputs
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
-from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
+from anabranch.processing.recomputing import Made, Recomputing
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.stage_replica import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
 from anabranch.protocol.control.failure_detector import FailureDetector
@@ -39,6 +39,7 @@ from anabranch.runtime.heartbeats import (
     HeartbeatSender,
     ReplicaControl,
 )
+from anabranch.runtime.range_query import RangeQuery
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from simulation.disk import SimulatedDisk
 from simulation.engine import SimulatedEngine

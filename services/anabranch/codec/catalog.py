@@ -33,6 +33,7 @@ SERVICES: Final = (
     "consistency_manager",
     "contract_broker",
     "agent",
+    "auditor",
     "operator",
     "dashboard",
     "user",

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from anabranch.runtime.service import ServiceContext
 
 _LABELS: Final = ("pipeline",)
+AUDIT_KEEP_MS: Final = 600_000
+"""So long an auditor has time to compute a bucket again: a node that is started again takes less."""
 
 
 class ControlRoom:
@@ -187,10 +189,18 @@ class ControlRoom:
 
 
 def kept_buckets(pipeline: Pipeline) -> dict[str, int]:
-    """Of each stream that other pipelines read, how many of the newest buckets are kept."""
+    """Of each stream that other pipelines read, or that an auditor does, how many of the newest
+    buckets are kept.
+    """
+    kept_ms = dict(pipeline.publish_ms)
+    for stage in pipeline.audited_stages():
+        horizon_ms = pipeline.stages[stage].state_horizon_ms or 0
+        for stream in (stage, *pipeline.inputs(stage)):
+            kept_ms[stream] = max(kept_ms.get(stream, 0), AUDIT_KEEP_MS + 2 * horizon_ms)
     return {
         stream: buckets_of(keep_ms, pipeline.bucket_ms)
-        for stream, keep_ms in pipeline.publish_ms.items()
+        for stream, keep_ms in kept_ms.items()
+        if stream not in pipeline.bindings
     }
 
 

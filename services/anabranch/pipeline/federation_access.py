@@ -1,5 +1,5 @@
 """Who needs which right on the topics of a federation: this participant's broker of contracts, its
-agent, and its operator, who signs by command. Its catalog is written by its broker alone.
+agent, its operator, who signs by command, and the auditor of what it sells. Its catalog is written by its broker alone.
 
 Which contracts a participant has is in no file: they are named. Each is its parties' and the
 auditor's alone; whoever has no right on its topic does not see it. Keys are for all to read, and
@@ -38,6 +38,7 @@ def federation_rights(
         *_of_lookups(operator, names, pipeline),
         Right(broker, Resource.TOPIC, names.catalog(participant), Operation.WRITE, "catalog"),
         *(() if pipeline.federation.agent is None else _of_agent(pipeline, before, contracts)),
+        *(_of_auditor(pipeline, before, contracts) if pipeline.audited_stages() else ()),
         *_of_dashboard(dashboard, names, contracts),
     ]
 
@@ -130,6 +131,21 @@ def _of_agent(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iter
     for partner, traded in pipeline.federation.partners.items():
         guest = f"{before}agent.{partner}"
         yield from _of_logs(guest, pipeline, [pipeline.stages[stage] for stage in traded])
+
+
+def _of_auditor(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iterator[Right]:
+    """Another participant's process: it reads what the stages that partners may run read, and what
+    stands of them in their logs, and writes into ledgers.
+    """
+    assert pipeline.federation is not None, "asked for"  # noqa: S101
+    auditor, names = f"{before}auditor", FederationTopics(pipeline.federation.name)
+    yield from _of_both(auditor, names, contracts)
+    stages = [pipeline.stages[stage] for stage in pipeline.audited_stages()]
+    yield from _of_logs(auditor, pipeline, stages)
+    for stream in dict.fromkeys(each for stage in stages for each in pipeline.inputs(stage.name)):
+        for writer in pipeline.stream_writers(stream):
+            blocks = pipeline.topic_names.blocks(stream, writer)
+            yield Right(auditor, Resource.TOPIC, blocks, Operation.READ, "blocks")
 
 
 def _of_logs(principal: str, pipeline: Pipeline, stages: Sequence[Stage]) -> Iterator[Right]:

@@ -457,6 +457,13 @@ class Pipeline(_Model):
         partners = {} if self.federation is None else self.federation.partners
         return {f"{partner}.0": stages for partner, stages in partners.items()}
 
+    def audited_stages(self) -> list[str]:
+        """Those that partners may run, if there is an auditor who can judge them."""
+        if self.federation is None or not self.federation.auditor:
+            return []
+        traded = {stage for stages in self.federation.partners.values() for stage in stages}
+        return sorted(stage for stage in traded if self.stages[stage].ha == "upstream_backup")
+
     def other_signers(self) -> dict[str, list[str]]:
         """Of each published stream whom its owner has to name (``protocol.federation.stream_signers``): who may run
         its stage beside the owner. Empty where the file names no federation.
@@ -504,8 +511,13 @@ class Pipeline(_Model):
         }
 
     def partner_processes(self) -> list[tuple[str, str]]:
-        """(service, name) of every process that is a partner's to run."""
-        return [("processing", node) for node in self.partner_nodes]
+        """(service, name) of every process that is another participant's to run: the nodes of
+        partners, and who audits them.
+        """
+        found = [("processing", node) for node in self.partner_nodes]
+        if found and self.federation is not None and self.federation.auditor:
+            found.append(("auditor", self.federation.auditor))
+        return found
 
     def processes(self) -> list[tuple[str, str]]:
         """(service, name) of every process, in the order of starting."""

@@ -25,9 +25,9 @@ from anabranch.codec.edge import Encoder
 from anabranch.pipeline.file import load
 from anabranch.pipeline.shape import describe, too_short
 from anabranch.pipeline.transforms import import_roots
-from anabranch.processing.inputs import source_schema
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.runtime.offered_columns import not_as_stated, offered_inputs
+from anabranch.runtime.source_columns import source_schema
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Offer, Pipeline, Sink, Stage

@@ -10,9 +10,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from anabranch.codec.blocks import EVENT_TIME
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import CLUSTER_ANSWER_MS
@@ -21,16 +18,9 @@ from anabranch.runtime.gone_blocks import gone_range, last_gone
 if TYPE_CHECKING:
     import threading
 
-    from anabranch.pipeline.model import Pipeline
     from anabranch.pipeline.topic_names import TopicNames
     from anabranch.ports import EventLog, LogReader
     from anabranch.processing.follower import InputFollower
-
-
-def source_schema(pipeline: Pipeline, stream: str) -> pa.Schema:
-    """Columns of the rows of a source, or of a stream of another pipeline."""
-    of = pipeline.bindings if stream in pipeline.bindings else pipeline.sources
-    return of[stream].record.arrow_schema().append(pa.field(EVENT_TIME, pa.int64()))
 
 
 class StageInputs:

@@ -11,14 +11,12 @@ process removes. The reader asks again.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from anabranch.codec.plan_offsets import Offset, offset_of, position_of, rows_of
 from anabranch.processing.disk_steps import on_disk
 from anabranch.processing.standby import Begin, Beside, on_a_thread
 from anabranch.protocol.control.recompute_requests import RecomputeReplies
@@ -26,7 +24,7 @@ from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, Contro
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.clean_points import CleanPoints
-from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.log.records import Part
 from anabranch.protocol.log.timeline import (
     Answer,
     DiskStep,
@@ -35,18 +33,12 @@ from anabranch.protocol.log.timeline import (
     carry_out,
     timeline_name,
 )
-from anabranch.protocol.stage.planner import (
-    EmptyBatches,
-    QueryPosition,
-    TakenBucket,
-    check_joint,
-    check_watermark,
-)
+from anabranch.protocol.stage.planner import TakenBucket
 from anabranch.protocol.stage.recomputation import Recomputation, recomputed_records
-from anabranch.protocol.stage.replica import JointPlan
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.gone_blocks import GoneBlocks
 from anabranch.runtime.heartbeats import ControlWriter
+from anabranch.runtime.range_query import RangeQuery
 from anabranch.runtime.stream_logs import open_stream
 
 if TYPE_CHECKING:
@@ -56,8 +48,6 @@ if TYPE_CHECKING:
     from anabranch.runtime.boundary_writer import BoundaryWriter
     from anabranch.runtime.service import ServiceContext
 
-_ANSWER_WAIT_S: Final = 2.0
-"""A question that has no plan waits so long: each costs the engine a round over all inputs."""
 # Of the directory in which buckets are made again: no fork comes to it, and the next process
 # removes it with its epoch's.
 _TIMELINE_NUMBER: Final = 999_999
@@ -65,87 +55,6 @@ _TIMELINE_NUMBER: Final = 999_999
 
 class _UnableError(Exception):
     """Why the range cannot be made again."""
-
-
-@dataclass(frozen=True, slots=True)
-class RangeStart:
-    """A batch of the query that makes buckets again (see ``processing.replica.BatchStart``)."""
-
-    before: QueryPosition
-    after: QueryPosition
-    rows: int
-    kind: BoundaryKind = BoundaryKind.STABLE
-
-
-class RangeQuery:
-    """Drives a query beside those of the replica: it is given plans, and its parts are kept;
-    nothing is appended.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        task: Recomputation | EmptyBatches,
-        width_ms: int,
-        only: frozenset[int] = frozenset(),
-        *,
-        waits: bool = False,
-    ) -> None:
-        """``name``: of the query. ``task``: what it runs. ``only``: of what it makes only
-        these buckets are written. ``waits``: there may be more to run later.
-        """
-        self.name = name
-        self.only = only
-        self._task = task
-        self._width_ms = width_ms
-        self._joint, self._changed = JointPlan(), threading.Condition()
-        self._after, self._waits = QueryPosition(), waits
-        self.finished = threading.Event()
-        """All has run."""
-
-    def advance(self, query: str, name: str, start: Offset) -> Offset | None:
-        """See ``ports.QueryDriver``."""
-        del query
-        position = position_of(start)
-        with self._changed:
-            plan = self._joint.known(position)
-            if plan is None and self._joint.leads(name):
-                plan = self._task.plan(position)
-                if plan is None and self._waits:
-                    self._changed.wait(_ANSWER_WAIT_S)
-                    plan = self._task.plan(position)
-                if plan is not None:
-                    self._joint.made(plan)
-            return None if plan is None else offset_of(plan, name)
-
-    def change(self, task: Callable[[], None]) -> None:
-        """Call ``task``, after which there may be more to run."""
-        with self._changed:
-            task()
-            self._changed.notify_all()
-
-    def end(self) -> None:
-        """The query is about to be stopped: it waits for nothing."""
-        with self._changed:
-            self._waits = False
-            self._changed.notify_all()
-
-    def begin(
-        self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
-    ) -> RangeStart:
-        """A batch is in the query's log and about to run."""
-        del query
-        self._after = check_joint({str(i): position_of(offset) for i, offset in enumerate(offsets)})
-        check_watermark(self._after, watermark_ms, self._width_ms)
-        return RangeStart(before, self._after, sum(rows_of(offset) for offset in offsets))
-
-    def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
-        """The results of a batch are written as ``parts``."""
-        del query, batch
-        self._task.made(parts, self._after.bucket)
-        if self._task.is_finished:
-            self.finished.set()
-        return True
 
 
 @dataclass(frozen=True, slots=True)

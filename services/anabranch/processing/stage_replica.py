@@ -20,9 +20,9 @@ from anabranch.processing.beats import Beats
 from anabranch.processing.bound_inputs import BoundInputs
 from anabranch.processing.checkpoint_sync import CheckpointSync
 from anabranch.processing.follower import InputFollower
-from anabranch.processing.inputs import StageInputs, source_schema
+from anabranch.processing.inputs import StageInputs
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
-from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
+from anabranch.processing.recomputing import Made, Recomputing
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.standing_by import StandingBy
 from anabranch.processing.state_metrics import StateMetrics
@@ -41,8 +41,10 @@ from anabranch.runtime.fences import FenceWatch
 from anabranch.runtime.heartbeats import ReplicaControl
 from anabranch.runtime.logs import short
 from anabranch.runtime.offered_columns import not_as_offered
+from anabranch.runtime.range_query import RangeQuery
 from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceStatus
+from anabranch.runtime.source_columns import source_schema
 from anabranch.runtime.stream_logs import signers_of
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from anabranch.ports import QueryOutput
-from anabranch.processing.recomputing import RangeQuery
 from anabranch.protocol.limits import RECOMPUTE_MS_MAX
 from anabranch.protocol.stage.planner import EmptyBatches
+from anabranch.runtime.range_query import RangeQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -161,6 +161,22 @@ class BlockWriter:
         return tuple(parts)
 
 
+class UnwrittenBlocks:
+    """In place of a ``BlockWriter``: says what the blocks would hold, and writes none."""
+
+    def write(self, slices: Sequence[Slice]) -> tuple[Part, ...]:
+        """Parts with rows and digests; there is nothing to read them from."""
+        merged = _merged(slices)
+        sums = digests([table for _, _, table in merged])
+        return tuple(
+            Part(bucket, partition, "unwritten", 1, 0, 1, table.num_rows, total)
+            for (partition, bucket, table), total in zip(merged, sums, strict=True)
+        )
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 def _merged(slices: Sequence[Slice]) -> list[Slice]:
     """``slices`` with one for each (partition, bucket), which name a part of an attempt."""
     merged: dict[tuple[int, int], list[pa.Table]] = {}

@@ -16,6 +16,8 @@ from typing import Final
 VARIABLE: Final = "ANABRANCH_CRASH_POINT"
 
 POINTS: Final = {
+    "auditor.number_kept": "a number is on the disk; its hash is in no ledger",
+    "auditor.entry_written": "a hash, or a number, is in the ledger; memory does not know yet",
     "ingestion.fetched": "records were read, nothing was done with them",
     "ingestion.decoded": "decided about each record, nothing was written",
     "ingestion.blocks_begun": (

@@ -61,6 +61,7 @@ _NAMES: Final = {
     "consistency_manager": "the pipeline's name",
     "contract_broker": "the participant, as `federation` in the pipeline file names it",
     "agent": "the participant, as `federation` in the pipeline file names it",
+    "auditor": "the auditor, as `federation` in the pipeline file names it",
 }
 _EXAMPLES: Final = {
     "ingestion": "reports",
@@ -69,6 +70,7 @@ _EXAMPLES: Final = {
     "consistency_manager": "toll-road",
     "contract_broker": "north",
     "agent": "north",
+    "auditor": "audit",
 }
 """Names as the toll road has them."""
 

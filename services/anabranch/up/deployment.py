@@ -112,7 +112,11 @@ def specs_of(
                 "--name",
                 name,
             ],
-            {"consistency_manager": index, "processing": spark}.get(service, {}),
+            {
+                "consistency_manager": index,
+                "processing": spark,
+                "auditor": {COMPILERS: spark[COMPILERS]},
+            }.get(service, {}),
         )
         for service, name in names
     ]
@@ -211,7 +215,8 @@ def up(
         if drills and not stopping.is_set():
             servers["proxy"] = proxy = EmbeddedProxy(state_dir, links)
             proxy.start()
-        is_guest = pipeline.host != ""  # then topics and index are the definer's
+        audits = all(service == "auditor" for service, _ in names)
+        is_guest = audits or pipeline.host != ""  # then topics and index are the owner's
         if redis is None and not is_guest and not stopping.is_set():
             redis = start_redis(state_dir, servers, say)
         topics = [] if is_guest else topics_of(pipeline, replication=replication, embedded=embedded)

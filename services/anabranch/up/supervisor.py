@@ -36,6 +36,7 @@ STOP_ORDER: Final = (
     "consistency_manager",
     "contract_broker",
     "agent",
+    "auditor",
 )
 SERVER_STOP_ORDER: Final = ("redis", "proxy", "kafka")
 
@@ -47,6 +48,7 @@ _GROUP_PATIENCE_MS: Final = {
     "consistency_manager": 1_500,
     "contract_broker": 1_500,
     "agent": 1_500,
+    "auditor": 5_000,
 }
 """How long the next group waits for this one; a slow process keeps its time until the
 services' limit.

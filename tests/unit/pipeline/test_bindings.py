@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.consistency_manager.control import kept_buckets, readers_of
+from anabranch.consistency_manager.control import AUDIT_KEEP_MS, kept_buckets, readers_of
 from anabranch.pipeline.access import Operation, rights
 from anabranch.pipeline.drawing import boxes
 from anabranch.pipeline.federation_access import federation_rights
@@ -165,6 +165,20 @@ def test_what_is_published_is_kept_and_is_seen_by_somebody(tmp_path: Path) -> No
     assert kept_buckets(north) == {"speeds": 14_400}
     assert has_live(north, "speeds")
     assert not north.outputs
+
+
+def test_what_an_auditor_reads_is_kept_for_it(tmp_path: Path) -> None:
+    text = NORTH.replace(
+        "{reads", "{participant: north, ha: upstream_backup, state_horizon: 30s, reads"
+    )
+    partners = "federation: {name: roads, participant: north, partners: {south: [speeds]}%s}\n"
+    north = loaded(tmp_path, text + partners % "")
+    assert kept_buckets(north) == {"speeds": 14_400}
+    north = loaded(tmp_path, text + partners % ", auditor: audit")
+    (read,) = north.inputs("speeds")
+    keep_ms = AUDIT_KEEP_MS + 2 * 30_000
+    assert kept_buckets(north) == {"speeds": 14_400, read: keep_ms // north.bucket_ms}
+    assert north.bucket_ms * 14_400 == 3_600_000 > keep_ms, "what is published is kept for longer"
 
 
 def test_it_is_drawn(billing: Pipeline) -> None:

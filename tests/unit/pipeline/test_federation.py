@@ -55,7 +55,22 @@ def test_what_it_says(tmp_path: Path) -> None:
     assert ("agent", "north") in found.processes()
     assert found.partner_processes() == [("processing", "south.0")]
     assert ("processing", "south.0") not in found.processes()
+    assert found.audited_stages() == []
     assert not any("agent" in topic for topic in speakers(found))
+
+
+def test_an_auditor_is_another_participants_process(tmp_path: Path) -> None:
+    found = loaded(tmp_path, SECTION + "  auditor: audit\n")
+    assert found.partner_processes() == [("processing", "south.0"), ("auditor", "audit")]
+    assert ("auditor", "audit") not in found.own_processes()
+    assert found.audited_stages() == [], "its state may be somebody else's"
+    rebuilt = "reads: [sightings], ha: upstream_backup, state_horizon: 1s,"
+    text = found.path.read_text().replace("reads: [sightings],", rebuilt)
+    found.path.write_text(text)
+    assert load(found.path).audited_stages() == ["speeds"]
+    without = SECTION.replace("  partners: {south: [speeds]}\n", "")
+    alone = loaded(tmp_path, without + "  auditor: audit\n")
+    assert (alone.partner_processes(), alone.audited_stages()) == ([], [])
 
 
 def test_a_participant_may_draw_its_cost_and_say_what_gain_it_wants(tmp_path: Path) -> None:

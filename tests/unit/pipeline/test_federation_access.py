@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.pipeline.access import Operation, Resource, Right
 from anabranch.pipeline.federation_access import federation_rights
-from anabranch.pipeline.model import Federation
+from anabranch.pipeline.model import Federation, Stage
 from harness import outputs
 
 PIPELINE = outputs.pipeline("p").model_copy(
@@ -49,6 +49,35 @@ def test_a_prefix_of_ones_own_and_no_contracts() -> None:
     principals = {right.principal for right in found}
     assert principals == {"x-contract_broker", "x-operator", "x-dashboard"}
     assert of(found, "x-contract_broker", Operation.WRITE) == {"tolls.catalog.north"}
+
+
+def test_an_auditor_reads_what_is_sold_and_writes_into_ledgers_alone() -> None:
+    stage = Stage(
+        name="more",
+        participant="north",
+        reads=["totals"],
+        transform=["m:f"],
+        ha="upstream_backup",
+        state_horizon_ms=0,
+    )
+    sold = PIPELINE.model_copy(
+        update={
+            "stages": {**PIPELINE.stages, "more": stage},
+            "federation": Federation(
+                name="tolls", participant="north", auditor="audit", partners={"south": ["more"]}
+            ),
+        }
+    )
+    found = federation_rights(sold, ["c1"])
+    assert of(found, "p.auditor", Operation.WRITE) == {"tolls.contract.c1"}
+    assert of(found, "p.auditor", Operation.READ) == {
+        "tolls.contract.c1",
+        "tolls.keys.*",
+        "p.more.boundaries",
+        "p.totals.boundaries",
+        "p.totals.blocks.0",
+    }
+    assert len(set(found)) == len(found)
 
 
 def test_without_a_federation_there_are_none() -> None:

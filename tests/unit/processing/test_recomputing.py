@@ -23,7 +23,7 @@ from anabranch.codec.plan_offsets import INITIAL, kind_of, position_of, taken_of
 from anabranch.codec.signed_records import Sign
 from anabranch.pipeline.model import Binding, Stage
 from anabranch.ports import Checkpoints, TopicPartition
-from anabranch.processing.recomputing import Made, RangeQuery, Recomputing
+from anabranch.processing.recomputing import Made, Recomputing
 from anabranch.protocol.control.recompute_requests import ASK_TAKEN_EVERY_MS
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
 from anabranch.protocol.errors import AnabranchError
@@ -35,6 +35,7 @@ from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
+from anabranch.runtime.range_query import RangeQuery
 from harness import outputs, sources
 from harness.control_topics import said
 from harness.outputs import STAGE

@@ -16,7 +16,7 @@ from anabranch.protocol.errors import LocalProtocolError, OutcomeUnknown, Unavai
 from anabranch.protocol.limits import BLOCK_ROWS_MAX, WRITE_TRIES_MAX
 from anabranch.protocol.log.records import Part
 from anabranch.runtime import block_writer as module
-from anabranch.runtime.block_writer import BlockWriter
+from anabranch.runtime.block_writer import BlockWriter, UnwrittenBlocks
 
 TOPIC = "p.s.blocks.0"
 
@@ -80,6 +80,19 @@ def test_slices_of_one_bucket_and_partition_are_one_part(
     """A part is named by attempt, partition and bucket: two of one name could not be told apart."""
     (part,) = writer.write([(0, 4, rows(0, 3)), (0, 4, rows(3, 2))])
     check(log, part, rows(0, 5))
+
+
+def test_blocks_that_are_not_written_are_told_as_if_they_were(
+    log: LocalEventLog, writer: BlockWriter
+) -> None:
+    slices = [(0, 3, rows(1, 5)), (1, 3, rows(7, 2)), (0, 3, rows(9, 4)), (0, 4, rows(1, 0))]
+    told = UnwrittenBlocks().write(slices)
+    assert stored(log, 0) == []
+
+    def facts(parts: tuple[Part, ...]) -> list[tuple[int, int, int, int]]:
+        return [(part.partition, part.bucket, part.rows, part.digest) for part in parts]
+
+    assert facts(told) == facts(writer.write(slices)) != []
 
 
 def test_nothing_is_nothing(log: LocalEventLog, writer: BlockWriter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from anabranch.drills.links import Link
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.up import deployment
-from anabranch.up.deployment import _Early, selected, specs_of, start_redis, up
+from anabranch.up.deployment import COMPILERS, _Early, selected, specs_of, start_redis, up
 from anabranch.up.embedded_redis import EmbeddedRedis
 from anabranch.up.processes import MARK, ProcessSpec, mark_of, marked
 from anabranch.up.state_file import Lock
@@ -198,6 +199,39 @@ def test_who_runs_what_it_offers_makes_no_topics_and_needs_no_redis(
     else:
         assert {"redis", "north.speeds.boundaries", "delivery/speeds"} <= {*begun}
         assert "processing/south.0" not in begun
+
+
+def test_an_auditor_makes_no_topics_and_needs_no_redis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr(deployment, "start_redis", lambda *_: begun.append("redis"))
+    monkeypatch.setattr(_Early, "start", lambda *_: None)
+
+    def prepare(_: object, topics: list[Topic], **_options: object) -> list[str]:
+        begun.append(topics)
+        raise Unavailable("that is enough")
+
+    monkeypatch.setattr(deployment, "prepare", prepare)
+    for name in ("market", "federation"):
+        shutil.copytree(_FILE.parents[1] / name, tmp_path / name)
+    market = tmp_path / "market" / "north.yaml"
+    named = "participant: north\n  auditor: audit\n  partners"
+    market.write_text(market.read_text().replace("participant: north\n  partners", named))
+    with pytest.raises(Unavailable, match="that is enough"):
+        up(
+            market,
+            state_dir=tmp_path / "state",
+            say=print,
+            stopping=threading.Event(),
+            stop_now=threading.Event(),
+            kafka="127.0.0.1:9",
+            only=["auditor/audit"],
+        )
+    assert begun == [[]]
+    names = [("auditor", "audit")]
+    (spec,) = specs_of(names, market, tmp_path, "b:1", "redis://r:1")
+    assert spec.environment == {COMPILERS: "quick"}
 
 
 def test_a_state_directory_of_an_older_version_is_rejected_before_anything_starts(

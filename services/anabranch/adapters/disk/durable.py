@@ -25,23 +25,24 @@ def sync_folders(root: Path) -> None:
         sync_folder(Path(folder))
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write the file at ``path`` anew, durably but for its name; of a hard link the other
-    names keep what was there.
+    names keep what was there. ``mode``: its rights, as far as the process's mask lets them.
     """
     path.unlink(missing_ok=True)
-    with path.open("wb") as file:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
 
 
-def put_file(path: Path, content: bytes) -> None:
+def put_file(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write the file at ``path``, whole and durably or not at all; also where several processes do
-    it at the same time.
+    it at the same time. ``mode``: as of ``replace_file``.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    replace_file(draft, content)
+    replace_file(draft, content, mode)
     draft.replace(path)
     sync_folder(path.resolve().parent)
 

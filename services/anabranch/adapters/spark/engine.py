@@ -25,7 +25,7 @@ from anabranch.adapters.spark.query import StageQuery, build_query
 from anabranch.adapters.spark.session import session_beside
 from anabranch.adapters.spark.sink import OutputStream, ResultsExpected, SinkQuery, StageSink
 from anabranch.protocol.errors import AnabranchError, EngineEnded, LocalProtocolError
-from anabranch.runtime.block_writer import BlockWriter
+from anabranch.runtime.block_writer import BlockWriter, UnwrittenBlocks
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.logs import short
 
@@ -212,9 +212,12 @@ class SparkStage:
             width_ms=pipeline.bucket_ms,
             function=self._query.function,
             only=output.only,
+            is_written=output.is_written,
         )
-        blocks = BlockWriter(
-            context.log, stream.topic, output.replica, output.epoch, context.entropy
+        blocks = (
+            BlockWriter(context.log, stream.topic, output.replica, output.epoch, context.entropy)
+            if output.is_written
+            else UnwrittenBlocks()
         )
         expected = self._expected if output.only is None else ResultsExpected()
         sink = StageSink(

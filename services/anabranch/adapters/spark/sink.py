@@ -32,7 +32,7 @@ from anabranch.ports import BatchDone, QueryDriver
 from anabranch.protocol.errors import AnabranchError, StageFunctionError
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import QueryPosition, check_joint, check_open
-from anabranch.runtime.block_writer import BlockWriter
+from anabranch.runtime.block_writer import BlockWriter, UnwrittenBlocks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,6 +67,8 @@ class OutputStream:
     """Of the results only those of these buckets are written: a query that begins long before
     what is wanted makes more. None: all.
     """
+    is_written: bool = True
+    """Else the parts say rows and digests alone."""
 
 
 def to_rows(table: pa.Table) -> pa.Table:
@@ -116,7 +118,11 @@ class TaskWrite:
         """Write the rows of one task."""
         out, context = self.output, TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        writer = _task_writer(out.kafka, out.topic, out.replica, out.epoch)
+        writer = (
+            _task_writer(out.kafka, out.topic, out.replica, out.epoch)
+            if out.is_written
+            else UnwrittenBlocks()
+        )
         gathered: list[pa.RecordBatch] = []
         rows = 0
         parts: list[Part] = []
@@ -221,7 +227,7 @@ class StageSink:
         self,
         output: OutputStream,
         query: SinkQuery,
-        blocks: BlockWriter,
+        blocks: BlockWriter | UnwrittenBlocks,
         clock: Clock,
         *,
         expected: ResultsExpected,

@@ -39,9 +39,9 @@ Invariants:
     TM4 without a single reader that counts nothing is trimmed, except as TM6 says.
     TM5 the process of the highest epoch speaks for a reader; one that is starting, and names no
         checkpoint yet, has read nothing.
-    TM6 of a stream that other pipelines read the newest buckets are kept, as many as its owner
-        says, whatever those readers do: only the owner decides what its log holds. Such a
-        stream need not have a reader of its own.
+    TM6 of a stream that other pipelines read, or an auditor, the newest buckets are kept, as many
+        as its owner says, whatever those readers do: only the owner decides what its log holds.
+        Such a stream need not have a reader of its own.
     TM7 every possible reader of a stream counts: each replica of the stages that do, each process
         that stands by for one, and each delivery.
     TO1 no offset of a part of a bucket above the trim point is deleted, whether stable, pending,
@@ -121,7 +121,7 @@ class Trimming:
         kept_buckets: Mapping[str, int] | None = None,
     ) -> None:
         """``readers``: all that a stream may have, by stream. ``kept_buckets``: of streams that
-        other pipelines read, as many as are kept for these.
+        other pipelines read, or an auditor, as many as are kept for these.
         """
         self._kept_buckets = kept_buckets or {}
         self._readers = {stream: frozenset(those) for stream, those in readers.items()}

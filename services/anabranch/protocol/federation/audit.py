@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -53,13 +53,33 @@ class Finding:
     fault: Fault
 
 
+Contents = tuple[int, int]
+"""Rows and digest of a bucket."""
+
+_NOTHING: Final = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """What the auditor has committed to."""
+
+    at_ms: int
+    """By the log's time."""
+    bucket_ms: int
+    is_open: bool = True
+    """Its number was not told yet."""
+
+
 class Commitments:
     """Of one contract's ledger. Not thread-safe. After a crash: replay."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, bytes], tuple[int, int]] = {}
-        """Movement and hash -> the log's time of it, and the width of a bucket."""
-        self._written: set[tuple[str, bytes]] = set()
+        self._written: dict[tuple[str, bytes], Commitment] = {}
+        """By movement and hash."""
+
+    def find(self, movement_id: str, digest: bytes) -> Commitment | None:
+        """The commitment with this hash; None: there is none that counts."""
+        return self._written.get((movement_id, digest))
 
     def add(self, movement_id: str, digest: bytes, bucket_ms: int, at_ms: int) -> str:
         """The auditor has fixed a number; why this does not count, or nothing."""
@@ -70,8 +90,7 @@ class Commitments:
             return "committed to already"
         if len(self._written) >= COMMITMENTS_MAX:
             return "too many commitments"
-        self._written.add(which)
-        self._open[which] = at_ms, bucket_ms
+        self._written[which] = Commitment(at_ms, bucket_ms)
         return ""
 
     def reveal(
@@ -92,16 +111,17 @@ class Commitments:
             ran_ms: The movement ran from, to, by the log's time.
         """
         which = movement_id, commitment(nonce)
-        if len(nonce) < NONCE_BYTES_MIN or which not in self._open:
+        found = self._written.get(which)
+        if len(nonce) < NONCE_BYTES_MIN or found is None or not found.is_open:
             return "not committed to before"
-        committed_ms, bucket_ms = self._open[which]
+        committed_ms, bucket_ms = found.at_ms, found.bucket_ms
         first_ms, last_ms = max(committed_ms, ran_ms[0]), ran_ms[1]
         for bucket in buckets:
             if not first_ms < bucket * bucket_ms <= last_ms:
                 return "a bucket that did not end in the time that counts"
             if not is_sampled(nonce, movement_id, bucket, sample_ppm):
                 return "a bucket that is not in the sample"
-        del self._open[which]
+        self._written[which] = replace(found, is_open=False)
         return ""
 
 
@@ -123,14 +143,16 @@ def sample(nonce: bytes, movement_id: str, buckets: Iterable[int], sample_ppm: i
     return [bucket for bucket in buckets if is_sampled(nonce, movement_id, bucket, sample_ppm)]
 
 
-def findings(claimed: Mapping[int, str], computed: Mapping[int, str]) -> list[Finding]:
-    """What is wrong with the seller's digests, of the buckets that were computed again (FU3)."""
+def findings(claimed: Mapping[int, Contents], computed: Mapping[int, Contents]) -> list[Finding]:
+    """What is wrong with the seller's buckets, of those that were computed again (FU3). Of a bucket
+    that it has closed empty nothing is claimed.
+    """
     wrong = [
-        (bucket, claimed.get(bucket))
-        for bucket, digest in sorted(computed.items())
-        if claimed.get(bucket) != digest
+        (bucket, claimed.get(bucket, _NOTHING))
+        for bucket, found in sorted(computed.items())
+        if claimed.get(bucket, _NOTHING) != found
     ]
     return [
-        Finding(bucket, Fault.NO_RESULT if digest is None else Fault.WRONG_RESULT)
-        for bucket, digest in wrong
+        Finding(bucket, Fault.NO_RESULT if claim == _NOTHING else Fault.WRONG_RESULT)
+        for bucket, claim in wrong
     ]

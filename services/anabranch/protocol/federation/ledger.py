@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from anabranch.protocol.federation.audit import Commitments, Finding
+from anabranch.protocol.federation.audit import Commitment, Commitments, Finding
 from anabranch.protocol.federation.contracts import Contract, Side
 from anabranch.protocol.federation.metering import (
     NANO_PER_MICRO,
@@ -346,6 +346,10 @@ class Ledger:
     def is_wrong(self, movement_id: str) -> bool:
         """Whether an audit found something."""
         return movement_id in self._wrong
+
+    def commitment(self, movement_id: str, digest: bytes) -> Commitment | None:
+        """What the auditor has committed to with this hash; None: nothing."""
+        return self._commitments.find(movement_id, digest)
 
     def disputed(self, movement_id: str) -> int:
         """Slots of a movement in dispute."""

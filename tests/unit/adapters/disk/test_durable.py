@@ -46,6 +46,11 @@ def test_of_a_replaced_hard_link_the_other_name_keeps_the_content(tmp_path: Path
     assert [(tmp_path / name).read_text() for name in ("old", "new")] == ["1", "2"]
 
 
+def test_a_file_may_be_for_its_owner_alone(tmp_path: Path) -> None:
+    put_file(tmp_path / "secret", b"1", 0o600)
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_file_is_put_whole_or_stays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from anabranch.protocol.federation.audit import (
     COMMITMENTS_MAX,
+    Commitment,
     Commitments,
     Fault,
     Finding,
@@ -38,12 +39,14 @@ def test_the_commitment_fixes_the_number() -> None:
 
 
 def test_fu3_what_is_wrong_and_what_is_missing_is_found_and_nothing_else() -> None:
-    claimed = {1: "a", 2: "b", 4: "d", 5: "not looked at"}
-    assert findings(claimed, {1: "a", 2: "x", 3: "c", 4: "d"}) == [
+    claimed = {1: (1, 7), 2: (1, 8), 4: (2, 9), 5: (1, 1), 6: (1, 2)}
+    computed = {1: (1, 7), 2: (1, 6), 3: (1, 5), 4: (2, 9), 6: (0, 0), 7: (0, 0)}
+    assert findings(claimed, computed) == [
         Finding(2, Fault.WRONG_RESULT),
         Finding(3, Fault.NO_RESULT),
-    ]
-    assert findings(claimed, {1: "a"}) == []
+        Finding(6, Fault.WRONG_RESULT),
+    ], "5 is not looked at, 7 is empty by right"
+    assert findings(claimed, {1: (1, 7)}) == []
 
 
 NONCE = bytes(range(16))
@@ -78,6 +81,14 @@ def test_fu4_a_bucket_counts_that_ends_after_the_hash_and_while_the_movement_ran
     assert (found == "") is counts
     if not counts:
         assert found == "a bucket that did not end in the time that counts"
+
+
+def test_what_was_committed_to_can_be_found() -> None:
+    made = committed()
+    assert made.find("m", commitment(NONCE)) == Commitment(1_000, WIDTH_MS)
+    assert made.find("o", commitment(NONCE)) is None
+    made.reveal("m", NONCE, [], ALL, (0, 9_000))
+    assert made.find("m", commitment(NONCE)) == Commitment(1_000, WIDTH_MS, is_open=False)
 
 
 def test_fu4_a_bucket_counts_that_is_in_the_sample() -> None:

@@ -1,0 +1,375 @@
+"""The auditor: wiring of ``protocol.federation.auditing`` to ledgers, logs and an engine.
+
+Nothing here decides what is wrong. It follows the contracts whose tasks are stages of its pipeline
+file, keeps the numbers that it draws, has buckets computed again, one query at a time, and writes what
+is due.
+
+What holds after a crash at any point: the ledgers and the kept numbers say which terms there are.
+What was computed in a term that is not over is computed again, as far as its input is still there.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Counter
+
+from anabranch.adapters.key_files import key_of_environment
+from anabranch.adapters.signing import SigningKey
+from anabranch.auditor.kept_numbers import KeptNumbers
+from anabranch.auditor.sold_stage import GONE, SoldStageLogs, UnableError
+from anabranch.codec import federation_records
+from anabranch.pipeline.shape import known_horizon_buckets
+from anabranch.pipeline.topic_names import FederationTopics
+from anabranch.ports import Engine, LogWriter, TopicPartition
+from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
+from anabranch.protocol.federation.audit import Finding, findings
+from anabranch.protocol.federation.auditing import MovementAudit, SoldStage, reason_against
+from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
+from anabranch.protocol.federation.movements import Movement, MovementState
+from anabranch.protocol.federation.recheck import confirmed
+from anabranch.protocol.federation.stage_moves import node_of, stage_of
+from anabranch.runtime.crash_points import crash_point
+from anabranch.runtime.federation_reader import FederationReader
+from anabranch.runtime.service import ServiceContext, ServiceStatus
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Federation
+    from anabranch.runtime.settings import ServiceSettings
+
+StartEngine = Callable[[ServiceContext, Collection[str]], Engine]
+"""(context, stages that it is to run) -> an engine that has started."""
+
+_POLL_MS: Final = 200
+_LOOK_EVERY_MS: Final = 5_000
+"""Between two looks for new contracts: each asks the broker for the names of all topics."""
+_AGAIN_MS: Final = 5_000
+"""An entry that did not count by then is written again."""
+_TOKENS: Final = 4
+"""Of 8 bytes each make a number that nobody finds by trying."""
+
+
+def build(
+    settings: ServiceSettings, context: ServiceContext, start_engine: StartEngine
+) -> AuditorService:
+    """The auditor of the stages that the owner of the pipeline file sells.
+
+    Raises:
+        ConfigurationError: the file names no auditor, the key is missing or another participant's,
+            or the kept numbers cannot be read.
+    """
+    federation = context.pipeline.federation
+    if federation is None or not federation.auditor:
+        raise ConfigurationError(
+            f"{settings.pipeline}: nobody audits; name an `auditor` in the section `federation`"
+        )
+    key = key_of_environment(federation.auditor)
+    if key is None:
+        raise ConfigurationError(
+            f"an auditor signs what it finds: name the key of {federation.auditor} in"
+            " ANABRANCH_SIGNING_KEY_FILE (anabranch keys new)"
+        )
+    path = Path(settings.state_dir) / "auditor" / f"{context.pipeline.name}.numbers.json"
+    return AuditorService(context, federation, key, KeptNumbers(path), start_engine)
+
+
+class AuditorService:
+    """One of them. Not thread-safe."""
+
+    def __init__(
+        self,
+        context: ServiceContext,
+        federation: Federation,
+        key: SigningKey,
+        numbers: KeptNumbers,
+        start_engine: StartEngine,
+    ) -> None:
+        """Nothing is contacted yet. ``start_engine``: called when something is to be computed."""
+        self.status = ServiceStatus()
+        self._context = context
+        self._pipeline = context.pipeline
+        self._federation = federation
+        self._key = key
+        self._numbers = numbers
+        self._start_engine = start_engine
+        self._topics = FederationTopics(federation.name)
+        self._engine: Engine | None = None
+        self._reader: FederationReader | None = None
+        self._writer: LogWriter | None = None
+        self._look_next_ms = 0
+        self._sent: dict[bytes, int] = {}
+        """Hash, or number, -> when it was written last."""
+        self._audits: dict[str, MovementAudit] = {}
+        self._logs: dict[str, SoldStageLogs] = {}
+        """By stage."""
+        self._served: set[str] = set()
+        """Movements whose turn it was, until it was everybody's."""
+        self._not_audited: dict[str, str] = {}
+        self._left_out: dict[str, collections.Counter[str]] = {}
+        """By stage, as far as it was counted."""
+        self._judged = Counter(
+            "anabranch_audited_buckets",
+            "Buckets of samples, by what the auditor found",
+            ("pipeline", "stage", "outcome"),
+            registry=context.registry,
+        )
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Read the ledgers to their ends.
+
+        Raises:
+            Unavailable: no answer.
+            DataMissing: a log does not begin at its beginning.
+        """
+        self._reader = FederationReader(self._context.log, self._topics, self._federation.auditor)
+        self._reader.read_to_end()
+        self._context.logger.info("ledgers_read", contracts=len(self._reader.contracts))
+
+    def step(self) -> None:
+        """Read what there is, write what is due, have one stretch of buckets computed.
+
+        Raises:
+            EngineEnded: the engine has ended.
+        """
+        reader = self._reader
+        assert reader is not None, "started"  # noqa: S101 - step is called after start
+        now_ms = self._context.clock.monotonic_ms()
+        try:
+            if now_ms >= self._look_next_ms:
+                self._look_next_ms = now_ms + _LOOK_EVERY_MS
+                reader.look()
+            reader.poll(_POLL_MS)
+            self._round(reader)
+            self.status.waiting_for = None
+        except Unavailable as error:
+            self.status.waiting_for = str(error)
+        self.status.detail = {
+            "federation": self._federation.name,
+            "signs_as": self._key.participant,
+            "movements": sorted(self._audits),
+            "not_audited": dict(self._not_audited),
+            "left_out": {stage: dict(reasons) for stage, reasons in self._left_out.items()},
+        }
+
+    def stop(self) -> None:
+        """Idempotent."""
+        for logs in self._logs.values():
+            logs.close()
+        self._logs.clear()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        self._close_writer()
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    # ---------------------------------------------------------------- a round
+
+    def _round(self, reader: FederationReader) -> None:
+        for logs in self._logs.values():
+            logs.poll()
+        needed: dict[str, list[int | None]] = {}
+        is_computing = False
+        for contract in reader.contracts.values():
+            ledger = contract.ledger
+            for movement in () if ledger is None else ledger.movements:
+                stage = self._stage_of(movement)
+                audit = self._audit_of(contract.contract_id, movement) if stage else None
+                if ledger is None or audit is None:
+                    continue
+                sold = self._sold(stage, ledger, movement)
+                self._take_up(audit, ledger, movement)
+                logs = self._logs_of(stage)
+                now_ms = self._context.clock.now_ms()
+                audit.look(ledger, movement, logs.log_state, sold, now_ms)
+                for entry in audit.entries(movement, sold.width_ms):
+                    self._write(entry)
+                if not is_computing and movement.movement_id not in self._served:
+                    is_computing = self._recheck(audit, logs, stage, sold)
+                    self._served |= {movement.movement_id} if is_computing else set()
+                self._count(stage, audit)
+                needed.setdefault(stage, []).append(audit.needed_after())
+        if not is_computing:
+            self._served.clear()
+        self._forget(needed)
+
+    def _stage_of(self, movement: Movement) -> str:
+        """The stage that a movement is of, if it is one that this auditor can judge."""
+        pipeline, stage = stage_of(movement.task)
+        declared = self._pipeline.stages.get(stage)
+        if pipeline != self._pipeline.name or movement.state is MovementState.VOID:
+            return ""
+        reason = (
+            "the pipeline file does not have it"
+            if declared is None
+            else reason_against(declared.ha)
+        )
+        if reason and self._not_audited.get(stage) != reason:
+            self._not_audited[stage] = reason
+            self._context.logger.warning("not_audited", stage=stage, why=reason)
+        return "" if reason else stage
+
+    def _audit_of(self, contract_id: str, movement: Movement) -> MovementAudit | None:
+        """None: all that is to be said of the movement is said."""
+        name = movement.movement_id
+        numbers = self._numbers.of(name)
+        if movement.state is MovementState.OVER and not numbers:
+            self._audits.pop(name, None)
+            return None
+        if name not in self._audits:
+            self._audits[name] = MovementAudit(self._key.participant, contract_id, name, numbers)
+        return self._audits[name]
+
+    def _sold(self, stage: str, ledger: Ledger, movement: Movement) -> SoldStage:
+        pipeline, declared = self._pipeline, self._pipeline.stages[stage]
+        return SoldStage(
+            pipeline.stream_writers(stage)[0],
+            node_of(ledger.movements.contract(movement.version).seller),
+            known_horizon_buckets(pipeline, stage),
+            declared.version,
+            pipeline.bucket_ms,
+        )
+
+    def _take_up(self, audit: MovementAudit, ledger: Ledger, movement: Movement) -> None:
+        """What the ledger says; and a number, if one is due, which is kept before anything follows
+        from it.
+        """
+        audit.read(ledger, movement)
+        is_due = audit.is_number_due(movement, self._context.clock.now_ms())
+        if is_due:
+            tokens = [self._context.entropy.token() for _ in range(_TOKENS)]
+            audit.drawn(bytes.fromhex("".join(tokens)))
+        self._numbers.keep(movement.movement_id, audit.numbers)
+        if is_due:
+            crash_point("auditor.number_kept")
+
+    def _logs_of(self, stage: str) -> SoldStageLogs:
+        """Raises Unavailable: they are not there, or there is no answer."""
+        if stage not in self._logs:
+            self._logs[stage] = SoldStageLogs(self._context, stage, self._running_engine)
+        return self._logs[stage]
+
+    def _running_engine(self) -> Engine:
+        if self._engine is None:
+            self._context.logger.info("engine_starts")
+            self._engine = self._start_engine(self._context, self._pipeline.audited_stages())
+        return self._engine
+
+    def _forget(self, needed: dict[str, list[int | None]]) -> None:
+        """Of logs, what no number wants any more; and the logs of stages that are all at home."""
+        for stage in self._logs.keys() - needed.keys():
+            self._logs.pop(stage).close()
+        for stage, buckets in needed.items():
+            known = [bucket for bucket in buckets if bucket is not None]
+            if len(known) == len(buckets):
+                horizon = known_horizon_buckets(self._pipeline, stage)
+                self._logs[stage].forget(min(known), horizon)
+
+    # ---------------------------------------------------------------- buckets
+
+    def _recheck(
+        self, audit: MovementAudit, logs: SoldStageLogs, stage: str, sold: SoldStage
+    ) -> bool:
+        """Have the next buckets of the sample computed; whether there were any."""
+        buckets = audit.wanted(sold.horizon)
+        if not buckets:
+            return False
+        first = self._computed(audit, logs, stage, buckets, sold.horizon)
+        if first is None:
+            return True
+        suspected = findings(logs.claimed(buckets), first)
+        doubtful = [finding.bucket for finding in suspected]
+        self._judge(audit, stage, [each for each in buckets if each not in doubtful], [])
+        if doubtful:
+            second = self._computed(audit, logs, stage, doubtful, 2 * sold.horizon)
+            if second is not None:
+                alike, differing = confirmed(first, second)
+                self._left(audit, stage, differing, "two computations of it differ")
+                found = [finding for finding in suspected if finding.bucket in alike]
+                self._judge(audit, stage, list(alike), found)
+        return True
+
+    def _computed(
+        self,
+        audit: MovementAudit,
+        logs: SoldStageLogs,
+        stage: str,
+        buckets: Sequence[int],
+        before: int,
+    ) -> dict[int, tuple[int, int]] | None:
+        """None: not now, or they are left out."""
+        try:
+            return logs.computed(buckets, before)
+        except UnableError as error:
+            of = buckets[:1] if error.reason == GONE else buckets
+            self._left(audit, stage, of, error.reason, str(error))
+            return None
+
+    def _judge(
+        self,
+        audit: MovementAudit,
+        stage: str,
+        buckets: Sequence[int],
+        found: Sequence[Finding],
+    ) -> None:
+        audit.judged(buckets, found)
+        name = self._pipeline.name
+        self._judged.labels(name, stage, "right").inc(len(buckets) - len(found))
+        self._judged.labels(name, stage, "wrong").inc(len(found))
+        for finding in found:
+            self._context.logger.error(
+                "seller_wrong", stage=stage, bucket=finding.bucket, what=finding.fault.value
+            )
+
+    def _left(
+        self, audit: MovementAudit, stage: str, buckets: Sequence[int], why: str, detail: str = ""
+    ) -> None:
+        if buckets:
+            audit.skipped(buckets, why)
+            self._context.logger.warning(
+                "not_judged", stage=stage, buckets=list(buckets), why=why, detail=detail[:500]
+            )
+
+    def _count(self, stage: str, audit: MovementAudit) -> None:
+        """What was left out since the last time."""
+        left_out, audit.left_out = audit.left_out, collections.Counter()
+        self._left_out.setdefault(stage, collections.Counter()).update(left_out)
+        self._judged.labels(self._pipeline.name, stage, "left_out").inc(left_out.total())
+
+    # ---------------------------------------------------------------- ledgers
+
+    def _write(self, entry: AuditCommitted | Audited) -> None:
+        """Write ``entry``, unless it was written a moment ago."""
+        now_ms = self._context.clock.monotonic_ms()
+        which = entry.digest if isinstance(entry, AuditCommitted) else entry.nonce
+        self._sent = {
+            each: sent_ms for each, sent_ms in self._sent.items() if now_ms - sent_ms < _AGAIN_MS
+        }
+        if which in self._sent:
+            return
+        self._sent[which] = now_ms
+        at = TopicPartition(self._topics.contract(entry.contract_id), 0)
+        try:
+            if self._writer is None:
+                self._writer = self._context.log.writer()
+            self._writer.send(at, federation_records.encode(entry, self._key.sign(entry)))
+            self._writer.flush()
+        except (OutcomeUnknown, Unavailable) as error:
+            self._context.logger.warning("entry_delayed", error=str(error))
+            self._close_writer()
+            return
+        crash_point("auditor.entry_written")
+        count = len(entry.findings) if isinstance(entry, Audited) else None
+        what = "committed" if count is None else "told"
+        self._context.logger.info(what, movement=entry.movement_id, findings=count)
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()

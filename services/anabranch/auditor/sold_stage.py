@@ -1,0 +1,206 @@
+"""The logs of one stage that was sold, and the query that computes its buckets again.
+
+Nothing is written but temporary files, which end with the process: after a crash another one begins
+where the logs are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from anabranch.codec.blocks import schema_from_text
+from anabranch.ports import QueryOutput
+from anabranch.protocol.errors import DataMissing, StageFunctionError
+from anabranch.protocol.federation.recheck import Recheck
+from anabranch.protocol.log.boundary_log import contents
+from anabranch.runtime.gone_blocks import GoneBlocks
+from anabranch.runtime.range_query import RangeQuery
+from anabranch.runtime.source_columns import source_schema
+from anabranch.runtime.stream_logs import open_stream
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from anabranch.ports import Engine, LogReader, PreparedStage
+    from anabranch.protocol.federation.audit import Contents
+    from anabranch.protocol.log.boundary_log import LogState
+    from anabranch.protocol.stage.planner import TakenBucket
+    from anabranch.runtime.boundary_reader import BoundaryReader
+    from anabranch.runtime.service import ServiceContext
+
+RECHECK_MS_MAX: Final = 100_000
+"""One computation. Two of them, and a start of Spark, take less than a loop may that is alive
+(``runtime.service``).
+"""
+
+_LABEL: Final = "audit"
+"""In place of a replica's name: nothing is written under it."""
+_LOOK_MS: Final = 100
+
+
+GONE: Final = "its input is gone"
+
+
+class UnableError(Exception):
+    """Buckets cannot be computed again. ``reason`` is one of a few, to be counted; GONE is said of
+    the first of the buckets alone.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class SoldStageLogs:
+    """Of one stage. Not thread-safe."""
+
+    def __init__(self, context: ServiceContext, stage: str, engine: Callable[[], Engine]) -> None:
+        """Open the logs of the stage and of what it reads, and read them to their ends.
+
+        ``engine``: asked for when something is to be computed.
+
+        Raises:
+            Unavailable: a log is not there, or there is no answer.
+        """
+        self._context = context
+        self._pipeline = context.pipeline
+        self._stage = stage
+        self._engine = engine
+        self._prepared: PreparedStage | None = None
+        self._numbers = count()
+        self._closing = ExitStack()
+        try:
+            self._own = self._opened(stage)
+            self._inputs = {name: self._opened(name) for name in self._pipeline.inputs(stage)}
+            self._asking: LogReader = context.log.reader(committed=False, headers=False)
+            self._closing.callback(self._asking.close)
+        except BaseException:
+            self._closing.close()
+            raise
+
+    def _opened(self, stream: str) -> BoundaryReader:
+        reader = open_stream(self._context.log, self._pipeline, stream)
+        self._closing.callback(reader.close)
+        reader.read_to_end()
+        return reader
+
+    @property
+    def log_state(self) -> LogState:
+        """The stage's own stream."""
+        return self._own.log_state
+
+    def poll(self) -> None:
+        """Take what is there, without waiting: of the inputs last, so that what the stage has closed
+        is known of them.
+
+        Raises:
+            Unavailable: there is no answer.
+        """
+        for reader in (self._own, *self._inputs.values()):
+            reader.poll(0)
+
+    def forget(self, upto: int, horizon: int) -> None:
+        """The stage's buckets up to this one will not be computed."""
+        self._own.log_state.forget(upto)
+        for reader in self._inputs.values():
+            reader.log_state.forget(max(0, upto - 2 * horizon - 1))
+
+    def claimed(self, buckets: Sequence[int]) -> dict[int, Contents]:
+        """What stands in the log of those of ``buckets`` that are not empty there."""
+        stable = self.log_state.stable(buckets[0], buckets[-1])
+        return {bucket: contents(parts) for bucket, _, parts in stable if bucket in buckets}
+
+    def computed(self, buckets: Sequence[int], before: int) -> dict[int, Contents] | None:
+        """The same of ``buckets``, computed again by a query that begins so many buckets before
+        them; None: not now, the inputs are not known so far or the process ends.
+
+        Raises:
+            UnableError: they cannot be computed.
+            Unavailable: there is no answer.
+            EngineEnded: with all its queries.
+        """
+        log_states = {name: reader.log_state for name, reader in self._inputs.items()}
+        prepared = self._prepared = self._prepared or self._build()
+        if prepared is None:
+            return None
+        engine = self._engine()
+        recheck = Recheck(buckets, before, log_states, prepared.traits, rows_max=engine.rows_max)
+        if not recheck.is_known:
+            return None
+        lacks = recheck.lacks(self._first_gone())
+        if lacks:
+            raise UnableError(GONE, lacks)
+        try:
+            return recheck.computed() if self._run(prepared, recheck) else None
+        except DataMissing as error:
+            raise UnableError(GONE, str(error)) from error
+        except StageFunctionError as error:
+            self._drop_prepared()
+            raise UnableError("its function failed", str(error)) from error
+        finally:
+            engine.check()
+
+    def _build(self) -> PreparedStage | None:
+        """The stage's query; None: an input has no columns yet."""
+        schemas: dict[str, pa.Schema] = {}
+        for name in self._pipeline.stages[self._stage].reads:
+            if name not in self._pipeline.stages:
+                schemas[name] = source_schema(self._pipeline, name)
+                continue
+            text = self._inputs[name].log_state.schema()
+            if not text:
+                return None
+            schemas[name] = schema_from_text(text)
+        return self._engine().prepare(f"{self._stage}.{_LABEL}", self._stage, schemas)
+
+    def _first_gone(self) -> Callable[[str, Iterable[TakenBucket]], int | None]:
+        names = self._pipeline.topic_names
+        gone_blocks = {
+            stream: GoneBlocks(self._asking, partial(names.blocks, stream))
+            for stream in self._inputs
+        }
+
+        def first(stream: str, buckets: Iterable[TakenBucket]) -> int | None:
+            gone = gone_blocks[stream]
+            return next(
+                (bucket for bucket, writer, parts in buckets if gone.is_gone(writer, parts)), None
+            )
+
+        return first
+
+    def _run(self, prepared: PreparedStage, recheck: Recheck) -> bool:
+        """Whether the query came to its end; False: the process ends.
+
+        Raises:
+            UnableError: it took too long.
+        """
+        clock, stopping = self._context.clock, self._context.stopping
+        name = f"recheck-{next(self._numbers)}"
+        query = RangeQuery(name, recheck, self._pipeline.bucket_ms, recheck.wanted)
+        output = QueryOutput(_LABEL, -1, recheck.wanted, is_written=False)
+        running = prepared.start(name, query, output, None, lambda _: None)
+        try:
+            deadline_ms = clock.monotonic_ms() + RECHECK_MS_MAX
+            while not query.finished.is_set() and not stopping.is_set():
+                running.ended(_LOOK_MS)
+                if clock.monotonic_ms() > deadline_ms:
+                    text = f"not computed within {RECHECK_MS_MAX} ms"
+                    raise UnableError("it took too long", text)
+        finally:
+            running.stop()
+        return query.finished.is_set()
+
+    def _drop_prepared(self) -> None:
+        """It is built anew: the columns of an input may have changed."""
+        if self._prepared is not None:
+            self._prepared.close()
+            self._prepared = None
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._drop_prepared()
+        self._closing.close()

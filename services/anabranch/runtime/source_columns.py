@@ -1,0 +1,18 @@
+"""The columns of what no stage of a pipeline makes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from anabranch.codec.blocks import EVENT_TIME
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
+
+
+def source_schema(pipeline: Pipeline, stream: str) -> pa.Schema:
+    """Columns of the rows of a source, or of a stream of another pipeline."""
+    of = pipeline.bindings if stream in pipeline.bindings else pipeline.sources
+    return of[stream].record.arrow_schema().append(pa.field(EVENT_TIME, pa.int64()))

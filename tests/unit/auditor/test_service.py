@@ -1,0 +1,303 @@
+"""The auditor on a log in memory, under a clock that the test moves, with an engine of a few lines."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from anabranch.adapters.key_files import VARIABLE, write_key
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.auditor.service import AuditorService, build
+from anabranch.auditor.sold_stage import RECHECK_MS_MAX
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    DataMissing,
+    StageFunctionError,
+    Unavailable,
+)
+from anabranch.protocol.federation import auditing
+from anabranch.protocol.federation.audit import Fault, Finding, commitment
+from anabranch.protocol.federation.ledger import AuditCommitted, Audited
+from anabranch.protocol.federation.movements import Why
+from harness import outputs
+from harness.audited_stage import STAGE, STAGES, AuditedStage, FewLines
+
+ROUND_MS = 100
+
+
+def doubled(table: pa.Table) -> pa.Table:
+    """A total is another."""
+    index = table.schema.get_field_index("total")
+    return table.set_column(index, "total", pa.array([1] * table.num_rows, pa.int64()))
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def world(clock: VirtualClock, tmp_path: Path) -> Iterator[AuditedStage]:
+    made = AuditedStage(LocalEventLog(clock), clock, tmp_path)
+    made.sell()
+    yield made
+    made.close()
+
+
+@contextmanager
+def running(world: AuditedStage, seed: int = 1) -> Iterator[AuditorService]:
+    auditor = world.auditor(seed)
+    try:
+        yield auditor
+    finally:
+        auditor.stop()
+
+
+def rounds(world: AuditedStage, auditor: AuditorService, count: int = 30) -> None:
+    for _ in range(count):
+        world.round()
+        auditor.step()
+        world.clock.sleep_ms(ROUND_MS)
+
+
+def left_out(auditor: AuditorService) -> dict[str, int]:
+    found = auditor.status.detail["left_out"]
+    assert isinstance(found, dict)
+    return dict(found.get(STAGE, {}))
+
+
+def judged(auditor: AuditorService, outcome: str) -> float:
+    found = auditor._context.registry.get_sample_value(
+        "anabranch_audited_buckets_total",
+        {"pipeline": "north", "stage": STAGE, "outcome": outcome},
+    )
+    return found or 0.0
+
+
+def test_a_seller_that_makes_what_is_right_is_not_blamed(world: AuditedStage) -> None:
+    with running(world) as auditor:
+        rounds(world, auditor)
+        assert judged(auditor, "right") > 20
+        assert world.told() == []
+        world.end()
+        rounds(world, auditor)
+    (committed, told) = world.said()
+    assert isinstance(committed, AuditCommitted)
+    assert isinstance(told, Audited)
+    assert committed.digest == commitment(told.nonce)
+    assert told.findings == ()
+    assert not world.ledger().is_wrong(world.movement_id)
+    assert (auditor.status.detail["movements"], left_out(auditor)) == ([], {})
+    assert world.contract().ignored == {}
+
+
+def test_a_wrong_bucket_is_found_and_the_seller_pays(world: AuditedStage) -> None:
+    with running(world) as auditor:
+        rounds(world, auditor, 5)
+        world.spoil = lambda bucket, table: table if world.spoilt else doubled(table)
+        rounds(world, auditor)
+        assert judged(auditor, "wrong") == 1
+    told = world.told()
+    assert [each.findings for each in told] == [(Finding(world.spoilt[0], Fault.WRONG_RESULT),)]
+    ledger = world.ledger()
+    assert ledger.is_wrong(world.movement_id)
+    world.end(Why.WRONG)
+    ledger = world.ledger()
+    assert [(each.payer, each.reason) for each in ledger.postings] == [
+        ("south", f"wrong results: {world.movement_id}")
+    ]
+    kinds = [type(each) for each in world.said()]
+    assert kinds == [AuditCommitted, AuditCommitted, Audited], "nobody sees a time without one"
+
+
+def test_a_bucket_without_its_result_is_found(world: AuditedStage) -> None:
+    with running(world) as auditor:
+        rounds(world, auditor, 5)
+        world.spoil = lambda bucket, table: table if world.spoilt else table.slice(0, 0)
+        rounds(world, auditor)
+    assert [each.findings for each in world.told()] == [
+        (Finding(world.spoilt[0], Fault.NO_RESULT),)
+    ]
+
+
+def test_a_query_begins_the_horizon_before_what_is_wanted(world: AuditedStage) -> None:
+    with running(world) as auditor:
+        rounds(world, auditor)
+        assert world.engine is not None
+        committed_ms = next(
+            found.at_ms
+            for entry in world.said()
+            if (found := world.ledger().commitment(world.movement_id, entry.digest))  # type: ignore[union-attr]
+        )
+        assert world.engine.begun[0] == committed_ms // 100 + 1 - 2
+    assert world.engine.is_closed
+
+
+def test_a_term_ends_and_its_number_is_told(
+    world: AuditedStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditing, "TERM_MS", 1_600)
+    with running(world) as auditor:
+        rounds(world, auditor)
+    first, *others = [type(each) for each in world.said()]
+    assert first is AuditCommitted
+    assert others[:4] == [AuditCommitted, Audited] * 2, "the next hash, then the number"
+    assert all(told.findings == () for told in world.told())
+
+
+def test_numbers_are_kept_for_their_owner_alone_and_a_new_process_goes_on(
+    world: AuditedStage,
+) -> None:
+    with running(world) as auditor:
+        rounds(world, auditor, 2)
+    assert stat.S_IMODE(world.numbers_file.stat().st_mode) == 0o600
+    (committed,) = world.said()
+    world.spoil = lambda bucket, table: table if world.spoilt else doubled(table)
+    with running(world, seed=2) as auditor:
+        rounds(world, auditor)
+        (told,) = world.told()
+        assert isinstance(committed, AuditCommitted)
+        assert commitment(told.nonce) == committed.digest
+        assert told.findings
+        assert told.nonce.hex() not in world.numbers_file.read_text()
+    assert "{" in world.numbers_file.read_text(), "the next one is kept"
+
+
+def test_a_lost_number_has_no_findings_and_another_is_drawn(world: AuditedStage) -> None:
+    with running(world) as auditor:
+        rounds(world, auditor, 3)
+    world.numbers_file.unlink()
+    with running(world, seed=2) as auditor:
+        rounds(world, auditor)
+        world.end()
+        rounds(world, auditor)
+    lost, second, told = world.said()
+    assert isinstance(lost, AuditCommitted)
+    assert isinstance(second, AuditCommitted)
+    assert isinstance(told, Audited)
+    assert second.digest == commitment(told.nonce) != lost.digest
+
+
+def test_what_is_deleted_is_said_and_not_guessed(world: AuditedStage, clock: VirtualClock) -> None:
+    with running(world) as auditor:
+        rounds(world, auditor, 3)
+    world.spoil = lambda bucket, table: doubled(table)
+    for _ in range(10):
+        clock.sleep_ms(ROUND_MS)
+        world.round()
+    world.delete_blocks()
+    world.spoil = lambda bucket, table: table
+    with running(world, seed=2) as auditor:
+        rounds(world, auditor, 60)
+        assert left_out(auditor)["its input is gone"] >= 10
+        assert judged(auditor, "wrong") == 0
+        assert judged(auditor, "right") > 20, "it goes on where the input is there again"
+        assert world.engine is not None
+        assert world.engine.queries == len(world.engine.begun), "none is run in vain"
+    assert world.told() == []
+
+
+def test_nobody_is_blamed_where_the_horizon_is_too_short(world: AuditedStage) -> None:
+    with running(world) as auditor:
+        rounds(world, auditor, 1)
+        world.engine = FewLines(auditor._context)
+        world.engine.spoil = lambda query, made: {
+            bucket: doubled(table) if query % 2 == 0 else table for bucket, table in made.items()
+        }
+        rounds(world, auditor)
+        assert left_out(auditor)["two computations of it differ"] > 5
+        assert judged(auditor, "wrong") == 0
+    assert world.told() == []
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (StageFunctionError("f: raised"), "its function failed"),
+        (DataMissing("blocks"), "its input is gone"),
+    ],
+)
+def test_what_cannot_be_computed_is_left_out(
+    world: AuditedStage, error: Exception, why: str
+) -> None:
+    with running(world) as auditor:
+        world.engine = FewLines(auditor._context, dies_of=error)
+        rounds(world, auditor)
+        assert left_out(auditor)[why] > 5
+        world.engine.dies_of = None
+        rounds(world, auditor)
+        assert judged(auditor, "right") > 5
+    assert world.told() == []
+
+
+def test_a_query_that_does_not_end_is_given_up(
+    world: AuditedStage, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FewLines, "_run", lambda *_: None)
+    with running(world) as auditor:
+        rounds(world, auditor, 5)
+        assert left_out(auditor)["it took too long"] > 0
+        begun_ms = clock.monotonic_ms()
+        auditor._context.stopping.set()
+        auditor.step()
+        assert clock.monotonic_ms() - begun_ms < RECHECK_MS_MAX
+
+
+def test_a_broker_that_does_not_answer_is_waited_for(
+    world: AuditedStage,
+) -> None:
+    waited = []
+    with running(world) as auditor:
+        world.engine = FewLines(auditor._context)
+        for error in (Unavailable("no answer"), None):
+            world.engine.dies_of = error
+            rounds(world, auditor, 15)
+            waited.append(auditor.status.waiting_for)
+        assert waited == ["no answer", None]
+        assert left_out(auditor) == {}
+
+
+def test_a_stage_whose_state_cannot_be_made_again_is_not_audited(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    plain = "\n".join(line for line in STAGES.splitlines() if "h" not in line.split(":")[0][:3])
+    stages = plain.replace("  ha: upstream_backup\n", "").replace("  state_horizon: 200ms", "")
+    world = AuditedStage(LocalEventLog(clock), clock, tmp_path, stages=stages)
+    world.sell()
+    with running(world) as auditor:
+        rounds(world, auditor, 5)
+        reasons = auditor.status.detail["not_audited"]
+        assert isinstance(reasons, dict)
+        assert "with ha: active" in reasons[STAGE]
+    assert world.said() == []
+    assert world.engine is None
+    world.close()
+
+
+def test_what_it_needs(world: AuditedStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = outputs.context(
+        world.log, world.pipeline, world.clock, SeededEntropy(1), "auditor", "auditor"
+    )
+    monkeypatch.delenv(f"{VARIABLE}_FILE", raising=False)
+    with pytest.raises(ConfigurationError, match="name the key of auditor"):
+        build(context.settings, context, world.start_engine)
+    write_key(world.book.keys["south"], world.folder / "south.key")
+    monkeypatch.setenv(f"{VARIABLE}_FILE", str(world.folder / "south.key"))
+    with pytest.raises(ConfigurationError, match="is a key of south"):
+        build(context.settings, context, world.start_engine)
+    monkeypatch.setenv(f"{VARIABLE}_FILE", str(world.folder / "auditor.key"))
+    assert build(context.settings, context, world.start_engine).status.state == "starting"
+    federation = world.pipeline.federation
+    assert federation is not None
+    alone = world.pipeline.model_copy(
+        update={"federation": federation.model_copy(update={"auditor": ""})}
+    )
+    context = outputs.context(world.log, alone, world.clock, SeededEntropy(1), "auditor", "x")
+    with pytest.raises(ConfigurationError, match="nobody audits"):
+        build(context.settings, context, world.start_engine)
