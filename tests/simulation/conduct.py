@@ -59,8 +59,8 @@ def check_forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
         wrong += [
             f"{stage}.{replica}: forks again at {at_ms} ms, {still_ms} ms after it went on last"
             " (rule 14)"
-            for at_ms, stage, replica, still_ms in forks
-            if int(still_ms or 0) < waits(run.pipeline, str(stage)).first_ms - _FORK_MARGIN_MS
+            for at_ms, stage, replica, still_ms, wait_ms in forks
+            if int(still_ms or 0) < int(wait_ms or 0) - _FORK_MARGIN_MS
         ]
     return wrong
 

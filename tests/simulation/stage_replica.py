@@ -439,6 +439,7 @@ class SimulatedReplica:
                     self._stage.name,
                     self._process,
                     self._port.now_ms - self._driver.moved_ms,
+                    runner._availability.waits.first_ms,
                 )
         self._port.crash_point(name)
 
