@@ -6,8 +6,9 @@ It does what ``processing.stage_replica`` does, in threads of the scheduler.
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -344,7 +345,8 @@ class SimulatedReplica:
     def _forget(self, upto: int) -> None:
         """What a standby has in its checkpoint."""
         self._raise_error()
-        self._stage_inputs.forget(upto)
+        with self._may_be_behind():
+            self._stage_inputs.forget(upto)
 
     def _raise_error(self) -> None:
         if self._error is not None:
@@ -352,12 +354,18 @@ class SimulatedReplica:
 
     def _missing_input(self, after: int) -> str:
         """What is gone of the inputs' blocks."""
-        try:
+        with self._may_be_behind():
             self._stage_inputs.check_forgotten(after)
+        return self._stage_inputs.missing(after)
+
+    @contextlib.contextmanager
+    def _may_be_behind(self) -> Iterator[None]:
+        """What this process has forgotten may be needed again: that is why it ends."""
+        try:
+            yield
         except Unavailable:
             self._port.struck("another went on from an older checkpoint")
             raise
-        return self._stage_inputs.missing(after)
 
     def _await_peer(self, missing: str) -> None:
         self._port.network.history.reached("waits for a peer")

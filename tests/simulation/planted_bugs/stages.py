@@ -207,8 +207,8 @@ STAGES: Final = (
     Mutant(
         "pending_not_inherited",
         "protocol.stage.record_chain:RecordChain.record",
-        "parts=(*pending, *parts)",
-        "parts=parts",
+        "parts=(*pending, *record.parts)",
+        "parts=record.parts",
         "rule 11",
     ),
     Mutant(
