@@ -134,7 +134,7 @@ class _Stages:
         ]
 
     def _input(self, name: str) -> DataFrame:
-        """As ``processing.query`` makes it."""
+        """As ``adapters.spark.query`` makes it."""
         frame = (
             self._session.readStream.format(PacedSource.name())
             .load()
