@@ -167,6 +167,17 @@ class Bench:
             lambda: self.log_state.upto >= self._steady + STEADY_BUCKETS, 90, "what is usual"
         )
 
+    def go_on_without_b(self, buckets: int, deadline_s: float) -> int:
+        """Cut b off, until replica 0 has closed so many buckets tentatively; b's last bucket."""
+        self.b.cut()
+        cut_at = self.b.sent
+        self.until(
+            lambda: self.log_state.tentative_upto("0") >= cut_at + buckets,
+            deadline_s,
+            "tentative buckets without b",
+        )
+        return cut_at
+
     def directories(self) -> list[str]:
         """The checkpoint directories of replica 0."""
         return sorted(
@@ -272,11 +283,7 @@ def goes_on_and_corrects_itself(bench: Bench) -> int:
             runner = in_process(bench, stage)
             bench.begin()
             assert bench.watcher.tentative() == [], "nothing is missing"
-            bench.b.cut()
-            cut_at = bench.b.sent
-            bench.until(
-                lambda: bench.log_state.tentative_upto("0") >= cut_at + 40, 90, "tentative buckets"
-            )
+            cut_at = bench.go_on_without_b(40, 90)
             assert state_of(runner) is ReplicaState.UP_FAILURE
             assert bench.log_state.upto <= cut_at
             assert all(
@@ -347,13 +354,7 @@ def test_a_second_failure_while_correcting_makes_the_successor_the_next_branch(
         with RunningStage(bench.pipeline, "merged.0", kafka, bench.state) as stage:
             runner = in_process(bench, stage)
             bench.begin()
-            bench.b.cut()
-            cut_at = bench.b.sent
-            bench.until(
-                lambda: bench.log_state.tentative_upto("0") >= cut_at + 15,
-                90,
-                "tentative buckets without b",
-            )
+            cut_at = bench.go_on_without_b(15, 90)
             bench.a.cut()
             bench.b.heal()
             bench.until(
@@ -428,13 +429,7 @@ def test_killed_before_it_says_that_its_branch_has_ended(kafka: str, tmp_path: P
         ) as first:
             bench.watch(first.check)
             bench.begin()
-            bench.b.cut()
-            cut_at = bench.b.sent
-            bench.until(
-                lambda: bench.log_state.tentative_upto("0") >= cut_at + 15,
-                120,
-                "tentative buckets",
-            )
+            bench.go_on_without_b(15, 120)
             bench.b.heal()
             healed_at = bench.b.bucket
             assert first.wait(120) == -9
@@ -503,13 +498,7 @@ def test_a_chain_waits_once_and_corrects_itself(kafka: str, tmp_path: Path) -> N
         ):
             bench.watch(one.check, two.check)
             bench.begin()
-            bench.b.cut()
-            cut_at = bench.b.sent
-            bench.until(
-                lambda: bench.log_state.tentative_upto("0") >= cut_at + 40,
-                120,
-                "tentative buckets at the end of the chain",
-            )
+            cut_at = bench.go_on_without_b(40, 120)
             late = [
                 seen.record for seen in bench.watcher.tentative() if seen.record.closed > cut_at + 1
             ]
