@@ -7,12 +7,16 @@ their floats compared one by one. Floats inside of nested values are not looked 
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.codec.blocks import canonical_sort
+
+_Floats = npt.NDArray[np.float64]
 
 RELATIVE_TOLERANCE: Final = 1e-9
 """Far above what the order of additions changes in a sum of a million doubles, far below what
@@ -24,14 +28,25 @@ _SINGLE_TOLERANCE: Final = 1e-4
 """Of columns of single precision, both."""
 
 
+def _largest(mine: _Floats, other: _Floats) -> float:
+    """The largest difference of two numbers as a part of the larger one; infinite where one of two
+    is no finite number.
+    """
+    finite = np.isfinite(mine) & np.isfinite(other)
+    if not finite.all():
+        return math.inf
+    larger = np.maximum(np.abs(mine), np.abs(other))
+    return float((np.abs(mine / larger - other / larger)).max())
+
+
 def float_columns(schema: pa.Schema) -> list[str]:
     """Names of the columns of floating-point numbers."""
     return [field.name for field in schema if pa.types.is_floating(field.type)]
 
 
 def float_difference(one: pa.Table, two: pa.Table) -> str:
-    """The first difference beyond the tolerance, in words that name column and values; empty: there
-    is none.
+    """What differs beyond the tolerance, in words that name a column, how many rows, and how much,
+    but no value: they go into a log, and the rows are the users'. Empty: nothing does.
 
     Both tables have the same number of rows, equal in all other columns.
     """
@@ -46,9 +61,8 @@ def float_difference(one: pa.Table, two: pa.Table) -> str:
         )
         near = np.isclose(mine, other, rtol=relative, atol=absolute, equal_nan=True)
         if not near.all():
-            at = int(np.argmin(near))
             return (
-                f"column {name}: {float(mine[at])!r} against {float(other[at])!r}, and"
-                f" {int((~near).sum()) - 1} more rows of {len(near)}"
+                f"column {name}: {int((~near).sum())} of {len(near)} rows, by up to"
+                f" {_largest(mine[~near], other[~near]):.2g} of the larger number"
             )
     return ""

@@ -40,9 +40,19 @@ def test_what_is_no_number_equals_itself_only(value: float | None) -> None:
     assert float_difference(table(math.inf, 1.0, 2.0), table(-math.inf, 1.0, 2.0))
 
 
-def test_a_difference_names_column_values_and_how_many_more() -> None:
-    text = float_difference(table(1.0, 2.0, 3.0), table(1.0, 2.001, 3.5))
-    assert text == "column mean: 2.0 against 2.001, and 1 more rows of 3"
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        ((1.0, 2.001, 3.5), "column mean: 2 of 3 rows, by up to 0.14 of the larger number"),
+        ((1.0, -2.0, 3.0), "column mean: 1 of 3 rows, by up to 2 of the larger number"),
+        ((1.0, 2.0, 1.7e308), "column mean: 1 of 3 rows, by up to 1 of the larger number"),
+        ((math.nan, 2.0, 3.0), "column mean: 1 of 3 rows, by up to inf of the larger number"),
+    ],
+)
+def test_a_difference_names_column_rows_and_how_much_but_no_value(
+    other: tuple[float, float, float], text: str
+) -> None:
+    assert float_difference(table(1.0, 2.0, 3.0), table(*other)) == text
 
 
 def test_single_precision_is_judged_as_what_it_is() -> None:
