@@ -31,6 +31,7 @@ from anabranch.protocol.edge.delivery import (
     Run,
     Slice,
     has_run,
+    live_asks,
     output_begins_after,
     rows_bound,
 )
@@ -278,16 +279,16 @@ class DeliveryService:
         self._following().poll(_ASK_MS)
 
     def _ask_for_live(self, live: LiveTopic) -> None:
-        """The live half lacks blocks that this one does not ask for: it has them behind it, or does
-        not deliver now.
-        """
+        """For blocks that the live half lacks and this one does not ask for."""
         now_ms, delivery = self._context.clock.monotonic_ms(), self._delivery
-        is_behind = delivery is not None and live.passed < delivery.cursor.bucket - 1
         if not live.lacks_blocks or now_ms < self._ask_at_ms:
             return
         self._ask_at_ms = now_ms + _ASK_MS
-        gone = self._gone_after(live.passed) if is_behind or delivery is None else None
-        if gone is not None and (live.has_any or is_behind):
+        delivered = None if delivery is None else delivery.cursor.bucket - 1
+        if not live_asks(delivered, live.passed, has_any=bool(live.has_any)):
+            return
+        gone = self._gone_after(live.passed)
+        if gone is not None:
             self._recompute_client.ask({self._output.stage: gone})
 
     def _gone_after(self, bucket: int) -> tuple[int, int] | None:

@@ -160,6 +160,20 @@ class Lack(Enum):
     AWAITED = "they are asked for, and waited for"
 
 
+def live_asks(delivered: int | None, passed: int, *, has_any: bool) -> bool:
+    """Whether the live half of an output, which lacks blocks after bucket ``passed``, asks for them
+    itself. Else the corrected half comes to them and asks for both, or, as long as nothing was
+    delivered, the output begins after them (DE9).
+
+    Args:
+        delivered: The corrected topic has all up to this bucket; None: nothing is delivered to it
+            now.
+        passed: The live topic needs nothing up to this bucket.
+        has_any: Anything was delivered to the live topic.
+    """
+    return has_any if delivered is None else passed < delivered
+
+
 class CorrectedDelivery:
     """One failover of an output: made after the older writer was fenced, given up when the outcome
     of a transaction is unknown.

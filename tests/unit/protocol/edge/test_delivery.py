@@ -19,6 +19,7 @@ from anabranch.protocol.edge.delivery import (
     Slice,
     begin_of,
     end_of,
+    live_asks,
     output_begins_after,
     rows_bound,
 )
@@ -181,6 +182,21 @@ def test_de9_where_an_output_begins_late_is_recorded_before_it_delivers() -> Non
     assert again.is_overtaken(begun_late(4)), "another process has seen more go"
     later = CorrectedDelivery("out", record, (0, 0, 0), (9, 9, 9), after=4)
     assert later.beginning() == Run(RecordId(5, 0), RecordId(5, 0), ())
+
+
+@pytest.mark.parametrize(
+    ("delivered", "has_any", "asks"),
+    [
+        (9, True, False),  # the corrected half asks for both
+        (10, False, True),  # it has them behind it
+        (None, True, True),
+        (None, False, False),  # the output may begin after them
+    ],
+)
+def test_de9_the_live_half_asks_for_what_the_corrected_one_does_not(
+    delivered: int | None, has_any: bool, asks: bool
+) -> None:
+    assert live_asks(delivered, 9, has_any=has_any) is asks
 
 
 @pytest.mark.parametrize(("live_has_any", "lack"), [(False, Lack.LEFT_OUT), (True, Lack.AWAITED)])
