@@ -239,7 +239,7 @@ class Bench:
         """Ask, and carry out what is decided; after a fork ask again."""
         decision = self.decide(query)
         if decision.fork:
-            successor = self.replica.next_timeline()
+            successor = self.replica.forks()
             old = self.replica.forked(self.positions[query], self.now_ms)
             self.numbers.append(self.replica.number)
             self.positions[successor] = self.positions[query]

@@ -48,7 +48,7 @@ from anabranch.protocol.log.timeline import (
     failover_steps,
     fork_steps,
 )
-from anabranch.protocol.stage.availability import OWN
+from anabranch.protocol.stage.availability import OWN, Look
 from anabranch.protocol.stage.beginning import begins_anew
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.protocol.stage.record_chain import RecordChain
@@ -141,20 +141,10 @@ class ReplicaRunner:
         """Started when ``Replica.successor_due``."""
         self._ended: BranchEnded | None = None
         """Of a branch that was dropped: to be said in the log."""
-        self.synced_bucket = 0
-        """The stable timeline holds everything up to this bucket of its inputs for good; 0:
-        not known.
-        """
-        self._forking = False
-        """The stable query's checkpoint is being copied."""
         self.unread: set[str] = set()
         """Inputs that are not read on since there is no room for more of them."""
         self.missing: tuple[str, ...] = ()
         """Of the newest tentative plan, for people."""
-        self._ends: dict[str, tuple[int, int]] = {}
-        """Of inputs that are read up to an end: when it was asked for, and the end."""
-        self._asked_ms: dict[str, int] = {}
-        """When the cluster of an input elsewhere was asked last."""
 
     @property
     def state(self) -> ReplicaState:
@@ -170,6 +160,13 @@ class ReplicaRunner:
     def wants_to_correct(self) -> bool:
         """Whether the replica has something to correct and the input for it."""
         return self._replica is not None and self._replica.wants_to_correct
+
+    @property
+    def synced_bucket(self) -> int:
+        """The stable timeline holds everything up to this bucket of its inputs for good; 0: not
+        known.
+        """
+        return 0 if self._replica is None else self._replica.synced_bucket
 
     @property
     def given_up(self) -> int:
@@ -234,36 +231,25 @@ class ReplicaRunner:
         return timeline.name
 
     def follow(self, name: str, wait_ms: int) -> int:
-        """One round of following the log of input ``name``. Returns the number of records read.
-
-        Where a wait may be over, the log is read up to an end asked for now: a process that slept
-        first looks, then judges.
-        """
+        """One round of following the log of input ``name``. Returns the number of records read."""
         reader = self._inputs[name]
         now_ms = self._clock.monotonic_ms()
         with self.lock:
-            reads = self._reads_on(name, now_ms)
-            looks = reads and self._replica is not None and self._replica.look_wanted(name, now_ms)
-            end_wanted = self._replica is not None and self._availability.end_wanted(name)
-        before = reader.offset_next
-        if not reads:
+            look = self._look(name, now_ms)
+        before, whole = reader.offset_next, False
+        if look is Look.NOTHING:
             self._clock.sleep_ms(wait_ms)
-        elif name in self._availability.elsewhere:
-            self._ask_elsewhere(name, now_ms, wanted=looks or end_wanted)
-            reader.poll(wait_ms)
-        elif looks:
+        elif look is Look.READ_TO_END:
             with contextlib.suppress(
                 Unavailable
             ):  # without contact nothing is judged; what is wrong for good, the next poll raises
                 reader.read_to_end()
-                self._ends[name] = now_ms, reader.offset_next
+                whole = True
         else:
-            if end_wanted:
-                self._ask_end(name, now_ms)
+            if self._may_ask(name, now_ms) and look is Look.ASK_END:
+                self._ask_end(name)
             reader.poll(wait_ms)
         read = reader.offset_next - before
-        begun_ms, end = self._ends.get(name, (now_ms, None))
-        at_end = end is not None and reader.offset_next >= end
         with self.lock:
             log_states = [r.log_state for r in self._inputs.values()]
             past, seen = (
@@ -272,49 +258,45 @@ class ReplicaRunner:
             )
             self._availability.observe(self._clock.monotonic_ms(), past, seen)
             self._availability.closed(name, reader.log_state.upto, self._clock.monotonic_ms())
-            if at_end:
-                self._ends.pop(name, None)
-                self._availability.read_to_end(name, begun_ms)
-            if at_end or read:
+            if whole:
+                self._availability.read_to_end(name, now_ms)
+            if self._availability.reached(name, reader.offset_next) or whole or read:
                 self.lock.notify_all()
         return read
 
-    def _ask_end(self, name: str, now_ms: int) -> None:
-        """Where the log of an input ends now: what a replica that woke, or began, or had no room
-        has yet to read, it reads bit by bit (RE8, RE10).
-        """
-        if self._ends.get(name, (-1, 0))[0] < self._availability.look_due_ms(name):
-            with contextlib.suppress(Unavailable):  # without contact nothing is judged
-                self._ends[name] = now_ms, self._inputs[name].end()
+    def _look(self, name: str, now_ms: int) -> Look:
+        """How the log of input ``name`` is followed now."""
+        parts = sum(reader.log_state.stable_parts for reader in self._inputs.values())
+        look = (
+            Look.READ_ON
+            if self._replica is None
+            else self._replica.look(name, self._inputs[name].log_state.upto, parts, now_ms)
+        )
+        if look is Look.NOTHING:
+            self.unread.add(name)
+        else:
+            self.unread.discard(name)
+        return look
 
-    def _ask_elsewhere(self, name: str, now_ms: int, *, wanted: bool) -> None:
-        """The same of an input on another cluster, which is silent where that does not answer (AV7).
-        Who has no answer of the own cluster does not ask. Before it is known whether a log can be
-        read, nothing is judged.
-        """
-        reader = self._inputs[name]
-        if reader.is_opening or not self._own_is_there(now_ms):
-            return
-        with self.lock:
-            asks = self._availability.asks(
-                name,
-                now_ms,
-                self._asked_ms.get(name),
-                wanted=wanted,
-                is_reading=name in self._ends,
-            )
-        if not asks:
-            return
-        self._asked_ms[name] = asked_ms = self._clock.monotonic_ms()
+    def _ask_end(self, name: str) -> None:
+        asked_ms = self._clock.monotonic_ms()
         try:
-            end = reader.end()
+            end = self._inputs[name].end()
         except Unavailable:
-            self._ends.pop(name, None)
             with self.lock:
                 self._availability.unanswered(name, asked_ms, self._clock.monotonic_ms())
                 self.lock.notify_all()
         else:
-            self._ends.setdefault(name, (asked_ms, end))
+            with self.lock:
+                self._availability.end_found(name, asked_ms, end)
+
+    def _may_ask(self, name: str, now_ms: int) -> bool:
+        """Before it is known whether a log on another cluster can be read, nothing is judged. Who has
+        no answer of the own cluster does not ask another.
+        """
+        return name not in self._availability.elsewhere or (
+            not self._inputs[name].is_opening and self._own_is_there(now_ms)
+        )
 
     def _own_is_there(self, now_ms: int) -> bool:
         """Whether the own cluster answers, as far as that is to be known now: asked itself, where no
@@ -331,18 +313,6 @@ class ReplicaRunner:
         with self.lock:
             self._availability.read_to_end(OWN, now_ms)
         return True
-
-    def _reads_on(self, name: str, now_ms: int) -> bool:
-        """Whether there is room for more of input ``name``, or it is waited for (RE8)."""
-        parts = sum(reader.log_state.stable_parts for reader in self._inputs.values())
-        reads = self._replica is None or self._replica.reads_on(
-            name, self._inputs[name].log_state.upto, parts, now_ms
-        )
-        if reads:
-            self.unread.discard(name)
-        else:
-            self.unread.add(name)
-        return reads
 
     def tick(self) -> None:
         """One round of following every input, without waiting: for engines of one thread."""
@@ -542,19 +512,14 @@ class ReplicaRunner:
         """Make what the stable query has committed durable: from then on nothing before it is read
         again (rule 18). Takes as long as the disk does, and ``store``, which writes a directory to
         where other machines reach it, and says whether it did.
-
-        What ends while the stable query forks does not count: the copy that becomes the stable
-        query may have been made before it was durable.
         """
         with self.lock:
-            replica = self._started()
-            stable_query, position = replica.stable_query, replica.position(replica.stable_query)
-        self._disk.sync(stable_query)
-        if not store(stable_query):
-            return
-        with self.lock:
-            if position is not None and replica.stable_query == stable_query and not self._forking:
-                self.synced_bucket = max(self.synced_bucket, position.bucket)
+            query = self._started().stable_query
+            position = self._started().position(query)
+        self._disk.sync(query)
+        if store(query):
+            with self.lock:
+                self._started().synced(query, position)
 
     def check_epoch(self) -> None:
         """Look whether a newer process replaced this one, when there is nothing to write. While a
@@ -655,12 +620,11 @@ class ReplicaRunner:
             if not entry.chain.can_inherit(pending):
                 self._abandon()
                 return
-            name, self._forking = replica.next_timeline(), True
+            name = replica.forks()
         self._crash_point("processing.fork_decided")
         successor = carry_out(fork_steps(entry.timeline, name), self._steps.carry_out)
         self._crash_point("processing.fork_written")
         with self.lock:
-            self._forking = False
             old = replica.forked(position, self._clock.monotonic_ms())
             entry.chain.became_branch(replica.branches, position.bucket, pending)
             self._add(successor)

@@ -71,7 +71,7 @@ STAGES: Final = (
     Mutant(
         "trims_unsynced",
         "processing.replica:ReplicaRunner.sync",
-        "self._disk.sync(stable_query)",
+        "self._disk.sync(query)",
         "pass",
         "rule 18",
         ("power",),
@@ -256,9 +256,9 @@ STAGES: Final = (
     ),
     Mutant(
         "no_room_for_what_is_missing",
-        "protocol.stage.replica:Replica.reads_on",
-        "upto <= stable_at.bucket",
-        "upto < stable_at.bucket",
+        "protocol.stage.replica:Replica.look",
+        "upto > stable_at.bucket",
+        "upto >= stable_at.bucket",
         "RE8",
     ),
     Mutant(
@@ -282,7 +282,7 @@ STAGES: Final = (
     ),
     Mutant(
         "unsynced_named",
-        "processing.replica:ReplicaRunner.sync",
+        "protocol.stage.replica:Replica.synced",
         "max(self.synced_bucket, position.bucket)",
         "max(self.synced_bucket, position.bucket + 1)",
         "rule 18",

@@ -179,7 +179,7 @@ class TestWhatIsSaid:
         process.runner.tick()
         assert process.runner.state is ReplicaState.FAILURE
         process.settle()
-        assert (process.runner.state, process.runner._ends) == (ReplicaState.STABLE, {})
+        assert (process.runner.state, process.runner.unread) == (ReplicaState.STABLE, set())
 
 
 class TestRoom:

@@ -59,7 +59,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Final
 
 from anabranch.protocol.limits import CLUSTER_AGAIN_MS, CLUSTER_ANSWER_MS, HOP_MS
@@ -143,6 +143,19 @@ def policy_of(on_missing_input: str, *, is_seen: bool) -> Policy:
             read one of these streams.
     """
     return Policy(on_missing_input) if is_seen else Policy.SUSPEND
+
+
+class Look(Enum):
+    """What one round of following the log of an input does."""
+
+    NOTHING = auto()
+    """There is no room for more of the input (RE8)."""
+    READ_ON = auto()
+    """Reads what is there."""
+    ASK_END = auto()
+    """Asks where the log ends now, and reads on: what is there until then comes bit by bit."""
+    READ_TO_END = auto()
+    """Reads up to an end that it asks for now: a wait may be over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +264,10 @@ class Availability:
             self._read_to[OWN] = -1
         self._silent: dict[str, int] = {}
         """When the question was asked that an input elsewhere has left without an answer."""
+        self._asked_ms: dict[str, int] = {}
+        """When the cluster of an input elsewhere was asked last for the end of its log."""
+        self._ends: dict[str, tuple[int, int]] = {}
+        """Of logs that are being read up to an end: when it was asked for, and the end."""
         self._left: dict[str, int] = dict.fromkeys(self._read_to, -1)
         """When the log of an input was last left unread."""
         self._looked_ms: int | None = None
@@ -294,16 +311,53 @@ class Availability:
         if started is not None:
             self._lags.closed(name, now_ms - started)
 
+    def look(self, name: str, now_ms: int, *, wanted: bool) -> Look:
+        """How the log of input ``name``, for which there is room, is read on: a process that slept
+        first looks, then judges. ``wanted``: a look may decide something (``look_wanted``).
+        """
+        end_wanted = self.end_wanted(name)
+        if name in self.elsewhere:
+            asks = self._asks_elsewhere(name, now_ms, wanted=wanted or end_wanted)
+            return Look.ASK_END if asks else Look.READ_ON
+        if wanted:
+            return Look.READ_TO_END
+        asked_ms, _ = self._ends.get(name, (-1, 0))
+        asks = end_wanted and asked_ms < self.look_due_ms(name)
+        return Look.ASK_END if asks else Look.READ_ON
+
+    def end_found(self, name: str, asked_ms: int, end: int) -> None:
+        """The log of input ``name`` ends at the offset ``end``, as an answer to the question of
+        ``asked_ms`` says. What was asked before counts until it is reached, if it still says enough.
+        """
+        self._asked_ms[name] = asked_ms
+        before_ms, _ = self._ends.get(name, (-1, 0))
+        if before_ms < self.look_due_ms(name):
+            self._ends[name] = asked_ms, end
+
+    def reached(self, name: str, offset: int) -> bool:
+        """The log of input ``name`` was read up to ``offset``. Whether that is the end asked for."""
+        asked_ms, end = self._ends.get(name, (0, offset + 1))
+        if offset < end:
+            return False
+        self.read_to_end(name, asked_ms)
+        return True
+
     def read_to_end(self, name: str, asked_ms: int) -> None:
         """The log of input ``name`` was read up to an end that was asked for at ``asked_ms``."""
+        self._ends.pop(name, None)
         self._read_to[name] = max(self._read_to[name], asked_ms)
         if asked_ms >= self._silent.get(name, -1):
             self._silent.pop(name, None)
 
     def unanswered(self, name: str, asked_ms: int, now_ms: int) -> None:
-        """The cluster of input ``name``, which is elsewhere, was asked at ``asked_ms`` for the end of
-        its log, and has not answered (AV7). Who slept meanwhile has not waited for the answer.
+        """The cluster of input ``name`` was asked at ``asked_ms`` for the end of its log, and has not
+        answered. Elsewhere it is silent (AV7); without the own one nothing is judged. Who slept
+        meanwhile has not waited for the answer.
         """
+        if name not in self.elsewhere:
+            return
+        self._asked_ms[name] = asked_ms
+        self._ends.pop(name, None)
         if now_ms - asked_ms <= CLUSTER_ANSWER_MS + STALL_MS:
             self._silent[name] = asked_ms
 
@@ -311,21 +365,13 @@ class Availability:
         """Whether input ``name`` is on a cluster that does not answer (AV7)."""
         return self._silent.get(name, -1) >= self.look_due_ms(name)
 
-    def asks(
-        self, name: str, now_ms: int, asked_ms: int | None, *, wanted: bool, is_reading: bool
-    ) -> bool:
+    def _asks_elsewhere(self, name: str, now_ms: int, *, wanted: bool) -> bool:
         """Whether the cluster of input ``name``, which is elsewhere, is asked now for the end of its
-        log.
-
-        Args:
-            name: The input.
-            now_ms: Now.
-            asked_ms: When it was asked last; None: never.
-            wanted: A look at the log may decide something.
-            is_reading: The log is being read up to the end that was asked for.
+        log: not again at once while it is silent, or its log is being read up to an end.
         """
-        silent = self.is_silent(name)
-        if asked_ms is not None and (silent or is_reading) and now_ms - asked_ms < CLUSTER_AGAIN_MS:
+        silent, asked_ms = self.is_silent(name), self._asked_ms.get(name)
+        waits = asked_ms is not None and (silent or name in self._ends)
+        if waits and asked_ms is not None and now_ms - asked_ms < CLUSTER_AGAIN_MS:
             return False
         return wanted or silent
 

@@ -78,7 +78,7 @@ from anabranch.protocol.limits import BATCH_ROWS_MAX, HOP_MS
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.protocol.log.timeline import timeline_name
-from anabranch.protocol.stage.availability import Availability, Policy
+from anabranch.protocol.stage.availability import Availability, Look, Policy
 from anabranch.protocol.stage.beginning import Beginning, HaMode
 from anabranch.protocol.stage.pacing import CorrectionWatch, Pace
 from anabranch.protocol.stage.planner import (
@@ -298,6 +298,12 @@ class Replica:
         """Begin in the timeline ``stable_query``. A batch ends where the output is given up to."""
         self.epoch, self.stable_query = epoch, stable_query
         self.branches = 0
+        self.synced_bucket = 0
+        """The stable timeline holds everything up to this bucket of its inputs for good; 0: not
+        known.
+        """
+        self._is_forking = False
+        """The stable query's checkpoint is being copied."""
         self._phase = Phase.ALONE
         self._availability = rules.availability
         self._traits = rules.traits
@@ -344,15 +350,15 @@ class Replica:
         """Every query of this replica has read the buckets up to this one."""
         return min((query.position.bucket for query in self._queries.values()), default=0)
 
-    def reads_on(self, name: str, upto: int, parts: int, now_ms: int) -> bool:
-        """Whether input ``name`` is read on, which is complete up to ``upto``, while all inputs
-        together hold ``parts`` (RE8).
+    def look(self, name: str, upto: int, parts: int, now_ms: int) -> Look:
+        """How the log of input ``name`` is followed now, which is complete up to ``upto``, while all
+        inputs together hold ``parts`` (RE8).
         """
         stable_at = self.position(self.stable_query)
-        reads = parts <= INPUT_PARTS_MAX or stable_at is None or upto <= stable_at.bucket
-        if not reads:
+        if parts > INPUT_PARTS_MAX and stable_at is not None and upto > stable_at.bucket:
             self._availability.left_unread(name, now_ms)
-        return reads
+            return Look.NOTHING
+        return self._availability.look(name, now_ms, wanted=self.look_wanted(name, now_ms))
 
     def _is_in_time(self, now_ms: int) -> bool:
         """RE10."""
@@ -420,8 +426,9 @@ class Replica:
         stable = self._queries.get(self.stable_query)
         return stable is not None and now_ms < stable.paced_until_ms and stable.is_capped
 
-    def next_timeline(self) -> str:
-        """Name of the timeline that the next fork makes (rule 3)."""
+    def forks(self) -> str:
+        """A fork begins: the name of the timeline that it makes (rule 3)."""
+        self._is_forking = True
         return timeline_name(self.epoch, self.branches + 1)
 
     def forked(self, position: QueryPosition, now_ms: int) -> str | None:
@@ -429,12 +436,22 @@ class Replica:
         is to be stopped (RE4).
         """
         old = self._end_branch(Event.FORKED)
+        self._is_forking = False
         self.branches += 1
         query, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)
         self._branch = _Branch(query, forked_at=position.bucket, end=position.bucket)
         self._queries[self.stable_query] = _Query(position)
         self._availability.moved(now_ms)
         return old
+
+    def synced(self, query: str, position: QueryPosition | None) -> None:
+        """What ``query`` had committed at ``position`` is durable (rule 18).
+
+        What ends while the stable query forks does not count: the copy that becomes the stable
+        query may have been made before it was durable.
+        """
+        if position is not None and query == self.stable_query and not self._is_forking:
+            self.synced_bucket = max(self.synced_bucket, position.bucket)
 
     def shown(self, query: str, record: BoundaryRecord, now_ms: int) -> None:
         """The branch ``query`` has buckets out, the newest by ``record``. Of one that was dropped

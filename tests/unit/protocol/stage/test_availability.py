@@ -19,6 +19,7 @@ from anabranch.protocol.stage.availability import (
     Availability,
     BucketTimers,
     InputLags,
+    Look,
     Policy,
     Waits,
     delay_bound_ms,
@@ -294,19 +295,66 @@ class TestOtherClusters:
 
     def test_a_cluster_is_not_asked_all_the_time(self) -> None:
         availability = elsewhere()
+        availability.read_to_end("b", 600)
 
-        def asks(now_ms: int, asked_ms: int | None, **given: bool) -> bool:
-            given = {"wanted": True, "is_reading": False} | given
-            return availability.asks("b", now_ms, asked_ms, **given)
+        def asks(now_ms: int, *, wanted: bool = True) -> bool:
+            look = availability.look("b", now_ms, wanted=wanted)
+            assert look in {Look.ASK_END, Look.READ_ON}
+            return look is Look.ASK_END
 
-        assert asks(700, None)
-        assert asks(700, 690)
-        assert not asks(700, None, wanted=False)
-        assert not asks(700, 690, is_reading=True)
-        assert asks(690 + CLUSTER_AGAIN_MS, 690, is_reading=True)
+        assert asks(700)
+        assert not asks(700, wanted=False)
+        availability.end_found("b", 690, 5)
+        assert not asks(700), "the log is being read to that end"
+        assert asks(690 + CLUSTER_AGAIN_MS)
+        assert availability.reached("b", 5)
+        assert asks(700)
         availability.unanswered("b", 700, 1_200)
-        assert not asks(1_300, 700)
-        assert asks(700 + CLUSTER_AGAIN_MS, 700, wanted=False), "to see when it is back"
+        assert not asks(1_300)
+        assert asks(700 + CLUSTER_AGAIN_MS, wanted=False), "to see when it is back"
+
+
+class TestLooks:
+    """AV3, AV4: what is there is known when the log was read to an end asked for."""
+
+    def test_where_a_wait_may_be_over_a_log_is_read_to_its_end(self) -> None:
+        assert made().look("a", 700, wanted=True) is Look.READ_TO_END
+
+    def test_who_has_begun_asks_where_the_log_ends_once_and_reads_up_to_there(self) -> None:
+        availability = made()
+        assert availability.look("a", 100, wanted=False) is Look.ASK_END
+        availability.end_found("a", 100, 5)
+        assert availability.look("a", 150, wanted=False) is Look.READ_ON
+        assert not availability.reached("a", 4)
+        assert availability.end_wanted("a")
+        assert availability.reached("a", 5)
+        assert not availability.end_wanted("a")
+        assert not availability.reached("a", 9), "nothing was asked"
+        assert availability.look("a", 200, wanted=False) is Look.READ_ON
+
+    def test_an_end_asked_for_before_a_pause_says_nothing_after_it(self) -> None:
+        availability = made()
+        availability.observe(100, 4)
+        availability.end_found("a", 100, 5)
+        availability.observe(60_000, 4)
+        assert availability.look("a", 60_001, wanted=False) is Look.ASK_END
+        availability.end_found("a", 60_001, 9)
+        assert not availability.reached("a", 5)
+        assert availability.reached("a", 9)
+        assert not availability.end_wanted("a")
+
+    def test_the_first_question_that_still_says_enough_counts(self) -> None:
+        availability = elsewhere()
+        availability.end_found("b", 100, 5)
+        availability.end_found("b", 700, 500)
+        assert availability.reached("b", 5)
+
+    def test_without_contact_to_the_own_cluster_nothing_is_judged(self) -> None:
+        availability = made()
+        availability.end_found("a", 100, 5)
+        availability.unanswered("a", 200, 300)
+        assert not availability.is_silent("a")
+        assert availability.reached("a", 5)
 
 
 class TestAvailability:

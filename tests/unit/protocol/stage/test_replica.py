@@ -15,7 +15,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord
 from anabranch.protocol.log.timeline import timeline_name
-from anabranch.protocol.stage.availability import STALL_MS, Policy
+from anabranch.protocol.stage.availability import STALL_MS, Look, Policy
 from anabranch.protocol.stage.beginning import Beginning
 from anabranch.protocol.stage.pacing import CORRECTION_STEP_MS, CORRECTION_STEPS_SERVED
 from anabranch.protocol.stage.planner import Plan, PlanTraits, QueryPosition
@@ -269,8 +269,11 @@ class TestRoom:
     """RE8: an input that is not read on may have more than anybody here knows."""
 
     def no_room(self, bench: Bench, name: str, upto: int) -> None:
-        assert bench.replica.reads_on(name, upto, INPUT_PARTS_MAX, bench.now_ms)
-        assert not bench.replica.reads_on(name, upto, INPUT_PARTS_MAX + 1, bench.now_ms)
+        looks = [
+            bench.replica.look(name, upto, parts, bench.now_ms)
+            for parts in (INPUT_PARTS_MAX, INPUT_PARTS_MAX + 1)
+        ]
+        assert looks == [Look.READ_ON, Look.NOTHING]
 
     def test_re10_who_had_no_room_is_stable_again_when_it_has_run_what_was_there(self) -> None:
         bench = stable()
