@@ -25,28 +25,6 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     ),
     Allowed(
         re.compile(
-            r"(?:FAIL|ERROR) \[anabranch#.*(?:Connection (?:reset|refused)|Connect to"
-            r" |Disconnected|[Tt]imed out|brokers are down|"
-            r'[Bb]roken pipe|[Tt]ransport failure).*"logger": "anabranch.adapters.kafka"'
-        ),
-        "the Kafka client tells of a connection that it lost, and makes it anew",
-        own=NETWORK | STILL | STARTS,
-        anywhere=BROKER_AWAY,
-        most=100,
-    ),
-    Allowed(
-        re.compile(
-            r"FAIL \[anabranch#.*(?:Connect to .*|Send) failed: Connection (?:reset|refused).*"
-            r'"logger": "anabranch.adapters.kafka"'
-        ),
-        "a Kafka client that was idle when it lost its connection tells so when it is closed",
-        own=NETWORK,
-        anywhere=BROKER_AWAY,
-        after_s=600,
-        most=20,
-    ),
-    Allowed(
-        re.compile(
             r'\[anabranch#.*(?:old epoch|fenced by a newer instance).*"logger":'
             r' "anabranch.adapters.kafka"'
         ),

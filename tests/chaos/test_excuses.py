@@ -110,27 +110,6 @@ def test_a_start_explains_so_much_until_all_is_ready() -> None:
     )
 
 
-def test_an_idle_client_tells_of_a_lost_connection_when_it_is_closed() -> None:
-    """Some times of each fault of its service's network or of the broker, and nothing else so
-    late.
-    """
-
-    def said(what: str, file: str = A) -> Complaint:
-        event = f"FAIL [anabranch#consumer-3] [thrd:x/bootstrap]: x/bootstrap: {what}"
-        entry = {"event": event, "level": "error", "logger": "anabranch.adapters.kafka"}
-        return Complaint(file, json.dumps(entry), 300_000)
-
-    reset = "Connect to ipv4#127.0.0.1:1 failed: Connection reset by peer (after 0ms in state)"
-    faults = [fault(Kind.RESET)]
-    assert unexplained([said(reset)] * 20, ALLOWED, faults) == []
-    send = said("Send failed: Connection reset by peer (after 0ms in state APIVERSION_QUERY)")
-    assert unexplained([send], ALLOWED, [fault(Kind.BROKER_KILL, BROKER)]) == []
-    assert len(unexplained([said(reset)] * 21, ALLOWED, faults)) == 1
-    assert len(unexplained([said(reset)], ALLOWED, [fault(Kind.KILL)])) == 1
-    assert len(unexplained([said(reset, B)], ALLOWED, faults)) == 1
-    assert len(unexplained([said("Timed out")], ALLOWED, faults)) == 1
-
-
 EXIT = Complaint(A, json.dumps({"level": "error", "exit_code": 3, "event": "stopped"}), 15_000)
 
 

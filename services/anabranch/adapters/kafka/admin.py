@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from anabranch.adapters.kafka.client_log import LOGGER
 from anabranch.adapters.kafka.errors import Doing, no_answer, nobody_answers, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.codec.catalog import TopicSettings
@@ -27,8 +28,6 @@ from anabranch.protocol.errors import DataMissing, LocalProtocolError, Unavailab
 
 _APPEAR_PAUSE_S: Final = 0.05
 _GRACE_S: Final = 5.0
-
-_logger = logging.getLogger("anabranch.adapters.kafka")
 
 
 def broker_answers(address: str, timeout_s: float) -> bool:
@@ -57,7 +56,7 @@ class KafkaLogAdmin:
         self._brokers = 0
         """As the last metadata said."""
         options: dict[str, object] = {**settings.administrator(), "error_cb": self._on_error}
-        self._client: AdminClient | None = AdminClient(options, logger=_logger)
+        self._client: AdminClient | None = AdminClient(options, logger=LOGGER)
         self._timeout_s = settings.request_timeout_ms / 1000
 
     def create(self, topics: Sequence[TopicSettings]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
@@ -12,6 +11,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from anabranch.adapters.kafka.client_log import LOGGER
 from anabranch.adapters.kafka.end_offsets import EndOffsets
 from anabranch.adapters.kafka.errors import (
     Doing,
@@ -52,8 +52,6 @@ _SILENCE_ASK_MS: Final = 500
 """For so long at most the answer is waited for: a broker that is slower has nothing to hand
 over, either.
 """
-
-_logger = logging.getLogger("anabranch.adapters.kafka")
 
 
 class KafkaLogReader:
@@ -288,7 +286,7 @@ class KafkaLogReader:
             if before.get(at) == position
         ]
         if stopped:
-            _logger.warning(
+            LOGGER.warning(
                 "no record came for %d s though there are more: %s; the client is made anew",
                 2 * _SILENCE_S,
                 ", ".join(stopped),
@@ -300,7 +298,7 @@ class KafkaLogReader:
         self._heard_s = time.monotonic()
 
     def _new_consumer(self) -> Consumer:
-        return Consumer({**self._options, "error_cb": self._on_error}, logger=_logger)
+        return Consumer({**self._options, "error_cb": self._on_error}, logger=LOGGER)
 
     def _open(self) -> Consumer:
         if self._consumer is None:
@@ -369,7 +367,7 @@ class KafkaLogReader:
             where = (
                 f"{at.topic}[{at.partition}] at {messages[0].offset()} to {messages[-1].offset()}"
             )
-            _logger.warning(
+            LOGGER.warning(
                 "%d records of %s have headers whose names are not UTF-8: they are read without"
                 " headers",
                 unreadable,

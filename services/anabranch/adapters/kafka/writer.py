@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from anabranch.adapters.kafka.client_log import LOGGER
 from anabranch.adapters.kafka.errors import Doing, follows_another, translated
 from anabranch.adapters.kafka.settings import KafkaSettings, Options
 from anabranch.ports import Delivered, Headers, TopicPartition
@@ -31,8 +31,6 @@ _GRACE_S: Final = 5.0
 """Librdkafka fails every record at its delivery time-out; this much later flush gives up on
 librdkafka.
 """
-
-_logger = logging.getLogger("anabranch.adapters.kafka")
 
 
 class _Partition:
@@ -73,7 +71,7 @@ class KafkaLogWriter:
         self._failures: list[KafkaError] = []
         self._broken: AnabranchError | None = None
         self._fatal: KafkaError | None = None
-        self._producer: Producer | None = Producer(dict(chosen), logger=_logger)
+        self._producer: Producer | None = Producer(dict(chosen), logger=LOGGER)
 
     def send(
         self,
