@@ -14,8 +14,10 @@ T = TypeVar("T")
 _PAUSE = threading.Event()
 _STATISTICS = Path("/proc/stat")
 _STOLEN_FIELD = 8
-_IDLE_FIELDS = {4, 5}
-"""Idle, and idle while a disk works. What guests took stands behind, and in the others."""
+_FREE_FIELDS = {2, 4, 5}
+"""What ran at a low priority, which yields to whoever comes; idle, and idle while a disk works. What
+guests took stands behind, and in the others.
+"""
 _RUNNABLE_PER_PROCESSOR_MAX = 3
 _TIMES_MAX = 5
 """However little of the time the machine was given, a wait takes at most so many deadlines,
@@ -44,8 +46,8 @@ def stolen_s() -> float:
 
 
 def busy_s() -> float:
-    """What the processors worked, for whomever, and what the host gave to others: seconds of the
-    whole machine.
+    """What the processors worked, for whomever but those of a low priority, and what the host gave to
+    others: seconds of the whole machine.
     """
     try:
         fields = _STATISTICS.read_text().partition("\n")[0].split()
@@ -54,7 +56,7 @@ def busy_s() -> float:
     worked = sum(
         int(field)
         for number, field in enumerate(fields[1 : _STOLEN_FIELD + 1], 1)
-        if number not in _IDLE_FIELDS
+        if number not in _FREE_FIELDS
     )
     return worked / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)
 
