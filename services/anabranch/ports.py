@@ -427,6 +427,20 @@ class Disks(Protocol):
         """
 
 
+class KeptNumbers(Protocol):
+    """The numbers that an auditor has drawn and not told yet. Not thread-safe."""
+
+    def of(self, movement_id: str) -> tuple[bytes, ...]:
+        """Those of a movement, the oldest first."""
+
+    def keep(self, movement_id: str, numbers: Sequence[bytes]) -> None:
+        """These of a movement, and no others. Durable when it returns.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+
+
 class BatchStart(Protocol):
     """A batch that is about to run."""
 

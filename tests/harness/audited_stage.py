@@ -13,10 +13,10 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 
+from anabranch.adapters.disk.kept_numbers import NumbersFile
 from anabranch.adapters.key_files import write_key
 from anabranch.adapters.memory.clock import SeededEntropy
-from anabranch.auditor.kept_numbers import KeptNumbers
-from anabranch.auditor.service import AuditorService, StartEngine
+from anabranch.auditor.service import AuditorService
 from anabranch.codec.blocks import digest
 from anabranch.codec.plan_offsets import INITIAL, position_of, taken_of
 from anabranch.pipeline.internal_topics import internal_topics
@@ -43,7 +43,7 @@ from anabranch.runtime.block_writer import BlockWriter, UnwrittenBlocks
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.federation_reader import FederationReader
-from anabranch.runtime.service import ServiceContext
+from anabranch.runtime.service import ServiceContext, StartEngine
 from harness import outputs
 from harness.federations import FederationWorld
 from harness.markets import DAY_MS, answer, contract, started
@@ -330,11 +330,14 @@ class AuditedStage:
         admin.close()
         reader.close()
 
-    def start_engine(self, context: ServiceContext, stages: Collection[str]) -> Engine:
-        assert list(stages) == [STAGE]
+    def start_engine(
+        self, context: ServiceContext, name: str, stages: Collection[str]
+    ) -> Callable[[], Engine]:
+        assert (name, list(stages)) == ("auditor", [STAGE])
         if self.engine is None:
             self.engine = FewLines(context)
-        return self.engine
+        engine = self.engine
+        return lambda: engine
 
     @property
     def numbers_file(self) -> Path:
@@ -363,7 +366,7 @@ class AuditedStage:
             context,
             federation,
             self.book.keys["auditor"],
-            KeptNumbers(self.numbers_file),
+            NumbersFile(self.numbers_file),
             start_engine or self.start_engine,
         )
         made.start()

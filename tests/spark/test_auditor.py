@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.spark.starting import start_engine
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.auditor.__main__ import spark
 from anabranch.auditor.service import AuditorService
 from anabranch.protocol.federation.audit import Fault, Finding
 from harness.audited_stage import STAGE, AuditedStage
@@ -48,7 +48,7 @@ def test_spark_makes_what_an_honest_seller_makes_and_finds_the_one_wrong_bucket(
         prefix=topic_prefix,
     )
     world.sell()
-    auditor = world.auditor(start_engine=spark, kafka=kafka)
+    auditor = world.auditor(start_engine=start_engine, kafka=kafka)
 
     def seen(condition: Callable[[], object]) -> Callable[[], object]:
         def looked() -> object:

@@ -11,10 +11,10 @@ from pyspark import cloudpickle
 
 from anabranch.adapters.spark.sample_run import SampleRun
 from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.spark.trial import cases_in, judge, run_case
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.pipeline.file import load
 from anabranch.pipeline.transforms import import_roots
-from anabranch.processing.trial import cases_in, judge, run_case
 
 FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/pipeline.yaml"))
 

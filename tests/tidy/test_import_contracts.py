@@ -33,8 +33,8 @@ PLANTED = {
     "Spark calls our reader and writer inside its tasks: that adapter alone stands above the runtime": [
         ("adapters/kafka/log.py", "from anabranch.runtime.block_writer import BlockWriter"),
     ],
-    "What runs a stage knows its engine and its disk by their ports; the node alone chooses them": [
-        ("processing/replica.py", "import anabranch.adapters.spark.session"),
+    "What runs a stage knows its engine and its disk by their ports; __main__ alone chooses them": [
+        ("processing/node.py", "import anabranch.adapters.spark.session"),
         ("processing/standby.py", "import anabranch.adapters.disk.checkpoints"),
     ],
     "Within the rules: what a stream is, what processes say of it, what a stage does with it, what users see": [

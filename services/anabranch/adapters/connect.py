@@ -13,7 +13,10 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.protocol.limits import CLUSTER_ASKED_MS
 
 if TYPE_CHECKING:
-    from anabranch.ports import Clock, Entropy, EventLog, Index, SchemaRegistry
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from anabranch.ports import Clock, Disks, Entropy, EventLog, Index, KeptNumbers, SchemaRegistry
 
 _WRITERS_AHEAD: Final = 3
 """At its start a process needs one for what it makes, one for its boundary log, one for its heartbeats."""
@@ -52,6 +55,37 @@ def _index(url: str) -> Index:
     )  # a tenth of a second that only the manager has a use for
 
     return RedisIndex(url)
+
+
+def replica_disks(
+    folder: Path, pipeline: str, store: str | None, crash_point: Callable[[str], None]
+) -> Disks:
+    """The disks of a node's processes, below ``folder``. ``store``: of checkpoints, which other
+    machines reach; None: there is none.
+
+    Raises:
+        ConfigurationError: it is no such address.
+    """
+    from anabranch.adapters.disk.checkpoints import ReplicaDisks
+
+    if store is None:
+        return ReplicaDisks(folder, crash_point=crash_point)
+    from anabranch.adapters.disk.checkpoint_store import (
+        stored_replicas,
+    )  # a sixth of a second that only nodes with a store have a use for
+
+    return ReplicaDisks(folder, crash_point=crash_point, stored=stored_replicas(store, pipeline))
+
+
+def kept_numbers(path: Path) -> KeptNumbers:
+    """What the auditor keeps in the file ``path``.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    from anabranch.adapters.disk.kept_numbers import NumbersFile
+
+    return NumbersFile(path)
 
 
 def schema_registry(url: str) -> SchemaRegistry:

@@ -11,7 +11,7 @@ What was computed in a term that is not over is computed again, as far as its in
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,12 +19,11 @@ from prometheus_client import Counter
 
 from anabranch.adapters.key_files import key_of_environment
 from anabranch.adapters.signing import SigningKey
-from anabranch.auditor.kept_numbers import KeptNumbers
 from anabranch.auditor.sold_stage import GONE, SoldStageLogs, UnableError
 from anabranch.codec import federation_records
 from anabranch.pipeline.shape import known_horizon_buckets
 from anabranch.pipeline.topic_names import FederationTopics
-from anabranch.ports import Engine, LogWriter, TopicPartition
+from anabranch.ports import Engine, KeptNumbers, LogWriter, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.audit import Finding, findings
 from anabranch.protocol.federation.auditing import MovementAudit, SoldStage, reason_against
@@ -34,14 +33,11 @@ from anabranch.protocol.federation.recheck import confirmed
 from anabranch.protocol.federation.stage_moves import node_of, stage_of
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.federation_reader import FederationReader
-from anabranch.runtime.service import ServiceContext, ServiceStatus
+from anabranch.runtime.service import ServiceContext, ServiceStatus, StartEngine
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Federation
     from anabranch.runtime.settings import ServiceSettings
-
-StartEngine = Callable[[ServiceContext, Collection[str]], Engine]
-"""(context, stages that it is to run) -> an engine that has started."""
 
 _POLL_MS: Final = 200
 _LOOK_EVERY_MS: Final = 5_000
@@ -53,9 +49,13 @@ _TOKENS: Final = 4
 
 
 def build(
-    settings: ServiceSettings, context: ServiceContext, start_engine: StartEngine
+    settings: ServiceSettings,
+    context: ServiceContext,
+    start_engine: StartEngine,
+    kept_numbers: Callable[[Path], KeptNumbers],
 ) -> AuditorService:
-    """The auditor of the stages that the owner of the pipeline file sells.
+    """The auditor of the stages that the owner of the pipeline file sells. ``kept_numbers``: what
+    there is in a file.
 
     Raises:
         ConfigurationError: the file names no auditor, the key is missing or another participant's,
@@ -73,7 +73,7 @@ def build(
             " ANABRANCH_SIGNING_KEY_FILE (anabranch keys new)"
         )
     path = Path(settings.state_dir) / "auditor" / f"{context.pipeline.name}.numbers.json"
-    return AuditorService(context, federation, key, KeptNumbers(path), start_engine)
+    return AuditorService(context, federation, key, kept_numbers(path), start_engine)
 
 
 class AuditorService:
@@ -258,7 +258,9 @@ class AuditorService:
     def _running_engine(self) -> Engine:
         if self._engine is None:
             self._context.logger.info("engine_starts")
-            self._engine = self._start_engine(self._context, self._pipeline.audited_stages())
+            self._engine = self._start_engine(
+                self._context, "auditor", self._pipeline.audited_stages()
+            )()
         return self._engine
 
     def _forget(self, needed: dict[str, list[int | None]]) -> None:

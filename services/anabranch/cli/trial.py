@@ -50,7 +50,7 @@ def trial(
     own = ["--offers", str(offers)] if offers is not None else []
     words = [str(named), str(place), *own, *(["--update"] if update else []), *(cases or [])]
     code = run_shown(
-        [sys.executable, "-m", "anabranch.processing.trial", *words],
+        [sys.executable, "-m", "anabranch.adapters.spark.trial", *words],
         "starting Spark and running the stages",
     )
     if code != 0:

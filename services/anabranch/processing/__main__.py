@@ -2,8 +2,11 @@
 
 from functools import partial
 
-from anabranch.adapters.connect import connect, other_cluster
-from anabranch.processing.node import Node
+from anabranch.adapters.connect import connect, other_cluster, replica_disks
+from anabranch.adapters.spark.starting import start_engine
+from anabranch.processing.node import Machinery, Node
 from anabranch.runtime.service import main
 
-main("processing", partial(Node, other_cluster=other_cluster), connect)
+MACHINERY = Machinery(start_engine, replica_disks, other_cluster)
+
+main("processing", partial(Node, machinery=MACHINERY), connect)

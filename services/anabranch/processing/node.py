@@ -16,16 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anabranch.adapters.disk import state_format
-from anabranch.adapters.secret_files import from_environment
-from anabranch.adapters.spark.settings import SparkSettings
-from anabranch.adapters.spark.starting import StartingSpark
-from anabranch.pipeline.model import Resources
+from anabranch.ports import Disks
 from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.making_way import make_way, stages_elsewhere
@@ -40,15 +37,14 @@ from anabranch.protocol.errors import (
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.metrics import Registry, ServiceMetrics
 from anabranch.runtime.placement import PlacementReader, runs_on
-from anabranch.runtime.service import OtherCluster, ServiceStatus, no_other_cluster
+from anabranch.runtime.service import OtherCluster, ServiceStatus, StartEngine, no_other_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from prometheus_client import CollectorRegistry
 
-    from anabranch.adapters.disk.checkpoint_store import StoredReplica
-    from anabranch.ports import Disks, Engine
+    from anabranch.ports import Engine
     from anabranch.processing.stage_replica import StageReplica
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.settings import ServiceSettings
@@ -75,19 +71,15 @@ def state_of(states: Iterable[str]) -> str:
     return next((state for state in _WORST_FIRST if state in there), "stopping")
 
 
-def _stored(settings: ServiceSettings, pipeline: str) -> Callable[[str], StoredReplica] | None:
-    """What the store of checkpoints has of a replica; None: there is no store.
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    """What a node runs its replicas with."""
 
-    Raises:
-        ConfigurationError: it is no such address.
-    """
-    if settings.checkpoint_store is None:
-        return None
-    from anabranch.adapters.disk.checkpoint_store import (
-        stored_replicas,
-    )  # a sixth of a second that only nodes with a store have a use for
-
-    return stored_replicas(settings.checkpoint_store, pipeline)
+    start_engine: StartEngine
+    open_disks: Callable[[Path, str, str | None, Callable[[str], None]], Disks]
+    """(folder, pipeline, store of checkpoints or None, crash points) -> the disks of its processes."""
+    other_cluster: OtherCluster = no_other_cluster
+    """Opens the clusters that the pipeline file names."""
 
 
 class Node:
@@ -97,13 +89,12 @@ class Node:
         self,
         settings: ServiceSettings,
         context: ServiceContext,
-        other_cluster: OtherCluster = no_other_cluster,
+        machinery: Machinery,
     ) -> None:
-        """Nothing is started yet. ``other_cluster``: opens those that the pipeline file names.
+        """Nothing is started yet.
 
         Raises:
-            ConfigurationError: the pipeline has no such node, or the store of checkpoints no such
-                address.
+            ConfigurationError: the pipeline has no such node.
         """
         nodes = [*context.pipeline.nodes(), *context.pipeline.partner_nodes]
         if settings.name not in nodes:
@@ -111,9 +102,9 @@ class Node:
                 f"--name {settings.name}: pipeline {context.pipeline.name} has the nodes"
                 f" {', '.join(nodes)}"
             )
-        self._stored = _stored(settings, context.pipeline.name)
         self._settings = settings
-        self._context = replace(context, other_cluster=other_cluster)
+        self._machinery = machinery
+        self._context = replace(context, other_cluster=machinery.other_cluster)
         self._node = settings.name
         self._engine: Engine | None = None
         self._disks: Disks | None = None
@@ -135,34 +126,22 @@ class Node:
         """Start Spark, and meanwhile find out what is to run; the replicas then start side by side.
 
         Raises:
-            ConfigurationError: the state directory is of another version.
+            ConfigurationError: the state directory is of another version, or the store of
+                checkpoints has no such address.
         """
-        state_format.claim(Path(self._settings.state_dir))
         pipeline, context = self._context.pipeline, self._context
         places, names = pipeline.places(), pipeline.topic_names
         may_come = places.may_come(self._node)
-        scratch = Path(self._settings.state_dir) / "scratch" / self._node
         self._make_way(places)
-        settings = from_environment(SparkSettings).with_resources(
-            pipeline.resources.get(self._node, Resources())
-        )
-        spark = StartingSpark(
-            f"{pipeline.name}.{self._node}",
-            pipeline,
-            may_come,
-            settings,
-            scratch,
-            partial(context.logger.info, "spark_started", node=self._node),
-        )
+        engine = self._machinery.start_engine(context, self._node, may_come)
         # all that these need is imported while Java starts
-        from anabranch.adapters.disk.checkpoints import ReplicaDisks
-        from anabranch.adapters.spark.engine import SparkEngine
         from anabranch.processing.stage_replica import StageReplica
 
-        self._disks = ReplicaDisks(
+        self._disks = self._machinery.open_disks(
             Path(self._settings.state_dir) / "processing",
-            crash_point=crash_point,
-            stored=self._stored,
+            pipeline.name,
+            self._settings.checkpoint_store,
+            crash_point,
         )
         self._new_replica = StageReplica
         if self._await_topics({names.placement()}):
@@ -184,7 +163,7 @@ class Node:
                     if stream not in pipeline.bindings  # waited for by who reads it
                 }
             )
-            self._engine = SparkEngine(context, settings, spark)
+            self._engine = engine()
         self.step()
 
     def _make_way(self, places: Places) -> None:

@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from anabranch.pipeline.clusters import check_own
 from anabranch.pipeline.file import load
-from anabranch.ports import Clock, Entropy, EventLog, Index
+from anabranch.ports import Clock, Engine, Entropy, EventLog, Index
 from anabranch.protocol.errors import (
     ConfigurationError,
     Fenced,
@@ -118,6 +118,12 @@ class Service(Protocol):
 
 OtherCluster = Callable[[str, str], EventLog]
 """(name, address) -> a cluster of another owner. Nothing is contacted yet."""
+
+
+StartEngine = Callable[["ServiceContext", str, Collection[str]], Callable[[], Engine]]
+"""(context, name, stages) -> what waits for an engine that begins to start, to run these stages for
+the process of that name.
+"""
 
 
 def no_other_cluster(name: str, _: str) -> NoReturn:

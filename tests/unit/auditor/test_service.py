@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from anabranch.adapters.disk.kept_numbers import NumbersFile
 from anabranch.adapters.key_files import VARIABLE, write_key
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
@@ -286,13 +287,15 @@ def test_what_it_needs(world: AuditedStage, monkeypatch: pytest.MonkeyPatch) -> 
     )
     monkeypatch.delenv(f"{VARIABLE}_FILE", raising=False)
     with pytest.raises(ConfigurationError, match="name the key of auditor"):
-        build(context.settings, context, world.start_engine)
+        build(context.settings, context, world.start_engine, NumbersFile)
     write_key(world.book.keys["south"], world.folder / "south.key")
     monkeypatch.setenv(f"{VARIABLE}_FILE", str(world.folder / "south.key"))
     with pytest.raises(ConfigurationError, match="is a key of south"):
-        build(context.settings, context, world.start_engine)
+        build(context.settings, context, world.start_engine, NumbersFile)
     monkeypatch.setenv(f"{VARIABLE}_FILE", str(world.folder / "auditor.key"))
-    assert build(context.settings, context, world.start_engine).status.state == "starting"
+    assert (
+        build(context.settings, context, world.start_engine, NumbersFile).status.state == "starting"
+    )
     federation = world.pipeline.federation
     assert federation is not None
     alone = world.pipeline.model_copy(
@@ -300,4 +303,4 @@ def test_what_it_needs(world: AuditedStage, monkeypatch: pytest.MonkeyPatch) -> 
     )
     context = outputs.context(world.log, alone, world.clock, SeededEntropy(1), "auditor", "x")
     with pytest.raises(ConfigurationError, match="nobody audits"):
-        build(context.settings, context, world.start_engine)
+        build(context.settings, context, world.start_engine, NumbersFile)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.adapters.spark.trial import cases_in, source_rows
 from anabranch.operating.new_pipeline import files, write
 from anabranch.pipeline.file import load
-from anabranch.processing.trial import cases_in, source_rows
 from anabranch.protocol.errors import ConfigurationError
 
 

@@ -7,22 +7,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import structlog
 from prometheus_client import generate_latest
 
+from anabranch.adapters.connect import replica_disks
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.adapters.spark import engine
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import HaMode, Pipeline, Stage
 from anabranch.ports import TopicPartition
-from anabranch.processing import node as shell
 from anabranch.processing import stage_replica
-from anabranch.processing.node import PLACEMENT_LOOK_MS, Node, state_of
+from anabranch.processing.node import PLACEMENT_LOOK_MS, Machinery, Node, state_of
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, StageFunctionError
 from anabranch.protocol.log.records import EpochStarted
@@ -93,11 +92,13 @@ class Waiting:
 MADE: list[Waiting] = []
 
 
-class Spark:
-    """In place of the engine."""
+class Idle:
+    """In place of Spark."""
 
-    def __init__(self, *_: object) -> None:
-        pass
+    rows_max, pace_ms = 1, 0
+
+    def prepare(self, *_: object) -> NoReturn:
+        raise NotImplementedError
 
     def check(self) -> None:
         """It runs."""
@@ -106,11 +107,7 @@ class Spark:
         """Nothing to end."""
 
 
-class Starting:
-    """In place of Java."""
-
-    def __init__(self, *_: object) -> None:
-        pass
+IDLE = Machinery(lambda *_: Idle, replica_disks)
 
 
 class Hurried(threading.Event):
@@ -179,6 +176,7 @@ class World:
                 structlog.get_logger(),
                 stopping,
             ),
+            IDLE,
         )
         self.nodes.append(made)
         made.start()
@@ -197,8 +195,6 @@ class World:
 def world(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
-    monkeypatch.setattr(shell, "StartingSpark", Starting)
-    monkeypatch.setattr(engine, "SparkEngine", Spark)
     monkeypatch.setattr(stage_replica, "StageReplica", Waiting)
     MADE.clear()
     made = World(tmp_path, getattr(request, "param", "active"))
@@ -321,7 +317,7 @@ def test_a_log_that_cannot_be_read_ends_no_node(
         raise DataMissing("its first records are deleted")
 
     with monkeypatch.context() as patched:
-        patched.setattr(shell, "runs_on", broken)
+        patched.setattr("anabranch.processing.node.runs_on", broken)
         MADE[0].dies_of = DataMissing("its first records are deleted")  # type: ignore[assignment]
         becomes(old, {"s.0": "restarting"})
         world.clock.advance(1_000)
@@ -361,13 +357,6 @@ def test_a_process_of_a_passive_stage_ends_at_once(world: World) -> None:
     world.move(NEW)
     becomes(old, {})
     becomes(world.node(NEW), {"s.0": "standby"})
-
-
-def test_a_node_begins_in_no_state_of_an_older_version(world: World) -> None:
-    (world.folder / "processing").mkdir()
-    with pytest.raises(ConfigurationError, match="another version of anabranch"):
-        world.node(OLD)
-    assert [path.name for path in world.folder.iterdir()] == ["processing"]
 
 
 def test_a_node_that_is_not_there(world: World) -> None:

@@ -13,20 +13,54 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anabranch.adapters.disk import state_format
+from anabranch.adapters.secret_files import from_environment
 from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.adapters.system.scratch import Scratch
+from anabranch.pipeline.model import Resources
 from anabranch.pipeline.transforms import import_roots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
+    from collections.abc import Callable, Collection, Iterable
 
     from pyspark.sql import SparkSession
 
-    from anabranch.adapters.spark.settings import SparkSettings
+    from anabranch.adapters.spark.engine import SparkEngine
     from anabranch.pipeline.model import Pipeline
+    from anabranch.runtime.service import ServiceContext
+
+
+def start_engine(
+    context: ServiceContext, name: str, stages: Collection[str]
+) -> Callable[[], SparkEngine]:
+    """Begin to start Spark for the node, or another process, ``name``, with what the pipeline file
+    says of its resources. Returns what waits for it.
+
+    Raises:
+        ConfigurationError: the state directory is of another version, or there is no secret for a
+            cluster on other machines; of what is returned, as of ``SparkEngine``.
+    """
+    state_dir, pipeline = Path(context.settings.state_dir), context.pipeline
+    state_format.claim(state_dir)
+    settings = from_environment(SparkSettings).with_resources(
+        pipeline.resources.get(name, Resources())
+    )
+    starting = StartingSpark(
+        f"{pipeline.name}.{name}",
+        pipeline,
+        stages,
+        settings,
+        state_dir / "scratch" / name,
+        partial(context.logger.info, "spark_started", node=name),
+    )
+    # what takes long to import is imported while Java starts
+    from anabranch.adapters.spark.engine import SparkEngine
+
+    return partial(SparkEngine, context, settings, starting)
 
 
 class StartingSpark:

@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
+from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
+from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.spark import starting as adapter
 from anabranch.adapters.spark.settings import SparkSettings
-from anabranch.adapters.spark.starting import StartingSpark
-from anabranch.pipeline.model import Pipeline
+from anabranch.adapters.spark.starting import StartingSpark, start_engine
+from anabranch.pipeline.model import Pipeline, Resources
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.runtime.service import ServiceContext
+from harness import outputs
 
 
-def begin(
-    folder: Path, settings: SparkSettings, started: Callable[[], object] = lambda: None
-) -> StartingSpark:
-    pipeline = Pipeline(
+def pipeline_in(folder: Path) -> Pipeline:
+    return Pipeline(
         name="p",
         path=folder / "p.yaml",
         bucket_ms=100,
@@ -28,8 +30,49 @@ def begin(
         sources={},
         stages={},
         outputs={},
+        resources={"north.0": Resources(memory="700m")},
     )
+
+
+def begin(
+    folder: Path, settings: SparkSettings, started: Callable[[], object] = lambda: None
+) -> StartingSpark:
+    pipeline = pipeline_in(folder)
     return StartingSpark("p.north.0", pipeline, (), settings, folder / "scratch", started)
+
+
+def context_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ServiceContext:
+    monkeypatch.chdir(folder)
+    clock = VirtualClock()
+    return outputs.context(
+        LocalEventLog(clock), pipeline_in(folder), clock, SeededEntropy(1), "processing", "north.0"
+    )
+
+
+def test_a_node_gets_what_the_pipeline_file_says_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    def start(name: str, **arguments: Any) -> str:
+        given.update(arguments, name=name)
+        return "a session"
+
+    monkeypatch.setattr(adapter, "start_session", start)
+    monkeypatch.setattr("anabranch.adapters.spark.engine.SparkEngine", lambda *given: given[2])
+    spark = start_engine(context_in(tmp_path, monkeypatch), "north.0", ())()
+    assert isinstance(spark, StartingSpark)
+    assert str(spark.session()) == "a session"
+    assert (given["name"], given["memory"]) == ("p.north.0", "700m")
+
+
+def test_nothing_starts_in_a_state_directory_of_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state" / "processing").mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match="another version of anabranch"):
+        start_engine(context_in(tmp_path, monkeypatch), "north.0", ())
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["processing"]
 
 
 def test_the_caller_waits_only_where_it_needs_the_session(

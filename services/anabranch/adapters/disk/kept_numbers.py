@@ -17,8 +17,8 @@ from anabranch.protocol.errors import ConfigurationError
 _OWNER_ALONE: Final = 0o600
 
 
-class KeptNumbers:
-    """Of one auditor and pipeline. Not thread-safe."""
+class NumbersFile:
+    """``ports.KeptNumbers``: of one auditor and pipeline."""
 
     def __init__(self, path: Path) -> None:
         """Read what is kept.

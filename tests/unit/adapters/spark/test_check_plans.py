@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from anabranch.adapters.spark.check import _Plans
 from anabranch.codec.record_schema import parse
 from anabranch.pipeline.file import load
-from anabranch.processing.check import _Plans
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.stage.planner import PlanTraits
 
@@ -23,7 +23,7 @@ PIPELINE = (
     "  out: {stage: second, corrected: {topic: out}}\n"
 )
 GIVES = pa.schema([("total", pa.int64())])
-NORTH = Path(__file__).parents[3] / "examples/remote_definition/north/north.yaml"
+NORTH = Path(__file__).parents[4] / "examples/remote_definition/north/north.yaml"
 
 
 @pytest.fixture

@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.adapters.spark.trial import (
+    bound_rows,
+    cases_in,
+    differences,
+    judge,
+    main,
+    source_rows,
+)
 from anabranch.operating.new_pipeline import write
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Binding, Pipeline
-from anabranch.processing.trial import bound_rows, cases_in, differences, judge, main, source_rows
 from anabranch.protocol.errors import ConfigurationError
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from anabranch.adapters.spark import check
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.pipeline.file import load
-from anabranch.processing import check
 
 FILE = """
 pipeline: p
