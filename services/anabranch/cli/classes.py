@@ -20,8 +20,8 @@ def classes(
         ),
     ] = True,
 ) -> None:
-    """Make an archive of Spark's and Kafka's classes, with which Java starts faster: nodes then start
-    with half of the processor time. Optional; once per machine and version.
+    """Make an archive of Spark's and Kafka's classes, with which Java starts faster: nodes then
+    start with half of the processor time. Optional; once per machine and version.
 
     It also downloads a small jar with which Spark writes checkpoints without a forked command for
     each file.

@@ -21,8 +21,8 @@ app = typer.Typer(
     help=(
         "Break a running deployment on purpose, and see that its results stay right: crashes,"
         " hangs, lost networks.\n\n"
-        "For what `anabranch up` runs on this machine; `cut` and `heal` need `anabranch up --drills`."
-        " What to expect of each drill: docs/drills.md.\n\n"
+        "For what `anabranch up` runs on this machine; `cut` and `heal` need `anabranch up"
+        " --drills`. What to expect of each drill: docs/drills.md.\n\n"
         "    anabranch drill kill processing/local.0\n\n"
         "    anabranch drill cut ingestion/reports_2 --for 20s\n\n"
         "Exit codes, here and below: 0 done, 1 the process does not run now or does not obey, 2"
