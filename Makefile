@@ -48,10 +48,13 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	  echo "making $(VENV) with $$("$$found" --version)"; \
 	  "$$found" -m venv $(VENV); \
 	fi
-	@echo "installing what requirements-dev.txt names: some minutes"
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable '.[run]'
+	@echo "installing what requirements-dev.txt names, $$(grep -c == requirements-dev.txt) packages at most: some minutes"
+	@$(BIN)/python -m pip install --progress-bar off --require-hashes --requirement requirements-dev.txt | $(PROGRESS)
+	@echo "installing anabranch itself, editable"
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable '.[run]'
 	@touch $@
+# Of what pip says: the large packages, and when all are there. Its errors are not in the pipe.
+PROGRESS = { grep --line-buffered -oE '^ *(Downloading|Using cached) .* MB\)|^Installing collected packages' || true; }
 
 .PHONY: java
 java:

@@ -108,10 +108,10 @@ def _settings(plan: Plan, arguments: Sequence[str]) -> list[str]:
 
 
 def _java_version() -> str:
-    said = subprocess.run(
+    printed = subprocess.run(
         [str(find_java().executable), "-version"], capture_output=True, text=True, check=False
     ).stderr
-    return said.split('"')[1] if '"' in said else "?"
+    return printed.split('"')[1] if '"' in printed else "?"
 
 
 def _phases(outcomes: Sequence[Outcome], job: Job, name: str) -> dict[str, list[Phase]]:

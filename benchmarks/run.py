@@ -107,11 +107,11 @@ def main() -> int:
         runs = 1
     arguments.work_dir.mkdir(parents=True, exist_ok=True)
     raw = arguments.work_dir / f"outcomes-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
-    said = [
+    options = [
         Path(word).name if "/" in word else word for word in sys.argv[1:]
     ]  # a report names no places of a machine
     outcomes = [outcome for path in arguments.merge for outcome in _earlier(path, plan)]
-    write_report(arguments.output, outcomes, plan, said)
+    write_report(arguments.output, outcomes, plan, options)
     for run in range(1, runs + 1):
         for job in arguments.jobs:
             for system in arguments.systems:
@@ -137,7 +137,7 @@ def main() -> int:
                         )
                         + "\n"
                     )
-                write_report(arguments.output, outcomes, plan, said)
+                write_report(arguments.output, outcomes, plan, options)
     print(f"report: {arguments.output}; raw figures: {raw}")
     return (
         0

@@ -241,7 +241,7 @@ class _Session:
         )
         try:
             results = self._reader.follow(start_s + seconds + 3.0)
-            said, _ = generator.communicate(timeout=60)
+            printed, _ = generator.communicate(timeout=60)
         finally:
             generator.kill()
         running.check_alive()
@@ -259,7 +259,9 @@ class _Session:
         phase = self._phase(first_ms / 1000, last_ms / 1000, verdict)
         phase.records = int(plan.rate * plan.measured_s)
         phase.note = (
-            f"generator at most {said.split()[2]} ms late" if said.split() else "generator failed"
+            f"generator at most {printed.split()[2]} ms late"
+            if printed.split()
+            else "generator failed"
         )
         late = got.select(
             (pl.col("appended") - due).alias("appended"), (pl.col("seen") - due).alias("seen")

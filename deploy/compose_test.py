@@ -64,8 +64,10 @@ class Checks:
             note = check()
         except (AssertionError, subprocess.SubprocessError, OSError) as error:
             self.failed += 1
-            said = getattr(error, "stderr", None)
-            print(f"FAIL {name}: {error}{os.linesep + said[-3_000:] if said else ''}", flush=True)
+            output = getattr(error, "stderr", None)
+            print(
+                f"FAIL {name}: {error}{os.linesep + output[-3_000:] if output else ''}", flush=True
+            )
             return False
         self.passed += 1
         print(
@@ -242,7 +244,7 @@ def check_restart(deployment: Deployment, service: str) -> str:
     raise AssertionError(message)
 
 
-def _asked(port: int, headers: dict[str, str]) -> tuple[int, dict[str, Any]]:
+def _page_of(port: int, headers: dict[str, str]) -> tuple[int, dict[str, Any]]:
     """(status, what the page shows; nothing if it is not shown)."""
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     try:
@@ -257,9 +259,9 @@ def check_page(deployment: Deployment) -> str:
     """The page is there for who has the token, and shows every process as running and every stage
     with a bucket.
     """
-    status, _ = _asked(deployment.page_port, {})
+    status, _ = _page_of(deployment.page_port, {})
     assert status == HTTPStatus.UNAUTHORIZED, f"without the token: {status}"
-    status, page = _asked(deployment.page_port, {"Authorization": f"Bearer {deployment.token}"})
+    status, page = _page_of(deployment.page_port, {"Authorization": f"Bearer {deployment.token}"})
     assert status == HTTPStatus.OK, f"with the token: {status}"
     empty = [name for name, card in page["cards"].items() if card["newest_ms"] is None]
     assert not empty, f"nothing of {', '.join(empty)}"

@@ -98,7 +98,7 @@ class Row:
     """Windows that a reader gets otherwise than they must be, twice for example."""
     lost: int
     """Windows without results."""
-    said: int
+    given_up: int
     """Of them, windows that the log says are given up."""
 
 
@@ -242,10 +242,10 @@ class Session:
             if found is not None:
                 return found
             time.sleep(0.05)
-        said = "\n".join(each.last_words() for each in self.processes.values())
+        logs = "\n".join(each.last_words() for each in self.processes.values())
         raise AnabranchError(
             f"{self.mode}: bucket {bucket} did not become stable; {self.reader.log_state.upto} is;"
-            f" last said:\n{said}"
+            f" last said:\n{logs}"
         )
 
     def _await_copy(self) -> None:
@@ -284,8 +284,8 @@ class Session:
 
     def _failovers(self) -> list[dict[str, int]]:
         """What standbys said of theirs; at the beginning nobody was silent."""
-        said = [path.read_text(errors="replace") for path in sorted(self.state.glob("*.log"))]
-        lines = [line for text in said for line in text.splitlines() if '"failed_over"' in line]
+        logs = [path.read_text(errors="replace") for path in sorted(self.state.glob("*.log"))]
+        lines = [line for text in logs for line in text.splitlines() if '"failed_over"' in line]
         found: list[dict[str, int]] = [json.loads(line)["ms"] for line in lines]
         return [each for each in found if each["silence"] >= PRIMARY_SILENT_MS]
 
@@ -300,7 +300,7 @@ class Session:
         made = dict(blocks.read_buckets(log_state.stable(1, upto)))
         wrong = 0
         lost = 0
-        said = 0
+        given_up = 0
         rows = 0
         for bucket in range(_FIRST + WINDOW_BUCKETS, upto + 1, WINDOW_BUCKETS):
             counts = [
@@ -311,11 +311,11 @@ class Session:
             rows += len(found)
             if not found:
                 lost += 1
-                said += any(first <= bucket <= last for first, last in self._watch.given_up)
+                given_up += any(first <= bucket <= last for first, last in self._watch.given_up)
             elif found != expected:
                 wrong += 1
         blocks.close()
-        return self._watch.rows / max(rows, 1) - 1, wrong, lost, said
+        return self._watch.rows / max(rows, 1) - 1, wrong, lost, given_up
 
 
 def write_stage(folder: Path, name: str, keys: str) -> Pipeline:
@@ -379,7 +379,7 @@ def report(rows: Sequence[Row]) -> str:
                 f" {mean(r.kill_cpu_s for r in mine):.1f} |"
                 f" {mean(r.disk_s for r in mine):.1f} s | {mean(r.again for r in mine):.0%} |"
                 f" {sum(r.wrong for r in mine)} | {sum(r.lost for r in mine)} |"
-                f" {sum(r.said for r in mine)} |"
+                f" {sum(r.given_up for r in mine)} |"
             )
     return "\n".join([*lines, "", *_phases(rows)])
 

@@ -84,7 +84,7 @@ class Traffic(threading.Thread):
         draw = random.Random(7)
         begun = time.time()
         written = 0
-        held: dict[str, list[bytes]] = {source: [] for source in _SOURCES}
+        unsent: dict[str, list[bytes]] = {source: [] for source in _SOURCES}
         while not self._ending.wait(_STEP_S):
             while written < (time.time() - begun) * self._rate:
                 source, time_ms = _SOURCES[written % 2], int(time.time() * 1_000)
@@ -101,11 +101,11 @@ class Traffic(threading.Thread):
                     "value": value,
                     "time": time_ms,
                 }
-                held[source].append(json.dumps(sale).encode())
+                unsent[source].append(json.dumps(sale).encode())
                 written += 1
-            self._send(held)
+            self._send(unsent)
         self.paused.clear()
-        self._send(held)
+        self._send(unsent)
         for source in _SOURCES:
             for partition in range(2):
                 end = str(int(time.time() * 1_000) + 2 * _WINDOW_MS).encode()
@@ -114,8 +114,8 @@ class Traffic(threading.Thread):
                 )
         self._producer.flush(30)
 
-    def _send(self, held: dict[str, list[bytes]]) -> None:
-        for source, values in held.items():
+    def _send(self, unsent: dict[str, list[bytes]]) -> None:
+        for source, values in unsent.items():
             if source not in self.paused:
                 for number, value in enumerate(values):
                     self._producer.produce(f"chain.in.{source}", value, partition=number % 2)
@@ -177,11 +177,11 @@ def _running(
             stderr=output,
         )
     try:
-        while not (said := re.search(r"^ready +kafka (\S+)", log.read_text(), re.MULTILINE)):
+        while not (ready := re.search(r"^ready +kafka (\S+)", log.read_text(), re.MULTILINE)):
             if process.poll() is not None or time.monotonic() - begun > _START_S_MAX:
                 raise RuntimeError(f"it is not ready: {log.read_text()[-2_000:]}")
             time.sleep(0.05)
-        yield process, said[1], time.monotonic() - begun
+        yield process, ready[1], time.monotonic() - begun
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)

@@ -120,7 +120,7 @@ class Story:
     in_failure: bool = False
     missing: set[str] = field(default_factory=set)
     """Streams without which tolls were shown."""
-    _told: tuple[str, ...] = ()
+    _shown_missing: tuple[str, ...] = ()
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     def begin(self) -> None:
@@ -137,15 +137,15 @@ class Story:
 
     def _look(self, view: LiveView) -> None:
         self.stable_ms, missing = view.stable_ms, tuple(view.missing)
-        if missing and missing != self._told:
+        if missing and missing != self._shown_missing:
             self.say(
                 f"billing: tentative tolls, made without {', '.join(missing)}, up to"
                 f" {_ago(view.shown_ms)} ago; stable are those up to {_ago(view.stable_ms)} ago"
             )
-            self._told = missing
+            self._shown_missing = missing
         if self.in_failure and not view.in_failure:
             self.say(f"billing: all is corrected; {view.undone} tentative tolls were taken back")
-            self._told = ()
+            self._shown_missing = ()
         self.in_failure = view.in_failure
         self.missing |= set(missing)
 

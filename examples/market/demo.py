@@ -173,16 +173,16 @@ class Teller:
     """Tells what agents say, in a thread of its own, until ``end``."""
 
     def __init__(self, market: Market) -> None:
-        self._market, self._told = market, {"north": 0, "south": 0}
+        self._market, self._lines_read = market, {"north": 0, "south": 0}
         self._ending = threading.Event()
         threading.Thread(target=self._follow, daemon=True).start()
 
     def _follow(self) -> None:
         while not self._ending.wait(0.5):
-            for region, told in self._told.items():
+            for region, seen in self._lines_read.items():
                 lines = self._market.log_lines(region)
-                self._told[region] = len(lines)
-                for line in lines[told:]:
+                self._lines_read[region] = len(lines)
+                for line in lines[seen:]:
                     text = in_words(region, line)
                     if text:
                         self._market.say(text)

@@ -14,7 +14,7 @@ from pathlib import Path
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.up.embedded_kafka import EmbeddedKafka
 from benchmarks.processes import exit_on_signals
-from experiments.dpc.figures import told
+from experiments.dpc.figures import in_words
 from experiments.dpc.plan import EXPERIMENTS, Session, sessions, virtual_sessions
 from experiments.dpc.report import rows, text, write_report
 from experiments.dpc.results import SessionResult
@@ -132,7 +132,7 @@ def run_virtual(
         )
         _say(f"virtual time: {session.name} ({results[-1].seconds:.0f} s) {results[-1].error}")
         for figures in results[-1].failures:
-            _say(f"  {told(figures)}")
+            _say(f"  {in_words(figures)}")
     return results
 
 

@@ -162,8 +162,8 @@ class ReplicaProcess:
 
     def last_words(self) -> str:
         """The end of its log."""
-        said = self._output.read_text(encoding="utf-8", errors="replace")
-        return f"{self.name}: {said[-_LOG_END:]}"
+        text = self._output.read_text(encoding="utf-8", errors="replace")
+        return f"{self.name}: {text[-_LOG_END:]}"
 
     def kill(self) -> None:
         """SIGKILL to it and to what it started. Idempotent."""

@@ -225,7 +225,7 @@ def death_figures(trace: Trace, at_ms: float, *, window_ms: float = 5_000) -> De
     )
 
 
-def told(figures: FailureFigures) -> str:
+def in_words(figures: FailureFigures) -> str:
     """One line for people."""
     done = "nothing to correct" if not figures.tentative_rows else "corrections not finished"
     if figures.done_ms is not None:

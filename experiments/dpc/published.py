@@ -26,7 +26,7 @@ class Figure:
     experiment: int
     what: str
     published: str
-    asked: str
+    target: str
     values: Values
     unit: str = "s"
     at_most: float | None = None

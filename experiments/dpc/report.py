@@ -58,7 +58,7 @@ class Row:
     experiment: int
     what: str
     published: str
-    asked: str
+    target: str
     real: str
     virtual: str
     holds: str
@@ -98,7 +98,7 @@ def _row(figure: Figure, real: Sequence[SessionResult], virtual: Sequence[Sessio
         figure.experiment,
         figure.what,
         figure.published,
-        figure.asked,
+        figure.target,
         _cell(figure, real, measured),
         _cell(figure, virtual, simulated),
         _holds(figure, real, measured)
@@ -134,7 +134,8 @@ def text(table: Sequence[Row]) -> str:
         ("", "what", "published", "asked", "real: min / median / max", "virtual time", "holds")
     ]
     cells += [
-        (str(r.experiment), r.what, r.published, r.asked, r.real, r.virtual, r.holds) for r in table
+        (str(r.experiment), r.what, r.published, r.target, r.real, r.virtual, r.holds)
+        for r in table
     ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
@@ -164,7 +165,7 @@ def write_report(
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {r.experiment} | {r.what} | {r.published} | {r.asked} | {r.real} | {r.virtual} |"
+        f"| {r.experiment} | {r.what} | {r.published} | {r.target} | {r.real} | {r.virtual} |"
         f" {r.holds} |"
         for r in rows(real, virtual)
     ]

@@ -30,7 +30,7 @@ from experiments.dpc.figures import (
     Trace,
     death_figures,
     failure_figures,
-    told,
+    in_words,
 )
 from experiments.dpc.plan import RATE, Session
 from experiments.dpc.results import SessionResult
@@ -227,7 +227,7 @@ class RunningSession:
             figures = self._figures(cut)
             self.result.failed(figures)
             self._say(
-                f"  {told(figures[-1])}; by node "
+                f"  {in_words(figures[-1])}; by node "
                 + " ".join(f"{f.longest_ms:.0f}" for f in figures)
             )
         if last.tentative_upto > last.upto:

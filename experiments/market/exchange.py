@@ -206,7 +206,7 @@ class Exchange:
             self._read[name, contract.contract_id] = len(entries)
             for entry in entries:
                 self._do(name, agent.recorded(entry, self.now_ms))
-        self.copies[name] = {held.name for held in agent.holdings.at(*RUNS)}
+        self.copies[name] = {task.name for task in agent.holdings.at(*RUNS)}
 
     def _do(self, name: str, commands: Iterable[Command]) -> None:
         life = self._life[name]
@@ -311,10 +311,10 @@ class Exchange:
             self._do(name, self.agents[name].recorded(entry, self.now_ms))
             task = self._task_of(entry)
             if task is not None:
-                held = self.agents[name].holdings.tasks.get(task)
-                if held is not None and held.place in RUNS:
+                holding = self.agents[name].holdings.tasks.get(task)
+                if holding is not None and holding.place in RUNS:
                     self.copies[name].add(task)
-                elif held is None or held.place is Place.AWAY:
+                elif holding is None or holding.place is Place.AWAY:
                     self.copies[name].discard(task)
 
     def _task_of(self, entry: MovementEntry) -> str | None:
@@ -342,8 +342,8 @@ class Exchange:
                 for party in (contract.buyer, contract.seller):
                     habits = self._habits.get(party, Habits())
                     if self.is_up(party) and not habits.never_meters:
-                        said = units * (habits.claims_times if party == contract.seller else 1)
-                        self._append(Metered(name, movement.movement_id, party, slot, said))
+                        metered = units * (habits.claims_times if party == contract.seller else 1)
+                        self._append(Metered(name, movement.movement_id, party, slot, metered))
             period = self.now_ms // contract.audit.settle_ms - 2
             if (
                 period > ledger.settled

@@ -87,7 +87,7 @@ class Market:
     """Micro-units per second."""
     _expected: dict[tuple[int, int], tuple[int, int]] = field(init=False)
     """Of a contract: the price that is expected, and when the seller was last asked."""
-    _asked: int = field(init=False, default=0)
+    _trades: int = field(init=False, default=0)
     _changes: list[int] = field(init=False)
     _failed: dict[tuple[int, int], tuple[int, int]] = field(init=False)
 
@@ -146,8 +146,8 @@ class Market:
                 )
             taken = self._hand_over(buyer, seller, bound, offered[bound]) if offered[bound] else ()
             if taken:
-                self._asked += 1
-                self._expected[buyer, seller] = (taken[-1].price, self._asked)
+                self._trades += 1
+                self._expected[buyer, seller] = (taken[-1].price, self._trades)
                 return len(taken)
             self._failed[buyer, seller] = pair
         return 0

@@ -1,4 +1,5 @@
-"""Commits say in one line what they do: ``area: what it does``, short enough for every list.
+"""Commits say in one line what they do, ``area: what it does``, short enough for every list, and
+below it why.
 
 What the imperative is, and whether the body says why, no test can tell.
 """
@@ -12,7 +13,7 @@ from typing import Final
 
 import pytest
 
-SINCE: Final = "aa52f32bace9e24bbe0b755f5beaa006f166386d"
+SINCE: Final = "23892878935b7fa8a55628caa41bd0c7713b2e11"
 """Commits after this one are looked at."""
 
 SUBJECT_MAX: Final = 72
@@ -34,7 +35,9 @@ def defects(message: str) -> list[str]:
         found.append(f"{len(subject)} characters, more than {SUBJECT_MAX}")
     if subject.endswith((".", ";", ",")):
         found.append("ends like a sentence")
-    if rest and rest[0]:
+    if not any(rest):
+        found.append("no body")
+    elif rest[0]:
         found.append("no empty line below the subject")
     return found
 
@@ -57,7 +60,7 @@ def messages(root: Path, since: str) -> dict[str, str] | None:
     return {commit: message for commit, _, message in split}
 
 
-def test_new_commits_name_their_area_and_are_short(root: Path) -> None:
+def test_new_commits_have_a_subject_with_an_area_and_a_body(root: Path) -> None:
     found = messages(root, SINCE)
     if found is None:
         pytest.skip("no git, or a history that does not reach so far")
@@ -81,12 +84,14 @@ def test_commits_are_found_by_their_place(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        "Read back before the first write",
-        "Delivery: read back before the first write",
-        "delivery:read back",
-        "delivery: read back before the first write.",
-        "delivery: " + "x" * 63,
+        "Read back before the first write\n\nWhy.",
+        "Delivery: read back before the first write\n\nWhy.",
+        "delivery:read back\n\nWhy.",
+        "delivery: read back before the first write.\n\nWhy.",
+        "delivery: " + "x" * 63 + "\n\nWhy.",
         "delivery: read back\nbefore the first write",
+        "delivery: read back before the first write",
+        "delivery: read back before the first write\n\n",
     ],
 )
 def test_a_wrong_message_is_found(message: str) -> None:
@@ -96,9 +101,9 @@ def test_a_wrong_message_is_found(message: str) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        "delivery: read back before the first write",
+        "Merge branch 'delivery'",
         "ingestion, pipeline file: a source may begin late\n\nWhy.\n",
-        "consistency_manager: say once what differs\n",
+        "consistency_manager: say once what differs\n\nWhy.\n",
         'Revert "delivery: read back before the first write"\n\nThis reverts it.',
     ],
 )

@@ -14,13 +14,14 @@ import pytest
 from harness.syntax import nodes
 
 NAMES: Final = re.compile(r"(?:^|_)(?:told|held|said|asked)(?:_|$)")
-"""What variables, attributes, parameters and functions of the package are not called: a plain verb
-or what the value is says more.
+"""What variables, attributes, parameters and functions are not called: a plain verb or what the
+value is says more.
 """
+NAMED: Final = ("services/anabranch/", "benchmarks/", "deploy/", "examples/", "experiments/")
+"""Where names are looked at."""
 OLD_NAMES: Final = (
-    "anabranch.processing.replica",
-    "anabranch.protocol.log.log_snapshots",
-    "anabranch.protocol.stage",
+    "services/anabranch/processing/replica.py",
+    "services/anabranch/protocol/stage/",
 )
 """Modules that have such names still."""
 
@@ -101,7 +102,7 @@ def found(word: str, path: str, text: str) -> list[str]:
     ]
 
 
-def vague_names(module: str, source: str) -> list[str]:
+def vague_names(path: str, source: str) -> list[str]:
     """Names that ``source`` gives and that are none of the field's."""
     given = set()
     for node in nodes(source):
@@ -113,7 +114,7 @@ def vague_names(module: str, source: str) -> list[str]:
             given.add((node.lineno, node.attr))
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             given.add((node.lineno, node.id))
-    return [f"{module}:{line}: {name}" for line, name in sorted(given) if NAMES.search(name)]
+    return [f"{path}:{line}: {name}" for line, name in sorted(given) if NAMES.search(name)]
 
 
 @pytest.fixture(scope="module")
@@ -130,13 +131,16 @@ def test_the_words_of_the_field_are_used(word: str, texts: dict[str, str]) -> No
     ] == []
 
 
-def test_names_are_what_the_value_is(modules: dict[str, str]) -> None:
-    assert [
-        line
-        for name, source in modules.items()
-        if not name.startswith(OLD_NAMES)
-        for line in vague_names(name, source)
-    ] == []
+def test_names_are_what_the_value_is(texts: dict[str, str]) -> None:
+    sources = {
+        path: text
+        for path, text in texts.items()
+        if path.startswith(NAMED) and path.endswith(".py") and not path.startswith(OLD_NAMES)
+    }
+    assert {path.partition("/")[0] for path in sources} == {
+        folder.partition("/")[0] for folder in NAMED
+    }
+    assert [line for path, source in sources.items() for line in vague_names(path, source)] == []
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ class Demo:
             if now != counts:
                 counts, changed = now, time.monotonic()
             is_settled = time.monotonic() - changed >= SETTLE_S and (
-                self._story is None or self._story.is_told()
+                self._story is None or self._story.is_over()
             )
             if now[0] >= expected and now[1] >= len(truth.rejected) and is_settled:
                 return
@@ -332,13 +332,13 @@ def main(arguments: list[str] | None = None) -> int:
             " before the cut, so what the failure added says nothing; end what else runs here and"
             " try again[/]"
         )
-    told = outcome.changed + (
+    changes = outcome.changed + (
         []
         if outcome.failure is None
         else [*outcome.failure.broken, *outcome.failure.answer.examples]
     )
     for example in [
-        *told,
+        *changes,
         *outcome.rejections.examples,
         *(text for output in outcome.outputs.values() for text in output.examples),
     ]:

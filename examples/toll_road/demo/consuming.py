@@ -39,7 +39,7 @@ class TopicReader(threading.Thread):
         super().__init__(name=f"reads {topic}", daemon=True)
         self._topic = topic
         self._take = take
-        self._stop_asked = threading.Event()
+        self._stopping = threading.Event()
         self._next: dict[int, int] = {}
         """Of each partition that had a record: the offset after it."""
         self._settings: dict[str, str | int | bool] = {
@@ -60,7 +60,7 @@ class TopicReader(threading.Thread):
             partitions = self._partitions()
             self._assign(partitions)
             heard_s = time.monotonic()
-            while not self._stop_asked.is_set():
+            while not self._stopping.is_set():
                 messages = self._consumer.consume(1_000, 0.1)
                 if messages:
                     heard_s = time.monotonic()
@@ -84,7 +84,7 @@ class TopicReader(threading.Thread):
 
     def stop(self) -> None:
         """Read no more."""
-        self._stop_asked.set()
+        self._stopping.set()
         self.join()
 
     def _assign(self, partitions: list[int]) -> None:
@@ -96,7 +96,7 @@ class TopicReader(threading.Thread):
         )
 
     def _partitions(self) -> list[int]:
-        while not self._stop_asked.is_set():
+        while not self._stopping.is_set():
             try:
                 metadata = self._consumer.list_topics(self._topic, timeout=5).topics[self._topic]
             except KafkaException as error:
@@ -105,7 +105,7 @@ class TopicReader(threading.Thread):
             else:
                 if metadata.error is None and metadata.partitions:
                     return sorted(metadata.partitions)
-            self._stop_asked.wait(0.5)
+            self._stopping.wait(0.5)
         return []
 
 

@@ -108,8 +108,10 @@ class Deployment:
         """The supervisor's."""
         return self._process.pid
 
-    def wait_ready(self, deadline_s: float, told: Callable[[str], None] = lambda _: None) -> None:
-        """Until ``up`` has printed its ready line. ``told``: what it has printed last.
+    def wait_ready(
+        self, deadline_s: float, on_line: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Until ``up`` has printed its ready line. ``on_line`` gets what it has printed last.
 
         Raises:
             DeploymentError: it ended, or the time is over.
@@ -124,7 +126,7 @@ class Deployment:
             if time.monotonic() > end:
                 raise DeploymentError(f"not ready within {deadline_s:g} s:\n{self.log_tail()}")
             if lines := self._log.read_text(errors="replace").split("\n")[:-1]:
-                told(lines[-1])
+                on_line(lines[-1])
             time.sleep(0.2)
 
     def status(self) -> list[Row]:

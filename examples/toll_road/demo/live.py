@@ -84,17 +84,17 @@ def _pair(text: str) -> tuple[int, int]:
 def events(ordered: Sequence[Transaction]) -> list[LiveRecord]:
     """Of each failure: its first tentative result, its undo, its rec_done."""
     found = []
-    is_told = False  # of this failure; it may begin with buckets in which there is no result
+    is_begun = False  # of this failure; it may begin with buckets in which there is no result
     for transaction in ordered:
         first = {record.kind: record for record in reversed(transaction.records)}
         if UNDO in first:
             found.append(first[UNDO])
-        if TENTATIVE in first and not is_told:
+        if TENTATIVE in first and not is_begun:
             found.append(first[TENTATIVE])
-            is_told = True
+            is_begun = True
         if REC_DONE in first:
             found.append(first[REC_DONE])
-        is_told = is_told and transaction.shown > 0
+        is_begun = is_begun and transaction.shown > 0
     return found
 
 

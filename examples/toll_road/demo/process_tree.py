@@ -91,7 +91,7 @@ class TreeMeter(threading.Thread):
     def __init__(self, root: int) -> None:
         super().__init__(name="tree", daemon=True)
         self._root = root
-        self._stop_asked = threading.Event()
+        self._stopping = threading.Event()
         self._processor_s: dict[Process, float] = {}
         self.peak_bytes = 0
         self.last_bytes = 0
@@ -108,16 +108,16 @@ class TreeMeter(threading.Thread):
 
     def run(self) -> None:
         """Until ``stop``."""
-        while not self._stop_asked.is_set():
+        while not self._stopping.is_set():
             processes = descendants(self._root)
             for process in processes:
                 took_s = processor_s(process)
                 self._processor_s[process] = max(took_s, self._processor_s.get(process, 0.0))
             self.last_bytes = proportional_bytes(processes)
             self.peak_bytes = max(self.peak_bytes, self.last_bytes)
-            self._stop_asked.wait(1.0)
+            self._stopping.wait(1.0)
 
     def stop(self) -> None:
         """Look no more."""
-        self._stop_asked.set()
+        self._stopping.set()
         self.join()

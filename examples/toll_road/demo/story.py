@@ -226,8 +226,8 @@ class Story:
     """When it was cut off, by the clock."""
     heal_ms: int | None = None
     _started_s: float = field(default_factory=time.monotonic)
-    _told: int = 0
-    """Events of the topic that were told."""
+    _shown: int = 0
+    """Events of the topic that were shown."""
 
     def tick(self, deployment: Drills) -> None:
         """Do what is due, tell what is new."""
@@ -240,8 +240,8 @@ class Story:
             and received_ms() - self.cut_ms >= 1_000 * self.cut_for_s
         ):
             self._heal(deployment)
-        for event in events(self.topic.transactions(self.end_ms))[self._told :]:
-            self._told += 1
+        for event in events(self.topic.transactions(self.end_ms))[self._shown :]:
+            self._shown += 1
             self._line(self._in_words(event))
 
     def _cut(self, deployment: Drills) -> None:
@@ -288,7 +288,7 @@ class Story:
     def _line(self, text: str) -> None:
         self.say(f"[dim]{time.monotonic() - self._started_s:5.1f} s[/]  {text}")
 
-    def is_told(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the failure is over for whoever follows the live topic."""
         ended = self.topic.transactions(self.end_ms)
         return self.heal_ms is not None and bool(ended) and not ended[-1].shown

@@ -101,7 +101,7 @@ class Road:
         return self._tried[name]
 
     def _can_be(self, bucket: int, xway: int, rows: Sequence[Result]) -> bool:
-        said = _said(rows)
+        stated = _stated(rows)
         end_ms = bucket * self.bucket_ms
         mine = (
             self.reports.filter(
@@ -117,7 +117,7 @@ class Road:
             -(-(end_ms - self.window_ms) // self.bucket_ms),
             -(-(end_ms - 1) // self.bucket_ms),
         )
-        for arrived in _arrivals(mine, first, last - first + 1, said):
+        for arrived in _arrivals(mine, first, last - first + 1, stated):
             if self._results(mine.filter(pl.col("number").is_in(arrived))).get(bucket, []) == list(
                 rows
             ):
@@ -135,7 +135,7 @@ class Road:
         return oracle.results(OUTPUT, rows, self.bucket_ms, self.partitions)
 
 
-def _said(rows: Sequence[Result]) -> Mapping[_Place, tuple[int, int]]:
+def _stated(rows: Sequence[Result]) -> Mapping[_Place, tuple[int, int]]:
     """Average speed and vehicles of each segment that has a result."""
     values = [json.loads(row.value) for row in rows]
     return {
@@ -145,10 +145,10 @@ def _said(rows: Sequence[Result]) -> Mapping[_Place, tuple[int, int]]:
 
 
 def _arrivals(
-    mine: pl.DataFrame, first: int, count: int, said: Mapping[_Place, tuple[int, int]]
+    mine: pl.DataFrame, first: int, count: int, stated: Mapping[_Place, tuple[int, int]]
 ) -> Iterator[list[int]]:
     """The sets of reports, by their numbers, with which every segment has the speed and the
-    vehicles that are said of it.
+    vehicles that are stated of it.
     """
     reports: dict[_Place, dict[int, list[_Report]]] = {}
     for direction, seg, bucket, *report in mine.select(
@@ -157,7 +157,7 @@ def _arrivals(
         reports.setdefault((direction, seg), {}).setdefault(bucket - first, []).append(
             _Report(*report)
         )
-    if not said.keys() <= reports.keys():
+    if not stated.keys() <= reports.keys():
         return
     speed, number = np.zeros((2, count, len(reports)), dtype=np.int64)
     for place, buckets in enumerate(reports.values()):
@@ -166,7 +166,7 @@ def _arrivals(
                 sum(report.speed for report in some),
                 len(some),
             )
-    averages = np.array([said.get(place, (-1, 0))[0] for place in reports], dtype=np.int64)
+    averages = np.array([stated.get(place, (-1, 0))[0] for place in reports], dtype=np.int64)
     holes = list(_holes(count))
     masks = np.array([_mask(count, hole) for hole in holes], dtype=np.int64)
     counted = masks @ number
@@ -175,7 +175,7 @@ def _arrivals(
         for begun in _begun(holes[choice]):
             if right[number[list(begun)].sum(axis=0) == 0].all():
                 arrived = _arrived(
-                    reports, said, set(np.flatnonzero(masks[choice]).tolist()), begun
+                    reports, stated, set(np.flatnonzero(masks[choice]).tolist()), begun
                 )
                 if arrived is not None:
                     yield arrived
@@ -183,7 +183,7 @@ def _arrivals(
 
 def _arrived(
     reports: Mapping[_Place, Mapping[int, list[_Report]]],
-    said: Mapping[_Place, tuple[int, int]],
+    stated: Mapping[_Place, tuple[int, int]],
     kept: set[int],
     begun: Sequence[int],
 ) -> list[int] | None:
@@ -196,7 +196,7 @@ def _arrived(
         for some in _subsets([report for bucket in begun for report in buckets.get(bucket, [])]):
             both = [*there, *some]
             speed = sum(report.speed for report in both) // max(len(both), 1)
-            if ((speed, len({report.vehicle for report in both})) if both else None) == said.get(
+            if ((speed, len({report.vehicle for report in both})) if both else None) == stated.get(
                 place
             ):
                 arrived += [report.number for report in both]
@@ -307,9 +307,9 @@ def _check(
     bucket: int, records: Sequence[LiveRecord], road: Road, may_miss: Collection[str]
 ) -> Iterator[str]:
     """T1 to T4, of one bucket as one transaction shows it."""
-    said = {(record.missing, record.branch) for record in records}
-    if len(said) > 1:
-        yield f"its results name different streams or branches: {sorted(said)}"
+    origins = {(record.missing, record.branch) for record in records}
+    if len(origins) > 1:
+        yield f"its results name different streams or branches: {sorted(origins)}"
     missing = {name for record in records for name in record.missing}
     if not missing <= set(may_miss):
         yield f"its results name {sorted(missing - set(may_miss))}, which cannot have been missing"

@@ -33,7 +33,10 @@ ByParticipant = Annotated[
     bool,
     typer.Option(
         "--by-participant",
-        help="One principal for all stages of a participant, instead of one for each replica.",
+        help=(
+            "One principal for all nodes of a participant, instead of one for each node: needed"
+            " where replicas move. Each of its nodes may then write what the others write."
+        ),
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="A JSON list of objects, one per right.")]
@@ -85,8 +88,9 @@ def acls(
     """List the rights (ACLs) on Kafka that each process, user and operator of a pipeline needs, and
     no more.
 
-    A principal is a SCRAM user or the name in a certificate. Who is who, and how to set it all up:
-    docs/security.md.
+    For a broker that grants rights, before the first `up` and after each change of the file. A
+    principal is a SCRAM user or the name in a certificate. Who is who, and how to set it all up:
+    docs/security.md. No broker is needed.
 
         anabranch acls
 
@@ -95,6 +99,8 @@ def acls(
         anabranch acls --cluster south --commands >for-south.sh
 
         anabranch acls --commands >acls.sh; export BROKERS=b:9093 ADMIN_CONFIG=admin.properties; sh acls.sh
+
+    Exit codes: 0 listed, 2 wrong usage, or a mistake in the pipeline file.
     """
     if as_json + as_commands + as_redis > 1:
         raise ConfigurationError("--json, --commands, --redis: give one of them")

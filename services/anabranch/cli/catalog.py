@@ -30,8 +30,8 @@ def catalog(
         ),
     ] = False,
 ) -> None:
-    """What participants of the federation publish: streams that you may read, and stages that they
-    run for others.
+    """List what participants of the federation publish: streams that you may read, and stages that
+    they run for others.
 
     Each participant's contract broker refreshes its entry. One that is not refreshed is `unknown
     since` its lease was over. Entries that do not count are named below, with the reason.

@@ -29,10 +29,12 @@ def contracts(
     kafka: Kafka = None,
     as_json: AsJson = False,
 ) -> None:
-    """The contracts that you may see: their state, price and time, and who still has to sign.
+    """Show the contracts that you may see (their state, price and time, and who still has to sign);
+    propose, sign and end your own.
 
-    Without a command it shows them. Load may move under one that is `active` and whose time has
-    begun. Contracts of others do not show, since you have no right on their topics.
+    Under a contract one participant runs load of another for a price. Load may move under one that
+    is `active` and whose time has begun. Contracts of others do not show, since you have no right
+    on their topics.
 
         anabranch contracts
 
@@ -41,6 +43,9 @@ def contracts(
         anabranch contracts propose north-south.yaml       # at north
 
         anabranch contracts sign north-south               # at south
+
+    Exit codes, here and below: 0 done, 1 no broker, 2 wrong usage, no federation in the pipeline
+    file, or what would be written would not count.
     """
     if context.invoked_subcommand is not None:
         return
@@ -116,8 +121,6 @@ def propose(
         anabranch contracts terms > north-south.yaml       # to begin with
 
         anabranch contracts propose north-south.yaml
-
-    Exit codes: 0 it is proposed, 1 no broker, 2 a mistake in the file, or it would not count.
     """
     from anabranch.pipeline.contract_file import load_contract
 

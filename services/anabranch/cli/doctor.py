@@ -23,12 +23,16 @@ def doctor(
     ] = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Check what this machine needs, and say what to do about what is missing. Exit code 1 if
-    anything is bad.
+    """Check what this machine needs (Java, memory, disk, ports), and say what to do about
+    what is missing.
 
-    anabranch doctor
+    For a new machine, or when `anabranch up` does not start.
 
-    anabranch doctor --kafka broker-1:9092
+        anabranch doctor
+
+        anabranch doctor --kafka broker-1:9092
+
+    Exit codes: 0 all is well, 1 something is bad.
     """
     from anabranch.operating.doctor import examine
 

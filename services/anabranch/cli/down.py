@@ -17,9 +17,11 @@ _WAIT_MS: Final = 25_000
 
 
 def down(file: File = None, state_dir: StateDir = None) -> None:
-    """Stop what `up` started, and wait until it is gone.
+    """Stop what `up` started, and wait until it is gone. The next `up` goes on where it stopped.
 
-    anabranch down
+        anabranch down
+
+    Exit codes: 0 stopped, or nothing runs, 1 not within 25 s.
     """
     from anabranch.adapters.system.clock import SystemClock
     from anabranch.up.state_file import Lock, directory_of, nothing_runs

@@ -18,7 +18,16 @@ from anabranch.protocol.errors import AnabranchError, ConfigurationError
 from anabranch.up import state_file
 
 app = typer.Typer(
-    help="Break a running deployment on purpose: crashes, hangs, lost networks.",
+    help=(
+        "Break a running deployment on purpose, and see that its results stay right: crashes,"
+        " hangs, lost networks.\n\n"
+        "For what `anabranch up` runs on this machine; `cut` and `heal` need `anabranch up"
+        " --drills`. What to expect of each drill: docs/drills.md.\n\n"
+        "    anabranch drill kill processing/local.0\n\n"
+        "    anabranch drill cut ingestion/reports_2 --for 20s\n\n"
+        "Exit codes, here and below: 0 done, 1 the process does not run now or does not obey, 2"
+        " there is no such process, or nothing runs."
+    ),
     no_args_is_help=True,
 )
 
@@ -65,9 +74,9 @@ def pause(
     """Stop processes with SIGSTOP, with all below them: they are there and do nothing, as on a
     machine that hangs.
 
-    Nothing restarts it, other than after `kill`. After `resume` it continues with its old state; a
-    stage or a delivery that was replaced meanwhile finds that it no longer counts. What to see:
-    `status` shows it as `paused`.
+    A paused process is not restarted, unlike a killed one. After `resume` it goes on with its old
+    state; a stage or a delivery that was replaced meanwhile notices that it no longer counts. What
+    to see: `status` shows it as `paused`.
 
         anabranch drill pause processing/local.0 --for 20s
 
@@ -87,9 +96,12 @@ def pause(
 
 @app.command()
 def resume(names: Names, file: File = None, state_dir: StateDir = None) -> None:
-    """Let processes go on that `pause` stopped.
+    """Let processes go on that `anabranch drill pause` stopped. Others are not affected.
 
-    anabranch drill resume processing/local.0
+    What to see: the process catches up, `status` no longer shows it as `paused`, and no result
+    comes twice.
+
+        anabranch drill resume processing/local.0
     """
     drill = _drill(state_dir, file, names)
     _each(
@@ -173,12 +185,15 @@ def heal(
     file: File = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Let the traffic of services pass again that `cut` held back; what was held goes on where it
-    stood.
+    """End a cut: the traffic of services that `anabranch drill cut` held back passes again.
 
-    anabranch drill heal ingestion/reports_2
+    Data that the cut held back arrives now. What to see after a cut longer than `max_delay`: on the
+    live topic one undo, the corrections, then rec_done; the corrected topic goes on as if nothing
+    had happened.
 
-    anabranch drill heal
+        anabranch drill heal ingestion/reports_2
+
+        anabranch drill heal                 # all that are cut
     """
     drill = _drill(state_dir, file, names or ())
     chosen = names or list(drill.cuts())

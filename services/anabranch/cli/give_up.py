@@ -24,8 +24,8 @@ From = Annotated[
         "--from",
         metavar="TIME",
         help=(
-            "Nothing before this time is given up: rejected where the source is not complete up to"
-            " there."
+            "You know that the source is complete up to here. If it is not, nothing is given up,"
+            " and the exit code is 2."
         ),
     ),
 ]
@@ -45,26 +45,28 @@ def give_up(
     state_dir: StateDir = None,
     kafka: Kafka = None,
 ) -> None:
-    """Let results go on without a source that never returns: close its buckets as known to be
-    missing.
+    """Let results go on without a source that does not come back: close its buckets as missing.
 
-    A source that falls silent holds back every stable result, for good or bad: the live topic goes
-    on without it, the corrected one waits. If what it owes will never come, say so. Its buckets
-    from the place where it stands up to now are closed with what was read of them; the stages then
-    correct, and what lacks the source names it in the header `anabranch-missing`. This cannot be
-    taken back: what comes of these buckets later is late (a dead letter, or reassigned). The source
-    may come back at any time and goes on after them; while it stays away results wait again, until
-    the next such command. For a source that is gone for ever, change the stages that read it.
+    One silent source holds back all stable results: the live topic goes on without it, the
+    corrected topic waits. If what the source owes will never come, give it up. Its buckets up to
+    `--until` are then closed with what was read of them. Stages compute their stable results
+    without the rest, and each such result names the source in the header `anabranch-missing`.
 
-    TIME is ISO 8601 (UTC where it names no zone), or ms since 1970. Running ingestion of the source
-    restarts once, by itself. Exit codes: 0 given up, 1 no broker, 2 not confirmed, wrong
-    usage, or nothing to give up.
+    This cannot be undone: a record that comes later for one of these buckets is late (a dead
+    letter, or reassigned). The source may come back at any time and goes on after them. While it
+    stays silent, results soon wait again, until the next such command. If it never returns, change
+    the stages that read it.
 
-        anabranch status                                             # last bucket of ingestion/reports: where it stands
+    The command says what it would give up, and asks. Ingestion of the source, if it runs, restarts
+    once, by itself. A TIME is ISO 8601 (UTC where it names no zone), or ms since 1970.
+
+        anabranch status                   # the last bucket of ingestion/reports: where it stands
 
         anabranch give-up reports --from 2026-05-01T14:00:00Z
 
         anabranch give-up reports --from 2026-05-01T14:00:00Z --until 2026-05-01T16:30:00Z --yes
+
+    Exit codes: 0 given up, 1 no broker, 2 not confirmed, wrong usage, or nothing to give up.
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock

@@ -31,14 +31,20 @@ def keys(
     kafka: Kafka = None,
     as_json: AsJson = False,
 ) -> None:
-    """The keys that participants of the federation have published and not revoked.
+    """Show the keys of the participants of a federation; make, publish and revoke your own.
 
-    Without a command it shows them. What a participant says counts with its signature only, by a
-    key that counted when the broker took the record.
+    What a participant says to others (contracts, catalog entries, published streams) counts only
+    if it is signed with a key that the participant had published, and not revoked, when the broker
+    took the record. So every participant makes a key and publishes it before anything else.
+
+        anabranch keys                         # whose keys count now
 
         anabranch keys new north.key
 
         anabranch keys publish --key north.key
+
+    Exit codes, here and below: 0 done, 1 no broker, 2 wrong usage, no federation in the pipeline
+    file, or what would be written would not count.
     """
     if context.invoked_subcommand is not None:
         return
@@ -63,12 +69,14 @@ def new(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A file that is not there yet.")],
     key_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="ID", help="What it is called (default: the time, UTC)."),
+        typer.Option("--id", metavar="ID", help="The key's name (default: the time, UTC)."),
     ] = None,
     file: File = None,
 ) -> None:
-    """Make a key pair for the participant that the pipeline file names. The file is the private
-    key: anyone who has it can sign for you. No one else gets it.
+    """Make a key pair for the participant that the pipeline file names, without a broker.
+
+    The file gets the private key. Whoever has it can sign for you: give it to nobody. What it
+    signs counts after `anabranch keys publish`.
 
         anabranch keys new north.key
     """
@@ -99,8 +107,10 @@ def publish(
     kafka: Kafka = None,
     key: KeyFile = None,
 ) -> None:
-    """Publish the public half of a key: from now on what it signs counts. A second one may be
-    published before the first is revoked.
+    """Publish the public half of a key: what the key signs from now on counts.
+
+    To replace a key, publish the new one first, let all processes use it, then revoke the old one.
+    Both count meanwhile.
 
         anabranch keys publish --key north.key
     """
@@ -116,8 +126,11 @@ def revoke(
     kafka: Kafka = None,
     key: KeyFile = None,
 ) -> None:
-    """Revoke a key: what it signs from now on counts for nothing, and its id is never used again.
-    What it signed before stays.
+    """Revoke a key, because it was replaced or somebody else may have it: what it signs from now on
+    counts for nothing.
+
+    What it signed before still counts. This cannot be undone, and the key's id cannot be used
+    again.
 
         anabranch keys revoke --key north.key
     """
@@ -133,11 +146,16 @@ def signers(
     kafka: Kafka = None,
     key: KeyFile = None,
 ) -> None:
-    """Name who else signs your published streams: partners who may run their stages, and owners of
-    what your stages are offered by, as the pipeline file has them. Who is not there any more may
-    sign no longer.
+    """Publish which other participants may sign the streams that your pipeline publishes.
 
-        anabranch keys signers --key north.key
+    Readers in other pipelines accept a record of a stream only with the signature of its owner, or
+    of a participant that the owner names. Where another participant runs the stage of a published
+    stream, as a partner or because the stage is its offer, it signs the stream. This command takes
+    the names from the pipeline file, and prints what has changed. Give it again whenever
+    `partners`, `publish` or offered stages in the file change: a participant that is no longer
+    there may sign nothing new.
+
+        anabranch keys signers --key north.key       # at north, the owner of the streams
     """
     words, pipeline = words_and_pipeline(file, state_dir, kafka, key)
     changes = words.name_signers(pipeline.name, pipeline.other_signers())

@@ -18,15 +18,18 @@ def ledger(
     kafka: Kafka = None,
     as_json: AsJson = False,
 ) -> None:
-    """Who has paid and got how much, under the contracts that you may see: periods that are
+    """Show who has paid and got how much, under the contracts that you may see: periods that are
     settled, penalties, what is due and not settled yet, disputes.
 
-    All balances together are zero, else the exit code is 1. With `--json` amounts are whole
-    thousandths of a micro-unit; without it they are in units.
+    What one participant pays another gets, so all balances together are zero. With `--json` amounts
+    are whole thousandths of a micro-unit; without it they are in units.
 
         anabranch ledger
 
         anabranch ledger --json | jq .balances_nano
+
+    Exit codes: 0 shown, 1 no broker, or the balances are not zero together, 2 wrong usage, or no
+    federation in the pipeline file.
     """
     from anabranch.operating.contract_book import amount_in_words, ledgers_of, read_book
 

@@ -20,7 +20,7 @@ def limits(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Every limit that is in force: its value, its unit, what it bounds, and what goes wrong
+    """List every limit that is in force: its value, its unit, what it bounds, and what goes wrong
     beyond it.
 
         anabranch limits

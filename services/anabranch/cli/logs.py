@@ -29,7 +29,8 @@ def logs(
         int, typer.Option("--lines", "-n", min=0, help="The last lines of each.")
     ] = 20,
     as_written: Annotated[
-        bool, typer.Option("--json", help="Lines as they were written, without names.")
+        bool,
+        typer.Option("--json", help="The lines as they are in the files, JSON, without names."),
     ] = False,
     file: Annotated[
         Path | None,
@@ -41,13 +42,18 @@ def logs(
     ] = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Show what the processes of a deployment have to say, also after it has ended.
+    """Show the last log lines of a deployment's processes, in the order of time.
 
-    anabranch logs
+    For finding out why `anabranch status` shows a failure or restarts; also after the deployment
+    has ended.
 
-    anabranch logs -f processing
+        anabranch logs
 
-    anabranch logs ingestion/readings --json -n 1000 | jq 'select(.level == "error")'
+        anabranch logs -f processing         # all nodes, until Ctrl-C
+
+        anabranch logs ingestion/readings --json -n 1000 | jq 'select(.level == "error")'
+
+    Exit code 2 where there are no logs, or none of that name.
     """
     from anabranch.operating import log_lines
 

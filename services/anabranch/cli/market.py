@@ -22,14 +22,16 @@ def market(
         bool, typer.Option("--all", help="Movements that are over, too.")
     ] = False,
 ) -> None:
-    """Which load has moved: who runs what, from when, at what price.
+    """Show which load has moved to other participants: who runs what, from when, at what price.
 
-    Price in micro-units per unit of load and second. With `--all` also what has come home: to when
-    it ran, and why it ended. Only contracts that you may see.
+    The price is in micro-units, for a unit of load and a second. With `--all` also what has come
+    home: until when it ran, and why it ended. Only contracts that you may see.
 
         anabranch market
 
         anabranch market --all --json | jq '.[] | {task, run_by, price_micro, from, to}'
+
+    Exit codes: 0 shown, 1 no broker, 2 wrong usage, or no federation in the pipeline file.
     """
     from anabranch.operating.contract_book import movements_of, read_book
 

@@ -21,16 +21,21 @@ def offers(
         typer.Option(
             "--to",
             metavar="PARTICIPANT",
-            help="Write the terms of what this participant may use, for a file that it keeps.",
+            help="Write the terms of what this participant may use, as JSON, instead of the list.",
         ),
     ] = None,
 ) -> None:
-    """What this participant runs for others: stages with code of its own, which they name in their
-    pipeline files.
+    """List the stages that this participant offers to run for others, or write their terms.
+
+    The code of such a stage stays here. A participant that wants to use it needs a file of its
+    terms, which its pipeline file names under `federation.offered`. Write that file with `--to`,
+    and again after each change of an offer. No broker is needed.
 
         anabranch offers -f south.yaml
 
-        anabranch offers -f south.yaml --to north > south.offers.json
+        anabranch offers -f south.yaml --to north > south.offers.json      # send this to north
+
+    Exit codes: 0 done, 2 the pipeline file offers nothing, or nothing to that participant.
     """
     from anabranch.pipeline.file import load
     from anabranch.pipeline.offers import terms_for

@@ -44,8 +44,8 @@ Offers = Annotated[
         "--offers",
         metavar="OWN",
         help=(
-            "The pipeline file of a participant who runs in this pipeline what it offers: what is"
-            " done is done for that participant."
+            "For a participant that offers stages: its own pipeline file, which names their code,"
+            " while `-f` names the file of the participant that uses them."
         ),
     ),
 ]

@@ -27,15 +27,18 @@ def reset(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Forget all that a pipeline has made, so that the next `up` begins anew: its internal topics,
+    """Delete all that a pipeline has made, so that the next `up` begins anew: its internal topics,
     its outputs and its state.
 
-    Topics that it reads stay, except on the embedded broker, which goes whole. The pipeline must
-    not run. Asks first. Exit codes: 0 deleted, 1 no broker, 2 not confirmed, or wrong usage.
+    For development, or to begin again on purpose: all results are gone. Topics that the pipeline
+    reads stay, unless they are on the embedded broker, which is deleted as a whole. The pipeline
+    must not run. The command lists what it would delete, and asks.
 
         anabranch down && anabranch reset
 
         anabranch reset --kafka broker-1:9092 --yes
+
+    Exit codes: 0 deleted, or there is nothing, 1 no broker, 2 not confirmed, or wrong usage.
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.redis.index import RedisIndex

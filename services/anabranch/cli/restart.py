@@ -25,11 +25,11 @@ def restart(
     file: File = None,
     state_dir: StateDir = None,
 ) -> None:
-    """End processes of a running deployment in order and wait until their next runs are ready, one
-    after the other.
+    """Restart processes of a running deployment, one after the other, each when the one before is
+    ready again.
 
-    A node begins with the stages' code as it is now. A change of the pipeline file needs `anabranch
-    down` and `up`.
+    For a new version of a stage's function: a node begins with the code as it is now. A change of
+    the pipeline file needs `anabranch down` and `up`.
 
         anabranch restart processing/local.0
 

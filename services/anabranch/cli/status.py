@@ -47,11 +47,11 @@ def status(
         bool, typer.Option("--watch", "-w", help="Show it anew every second, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """What runs: per process, and per replica on a node, its state, last bucket, lag and restarts,
-    what it makes results without, and what it waits for.
+    """Show what runs: per process, and per replica on a node, its state, last bucket, lag and
+    restarts, what it makes results without, and what it waits for.
 
-    Exit code 1 when nothing runs. A process that is `silent` is there but does not answer: it is
-    very busy. `paused`: somebody stopped it.
+    A process that is `silent` is there but does not answer: it is very busy. `paused`: somebody
+    stopped it (`anabranch drill pause`). Exit code 1 when nothing runs.
 
         anabranch status --watch
 

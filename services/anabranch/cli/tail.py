@@ -52,19 +52,19 @@ def tail(
     """Show an output as it grows: one value per line, until Ctrl-C. Values that are not text (Avro)
     are shown as base64.
 
-    With --live each line begins with what it is: insertion, tentative, undo (what is tentative
-    above is void), rec_done (all is corrected).
+    With `--live` each line begins with what it is: insertion, tentative, undo (the tentative lines
+    above are void), rec_done (all is corrected).
 
-    With --rejected a line is: the reason, where the record stands (topic[partition] offset), its
+    With `--rejected` a line is: the reason, where the record stands (topic[partition] offset), its
     value, and what is wrong with it.
 
-    anabranch tail tolls
+        anabranch tail tolls
 
-    anabranch tail tolls --live
+        anabranch tail tolls --live
 
-    anabranch tail tolls --from-beginning --count 10 --with-id
+        anabranch tail tolls --from-beginning --count 10 --with-id
 
-    anabranch tail reports_0 --rejected --from-beginning
+        anabranch tail reports_0 --rejected --from-beginning
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.operating.tail import follow, rejected_topic_of, sink_of

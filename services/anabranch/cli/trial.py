@@ -32,15 +32,18 @@ def trial(
     ] = False,
 ) -> None:
     """Run the stages' functions on sample rows, on real Spark and without a broker, and compare
-    what they give.
+    what they give with what is expected.
 
-    A case is a folder: `tests/CASE/SOURCE.jsonl` holds records of a source (of a
-    binding: rows with their `event_time` in ms), `tests/CASE/STAGE.expected.jsonl` the rows that a stage makes of them, in any order. Exit code 1
-    where something differs: rows that are missing with `-`, others with `+`.
+    For writing a function, and for CI. A case is a folder: `tests/CASE/SOURCE.jsonl` has the
+    records of a source (of a binding: rows with their `event_time` in ms), and
+    `tests/CASE/STAGE.expected.jsonl` has the rows that a stage makes of them, in any order. A row
+    that is missing is shown with `-`, one that is not expected with `+`.
 
         anabranch test
 
-        anabranch test sample --update
+        anabranch test sample --update       # from now on, expect what the stages give
+
+    Exit codes: 0 all as expected, 1 something differs or a function failed, 2 a mistake in a file.
     """
     named = pipeline_file(file)
     place = folder if folder is not None else named.resolve().parent / "tests"

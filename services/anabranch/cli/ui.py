@@ -33,8 +33,9 @@ def ui(
         typer.Option(
             envvar="ANABRANCH_UI_TOKEN",
             help=(
-                "What a visitor has to say (default: on loopback none, else a random one, which is"
-                " printed). Others see a command line: better set the variable."
+                "The password of the page: browsers ask for it, programs send it as `Authorization:"
+                " Bearer TOKEN`. Default: none on loopback, else a random one, which is printed."
+                " Other users of the machine see options, so set the variable instead."
             ),
         ),
     ] = None,
@@ -52,9 +53,11 @@ def ui(
     """Serve a page that shows the pipeline as it runs: the graph and its states, the last minutes
     of each stream, delays, dead letters, the market. Read-only; until Ctrl-C.
 
+    Open the address that it prints in a browser.
+
         anabranch ui
 
-        anabranch ui --host 0.0.0.0 --port 8080
+        ANABRANCH_UI_TOKEN=secret anabranch ui --host 0.0.0.0 --port 8080
 
         anabranch ui -f pipeline.yaml --kafka broker-1:9092 --process delivery/tolls=10.0.0.7:9100
     """

@@ -173,15 +173,15 @@ def test_it_cuts_heals_and_tells_what_is_seen() -> None:
     assert drills.done == [("cut", "ingestion/b")]
     for record in everything[3:5]:
         topic.add(record)
-    assert not story.is_told()
+    assert not story.is_over()
     story.tick(drills)
     assert drills.done == [("cut", "ingestion/b"), ("heal", "ingestion/b")]
-    assert not story.is_told(), "tentative results stand"
+    assert not story.is_over(), "tentative results stand"
     for record in everything[5:]:
         topic.add(record)
     story.tick(drills)
     story.tick(drills)
-    assert story.is_told()
+    assert story.is_over()
     told = [line.partition("[/]  ")[2] for line in said]
     assert told[0] == "so far results come 0.5 s after their window, stable at once"
     assert [line.split(",")[0].split(":")[0].rpartition(" ")[0] for line in told[1:]] == [

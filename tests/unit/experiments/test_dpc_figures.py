@@ -11,10 +11,10 @@ from experiments.dpc.figures import (
     Trace,
     death_figures,
     failure_figures,
+    in_words,
     new_results,
     percentile,
     spread,
-    told,
 )
 
 WIDTH = 100
@@ -74,8 +74,8 @@ def test_figures_of_a_failure() -> None:
     assert figures.tentative_rows == 41 * 5
     assert figures.done_ms == 200
     assert figures.speed == pytest.approx(5_000 / 200), "buckets 101 to 151 in 200 ms"
-    assert "41" not in told(figures)
-    assert "done 0.20 s" in told(figures)
+    assert "41" not in in_words(figures)
+    assert "done 0.20 s" in in_words(figures)
 
 
 def test_a_masked_failure_has_no_tentative_result_and_nothing_to_correct() -> None:
@@ -89,7 +89,7 @@ def test_a_masked_failure_has_no_tentative_result_and_nothing_to_correct() -> No
         figures.tentative_s,
     ) == (0, None, None, None, 0.0)
     assert figures.longest_ms == 920
-    assert "nothing to correct" in told(figures)
+    assert "nothing to correct" in in_words(figures)
 
 
 def test_results_that_come_long_after_a_masked_failure_count_to_it() -> None:
@@ -104,7 +104,7 @@ def test_corrections_that_never_end_are_told_and_everything_after_counts() -> No
     figures = failure_figures(trace(*events), Cut(101, 10_050, 15_000))
     assert figures.done_ms is None
     assert figures.longest_ms == 2_000
-    assert "not finished" in told(figures)
+    assert "not finished" in in_words(figures)
 
 
 def test_figures_of_a_death() -> None:

@@ -92,7 +92,7 @@ def rows_bound(bytes_per_row: float) -> int:
 
 
 def begin_of(progress: DeliveryProgress) -> RecordId:
-    """The first tuple of the run that ``progress`` records."""
+    """The first record of the run that ``progress`` records."""
     return RecordId(progress.first_bucket, progress.first_position)
 
 

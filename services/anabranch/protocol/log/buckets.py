@@ -25,7 +25,7 @@ from typing import Generic, TypeVar
 
 
 def bucket_of(event_time_ms: int, width_ms: int) -> int:
-    """The bucket that a tuple of ``event_time_ms`` is in."""
+    """The bucket that a row of ``event_time_ms`` is in."""
     return -(-event_time_ms // width_ms)
 
 

@@ -244,7 +244,7 @@ class LogStart:
     def __init__(self, log_state: LogState, offset_first: int) -> None:
         """``offset_first``: of the log, when the reading began."""
         self._log_state, self._offset_first = log_state, offset_first
-        self._held: deque[tuple[int, LogEntry]] = deque()
+        self._buffered: deque[tuple[int, LogEntry]] = deque()
         self.is_over = offset_first == 0
         """Nothing is held back any more."""
 
@@ -257,14 +257,14 @@ class LogStart:
             return
         if isinstance(entry, LogSnapshot) and self._adopt(offset, entry):
             yield offset, entry, Outcome(accepted=True, reason="adopted", replica="")
-            while self._held:
-                at, held = self._held.popleft()
+            while self._buffered:
+                at, buffered = self._buffered.popleft()
                 if at >= entry.as_of:
-                    yield at, held, self._log_state.apply(at, held)
+                    yield at, buffered, self._log_state.apply(at, buffered)
             return
-        self._held.append((offset, entry))
-        while self._held[0][0] < offset - SNAPSHOT_LATE_RECORDS:
-            self._held.popleft()
+        self._buffered.append((offset, entry))
+        while self._buffered[0][0] < offset - SNAPSHOT_LATE_RECORDS:
+            self._buffered.popleft()
 
     def _adopt(self, offset: int, log_snapshot: LogSnapshot) -> bool:
         """Whether the log state is what ``log_snapshot`` says now."""

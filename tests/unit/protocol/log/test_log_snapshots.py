@@ -349,7 +349,7 @@ def test_ls3_no_more_is_held_back_than_a_snapshot_may_be_late() -> None:
     reading, late = Reading(5), SNAPSHOT_LATE_RECORDS
     for offset in range(5, 4 * late):
         reading.take(offset, ENTRIES[5])
-    assert len(reading.start._held) == late + 1
+    assert len(reading.start._buffered) == late + 1
     reading.take(4 * late, replace(upto(5), as_of=3 * late - 1))
     assert len(reading.heard) == 0
     reading.take(4 * late, replace(upto(5), as_of=3 * late))
