@@ -19,12 +19,6 @@ value is says more.
 """
 NAMED: Final = ("services/anabranch/", "benchmarks/", "deploy/", "examples/", "experiments/")
 """Where names are looked at."""
-OLD_NAMES: Final = (
-    "services/anabranch/processing/replica.py",
-    "services/anabranch/protocol/stage/",
-)
-"""Modules that have such names still."""
-
 BINARY: Final = {".avro", ".arrow", ".png", ".jpg", ".gif", ".ico", ".svg", ".jar"}
 OWN: Final = {
     "LICENSE",
@@ -84,7 +78,8 @@ ALLOWED: Final = {
     "record or row, not tuple": ("experiments/", "tests/unit/experiments/"),
     # Connections are refused, by others' errors too.
     "rejected": (
-        "tests/chaos/allowed.py",
+        "services/anabranch/adapters/kafka/client_log.py",
+        "tests/unit/adapters/kafka/test_client_log.py",
         "tests/unit/dashboard/test_serving.py",
         "tests/unit/drills/test_proxy.py",
     ),
@@ -135,7 +130,7 @@ def test_names_are_what_the_value_is(texts: dict[str, str]) -> None:
     sources = {
         path: text
         for path, text in texts.items()
-        if path.startswith(NAMED) and path.endswith(".py") and not path.startswith(OLD_NAMES)
+        if path.startswith(NAMED) and path.endswith(".py")
     }
     assert {path.partition("/")[0] for path in sources} == {
         folder.partition("/")[0] for folder in NAMED

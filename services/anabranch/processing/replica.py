@@ -279,16 +279,16 @@ class ReplicaRunner:
         return look
 
     def _ask_end(self, name: str) -> None:
-        asked_ms = self._clock.monotonic_ms()
+        question_ms = self._clock.monotonic_ms()
         try:
             end = self._inputs[name].end()
         except Unavailable:
             with self.lock:
-                self._availability.unanswered(name, asked_ms, self._clock.monotonic_ms())
+                self._availability.unanswered(name, question_ms, self._clock.monotonic_ms())
                 self.lock.notify_all()
         else:
             with self.lock:
-                self._availability.end_found(name, asked_ms, end)
+                self._availability.end_found(name, question_ms, end)
 
     def _may_ask(self, name: str, now_ms: int) -> bool:
         """Before it is known whether a log on another cluster can be read, nothing is judged. Who has
@@ -540,10 +540,10 @@ class ReplicaRunner:
         with self.lock:
             return self._complete_upto()
 
-    def held_by_cap(self) -> bool:
+    def is_capped(self) -> bool:
         """Whether it takes nothing now of what there is (RE11)."""
         with self.lock:
-            return self._started().held_by_cap(self._clock.monotonic_ms())
+            return self._started().is_capped(self._clock.monotonic_ms())
 
     def waiting_for(self) -> str:
         """The input that holds everything back: the one that is complete least far."""

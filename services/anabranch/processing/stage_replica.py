@@ -598,7 +598,7 @@ class StageReplica:
             position = (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms
             idle = runner.complete_upto() <= position
             self.status.state = "waiting" if idle else "running"
-            cap = f"its cap, {self._stage.rows_per_s} rows/s" if runner.held_by_cap() else None
+            cap = f"its cap, {self._stage.rows_per_s} rows/s" if runner.is_capped() else None
             self.status.waiting_for = self._missing_most(runner) if idle else cap
             if self.status.last_bucket_ms is not None:
                 self.status.lag_ms = now - self.status.last_bucket_ms

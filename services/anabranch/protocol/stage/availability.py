@@ -264,7 +264,7 @@ class Availability:
             self._read_to[OWN] = -1
         self._silent: dict[str, int] = {}
         """When the question was asked that an input elsewhere has left without an answer."""
-        self._asked_ms: dict[str, int] = {}
+        self._question_ms: dict[str, int] = {}
         """When the cluster of an input elsewhere was asked last for the end of its log."""
         self._ends: dict[str, tuple[int, int]] = {}
         """Of logs that are being read up to an end: when it was asked for, and the end."""
@@ -321,45 +321,45 @@ class Availability:
             return Look.ASK_END if asks else Look.READ_ON
         if wanted:
             return Look.READ_TO_END
-        asked_ms, _ = self._ends.get(name, (-1, 0))
-        asks = end_wanted and asked_ms < self.look_due_ms(name)
+        question_ms, _ = self._ends.get(name, (-1, 0))
+        asks = end_wanted and question_ms < self.look_due_ms(name)
         return Look.ASK_END if asks else Look.READ_ON
 
-    def end_found(self, name: str, asked_ms: int, end: int) -> None:
+    def end_found(self, name: str, question_ms: int, end: int) -> None:
         """The log of input ``name`` ends at the offset ``end``, as an answer to the question of
-        ``asked_ms`` says. What was asked before counts until it is reached, if it still says enough.
+        ``question_ms`` says. What was asked before counts until it is reached, if it still says enough.
         """
-        self._asked_ms[name] = asked_ms
+        self._question_ms[name] = question_ms
         before_ms, _ = self._ends.get(name, (-1, 0))
         if before_ms < self.look_due_ms(name):
-            self._ends[name] = asked_ms, end
+            self._ends[name] = question_ms, end
 
     def reached(self, name: str, offset: int) -> bool:
         """The log of input ``name`` was read up to ``offset``. Whether that is the end asked for."""
-        asked_ms, end = self._ends.get(name, (0, offset + 1))
+        question_ms, end = self._ends.get(name, (0, offset + 1))
         if offset < end:
             return False
-        self.read_to_end(name, asked_ms)
+        self.read_to_end(name, question_ms)
         return True
 
-    def read_to_end(self, name: str, asked_ms: int) -> None:
-        """The log of input ``name`` was read up to an end that was asked for at ``asked_ms``."""
+    def read_to_end(self, name: str, question_ms: int) -> None:
+        """The log of input ``name`` was read up to an end that was asked for at ``question_ms``."""
         self._ends.pop(name, None)
-        self._read_to[name] = max(self._read_to[name], asked_ms)
-        if asked_ms >= self._silent.get(name, -1):
+        self._read_to[name] = max(self._read_to[name], question_ms)
+        if question_ms >= self._silent.get(name, -1):
             self._silent.pop(name, None)
 
-    def unanswered(self, name: str, asked_ms: int, now_ms: int) -> None:
-        """The cluster of input ``name`` was asked at ``asked_ms`` for the end of its log, and has not
+    def unanswered(self, name: str, question_ms: int, now_ms: int) -> None:
+        """The cluster of input ``name`` was asked at ``question_ms`` for the end of its log, and has not
         answered. Elsewhere it is silent (AV7); without the own one nothing is judged. Who slept
         meanwhile has not waited for the answer.
         """
         if name not in self.elsewhere:
             return
-        self._asked_ms[name] = asked_ms
+        self._question_ms[name] = question_ms
         self._ends.pop(name, None)
-        if now_ms - asked_ms <= CLUSTER_ANSWER_MS + STALL_MS:
-            self._silent[name] = asked_ms
+        if now_ms - question_ms <= CLUSTER_ANSWER_MS + STALL_MS:
+            self._silent[name] = question_ms
 
     def is_silent(self, name: str) -> bool:
         """Whether input ``name`` is on a cluster that does not answer (AV7)."""
@@ -369,9 +369,9 @@ class Availability:
         """Whether the cluster of input ``name``, which is elsewhere, is asked now for the end of its
         log: not again at once while it is silent, or its log is being read up to an end.
         """
-        silent, asked_ms = self.is_silent(name), self._asked_ms.get(name)
-        waits = asked_ms is not None and (silent or name in self._ends)
-        if waits and asked_ms is not None and now_ms - asked_ms < CLUSTER_AGAIN_MS:
+        silent, question_ms = self.is_silent(name), self._question_ms.get(name)
+        waits = question_ms is not None and (silent or name in self._ends)
+        if waits and question_ms is not None and now_ms - question_ms < CLUSTER_AGAIN_MS:
             return False
         return wanted or silent
 
@@ -443,7 +443,7 @@ class Availability:
         *,
         branching: bool,
         again: bool = False,
-        held: bool = False,
+        extended: bool = False,
     ) -> bool:
         """Whether a wait for ``bucket`` or a later one may be over, if input ``name`` were read to
         its end now; of an OWN that is not asked itself: never.
@@ -455,12 +455,12 @@ class Availability:
             branching: The branch asks: the short wait counts.
             again: A branch runs, and the stable query asks: its wait begins anew whenever it goes
                 on.
-            held: As in ``due_upto``, for the branch.
+            extended: As in ``due_upto``, for the branch.
         """
         started = self._started(bucket)
         if started is None:
             return False
-        wait_ms = self._later_wait_ms(held=held) if branching else self.waits.first_ms
+        wait_ms = self._later_wait_ms(extended=extended) if branching else self.waits.first_ms
         if branching:  # the newest deadline that has passed, not only that of the next bucket
             last = min(self._seen, self._timers.started_before(now_ms - wait_ms))
             started = self._timers.started(last) if last >= bucket else started
@@ -468,17 +468,17 @@ class Availability:
             started = max(started, self._moved_ms)
         return started is not None and self._decides(name, started + wait_ms, now_ms)
 
-    def due_upto(self, stable_upto: int, tentative_upto: int, *, held: bool = False) -> int:
+    def due_upto(self, stable_upto: int, tentative_upto: int, *, extended: bool = False) -> int:
         """The last bucket that a branch may take, whatever its input has of it.
 
         Args:
             stable_upto: All inputs are complete up to here.
             tentative_upto: All inputs have stable or tentative buckets up to here.
-            held: An input that lacks the bucket says that it is working on tentative ones: it gets
+            extended: An input that lacks the bucket says that it is working on tentative ones: it gets
                 one hop more.
         """
         there = stable_upto if self.policy is Policy.DELAY else tentative_upto
-        wait_ms = self._later_wait_ms(held=held)
+        wait_ms = self._later_wait_ms(extended=extended)
         return max(
             there,
             min(self._seen, self._timers.started_before(self._known_to() - wait_ms)),
@@ -496,7 +496,9 @@ class Availability:
 
     def _known_to(self) -> int:
         """All is known that the inputs had then, but of those that are silent (AV3, AV7)."""
-        return min(asked_ms for name, asked_ms in self._read_to.items() if not self.is_silent(name))
+        return min(
+            question_ms for name, question_ms in self._read_to.items() if not self.is_silent(name)
+        )
 
     def _decides(self, name: str, due_ms: int, now_ms: int) -> bool:
         """Whether a look at input ``name`` may show that a wait is over at ``due_ms``. A cluster
@@ -508,7 +510,7 @@ class Availability:
         is_early = name in self.elsewhere and read_to_ms < early_ms <= now_ms
         return is_early or read_to_ms < due_ms <= now_ms
 
-    def _later_wait_ms(self, *, held: bool) -> int:
+    def _later_wait_ms(self, *, extended: bool) -> int:
         return (self.waits.first_ms if self.policy is Policy.DELAY else self.waits.next_ms) + (
-            HOP_MS if held else 0
+            HOP_MS if extended else 0
         )

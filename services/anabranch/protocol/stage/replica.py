@@ -239,7 +239,7 @@ class _Query:
 
     position: QueryPosition
     """Where it stood when it asked last."""
-    has_asked: bool = False
+    has_begun: bool = False
     """As the stable query."""
     paced_until_ms: int = 0
     is_capped: bool = False
@@ -259,8 +259,8 @@ class _Branch:
     """When the stable query's last batch began that took buckets, and what was complete then;
     None: the stable query has asked since that batch ended.
     """
-    is_held: bool = False
-    """As it was told last."""
+    is_extended: bool = False
+    """It waits a hop longer, as of when it asked last."""
     shown_ms: int | None = None
     """When it had its first bucket out."""
     rows_ms: int | None = None
@@ -379,7 +379,7 @@ class Replica:
             branch is not None
             and branch_at is not None
             and self._availability.look_wanted(
-                name, branch_at.bucket + 1, now_ms, branching=True, held=branch.is_held
+                name, branch_at.bucket + 1, now_ms, branching=True, extended=branch.is_extended
             )
         )
         return wanted or (
@@ -421,7 +421,7 @@ class Replica:
                 branch.end = decision.plan.after.bucket
         return decision
 
-    def held_by_cap(self, now_ms: int) -> bool:
+    def is_capped(self, now_ms: int) -> bool:
         """Whether the stable query takes nothing now, whatever there is, by its cap (RE11)."""
         stable = self._queries.get(self.stable_query)
         return stable is not None and now_ms < stable.paced_until_ms and stable.is_capped
@@ -510,8 +510,8 @@ class Replica:
         return self.beginning.given_up
 
     def _decide_stable(self, asks: _Query, situation: Situation) -> Decision:
-        position, cold = asks.position, self._rules.warm_up and not asks.has_asked
-        asks.has_asked = True
+        position, cold = asks.position, self._rules.warm_up and not asks.has_begun
+        asks.has_begun = True
         if self.beginning.after > 0 and position.sequence == 0:
             return Decision(begun_after(self.beginning.after, situation.log_states))
         plan = self._stable(position, situation)
@@ -615,9 +615,9 @@ class Replica:
             name: max(log_state.upto, _tentative_upto(log_state, chosen.get(name)))
             for name, log_state in log_states.items()
         }
-        branch.is_held = any(there[name] <= position.bucket for name in situation.working)
+        branch.is_extended = any(there[name] <= position.bucket for name in situation.working)
         due = self._availability.due_upto(
-            _complete(situation), min(there.values()), held=branch.is_held
+            _complete(situation), min(there.values()), extended=branch.is_extended
         )
         return next_tentative_plan(
             position, log_states, chosen, due, self._traits, rows_max=self._bounds.rows_max

@@ -271,7 +271,7 @@ class Held:
 def to_copy(own: Held | None, others: Sequence[Held]) -> Held | None:
     """The checkpoint to copy; None: none is further than the own one (SB5)."""
     best = max(
-        (held for held in others if held.commit >= 0), key=lambda held: held.reached, default=None
+        (each for each in others if each.commit >= 0), key=lambda each: each.reached, default=None
     )
     return (
         None

@@ -462,7 +462,7 @@ class TestAvailability:
         availability = made()
         availability.observe(0, 4)
         wanted = [
-            availability.look_wanted("a", 5, at, branching=True, held=True)
+            availability.look_wanted("a", 5, at, branching=True, extended=True)
             for at in (NEXT, NEXT + HOP_MS - 1, NEXT + HOP_MS)
         ]
         assert wanted == [False, False, True]
@@ -482,7 +482,7 @@ class TestAvailability:
         )
 
     @pytest.mark.parametrize(
-        ("policy", "held", "wait"),
+        ("policy", "extended", "wait"),
         [
             (Policy.PROCESS, False, NEXT),
             (Policy.PROCESS, True, NEXT + HOP_MS),
@@ -491,20 +491,20 @@ class TestAvailability:
         ],
     )
     def test_what_is_not_there_is_due_after_the_wait(
-        self, policy: Policy, held: bool, wait: int
+        self, policy: Policy, extended: bool, wait: int
     ) -> None:
         availability = made(policy)
         availability.observe(0, 4)
         availability.observe(100, 6)
         for name in "ab":
             availability.read_to_end(name, wait - 1)
-        assert availability.due_upto(2, 2, held=held) == 2
+        assert availability.due_upto(2, 2, extended=extended) == 2
         availability.read_to_end("a", wait + 100)
-        assert availability.due_upto(2, 2, held=held) == 2, "the other log was not read"
+        assert availability.due_upto(2, 2, extended=extended) == 2, "the other log was not read"
         availability.read_to_end("b", wait + 99)
-        assert availability.due_upto(2, 2, held=held) == 5
+        assert availability.due_upto(2, 2, extended=extended) == 5
         availability.read_to_end("b", wait + 100)
-        assert availability.due_upto(2, 2, held=held) == 7
+        assert availability.due_upto(2, 2, extended=extended) == 7
 
     def test_memory_is_bounded_by_what_is_not_read(self) -> None:
         availability = made()

@@ -41,11 +41,11 @@ def test_a_bucket_that_has_more_than_a_second_may_have_comes_whole_and_is_paid_f
     bench.streams["a"].record(2, [part(1, rows=25), part(2)])
     bench.look()
     assert [plan.rows for plan in (bench.ask(ZERO).plan,) if plan] == [25]
-    assert bench.replica.held_by_cap(bench.now_ms)
+    assert bench.replica.is_capped(bench.now_ms)
     bench.wait(2_400)
     assert bench.ask(ZERO).plan is None
     bench.wait(100)
-    assert not bench.replica.held_by_cap(bench.now_ms)
+    assert not bench.replica.is_capped(bench.now_ms)
     assert [plan.rows for plan in (bench.ask(ZERO).plan,) if plan] == [1]
 
 
@@ -54,9 +54,9 @@ def test_a_rest_that_the_pace_wants_is_not_the_caps() -> None:
     bench.close(1, 1)
     bench.look()
     assert bench.ask(ZERO).plan is not None
-    assert not bench.replica.held_by_cap(bench.now_ms)
+    assert not bench.replica.is_capped(bench.now_ms)
     bench.wait(300)
     bench.streams["a"].record(2, [part(2, rows=4)])
     bench.look()
     assert bench.ask(ZERO).plan is not None
-    assert bench.replica.held_by_cap(bench.now_ms)
+    assert bench.replica.is_capped(bench.now_ms)
