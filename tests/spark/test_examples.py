@@ -11,8 +11,8 @@ from pyspark import cloudpickle
 
 from anabranch.adapters.spark.sample_run import SampleRun
 from anabranch.adapters.spark.session import start_session
-from anabranch.adapters.spark.trial import cases_in, judge, run_case
 from anabranch.adapters.system.scratch import Scratch
+from anabranch.operating.trial import cases_in, judge, run_case
 from anabranch.pipeline.file import load
 from anabranch.pipeline.transforms import import_roots
 

@@ -281,7 +281,7 @@ def test_the_examples_stage_gives_what_stands_beside_it() -> None:
         [
             sys.executable,
             "-m",
-            "anabranch.adapters.spark.trial",
+            "anabranch.operating.trial",
             str(EXAMPLE / "north" / "north.yaml"),
             str(EXAMPLE / "north" / "tests"),
             "--offers",

@@ -63,7 +63,7 @@ def check(
     # does not import them.
     files = [str(path) for path in (named, offers) if path is not None]
     code = run_shown(
-        [sys.executable, "-m", "anabranch.adapters.spark.check", *files],
+        [sys.executable, "-m", "anabranch.operating.check", *files],
         "starting Spark and looking at the stages' plans",
     )
     if code != 0:

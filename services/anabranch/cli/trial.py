@@ -53,7 +53,7 @@ def trial(
     own = ["--offers", str(offers)] if offers is not None else []
     words = [str(named), str(place), *own, *(["--update"] if update else []), *(cases or [])]
     code = run_shown(
-        [sys.executable, "-m", "anabranch.adapters.spark.trial", *words],
+        [sys.executable, "-m", "anabranch.operating.trial", *words],
         "starting Spark and running the stages",
     )
     if code != 0:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.spark.trial import cases_in, source_rows
 from anabranch.operating.new_pipeline import files, write
+from anabranch.operating.trial import cases_in, source_rows
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError
 

@@ -98,7 +98,7 @@ class Idle:
     rows_max, pace_ms = 1, 0
 
     def prepare(self, *_: object) -> NoReturn:
-        raise NotImplementedError
+        raise AssertionError("its replicas only wait")
 
     def check(self) -> None:
         """It runs."""

@@ -1,4 +1,4 @@
-"""``python -m anabranch.adapters.spark.check FILE [OFFERS]``: what Spark thinks of each stage's function,
+"""``python -m anabranch.operating.check FILE [OFFERS]``: what Spark thinks of each stage's function,
 without running it.
 
 Builds every stage's query on made-up inputs and prints one line per finding. Exit code 0: all can

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.spark.trial import (
+from anabranch.operating.new_pipeline import write
+from anabranch.operating.trial import (
     bound_rows,
     cases_in,
     differences,
@@ -15,7 +16,6 @@ from anabranch.adapters.spark.trial import (
     main,
     source_rows,
 )
-from anabranch.operating.new_pipeline import write
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Binding, Pipeline
 from anabranch.protocol.errors import ConfigurationError

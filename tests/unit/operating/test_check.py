@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from anabranch.adapters.spark import check
 from anabranch.codec.blocks import EVENT_TIME
+from anabranch.operating import check
 from anabranch.pipeline.file import load
 
 FILE = """

@@ -1,4 +1,4 @@
-"""``python -m anabranch.adapters.spark.trial FILE FOLDER [--offers OWN] [--update] [CASE...]``: the stages' functions
+"""``python -m anabranch.operating.trial FILE FOLDER [--offers OWN] [--update] [CASE...]``: the stages' functions
 on sample rows, on real Spark, without a broker.
 
 A case is a folder in FOLDER. ``SOURCE.jsonl`` in it holds records of a source, ``BINDING.jsonl`` rows

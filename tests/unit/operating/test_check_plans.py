@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from anabranch.adapters.spark.check import _Plans
 from anabranch.codec.record_schema import parse
+from anabranch.operating.check import _Plans
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.stage.planner import PlanTraits
@@ -23,7 +23,7 @@ PIPELINE = (
     "  out: {stage: second, corrected: {topic: out}}\n"
 )
 GIVES = pa.schema([("total", pa.int64())])
-NORTH = Path(__file__).parents[4] / "examples/remote_definition/north/north.yaml"
+NORTH = Path(__file__).parents[3] / "examples/remote_definition/north/north.yaml"
 
 
 @pytest.fixture
