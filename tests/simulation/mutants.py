@@ -31,6 +31,8 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
+    "dead_letter_of_the_neighbour": 1,
+    "dead_letter_without_key": 1,
     "forged_fence_believed": 22,
     "votes_not_compared_with_the_log": 22,
     "minority_believed": 30,

@@ -102,6 +102,24 @@ SOURCES: Final = (
         by=("ingestion",),
     ),
     Mutant(
+        "dead_letter_of_the_neighbour",
+        "ingestion.dead_letters:DeadLetters.send",
+        "chunk.values[index]",
+        "chunk.values[index - 1]",
+        "3.1",
+        ("bad records",),
+        by=("ingestion",),
+    ),
+    Mutant(
+        "dead_letter_without_key",
+        "ingestion.dead_letters:DeadLetters.send",
+        "chunk.keys[index]",
+        "None",
+        "3.1",
+        ("bad records",),
+        by=("ingestion",),
+    ),
+    Mutant(
         "silence_closes_what_has_no_name",
         "ingestion.service:IngestionService.step",
         """if self._machine.moves_unread(clock.monotonic_ms()):
