@@ -260,6 +260,7 @@ STAGES: Final = (
         "upto <= stable_at.bucket",
         "upto < stable_at.bucket",
         "RE8",
+        by=("progress",),
     ),
     Mutant(
         "healthy_rows_left_out",
