@@ -25,6 +25,7 @@ SOURCES: Final = (
         "if stream.removesuffix('.0') == name",
         "MB2, PN1",
         ("shards",),
+        by=("streams",),
     ),
     Mutant(
         "front_leads",
@@ -82,6 +83,7 @@ SOURCES: Final = (
         "silent = True",
         "IN3",
         ("cut", "cut_to", "cut_from", "pause"),
+        by=("ingestion",),
     ),
     Mutant(
         "found_partition_is_late",
