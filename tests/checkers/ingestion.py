@@ -9,7 +9,7 @@ partition may be passed by that has not been silent for as long as the rules say
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anabranch.protocol.edge.ingestion import LOOK_FRESH_MS
@@ -18,6 +18,8 @@ Row = tuple[int, ...]
 """Its first value is its time in ms."""
 Place = tuple[int, int]
 """(input partition, offset)."""
+Content = tuple[bytes | None, bytes | None]
+"""(key, value) of a record as it was sent."""
 _MARGIN_MS = 50
 """Between a decision and the time that its record tells."""
 
@@ -250,4 +252,21 @@ def check_order(
         f"{name}: record {number} counts {place} as read before its dead letter is there"
         for number, place in replayed.dead
         if dead_at.get(place, records_at[number]) >= records_at[number]
+    ]
+
+
+def check_letters(
+    name: str, letters: Iterable[tuple[Place, Content]], sent: Mapping[Place, Content]
+) -> list[str]:
+    """Every dead letter holds what was sent, byte by byte.
+
+    Args:
+        name: Of the source.
+        letters: Where each says that it stood, and what it holds; none is too large for its topic.
+        sent: What stands at each place of the input.
+    """
+    return [
+        f"{name}: the dead letter of {place} holds {content}, sent was {sent.get(place)}"
+        for place, content in letters
+        if content != sent.get(place)
     ]

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from checkers.ingestion import Arrival, Replay, Rules, Taken, check_order, replay
+from checkers.ingestion import (
+    Arrival,
+    Replay,
+    Rules,
+    Taken,
+    check_letters,
+    check_order,
+    replay,
+)
 
 RULES = Rules(
     width_ms=100, out_of_orderness_ms=10, idle_ms=500, source_idle_ms=None, is_reassigned=False
@@ -150,3 +158,13 @@ def test_a_source_that_was_given_up_before_it_said_anything_closes_no_more_than_
     given_up = Taken(10, 11, {}, 3, [], given_up=(3,))
     assert judged([given_up]).wrong == []
     assert judged([replace(given_up, closed=4)]).wrong
+
+
+def test_a_dead_letter_holds_what_was_sent() -> None:
+    sent = {(0, 2): (b"key", b"{"), (1, 2): (None, None)}
+    assert check_letters("a", sent.items(), sent) == []
+    assert check_letters("a", [*sent.items(), *sent.items()], sent) == [], "at least once"
+    for spoilt in ((None, b"{"), (b"key", b""), (b"key", None)):
+        assert len(check_letters("a", [((0, 2), spoilt)], sent)) == 1
+    assert check_letters("a", [((1, 2), (None, b""))], sent), "no value is no empty one"
+    assert check_letters("a", [((0, 3), (b"key", b"{"))], sent), "nothing stands there"

@@ -151,6 +151,16 @@ def turns(run: Run) -> Iterator[tuple[int, str, str, bool]]:
             yield at_ms, stage, replica, False
 
 
+def check_asked(run: Run) -> list[str]:
+    """Nobody asks for blocks to be made again that a peer of their writer has: where blocks are
+    deleted of one writer, only those are that another one has, too.
+    """
+    asked = run.history.probes["asks for blocks"]
+    if asked and run.options.scenario == "blocks deleted":
+        return [f"{asked} times somebody asks for blocks that another replica has"]
+    return []
+
+
 def _fails_only_input_or_branch(run: Run) -> bool:
     return all(fault.kind.startswith(("silent", "branch fails")) for fault in run.faults)
 

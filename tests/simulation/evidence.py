@@ -19,6 +19,7 @@ from simulation import (
     workload,
 )
 from simulation.conduct import (
+    check_asked,
     check_forks,
     check_trimmed,
     in_time_ms,
@@ -139,6 +140,7 @@ def judge(run: Run) -> list[str]:
         "states", availability.check_said(said_stable(run), complete, reads, in_time_ms(run))
     )
     wrong += told("trimming", check_trimmed(run))
+    wrong += told("asked", check_asked(run))
     wrong += told("standbys", failovers.check(run))
     if only_silence(run):
         wrong += told(

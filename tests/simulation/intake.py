@@ -4,8 +4,9 @@ input.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from anabranch.adapters.memory.partition import Record
 from anabranch.ingestion.batches import HEARTBEAT
 from checkers import conservation, ingestion, streams
 from simulation import workload
@@ -108,11 +109,14 @@ def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.
         )
         places.append(place)
     replayed = ingestion.replay(source, _arrivals(run, source), taken, rules)
-    dead = {
-        place: min(appended[at][0] for at in letters)
-        for place, letters in dead_letters(run, source).items()
-    }
+    dead: dict[ingestion.Place, int] = {}
+    letters = []
+    for came_from, at, letter in dead_letters(run, source):
+        appended_at = appended[at][0]
+        dead[came_from] = min(dead.get(came_from, appended_at), appended_at)
+        letters.append((came_from, (letter.key, letter.value)))
     replayed.wrong += ingestion.check_order(source, replayed, dead, places)
+    replayed.wrong += ingestion.check_letters(source, letters, _contents(run, source))
     return replayed
 
 
@@ -158,20 +162,30 @@ def check_conservation(
                 given[number] = each.row is not None and (
                     _is_whole(run) or (each.partition, offset) not in replays[source].late
                 )
-        dead = {by_place[place] for place in dead_letters(run, source)}
+        dead = {by_place[place] for place, _, _ in dead_letters(run, source)}
         rows: list[Row] = [row for bucket in sources[source].values() for row in bucket]
         wrong += conservation.check(source, given, [row[1] for row in rows], dead)
     return wrong
 
 
-def dead_letters(run: Run, source: str) -> dict[ingestion.Place, list[tuple[str, int, int]]]:
-    """(partition, offset) of the input records that are dead letters -> where these are."""
+def _contents(run: Run, source: str) -> dict[ingestion.Place, ingestion.Content]:
+    """Key and value of each record of a source's input."""
+    return {
+        (partition, offset): (record.key, record.value)
+        for partition, offset, record in records(run, topic_of(source))
+    }
+
+
+def dead_letters(
+    run: Run, source: str
+) -> Iterator[tuple[ingestion.Place, tuple[str, int, int], Record]]:
+    """Of each dead letter of a source: (partition, offset) of the input record, where the letter
+    is, and what it is.
+    """
     topic = f"{topic_of(source)}.rejected"
     own = run.options.partitions_of(source)
-    found: dict[ingestion.Place, list[tuple[str, int, int]]] = {}
     for partition, offset, record in records(run, topic) if topic in run.log.topics else ():
         headers = headers_of(record)
         place = int(headers["anabranch-partition"]), int(headers["anabranch-offset"])
         if place[0] in own:
-            found.setdefault(place, []).append((topic, partition, offset))
-    return found
+            yield place, (topic, partition, offset), record

@@ -31,6 +31,8 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
+    "dead_letter_of_the_neighbour": 1,
+    "dead_letter_without_key": 1,
     "forged_fence_believed": 22,
     "votes_not_compared_with_the_log": 22,
     "minority_believed": 30,
@@ -67,8 +69,9 @@ FOUND_BY: Final[dict[str, int]] = {
     "rejected_not_read_back": 720304,
     "neighbours_rejected": 720069,
     "off_chain_accepted": 53,
-    "token_not_compared": 274,
-    "silence_not_observed": 1410,
+    "token_not_compared": 5,
+    "silence_not_observed": 12,
+    "one_shard_is_the_source": 5,
     "copy_not_checked": 707,
     "timeline_not_written": 605,
     "tip_forgotten": 175,
@@ -89,7 +92,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "peer_not_asked": 63,
     "snapshot_forgets_all": 412,
     "trims_beyond_the_snapshot": 311,
-    "snapshot_without_pending": 6,
+    "snapshot_without_pending": 197,
     "snapshot_without_ends": 338,
     "no_room_for_what_is_missing": 141,
     "one_failure_shown_as_two": 3137,

@@ -576,6 +576,7 @@ class SimulatedTransactionalWriter(SimulatedWriter):
         if kind == "lost":
             port.answer(DELIVERY_TIMEOUT_MS)
             raise self._broken("the commit got lost")
+        # A live transaction is promised whole, and nothing repairs a part of one (docs/adr/0015).
         if kind == "torn" and local._transaction is not None and not self._id.endswith(".live"):
             _tear(port, local._transaction, value)
         local.commit()

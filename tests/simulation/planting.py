@@ -18,17 +18,6 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
-RESULTS: Final = (
-    "ingestion",
-    "streams",
-    "tentative",
-    "conservation",
-    "corrected",
-    "live",
-    "upsert",
-)
-"""Checkers of what comes out."""
-
 OVER: Final = ("crash", "double", "race", "zombie")
 """Faults after which somebody starts again while others go on."""
 
@@ -65,8 +54,8 @@ class Mutant:
     """Faults of which a seed must have one to come near it; empty: any."""
     scenario: str = ""
     """Of the seeds that come near it (``scenarios``); empty: any."""
-    by: tuple[str, ...] = RESULTS
-    """The checkers that are meant for it: only what they tell counts."""
+    by: tuple[str, ...] = ()
+    """In the simulation, the checkers that are meant for it: only what they tell counts."""
 
 
 def _find(where: str) -> tuple[ModuleType, Any, str, Any]:

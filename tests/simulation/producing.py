@@ -4,6 +4,7 @@ cut off; after the data, signs of life.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from anabranch.adapters.memory.partition import Partition, Record
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch.adapters.memory.log import LocalEventLog
+    from anabranch.protocol.log.records import InputPosition
     from simulation.history import History
     from simulation.network import Network
     from simulation.options import Options
@@ -40,6 +42,8 @@ class Producers:
         self._silent: dict[tuple[str, int], int] = {}
         self.gone: set[tuple[str, int]] = set()
         """Input partitions that never speak again."""
+        self.unread = Counter((workload.topic_of(each.source), each.partition) for each in sent)
+        """Input partitions that are not read to the end, and how many records each gets."""
         self._queues: dict[tuple[str, int], list[workload.Sent]] = {}
         for source in options.sources:
             for partition in range(options.source_partitions):
@@ -72,7 +76,7 @@ class Producers:
         while queue and queue[-1].at_ms <= now_ms:
             each = queue.pop()
             offset = self._log.partition(at).append(
-                Record(each.value, None, (), workload.BASE_MS + now_ms)
+                Record(each.value, each.key, (), workload.BASE_MS + now_ms)
             )
             self._history.add(
                 now_ms,
@@ -102,6 +106,12 @@ class Producers:
         for source, partition in self._queues:
             self.produce(source, partition)
         self._scheduler.at(self._scheduler.now_ms + self._options.bucket_ms // 2, self.beat)
+
+    def read(self, positions: Sequence[InputPosition]) -> None:
+        """A source says how far it has read."""
+        for each in positions:
+            if each.offset_next >= self.unread[each.topic, each.partition]:
+                del self.unread[each.topic, each.partition]
 
     def silence(self, source: str, partition: int, until_ms: int) -> None:
         """They are cut off until then."""

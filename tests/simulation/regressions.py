@@ -647,4 +647,41 @@ REGRESSIONS: Final = (
         ),
         [Fault(1059, "silent", "a", 0, 5955)],
     ),
+    Regression(
+        "the run: it was over before ingestion, which had been cut off, found the partition that"
+        " its input had got, and all of its records seemed to be lost",
+        replace(
+            _MOSTLY,
+            seed=1549,
+            source_partitions=2,
+            max_delay_ms=2500,
+            buckets=12,
+            out_of_orderness_ms=50,
+            hostile_percent=5,
+            late="reassign",
+            idle_ms=600,
+            stages=(
+                StageOptions(
+                    name="s0",
+                    reads=("a",),
+                    operator="later",
+                    replicas=1,
+                    is_batch_safe=False,
+                    policy="process",
+                ),
+            ),
+            has_manager=False,
+            heal_ms=8600,
+            trim_every_ms=300,
+            snapshot_every=25,
+            seen_wait_ms=10_000,
+            grown_ms=3373,
+            backlog_records=2,
+        ),
+        [
+            Fault(3206, "cut_to", "ingestion/a", 17, 6000),
+            Fault(5370, "clock", "ingestion/a", -159_025, 6000),
+            Fault(5615, "cut_to", "processing/s0.0", 2, 193),
+        ],
+    ),
 )

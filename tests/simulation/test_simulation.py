@@ -154,6 +154,7 @@ def test_a_seed_gives_the_same_history_in_another_interpreter() -> None:
 def test_every_mutant_can_be_planted() -> None:
     for mutant in MUTANTS:
         assert changed(mutant)
+    assert [mutant.name for mutant in MUTANTS if not mutant.by] == []
     names = [mutant.name for mutant in MUTANTS]
     assert len(set(names)) == len(names) >= 30
 

@@ -267,6 +267,10 @@ class World:
         last = self._last
         if self.producers.gone:
             return self.options.scenario != "given up" and self._is_all_shown()
+        if (
+            self.producers.unread
+        ):  # a partition that was found late may have been waited for by nobody
+            return False
         for stream in self.pipeline.streams():
             for writer in self.pipeline.stream_writers(stream):
                 ids = same(f"processing/{stream}.{writer}", self.options)
@@ -365,6 +369,7 @@ class World:
                     self._closed[stream, entry.replica] = max(
                         entry.closed, self._closed.get((stream, entry.replica), 0)
                     )
+                    self.producers.read(entry.positions)
                     if (
                         stream in self.options.streams and entry.parts
                     ):  # records with a new stamp are in later buckets than they were sent in

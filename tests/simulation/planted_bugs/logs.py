@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from simulation.planting import OVER, RESULTS, Mutant
+from simulation.planting import OVER, Mutant
 
 _LOG_STATE: Final = "protocol.log.boundary_log:LogState"
 _OWN: Final = "protocol.log.own_records:OwnRecords"
@@ -20,6 +20,7 @@ LOGS: Final = (
         "if False:",
         "rule 1",
         ("double", "zombie"),
+        by=("conservation",),
     ),
     Mutant(
         "second_record",
@@ -37,6 +38,7 @@ LOGS: Final = (
         'return ""',
         "rule 4, BL3",
         ("hostile",),
+        by=("streams",),
     ),
     Mutant(
         "rewind_rejected",
@@ -53,6 +55,7 @@ LOGS: Final = (
         "pass",
         "rule 4, BL3",
         scenario="far rows",
+        by=("corrected",),
     ),
     Mutant(
         "parts_dropped_on_rewind",
@@ -80,6 +83,7 @@ LOGS: Final = (
         "parts[0].bucket",
         "RP2",
         scenario="far rows",
+        by=("streams",),
     ),
     Mutant(
         "pieces_not_chained",
@@ -96,6 +100,7 @@ LOGS: Final = (
         "writer.pending.add(record.id, part)",
         "writer.pending.add(record.id, part) if part.bucket <= record.closed else None",
         "rule 5",
+        by=("streams",),
     ),
     Mutant(
         "closes_one_more",
@@ -103,6 +108,7 @@ LOGS: Final = (
         "writer.closed = record.closed\n",
         "writer.closed = record.closed + 1\n",
         "rule 5",
+        by=("streams",),
     ),
     Mutant(
         "ack_is_enough",
@@ -111,6 +117,7 @@ LOGS: Final = (
         " is_acknowledged=deliver(entry))",
         "deliver(entry)",
         "rule 2",
+        by=("streams",),
     ),
     Mutant(
         "never_sent_again",
@@ -127,6 +134,7 @@ LOGS: Final = (
         "isinstance(entry, EpochStarted) and entry.replica == self._started.replica",
         "rule 1",
         ("twins",),
+        by=("ingestion",),
     ),
     Mutant(
         "given_up_not_named",
@@ -161,6 +169,7 @@ LOGS: Final = (
         "tip = None",
         "rule 9",
         scenario="far rows",
+        by=("streams",),
     ),
     Mutant(
         "copy_not_checked",
@@ -169,7 +178,7 @@ LOGS: Final = (
         "if True:",
         "rule 8",
         ("fork zombie",),
-        by=(*RESULTS, "ends"),
+        by=("ends",),
     ),
     Mutant(
         "base_not_appended",
@@ -268,6 +277,7 @@ LOGS: Final = (
         "log_state.upto",
         "SN3",
         OVER,
+        by=("corrected",),
     ),
     Mutant(
         "trims_beyond_the_snapshot",
@@ -275,6 +285,7 @@ LOGS: Final = (
         "return below[-1] if below else 0",
         "return self.newest + 1 if below else 0",
         "SN1",
+        by=("ends",),
     ),
     Mutant(
         "snapshot_without_pending",
@@ -283,6 +294,7 @@ LOGS: Final = (
         "pending=OpenParts()",
         "BL8",
         OVER,
+        by=("streams",),
     ),
     Mutant(
         "nothing_cleaned",

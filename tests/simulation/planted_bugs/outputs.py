@@ -187,8 +187,9 @@ OUTPUTS: Final = (
         "[(writer, parts), *log_state.alike(bucket, writer, parts)]",
         "[(writer, parts)]",
         "rule 5",
-        ("blocks deleted",),
-        by=("progress", "ends"),
+        ("blocks deleted", "blocks spoilt"),
+        scenario="blocks deleted",
+        by=("asked", "ends"),
     ),
     Mutant(
         "wrong_key_partition",

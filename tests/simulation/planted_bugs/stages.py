@@ -59,6 +59,7 @@ STAGES: Final = (
         "log_state.stable(position.bucket + 2, last, count_max) if last > position.bucket + 1"
         " else []",
         "PN2",
+        by=("streams",),
     ),
     Mutant(
         "timeline_id_kept",
@@ -67,6 +68,7 @@ STAGES: Final = (
         '"kept"',
         "rule 3",
         ("power",),
+        by=("progress",),
     ),
     Mutant(
         "trims_unsynced",
@@ -210,6 +212,7 @@ STAGES: Final = (
         "parts=(*pending, *record.parts)",
         "parts=record.parts",
         "rule 11",
+        by=("streams",),
     ),
     Mutant(
         "second_fork_unwaited",
@@ -260,6 +263,7 @@ STAGES: Final = (
         "upto > stable_at.bucket",
         "upto >= stable_at.bucket",
         "RE8",
+        by=("progress",),
     ),
     Mutant(
         "healthy_rows_left_out",
