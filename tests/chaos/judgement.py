@@ -126,6 +126,10 @@ USUAL_MS_MAX: Final = 12_000
 """Where results take longer without any fault the machine is too slow to judge times: they
 tell of its queue.
 """
+USUAL_LIVE_MS_MAX: Final = 5_000
+"""What the live topic may take without any fault: slower, it is no live topic, and what is late is
+measured against this.
+"""
 OTHERS_MAX: Final = 0.2
 """Where others, on the machine or on its host, had more than this share of the processors' time,
 what comes late may be late for that.
@@ -187,13 +191,13 @@ def late_on_live(
 
     The bound covers sources, and replicas that have peers (docs/concepts.md). Of other faults, and
     of those that met another one, nothing is judged from their begin until results are back;
-    ``calm``: a time without faults, which says what is usual.
+    ``calm``: a time without faults, which says what is usual, of which USUAL_LIVE_MS_MAX counts.
     """
     every = list(late)
     usual_ms = max(
         (each.delay_ms for each in every if calm[0] <= each.event_time_ms < calm[1]), default=0
     )
-    bound_ms = usual_ms + max_delay_ms
+    bound_ms = min(usual_ms, USUAL_LIVE_MS_MAX) + max_delay_ms
     shadows = [
         (
             each.fault.begun_ms,

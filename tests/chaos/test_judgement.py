@@ -157,6 +157,13 @@ def test_a_late_live_result_is_found_where_the_bound_covers_the_fault(
     assert len(judgement.late_on_live(late, found, TARGETS, (4_000, 10_000), 3_000)) == count
 
 
+def test_what_is_usual_is_no_excuse_for_a_live_topic_that_is_slow() -> None:
+    late = [Delay(5_000, 14_000), Delay(20_000, 28_000)]
+    assert judgement.late_on_live(late, [], TARGETS, (4_000, 10_000), 3_000) == [
+        "live: the results of 5000 came 9.0 s later, allowed are 8.0 s"
+    ]
+
+
 def test_at_least_four_in_five_of_the_planned_faults_must_happen() -> None:
     assert judgement.too_few(8, 10) == []
     assert judgement.too_few(7, 10) == ["only 7 of 10 planned faults happened"]
