@@ -49,6 +49,10 @@ WRONG: Final = FUNCTIONS.format(factor=10)
 BY_ENVIRONMENT: Final = FUNCTIONS.format(factor=f'int(os.environ.get("{FACTOR}", "1"))')
 """Not deterministic: the same code, and another result on another machine."""
 
+WITH_COUNT: Final = RIGHT.replace(
+    '.alias("total"))', '.alias("total"), F.count("*").alias("count"))'
+).replace('"total", F.unix', '"total", "count", F.unix')
+
 Total = tuple[int, int, int]
 """(bucket that the window ends with, key, total)."""
 
@@ -315,3 +319,36 @@ def test_a_new_version_counts_from_the_bucket_that_the_log_names(
             cut,
         )
         assert world.alarms() == [], "versions are not compared"
+
+
+def test_a_new_version_may_have_another_column(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Results have it from the bucket on from which the new version counts."""
+    with World(kafka, topic_prefix, tmp_path, 2) as world:
+        world.give(13)
+        with world.start("0") as old:
+            world.closed("0", old, 13)
+            world.change(WITH_COUNT, version=2)
+            log_state = world.output.reader.log_state
+            with world.start("1") as new:
+
+                def counts() -> bool:
+                    new.check()
+                    world.give(world.given + 1)
+                    world.output.reader.poll(50)
+                    return log_state.version[0] == 2
+
+                wait_until(counts, 200, "version 2 counts", every_s=0.5)
+                world.give(world.given // WINDOW * WINDOW + 2 * WINDOW)
+                assert old.wait(60) == ExitCode.FENCED, old.log()
+                last = world.given
+                world.closed("1", new, last)
+        _, cut = log_state.version
+        assert world.delivered(last) == expected(last)
+        with corrected(kafka, f"{topic_prefix}.out", follow=False) as rows:
+            columns = {row.value["until"] // WIDTH_MS: set(row.value) for row in rows}
+        before = {"key", "total", "until"}
+        assert columns == {
+            end: before if end <= cut else before | {"count"} for end, _, _ in expected(last)
+        }
