@@ -86,6 +86,14 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         after_s=90,
     ),
     Allowed(
+        re.compile(r'"event": "spark".*ConnectionError: the planner closed the connection'),
+        "its process was killed, and its Java outlived it for so long that it told which queries"
+        " ended with it",
+        own=STARTS - {Kind.TERMINATE},
+        after_s=5,
+        most=4,
+    ),
+    Allowed(
         re.compile(r'"exit_code": 3\b'),
         "a newer process of the same name replaced it",
         own=frozenset({Kind.ZOMBIE}),

@@ -110,6 +110,18 @@ def test_a_start_explains_so_much_until_all_is_ready() -> None:
     )
 
 
+def test_the_java_of_a_killed_node_tells_of_its_queries_right_after() -> None:
+    text = "Query s.0 terminated with error: ConnectionError: the planner closed the connection"
+    line = json.dumps({"event": "spark", "level": "error", "text": text})
+    node, killed = "processing/north.0", Kind.KILL
+    said = Complaint("processing-north.0.log", line, 11_000)
+    faults = [fault(killed, node)]
+    assert unexplained([said] * 4, ALLOWED, faults) == []
+    assert len(unexplained([said] * 5, ALLOWED, faults)) == 1
+    assert len(unexplained([said._replace(at_ms=40_000)], ALLOWED, faults)) == 1
+    assert len(unexplained([said], ALLOWED, [fault(Kind.PAUSE, node)])) == 1
+
+
 EXIT = Complaint(A, json.dumps({"level": "error", "exit_code": 3, "event": "stopped"}), 15_000)
 
 
