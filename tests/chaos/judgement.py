@@ -17,6 +17,7 @@ from checkers import streams
 from examples.toll_road.demo import live_checker, tentative
 from examples.toll_road.demo.comparing import shortened
 from examples.toll_road.demo.live import Delay
+from examples.toll_road.demo.reporting import TOLLS_MIN
 from examples.toll_road.demo.story import LiveTopic
 from examples.toll_road.demo.tentative import Road
 
@@ -234,6 +235,15 @@ def too_few(injected: int, planned: int) -> list[str]:
         if injected >= INJECTED_MIN * planned
         else [f"only {injected} of {planned} planned faults happened"]
     )
+
+
+def too_little(records_in: int, least: int, tolls: int) -> list[str]:
+    """What there is not enough of to show anything: of ``records_in``, ``least`` were meant to be
+    written; ``tolls`` results cost something.
+    """
+    few = [f"{records_in} records were written, not {least}"] if records_in < least else []
+    none = [f"{tolls} results cost something, at least {TOLLS_MIN} must"]
+    return few + (none if tolls < TOLLS_MIN else [])
 
 
 class Digest(NamedTuple):

@@ -45,7 +45,6 @@ from examples.toll_road.demo.deployment import Deployment, DeploymentError, copy
 from examples.toll_road.demo.job import CLOSING_MS, Collected, Job, read_job
 from examples.toll_road.demo.live import delays
 from examples.toll_road.demo.process_tree import TreeMeter
-from examples.toll_road.demo.reporting import TOLLS_MIN
 from examples.toll_road.demo.tentative import Road
 from examples.toll_road.demo.traffic import Traffic, TrafficWriter, Truth, span
 from harness.waiting import wait_until
@@ -452,16 +451,7 @@ class Run:
         tolls = sum(
             int((frame["toll"] > 0).sum()) for frame in self._answers(happened.truth).values()
         )
-        found = (
-            []
-            if happened.records_in >= least
-            else [f"{happened.records_in} records were written, not {least}"]
-        )
-        return (
-            found
-            if tolls >= TOLLS_MIN
-            else [*found, f"{tolls} results cost something, at least {TOLLS_MIN} must"]
-        )
+        return judgement.too_little(happened.records_in, least, tolls)
 
     def _live_promises(self, truth: Truth, end_ms: int) -> list[str]:
         job, seen, again = self._job, self._seen.live, self._again.live

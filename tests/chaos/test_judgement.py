@@ -19,6 +19,7 @@ from examples.toll_road.demo.live_checker import (
     UNDO,
     LiveRecord,
 )
+from examples.toll_road.demo.reporting import TOLLS_MIN
 from examples.toll_road.demo.story import LiveTopic
 from examples.toll_road.demo.tentative import Road
 from examples.toll_road.demo.traffic import COLUMNS
@@ -167,6 +168,14 @@ def test_what_is_usual_is_no_excuse_for_a_live_topic_that_is_slow() -> None:
 def test_at_least_four_in_five_of_the_planned_faults_must_happen() -> None:
     assert judgement.too_few(8, 10) == []
     assert judgement.too_few(7, 10) == ["only 7 of 10 planned faults happened"]
+
+
+def test_a_run_in_which_little_happened_shows_nothing() -> None:
+    assert judgement.too_little(100, 100, TOLLS_MIN) == []
+    assert judgement.too_little(99, 100, TOLLS_MIN - 1) == [
+        "99 records were written, not 100",
+        f"{TOLLS_MIN - 1} results cost something, at least {TOLLS_MIN} must",
+    ]
 
 
 def test_what_was_half_done_disturbs_too() -> None:
