@@ -5,6 +5,7 @@ they said of themselves, what was trimmed.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
 
@@ -15,6 +16,7 @@ from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HOP_MS
+from anabranch.protocol.stage.replica import BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS
 from checkers import streams, trimming
 from simulation import hurrying
 from simulation.faults import EVERYTHING
@@ -28,6 +30,10 @@ from simulation.world import Run
 
 _FORK_MARGIN_MS = 100
 """From the decision to run a batch to its beginning."""
+
+
+_TRIED_AGAIN_MS = 1_000
+"""From the end of the pause after a branch that died to the next fork."""
 
 
 ENGINE_MS = 500
@@ -46,6 +52,7 @@ def check_forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
             for line in streams.check_branches(stream, reading)
         ]
         wrong += _forks_at_one_hole(run)
+        wrong += _tried_no_more(run, readings)
     if not run.faults and speaks_in_time(run):
         wrong += [
             f"{who} forks at {at_ms} ms, and nothing fails"
@@ -184,4 +191,38 @@ def _forks_at_one_hole(run: Run) -> list[str]:
             latest[event.who] = bucket
         elif event.what == "branch fails" and event.facts[1]:
             latest.pop(event.who, None)
+    return wrong
+
+
+def _tried_no_more(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
+    """Where a branch died of what may pass, its replica forks again after a pause, or has got
+    further without (RE7).
+    """
+    if run.options.inherited_parts_max is not None:  # another branch may have no room to begin
+        return []
+    wrong: list[str] = []
+    forks: dict[str, list[tuple[int, int]]] = {}
+    for at_ms, who, what, facts in run.history.events:
+        if what == "forks":
+            forks.setdefault(who, []).append((at_ms, int(facts[0] or 0)))
+    failures = Counter[str]()
+    for at_ms, who, what, facts in run.history.events:
+        if what != "branch fails" or not facts[1]:
+            continue
+        pause_ms = min(BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS << failures[who])
+        failures[who] += 1
+        stage, replica = who.removeprefix("processing/").split("#")[0].split(".")
+        hole = max(bucket for forked_ms, bucket in forks[who] if forked_ms <= at_ms)
+        times = appended_ms(run, run.pipeline.topic_names.boundaries(stage))
+        goes_on = [forked_ms for forked_ms, _ in forks[who]] + [
+            times.get(offset, 0)
+            for offset, record in readings[stage].writers[replica].accepted
+            if record.closed > hole
+        ]
+        due_ms = at_ms + pause_ms + _TRIED_AGAIN_MS
+        if due_ms <= run.ended_ms and not any(at_ms < each <= due_ms for each in goes_on):
+            wrong.append(
+                f"{who}: its branch died of what may pass at {at_ms} ms, and by {due_ms} ms there is"
+                f" no other one, nor is it past bucket {hole} (RE7)"
+            )
     return wrong

@@ -89,6 +89,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "second_fork_unwaited": 25,
     "failed_branch_again": 179,
     "failed_branch_stays": 9,
+    "what_may_pass_is_for_good": 493,
     "peer_not_asked": 63,
     "snapshot_forgets_all": 412,
     "trims_beyond_the_snapshot": 311,

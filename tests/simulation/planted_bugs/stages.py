@@ -232,6 +232,15 @@ STAGES: Final = (
         by=("forks",),
     ),
     Mutant(
+        "what_may_pass_is_for_good",
+        f"{_REPLICA}.abandon",
+        "if isinstance(cause, (DataMissing, Unavailable)):",
+        "if False:",
+        "RE7",
+        ("branch fails",),
+        by=("forks",),
+    ),
+    Mutant(
         "failed_branch_stays",
         "processing.replica:ReplicaRunner.failed",
         "self._abandon(cause)",
