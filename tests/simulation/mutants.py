@@ -118,6 +118,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "front_leads": 311,
     "found_partition_is_late": 19,
     "left_out_for_good": 22,
+    "idle_forgotten_at_restart": 565,
     "depth_ignored": 41,
     "empty_buckets_alone": 54,
     "timers_not_looked_at": 407,
