@@ -98,7 +98,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "no_room_for_what_is_missing": 141,
     "one_failure_shown_as_two": 3137,
     "waits_too_long": 34,
-    "old_branch_shown_at_once": 303,
+    "old_branch_shown_at_once": 675,
     "ended_branch_begins_a_failure": 251125379,
     "clocks_of_readers_decide": 1484,
     "late_limit_off_by_one": 577,
