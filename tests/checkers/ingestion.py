@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from anabranch.protocol.edge.ingestion import LOOK_FRESH_MS
 
@@ -20,6 +21,8 @@ Place = tuple[int, int]
 """(input partition, offset)."""
 Content = tuple[bytes | None, bytes | None]
 """(key, value) of a record as it was sent."""
+_BEGUN_MS = LOOK_FRESH_MS * 3 // 4
+"""Less than looks are fresh for, since a clock may run too fast."""
 _MARGIN_MS = 50
 """Between a decision and the time that its record tells."""
 
@@ -67,6 +70,10 @@ class Taken:
     """Of its parts."""
     given_up: Sequence[int] = ()
     """An operator closed up to here."""
+    begun_ms: int = 0
+    """When the epoch of its process began."""
+    left_out: frozenset[int] = frozenset()
+    """Partitions that are left out for their silence."""
 
 
 @dataclass
@@ -253,6 +260,35 @@ def check_order(
         for number, place in replayed.dead
         if dead_at.get(place, records_at[number]) >= records_at[number]
     ]
+
+
+def check_left_out(
+    name: str, arrivals: Mapping[int, Sequence[Arrival]], records: Sequence[Taken]
+) -> list[str]:
+    """What was left out when a process began is so at once, as long as nothing comes: the boundary
+    does not wait for it again (IN3).
+
+    Judged for as long after the beginning as every look is a fresh one, and where another partition
+    was waited for then.
+    """
+    wrong: list[str] = []
+    begun_with: Taken | None = None
+    for number, (before, record) in enumerate(pairwise(records), 1):
+        if record.begun_ms != before.begun_ms:
+            begun_with = before
+        if begun_with is None or record.appended_ms - record.begun_ms >= _BEGUN_MS:
+            continue
+        if begun_with.left_out >= begun_with.positions.keys():
+            continue
+        wrong += [
+            f"{name}: record {number} waits for {at}, which was left out when its process began"
+            for at in sorted(begun_with.left_out - record.left_out)
+            if all(
+                each.at_ms > record.appended_ms
+                for each in arrivals[at][begun_with.positions[at][0] :]
+            )
+        ]
+    return wrong
 
 
 def check_letters(

@@ -11,6 +11,7 @@ from checkers.ingestion import (
     Replay,
     Rules,
     Taken,
+    check_left_out,
     check_letters,
     check_order,
     replay,
@@ -168,3 +169,22 @@ def test_a_dead_letter_holds_what_was_sent() -> None:
         assert len(check_letters("a", [((0, 2), spoilt)], sent)) == 1
     assert check_letters("a", [((1, 2), (None, b""))], sent), "no value is no empty one"
     assert check_letters("a", [((0, 3), (b"key", b"{"))], sent), "nothing stands there"
+
+
+def test_what_was_left_out_before_a_restart_is_not_waited_for_again() -> None:
+    before = replace(RECORDS[2], left_out=frozenset({1}))
+    begun = replace(before, appended_ms=1_030, begun_ms=1_020)
+    assert check_left_out("a", ARRIVALS, [before, begun]) == []
+    forgets = replace(begun, left_out=frozenset())
+    assert check_left_out("a", ARRIVALS, [before, forgets])
+    assert check_left_out("a", ARRIVALS, [before, begun, replace(forgets, appended_ms=1_040)])
+    late = replace(forgets, appended_ms=1_050)
+    assert check_left_out("a", ARRIVALS, [before, late]) == [], "something came"
+    nobody = {0: ARRIVALS[0], 1: ARRIVALS[1][:2]}
+    assert check_left_out("a", nobody, [before, late])
+    much_later = replace(forgets, appended_ms=1_800)
+    assert check_left_out("a", nobody, [before, much_later]) == [], "it may not have looked"
+    same = replace(forgets, begun_ms=before.begun_ms)
+    assert check_left_out("a", ARRIVALS, [before, same]) == [], "it did not begin"
+    both = replace(before, left_out=frozenset({0, 1}))
+    assert check_left_out("a", nobody, [both, late]) == [], "another shard has not been heard yet"

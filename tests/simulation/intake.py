@@ -105,10 +105,14 @@ def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.
                 record.closed,
                 rows,
                 [each.last for each in record.given_up],
+                appended[topic, 0, record.epoch][1],
+                frozenset(position.partition for position in record.positions if position.idle),
             )
         )
         places.append(place)
-    replayed = ingestion.replay(source, _arrivals(run, source), taken, rules)
+    arrivals = _arrivals(run, source)
+    replayed = ingestion.replay(source, arrivals, taken, rules)
+    replayed.wrong += ingestion.check_left_out(source, arrivals, taken)
     dead: dict[ingestion.Place, int] = {}
     letters = []
     for came_from, at, letter in dead_letters(run, source):

@@ -114,29 +114,32 @@ def _check_ends(
     run: Run, output: OutputOptions, found: Sequence[LiveRecord], reading: streams.Reading
 ) -> tuple[list[str], int]:
     """Where nobody counts as dead the end of a failure is told when no branch runs, or has been
-    waited for (LD5). What is wrong, and how many ends are told beside a branch that has been: what
-    it shows after that is another failure.
+    waited for (LD5). What is wrong, and how many branches have been waited for so: what one of
+    them shows after that is another failure, once.
     """
     if not only_silence(run):
         return [], 0
     times = appended_ms(run, run.pipeline.topic_names.boundaries(output.stream))
     wait_ms = run.options.rec_done_wait_ms or REC_DONE_WAIT_MS
     wrong: list[str] = []
-    waited_for = 0
+    waited_for: set[tuple[str, int]] = set()
     for at_ms, corrected_ms in _ends(run, output, found):
         beside = [
-            f"live: the end of a failure is told at {at_ms} ms, replica {replica} has had a branch"
-            f" since {times[begun]} ms (LD5)"
+            (replica, times[begun])
             for replica, writer in reading.writers.items()
             for begun, ended in writer.runs
             if times[begun] + _TOLD_MS < at_ms and (ended is None or at_ms < times[ended])
         ]
         if beside and at_ms >= corrected_ms + wait_ms:
             run.history.reached("live rec_done beside a branch")
-            waited_for += 1
+            waited_for.update(beside)
         else:
-            wrong += beside
-    return wrong, waited_for
+            wrong += [
+                f"live: the end of a failure is told at {at_ms} ms, replica {replica} has had a"
+                f" branch since {begun_ms} ms (LD5)"
+                for replica, begun_ms in beside
+            ]
+    return wrong, len(waited_for)
 
 
 def _ends(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -> list[tuple[int, int]]:

@@ -152,6 +152,15 @@ SOURCES: Final = (
         by=("ingestion",),
     ),
     Mutant(
+        "idle_forgotten_at_restart",
+        f"{_SOURCE}.add",
+        "self._rules.partition_idle_ms if known.idle else None",
+        "None",
+        "IN3",
+        ("idle",),
+        by=("ingestion",),
+    ),
+    Mutant(
         "ahead_is_taken",
         "ingestion.batches:judge",
         "ahead = times > limits.ahead_above_ms",
