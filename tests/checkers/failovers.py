@@ -4,11 +4,11 @@ The module reads what was said, by the time at which it stood in the log. A proc
 heard what was said ``ON_THE_WAY_MS`` before; later words may be on the way to it.
 
 Rules:
-    FO1 nobody takes the place of one that is heard, or whose epoch has just begun, nor before it was
+    PF1 nobody takes the place of one that is heard, or whose epoch has just begun, nor before it was
         silent for the whole wait.
-    FO2 whose turn is later waits for those before it: who has a checkpoint goes first, else the
+    PF2 whose turn is later waits for those before it: who has a checkpoint goes first, else the
         order of the processes decides.
-    FO3 somebody takes the place of one that is silent as soon as that is allowed, if there is
+    PF3 somebody takes the place of one that is silent as soon as that is allowed, if there is
         anybody; what an older epoch's process says is no sign of life.
 """
 
@@ -78,7 +78,7 @@ def check(
     stands: Sequence[Stands],
     waits: Waits,
 ) -> list[str]:
-    """Who took the place too early, in words (FO1, FO2).
+    """Who took the place too early, in words (PF1, PF2).
 
     Args:
         stage: Its name.
@@ -116,7 +116,7 @@ def check_in_time(
     waits: Waits,
     until_ms: int,
 ) -> list[str]:
-    """Where nobody took the place of one that was silent (FO3).
+    """Where nobody took the place of one that was silent (PF3).
 
     Args:
         stage: Its name.

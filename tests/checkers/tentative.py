@@ -13,12 +13,12 @@ boundary log (``tests/simulation``) and a live topic alike:
     wrong = check(judged, without, {"north", "south"}, split)
 
 Rules:
-    TE1 the streams that are named are ones that can have been missing, none of them twice.
-    TE2 each key of the answer without the named streams is there, as often, with measures that are
+    TA1 the streams that are named are ones that can have been missing, none of them twice.
+    TA2 each key of the answer without the named streams is there, as often, with measures that are
         no less.
-    TE3 no key that is not in the whole answer is there, none more often, none with measures that
+    TA3 no key that is not in the whole answer is there, none more often, none with measures that
         are more.
-    TE4 where no stream is named, the rows are the whole answer.
+    TA4 where no stream is named, the rows are the whole answer.
 """
 
 from __future__ import annotations

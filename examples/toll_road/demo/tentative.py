@@ -5,19 +5,19 @@ A source that is missing leaves a hole in its reports, a bucket at a time: a win
 before the hole and what came after it. Which buckets a branch had to do without is not written on
 its results, only the names of the streams are. So of a tentative bucket
 
-    T1  all results name the same streams, and none that cannot have been missing;
-    T2  the results of every expressway whose source is not named are those of the whole answer,
+    TT1  all results name the same streams, and none that cannot have been missing;
+    TT2  the results of every expressway whose source is not named are those of the whole answer,
         each of them;
-    T3  those of an expressway whose source is named are the answer to its reports with some buckets
+    TT3  those of an expressway whose source is named are the answer to its reports with some buckets
         left out: the same ones for all of its segments, in at most two holes (any, where a window
         has few buckets). A source may fall silent inside a bucket, and what was read of one of its
         partitions may end a bucket before the other: of the first two buckets of a hole any reports
         may be there;
-    T4  the results stand in the order in which the whole answer would have them, each with its key,
+    TT4  the results stand in the order in which the whole answer would have them, each with its key,
         time and partition.
 
 And a bucket that is shown without a single result has none but of expressways whose sources were
-missing (T5).
+missing (TT5).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Road:
         return self._results(self.reports)
 
     def can_be(self, bucket: int, xway: int, rows: Sequence[Result]) -> bool:
-        """T3: whether ``rows`` are tolls of an expressway without some of its reports."""
+        """TT3: whether ``rows`` are tolls of an expressway without some of its reports."""
         name = (bucket * 1_000 + xway, tuple(rows))
         if name not in self._tried:
             self._tried[name] = self._can_be(bucket, xway, rows)
@@ -297,7 +297,7 @@ def check(
 
 
 def _must_be(bucket: int, road: Road, missing: Collection[str]) -> list[Result]:
-    """T5."""
+    """TT5."""
     if STAGE in missing:
         return []
     return [row for row in road.answer[bucket] if road.sources[_xway(row)] not in missing]
@@ -306,7 +306,7 @@ def _must_be(bucket: int, road: Road, missing: Collection[str]) -> list[Result]:
 def _check(
     bucket: int, records: Sequence[LiveRecord], road: Road, may_miss: Collection[str]
 ) -> Iterator[str]:
-    """T1 to T4, of one bucket as one transaction shows it."""
+    """TT1 to TT4, of one bucket as one transaction shows it."""
     origins = {(record.missing, record.branch) for record in records}
     if len(origins) > 1:
         yield f"its results name different streams or branches: {sorted(origins)}"
