@@ -116,6 +116,24 @@ class Offer(_Model):
     """The file in which it stands: the functions are found next to the owner's."""
 
 
+MASTER: Final = (
+    r"^(local(\[[1-9][0-9]{0,3}(,[1-9][0-9]*)?\])?|spark://[^\s,/:]+:[0-9]+(,[^\s,/:]+:[0-9]+)*)$"
+)
+"""A master of Spark that a node can have: in its process, or a standalone cluster."""
+MASTER_FORMS: Final = "write local[2], or spark://HOST:PORT of a standalone cluster"
+
+
+class Resources(_Model):
+    """What a node's Spark, or a stage of it, may take; None: as the environment says."""
+
+    memory: str | None = None
+    """Heap of its Java, such as ``2g``."""
+    cores: int | None = None
+    """Tasks that run at once."""
+    master: str | None = None
+    """Of Spark (``MASTER``); of a node alone."""
+
+
 class Stage(_Model):
     """One query fragment of one participant."""
 
@@ -140,6 +158,8 @@ class Stage(_Model):
     at one bucket (BL15 of ``protocol.log.boundary_log``).
     """
     parameters: dict[str, object] = {}
+    resources: Resources = Resources()
+    """What it needs of its node (``pipeline.resources.of_node``)."""
     offered: Offer | None = None
     """Another participant's, which this stage is an instance of; None: it is the owner's own."""
 
@@ -259,24 +279,6 @@ class Output(_Model):
     def rejected(self) -> str:
         """The topic of results that the corrected topic rejects for their size."""
         return f"{self.corrected.topic}.rejected"
-
-
-MASTER: Final = (
-    r"^(local(\[[1-9][0-9]{0,3}(,[1-9][0-9]*)?\])?|spark://[^\s,/:]+:[0-9]+(,[^\s,/:]+:[0-9]+)*)$"
-)
-"""A master of Spark that a node can have: in its process, or a standalone cluster."""
-MASTER_FORMS: Final = "write local[2], or spark://HOST:PORT of a standalone cluster"
-
-
-class Resources(_Model):
-    """What a node's Spark may take; None: as its environment says."""
-
-    memory: str | None = None
-    """Heap of its Java, such as ``2g``."""
-    cores: int | None = None
-    """Tasks that run at once."""
-    master: str | None = None
-    """Of Spark (``MASTER``)."""
 
 
 class AgentPolicy(_Model):

@@ -1,4 +1,4 @@
-"""What the pipeline file says of what nodes may take, and where their tasks run."""
+"""What the pipeline file says of what nodes and stages may take, and where a node's tasks run."""
 
 from __future__ import annotations
 
@@ -6,21 +6,31 @@ import re
 from typing import Final
 
 from anabranch.pipeline.document import Document, Place, shown
-from anabranch.pipeline.model import MASTER, MASTER_FORMS, Resources
+from anabranch.pipeline.model import MASTER, MASTER_FORMS, Pipeline, Resources
 from anabranch.protocol import limits
 
+STAGE_KEYS: Final = ("memory", "cores")
+"""Of a stage: where tasks run is said of nodes alone."""
+
+_NODE_KEYS: Final = (*STAGE_KEYS, "master")
 _MEMORY: Final = re.compile(r"[1-9][0-9]{0,6}[mg]\Z")
+_OTHERS_MIB: Final = 1_024
+"""Heap for those stages of a node that say nothing, together."""
+_OTHERS_CORES: Final = 2
 
 
 def resources_of(file: Document, value: object) -> dict[str, Resources]:
     """The section ``resources``, by the names of nodes, known ones or not."""
     entries = file.mapping(value, ("resources",), None).items()
-    return {node: _of_node(file, node, entry) for node, entry in entries}
+    return {
+        node: read_resources(file, entry, ("resources", node), _NODE_KEYS)
+        for node, entry in entries
+    }
 
 
-def _of_node(file: Document, node: str, value: object) -> Resources:
-    at: Place = ("resources", node)
-    raw = file.mapping(value, at, ("memory", "cores", "master"))
+def read_resources(file: Document, value: object, at: Place, keys: tuple[str, ...]) -> Resources:
+    """The resources at ``at``, which may have ``keys``."""
+    raw = file.mapping(value, at, keys)
     memory = raw.get("memory")
     cores = raw.get("cores")
     master = raw.get("master")
@@ -40,3 +50,28 @@ def _of_node(file: Document, node: str, value: object) -> Resources:
         master=master,
         cores=(None if cores is None else file.integer(cores, (*at, "cores"), 1, limits.CORES_MAX)),
     )
+
+
+def of_node(pipeline: Pipeline, node: str) -> Resources:
+    """What the Spark of ``node`` may take: what is said of the node; of what is not, what its
+    stages need together: the sum of their memory, and the cores of the one that has most.
+    """
+    said = pipeline.resources.get(node, Resources())
+    stages = {label.rpartition(".")[0] for label in pipeline.nodes().get(node, [])}
+    needs = [pipeline.stages[stage].resources for stage in sorted(stages)]
+    sizes = [_mib(each.memory) for each in needs if each.memory is not None]
+    cores = [each.cores for each in needs if each.cores is not None]
+    if sizes and len(sizes) < len(needs):
+        sizes.append(_OTHERS_MIB)
+    if cores and len(cores) < len(needs):
+        cores.append(_OTHERS_CORES)
+    is_local = said.master is not None and said.master.startswith("local")
+    return Resources(
+        memory=f"{sum(sizes)}m" if said.memory is None and sizes else said.memory,
+        cores=max(cores) if said.cores is None and cores and not is_local else said.cores,
+        master=said.master,
+    )
+
+
+def _mib(memory: str) -> int:
+    return int(memory[:-1]) * (1_024 if memory.endswith("g") else 1)

@@ -10,6 +10,7 @@ from anabranch.pipeline.document import MISSING, Document, Place, guess, shown
 from anabranch.pipeline.model import HaMode, Stage
 from anabranch.pipeline.offered import OfferedStages
 from anabranch.pipeline.parameters import read_parameters
+from anabranch.pipeline.resources import STAGE_KEYS, read_resources
 from anabranch.protocol import limits
 from anabranch.protocol.control.placement import misplaced
 
@@ -34,6 +35,7 @@ _STAGE_KEYS: Final = (
     "on_missing_input",
     "version",
     "parameters",
+    "resources",
 )
 _HA_MODES: Final = ("active", "passive", "upstream_backup", "amnesia")
 
@@ -110,6 +112,9 @@ def read_stage(
             raw.get("version", 1), (*at, "version"), 1, limits.STAGE_VERSION_MAX
         ),
         parameters=parameters,
+        resources=read_resources(
+            document, raw.get("resources", {}), (*at, "resources"), STAGE_KEYS
+        ),
     )
     return offered.stage(stage, raw) if "offered" in raw else stage
 

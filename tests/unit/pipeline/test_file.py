@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from anabranch.pipeline.file import load
-from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.model import Pipeline, Resources
+from anabranch.pipeline.resources import of_node
 from anabranch.pipeline.yaml_text import PIPELINE_FILE_BYTES_MAX
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
@@ -255,6 +256,47 @@ def test_a_node_may_have_resources_of_its_own(folder: Path) -> None:
         ("{nort.1: {}}", "29: resources.nort.1: there is no node nort.1; did you mean 'north.1'?"),
     ):
         assert says in mistakes(folder, f"{GOOD}resources: {wrong}\n")[0]
+
+
+STAGES_OF_A_NODE = """\
+pipeline: p
+sources:
+  a: {topics: [a], record: position_report, event_time: arrival}
+stages:
+  one: {reads: [a], sql: SELECT * FROM a, resources: {memory: 3g, cores: 4}}
+  two: {reads: [a], sql: SELECT * FROM a, resources: {memory: 512m}}
+  three: {reads: [a], sql: SELECT * FROM a%s}
+outputs:
+  o: {stage: one, corrected: {topic: o}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("third", "node", "memory", "cores"),
+    [
+        (", resources: {memory: 1m, cores: 1}", "", "3585m", 4),
+        ("", "", "4608m", 4),
+        ("", "{memory: 2g}", "2g", 4),
+        ("", "{cores: 8}", "4608m", 8),
+        ("", "{master: 'local[3]'}", "4608m", None),
+    ],
+)
+def test_a_node_takes_what_its_stages_need_unless_it_says_more(
+    folder: Path, third: str, node: str, memory: str, cores: int | None
+) -> None:
+    text = STAGES_OF_A_NODE % third + (f"resources: {{local.0: {node}}}\n" if node else "")
+    found = of_node(loaded(folder, text), "local.0")
+    assert (found.memory, found.cores) == (memory, cores)
+    assert of_node(loaded(folder, text), "auditor") == Resources()
+
+
+def test_where_no_stage_says_what_it_needs_the_environment_does(folder: Path) -> None:
+    assert of_node(loaded(folder, GOOD), "north.0") == Resources()
+
+
+def test_a_stage_does_not_say_where_its_tasks_run(folder: Path) -> None:
+    text = STAGES_OF_A_NODE % ", resources: {master: 'local[2]'}"
+    assert "stages.three.resources.master: unknown key" in mistakes(folder, text)[0]
 
 
 def test_a_version_of_the_file_may_be_said(folder: Path) -> None:

@@ -21,7 +21,7 @@ from anabranch.adapters.secret_files import from_environment
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.adapters.system.scratch import Scratch
-from anabranch.pipeline.model import Resources
+from anabranch.pipeline.resources import of_node
 from anabranch.pipeline.transforms import import_roots
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ def start_engine(
     """
     state_dir, pipeline = Path(context.settings.state_dir), context.pipeline
     state_format.claim(state_dir)
-    settings = from_environment(SparkSettings).with_resources(
-        pipeline.resources.get(name, Resources())
-    )
+    settings = from_environment(SparkSettings).with_resources(of_node(pipeline, name))
     starting = StartingSpark(
         f"{pipeline.name}.{name}",
         pipeline,
