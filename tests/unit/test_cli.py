@@ -117,7 +117,7 @@ def test_check_names_every_mistake_with_its_line(run: Any, tmp_path: Path) -> No
 def test_check_of_a_good_file(run: Any) -> None:
     code, out, _ = run("check", "-f", str(_FILE), "--no-plan")
     assert code == 0
-    assert "pipeline toll-road: 3 sources, 2 stages, 1 outputs" in out
+    assert "pipeline toll-road: 3 sources, 2 stages, 1 output" in out
 
 
 def test_topics_as_text_and_json(run: Any) -> None:
@@ -496,7 +496,7 @@ def test_reset_deletes_the_embedded_broker(run: Any, tmp_path: Path) -> None:
     assert "with all its topics, inputs too" in out
     assert (
         run("reset", "-f", str(_FILE), "--state-dir", str(tmp_path), "--yes")[1]
-        == "there is nothing to forget\n"
+        == "there is nothing to delete\n"
     )
 
 
@@ -542,4 +542,4 @@ def test_offers_are_shown_and_their_terms_are_those_that_the_example_has(run: An
         assert (code, says in " ".join(errors.split())) == (2, True)
     for own in ([], ["--offers", south]):
         code, out, _ = run("check", "-f", str(north), "--no-plan", *own)
-        assert (code, "pipeline north: 1 sources, 1 bindings, 2 stages" in out) == (0, True)
+        assert (code, "pipeline north: 1 source, 1 binding, 2 stages" in out) == (0, True)

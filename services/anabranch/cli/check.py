@@ -51,11 +51,14 @@ def check(
     """
     named = pipeline_file(file)
     pipeline = _loaded(named, offers, kafka)
-    bound = f" {len(pipeline.bindings)} bindings," if pipeline.bindings else ""
-    typer.echo(
-        f"{named}: pipeline {pipeline.name}: {len(pipeline.sources)} sources,{bound}"
-        f" {len(pipeline.stages)} stages, {len(pipeline.outputs)} outputs"
+    parts = (
+        (len(pipeline.sources), "source"),
+        (len(pipeline.bindings), "binding"),
+        (len(pipeline.stages), "stage"),
+        (len(pipeline.outputs), "output"),
     )
+    counted = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in parts if count]
+    typer.echo(f"{named}: pipeline {pipeline.name}: {', '.join(counted)}")
     if no_plan:
         return
     need_spark()

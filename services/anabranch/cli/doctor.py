@@ -8,7 +8,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from anabranch.cli.options import KAFKA_VARIABLE, StateDir
+from anabranch.cli.options import KAFKA_VARIABLE, File, StateDir
+from anabranch.cli.work_display import WorkDisplay
 from anabranch.up import state_file
 
 
@@ -21,10 +22,11 @@ def doctor(
             help="Check this broker too: version and clock (writes one record).",
         ),
     ] = None,
+    file: File = None,
     state_dir: StateDir = None,
 ) -> None:
     """Check what this machine needs (Java, memory, disk, ports), and say what to do about
-    what is missing.
+    what is missing. The first time it downloads the embedded broker, 44 MB.
 
     For a new machine, or when `anabranch up` does not start.
 
@@ -37,11 +39,13 @@ def doctor(
     from anabranch.operating.doctor import examine
 
     console = Console(soft_wrap=True, highlight=False)
-    checks = examine(kafka, state_file.directory_of(state_dir, None))
-    for one in checks:
-        mark = "[green]ok [/]" if one.good else "[red]bad[/]"
-        console.print(f"{mark} {one.name:<13} {escape(one.found)}")
-        if one.remedy:
-            console.print(f"    {'':<13} {escape(one.remedy)}")
-    if not all(one.good for one in checks):
+    is_well = True
+    with WorkDisplay(console, "looking at this machine"):
+        for one in examine(kafka, state_file.directory_of(state_dir, file)):
+            mark = "[green]ok [/]" if one.good else "[red]bad[/]"
+            console.print(f"{mark} {one.name:<13} {escape(one.found)}")
+            if one.remedy:
+                console.print(f"    {'':<13} {escape(one.remedy)}")
+            is_well = is_well and one.good
+    if not is_well:
         raise typer.Exit(1)

@@ -57,11 +57,11 @@ def reset(
     plan = resetting.plan(pipeline, directory, log)
     url = os.environ.get("ANABRANCH_REDIS")
     if not plan.in_words() and url is None:
-        typer.echo("there is nothing to forget")
+        typer.echo("there is nothing to delete")
         return
     for line in plan.in_words():
         typer.echo(line)
-    confirm(f"Forget all this of pipeline {pipeline.name}?", yes)
+    confirm(f"Delete all this of pipeline {pipeline.name}?", yes)
     index = None if url is None else RedisIndex(url)
     with WorkDisplay(Console(soft_wrap=True), "deleting") as display:
         resetting.carry_out(plan, directory, log, index, index_prefix(pipeline.name), display.print)

@@ -7,7 +7,7 @@ import socket
 import ssl
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -54,16 +54,16 @@ class Check:
     remedy: str = ""
 
 
-def examine(kafka: str | None, state_dir: Path) -> list[Check]:
-    """All checks; those of the broker when ``kafka`` is given."""
-    checks = [_python(), _java(), _memory(), _disk(state_dir), _ports(), _redis(), _classes()]
+def examine(kafka: str | None, state_dir: Path) -> Iterator[Check]:
+    """All checks, each when it is done; those of the broker when ``kafka`` is given."""
+    yield from (_python(), _java(), _memory(), _disk(state_dir), _ports(), _redis(), _classes())
     if kafka is None:
-        checks.append(_kafka_jars())
-    else:
-        checks.append(_broker_version(kafka))
-        if checks[-1].good:
-            checks.append(_clock_skew(kafka))
-    return checks
+        yield _kafka_jars()
+        return
+    version = _broker_version(kafka)
+    yield version
+    if version.good:
+        yield _clock_skew(kafka)
 
 
 def _python() -> Check:
