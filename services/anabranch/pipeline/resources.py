@@ -56,7 +56,7 @@ def of_node(pipeline: Pipeline, node: str) -> Resources:
     """What the Spark of ``node`` may take: what is said of the node; of what is not, what its
     stages need together: the sum of their memory, and the cores of the one that has most.
     """
-    said = pipeline.resources.get(node, Resources())
+    stated = pipeline.resources.get(node, Resources())
     stages = {label.rpartition(".")[0] for label in pipeline.nodes().get(node, [])}
     needs = [pipeline.stages[stage].resources for stage in sorted(stages)]
     sizes = [_mib(each.memory) for each in needs if each.memory is not None]
@@ -65,11 +65,11 @@ def of_node(pipeline: Pipeline, node: str) -> Resources:
         sizes.append(_OTHERS_MIB)
     if cores and len(cores) < len(needs):
         cores.append(_OTHERS_CORES)
-    is_local = said.master is not None and said.master.startswith("local")
+    is_local = stated.master is not None and stated.master.startswith("local")
     return Resources(
-        memory=f"{sum(sizes)}m" if said.memory is None and sizes else said.memory,
-        cores=max(cores) if said.cores is None and cores and not is_local else said.cores,
-        master=said.master,
+        memory=f"{sum(sizes)}m" if stated.memory is None and sizes else stated.memory,
+        cores=max(cores) if stated.cores is None and cores and not is_local else stated.cores,
+        master=stated.master,
     )
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.pipeline.file import load
-from anabranch.pipeline.model import Pipeline, Resources
-from anabranch.pipeline.resources import of_node
+from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.yaml_text import PIPELINE_FILE_BYTES_MAX
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
@@ -227,76 +226,6 @@ def test_a_stage_may_be_a_query(folder: Path) -> None:
         [],
         ["sql"],
     )
-
-
-def test_a_node_may_have_resources_of_its_own(folder: Path) -> None:
-    found = loaded(folder, GOOD + "resources: {north.1: {memory: 2g, cores: 3}}\n")
-    assert (found.resources["north.1"].memory, found.resources["north.1"].cores) == ("2g", 3)
-    found = loaded(folder, GOOD + "resources: {north.1: {master: 'spark://a:7077', cores: 3}}\n")
-    assert (found.resources["north.1"].master, found.resources["north.1"].cores) == (
-        "spark://a:7077",
-        3,
-    )
-    for wrong, says in (
-        (
-            "{north.1: {memory: 2}}",
-            "29: resources.north.1.memory: 2 is no size; write for example 512m or 2g",
-        ),
-        ("{north.1: {cores: 0}}", "29: resources.north.1.cores: an integer from 1 to "),
-        (
-            "{north.1: {master: yarn}}",
-            "29: resources.north.1.master: 'yarn' is no master that a node can have; write local[2], or",
-        ),
-        ("{north.1: {master: 7}}", "29: resources.north.1.master: 7 is no master"),
-        (
-            "{north.1: {master: 'local[3]', cores: 2}}",
-            "29: resources.north.1.cores: local[3] says it already",
-        ),
-        ("{north.1: {disk: 2}}", "29: resources.north.1.disk: unknown key"),
-        ("{nort.1: {}}", "29: resources.nort.1: there is no node nort.1; did you mean 'north.1'?"),
-    ):
-        assert says in mistakes(folder, f"{GOOD}resources: {wrong}\n")[0]
-
-
-STAGES_OF_A_NODE = """\
-pipeline: p
-sources:
-  a: {topics: [a], record: position_report, event_time: arrival}
-stages:
-  one: {reads: [a], sql: SELECT * FROM a, resources: {memory: 3g, cores: 4}}
-  two: {reads: [a], sql: SELECT * FROM a, resources: {memory: 512m}}
-  three: {reads: [a], sql: SELECT * FROM a%s}
-outputs:
-  o: {stage: one, corrected: {topic: o}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("third", "node", "memory", "cores"),
-    [
-        (", resources: {memory: 1m, cores: 1}", "", "3585m", 4),
-        ("", "", "4608m", 4),
-        ("", "{memory: 2g}", "2g", 4),
-        ("", "{cores: 8}", "4608m", 8),
-        ("", "{master: 'local[3]'}", "4608m", None),
-    ],
-)
-def test_a_node_takes_what_its_stages_need_unless_it_says_more(
-    folder: Path, third: str, node: str, memory: str, cores: int | None
-) -> None:
-    text = STAGES_OF_A_NODE % third + (f"resources: {{local.0: {node}}}\n" if node else "")
-    found = of_node(loaded(folder, text), "local.0")
-    assert (found.memory, found.cores) == (memory, cores)
-    assert of_node(loaded(folder, text), "auditor") == Resources()
-
-
-def test_where_no_stage_says_what_it_needs_the_environment_does(folder: Path) -> None:
-    assert of_node(loaded(folder, GOOD), "north.0") == Resources()
-
-
-def test_a_stage_does_not_say_where_its_tasks_run(folder: Path) -> None:
-    text = STAGES_OF_A_NODE % ", resources: {master: 'local[2]'}"
-    assert "stages.three.resources.master: unknown key" in mistakes(folder, text)[0]
 
 
 def test_a_version_of_the_file_may_be_said(folder: Path) -> None:
