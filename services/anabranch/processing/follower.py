@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import traceback
 from typing import TYPE_CHECKING, Final
+
+from anabranch.protocol.errors import Unavailable
 
 if TYPE_CHECKING:
     from anabranch.processing.replica import ReplicaRunner
     from anabranch.runtime.boundary_reader import StreamReader
 
 _POLL_MS: Final = 100
+
+STUCK_MS: Final = 60_000
+"""A call of the client that has not returned for so long never will: where a broker does not answer
+it takes some seconds.
+"""
+
+_LOOK_MS: Final = 1_000
+"""So much of the time between two looks counts at most: who slept first looks, then judges."""
 
 
 class InputFollower(threading.Thread):
@@ -27,11 +39,17 @@ class InputFollower(threading.Thread):
         self.runner: ReplicaRunner | None = None
         """Once there is one, it follows the log."""
         self.error: BaseException | None = None
+        self._rounds = 0
+        self._seen = (0, 0)
+        """Rounds, and the next offset, when it was last looked after."""
+        self._looked_ms: int | None = None
+        self._still_ms = 0
 
     def run(self) -> None:
         """The thread's body. An error is kept for ``raise_error``: the stage ends with it."""
         try:
             while not self._closing.is_set():
+                self._rounds += 1
                 if self.runner is not None:
                     self.runner.follow(self._stream, _POLL_MS)
                 elif self.reader.poll(_POLL_MS):
@@ -46,6 +64,30 @@ class InputFollower(threading.Thread):
         """Raise in the caller what ended the thread."""
         if self.error is not None:
             raise self.error
+
+    def look_after(self, now_ms: int) -> None:
+        """Raise in the caller what ended the thread, or that it is stuck. Called often.
+
+        Raises:
+            Unavailable: a call has not returned for STUCK_MS; the text says which.
+        """
+        self.raise_error()
+        seen = (self._rounds, self.reader.offset_next)
+        if seen != self._seen or self._looked_ms is None:
+            self._still_ms = 0
+        else:
+            self._still_ms += min(now_ms - self._looked_ms, _LOOK_MS)
+        self._seen, self._looked_ms = seen, now_ms
+        if self._still_ms >= STUCK_MS:
+            message = f"{self._stream} is not followed: {self._place()} does not return"
+            raise Unavailable(message)
+
+    def _place(self) -> str:
+        frame = sys._current_frames().get(self.ident or 0)  # noqa: SLF001 - there is no other way
+        if frame is None:
+            return "its thread"
+        place = traceback.extract_stack(frame, limit=1)[0]
+        return f"{place.name} in line {place.lineno} of {place.filename}"
 
     def close(self) -> None:
         """Let the thread end."""

@@ -525,7 +525,7 @@ class StageReplica:
     def step(self) -> None:
         """Look after the queries; raises what ended one."""
         for follower in self._followers.values():
-            follower.raise_error()
+            follower.look_after(self._context.clock.monotonic_ms())
         if self._runner is None and self._standing_by is not None and self._prepared is not None:
             self._stand_by(self._standing_by, self._prepared)
         if self._runner is None or self._neighbours is None:

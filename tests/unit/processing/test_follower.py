@@ -13,7 +13,7 @@ from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
-from anabranch.processing.follower import InputFollower
+from anabranch.processing.follower import STUCK_MS, InputFollower
 from anabranch.processing.peers import HostProcess
 from anabranch.processing.replica import ReplicaRunner
 from anabranch.protocol.control.records import ReplicaState
@@ -175,6 +175,38 @@ def test_a_missing_input_is_noticed_by_the_followers(stages: list[Stage]) -> Non
     stage.close_upto("a", 1, part(1))
     wait_until(lambda: stage.trigger("ab"), 20, "a tentative plan")
     assert stage.runner.state is ReplicaState.UP_FAILURE
+
+
+def test_a_call_that_never_returns_ends_the_stage_and_is_named() -> None:
+    """As one of librdkafka's did, whose answer got lost."""
+    returns = threading.Event()
+
+    class Stuck:
+        offset_next = 7
+
+        def poll(self, _: int) -> int:
+            returns.wait()
+            return 0
+
+        def close(self) -> None:
+            pass
+
+    follower = InputFollower("a", Stuck(), threading.Condition())  # type: ignore[arg-type]
+    follower.start()
+    wait_until(lambda: follower._rounds, 10, "its first round")
+    now_ms = 5_000
+    follower.look_after(now_ms)
+    follower.look_after(now_ms := now_ms + 10 * STUCK_MS)  # this process slept, too
+    for _ in range(STUCK_MS // 1_000 - 2):
+        follower.look_after(now_ms := now_ms + 1_000)
+    follower.reader.offset_next = 8  # type: ignore[misc]
+    follower.look_after(now_ms := now_ms + 1_000)
+    for _ in range(STUCK_MS // 1_000 - 1):
+        follower.look_after(now_ms := now_ms + 1_000)
+    with pytest.raises(Unavailable, match=r"a is not followed: .* does not return"):
+        follower.look_after(now_ms + 1_000)
+    returns.set()
+    follower.close()
 
 
 def test_what_ends_a_follower_is_raised_in_the_stage(stages: list[Stage]) -> None:
