@@ -240,11 +240,11 @@ class ReplicaRunner:
         if look is Look.NOTHING:
             self._clock.sleep_ms(wait_ms)
         elif look is Look.READ_TO_END:
-            with contextlib.suppress(
-                Unavailable
-            ):  # without contact nothing is judged; what is wrong for good, the next poll raises
+            try:
                 reader.read_to_end()
                 whole = True
+            except Unavailable:  # nothing is judged; what comes is read all the same
+                reader.poll(wait_ms)
         else:
             if self._may_ask(name, now_ms) and look is Look.ASK_END:
                 self._ask_end(name)
