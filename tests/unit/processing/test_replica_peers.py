@@ -284,6 +284,17 @@ class TestFollowing:
         process.wait(200)
         assert process.runner.state is ReplicaState.UP_FAILURE
 
+    def test_who_cannot_look_reads_what_comes(self) -> None:
+        """The end of a log is not to be had for long, and its records are."""
+        world, process = running()
+        world.close("b", 12, 9)
+        process.runner.tick()
+        world.clock.advance(FIRST)
+        world.close("a", 12, 9)
+        world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic="a")
+        process.runner.tick()
+        assert process.inputs["a"].log_state.upto == 12
+
     def test_what_a_fresh_look_finds_counts_before_anything_is_decided(self) -> None:
         """A process that slept over the deadline: the missing bucket is in the log, and it
         has not read it.
