@@ -265,6 +265,24 @@ def test_re5_a_branch_stays_while_the_next_bucket_is_about_to_be_overdue() -> No
     assert (bench.at(ONE), bench.dropped, bench.state) == (40, [ZERO], STABLE)
 
 
+def test_rule_18_what_is_committed_while_the_stable_query_forks_is_not_durable() -> None:
+    bench = stable()
+    replica = bench.replica
+    assert replica.synced_bucket == 0
+    replica.synced(ONE, QueryPosition(3, 9))
+    replica.synced(ZERO, None)
+    assert replica.synced_bucket == 0, "of another query, or of none that has asked"
+    replica.synced(ZERO, QueryPosition(3, 5))
+    replica.synced(ZERO, QueryPosition(2, 4))
+    assert replica.synced_bucket == 5
+    assert replica.forks() == ONE
+    replica.synced(ZERO, QueryPosition(4, 6))
+    assert replica.synced_bucket == 5
+    replica.forked(QueryPosition(4, 6), bench.now_ms)
+    replica.synced(ONE, QueryPosition(4, 6))
+    assert replica.synced_bucket == 6
+
+
 class TestRoom:
     """RE8: an input that is not read on may have more than anybody here knows."""
 
