@@ -38,6 +38,7 @@ Invariants:
         below zero after that; from then on each gap counts ``OBSERVED_STEP_MS`` at most, until
         there is a sign of life.
     SL4 it never counts more than the clock does.
+    SL5 while nothing comes back it says nothing: what was counted before is no reason to act now.
 """
 
 from __future__ import annotations
@@ -218,6 +219,10 @@ class Silence:
         self.ms, self._was_closed = 0, False
         if self._since_ms is not None:
             self._since_ms = now_ms
+
+    def is_known(self, now_ms: int) -> bool:
+        """Whether the way is open, as far as is known: own news came back not long ago (SL5)."""
+        return self._since_ms is not None and now_ms - self._since_ms <= OBSERVED_STEP_MS
 
     def came_back(self, now_ms: int) -> None:
         """Own news was read back, or the broker has answered (SL1, SL3)."""

@@ -36,7 +36,7 @@ Invariants:
         epoch ever began there is nobody to wait for; nor where the last word of the newest epoch's
         process is that it has ended.
     SB2 what a process of an older epoch says is no sign of life.
-    SB3 silence counts only while a process's own heartbeats come back to it
+    SB3 silence counts, and is judged, only while a process's own heartbeats come back to it
         (``protocol.control.failure_detector``): who was paused, or where the broker was away, waits anew. A
         primary whose epoch is younger than ``PRIMARY_SETTLED_MS`` is waited for longer.
     SB4 a standby that has no checkpoint lets those that have one go first; else the order of the
@@ -235,6 +235,8 @@ class StandbyWatch:
         is_settled = self._node is None and now_ms - self._begun_ms >= PRIMARY_SETTLED_MS
         limit_ms = PRIMARY_SILENT_MS if is_settled else LONG_SILENT_MS
         wait_ms = 0 if self._epoch is None or has_ended else limit_ms
+        if wait_ms and not self._silence.is_known(now_ms):
+            return False
         return self.silent_ms >= wait_ms + STANDBY_TURN_MS * sum(turn < own for turn in turns)
 
 

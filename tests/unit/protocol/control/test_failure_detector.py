@@ -225,6 +225,16 @@ def test_sl3_where_every_way_is_long_silence_grows_nevertheless() -> None:
     assert made.ms == -HEARTBEAT_SEND_MS, "that it was heard means that the way was open"
 
 
+def test_sl5_what_was_counted_is_known_while_own_news_comes_back() -> None:
+    made = Silence()
+    assert not made.is_known(0)
+    made.came_back(100)
+    assert made.is_known(100 + OBSERVED_STEP_MS)
+    assert not made.is_known(101 + OBSERVED_STEP_MS)
+    made.broken(5_000)
+    assert made.is_known(5_000), "another's news takes the same way"
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(["came_back", "broken"]), st.integers(0, 2 * OBSERVED_STEP_MS))

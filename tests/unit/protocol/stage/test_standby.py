@@ -122,6 +122,20 @@ def test_sb1_who_closes_buckets_is_alive() -> None:
     assert made.due_after() == PRIMARY_SILENT_MS
 
 
+def test_sb3_nothing_is_judged_while_the_broker_is_away() -> None:
+    """A silence that was counted before is long enough as soon as the primary has settled."""
+    made = Standby()
+    made.watch.log_seen(9, made.now_ms)
+    for _ in range(2 * PRIMARY_SILENT_MS // _STEP_MS):
+        made.step()
+    made.now_ms += PRIMARY_SETTLED_MS
+    assert made.watch.silent_ms > PRIMARY_SILENT_MS
+    assert not made.due(), "nothing comes back"
+    made.step()
+    assert not made.due()
+    assert made.due_after() > PRIMARY_SILENT_MS
+
+
 def test_sb3_a_primary_that_has_just_begun_is_waited_for_longer() -> None:
     made = Standby()
     made.watch.log_seen(9, made.now_ms)
