@@ -684,4 +684,41 @@ REGRESSIONS: Final = (
             Fault(5615, "cut_to", "processing/s0.0", 2, 193),
         ],
     ),
+    Regression(
+        "a silence that was counted before the broker went away was long enough when the primary had"
+        " settled, in the middle of the outage",
+        replace(
+            _MOSTLY,
+            seed=620001323,
+            sources=("a", "b"),
+            source_partitions=2,
+            max_delay_ms=2500,
+            buckets=21,
+            late="reassign",
+            stages=(
+                StageOptions(
+                    name="s0",
+                    reads=("a", "b"),
+                    operator="map",
+                    replicas=3,
+                    is_batch_safe=True,
+                    policy="process",
+                    ha="passive",
+                ),
+            ),
+            is_live=False,
+            latency_max_ms=5,
+            heal_ms=9300,
+            trim_every_ms=300,
+            snapshot_every=10,
+            seen_wait_ms=10_000,
+            scenario="passive",
+            edge_percent=60,
+            backlog_records=1,
+        ),
+        [
+            Fault(1829, "away", "processing/s0.0", 2, 1390),
+            Fault(4272, "broker away", "everything", 0, 7585),
+        ],
+    ),
 )

@@ -104,7 +104,7 @@ def test_bindings_are_kept_by_command_and_checked(world: World) -> None:
     with pytest.raises(ConfigurationError, match="hops changed since it was looked up"):
         do(world, "check", "--no-plan")
     do(world, "catalog", "--keep")
-    assert "1 bindings" in do(world, "check", "--no-plan")
+    assert "1 binding" in do(world, "check", "--no-plan")
 
 
 def test_a_file_without_such_bindings_says_so(world: World) -> None:
@@ -112,7 +112,7 @@ def test_a_file_without_such_bindings_says_so(world: World) -> None:
     text = world.path.read_text()
     world.path.write_text(text.replace("speeds}", "speeds, pipeline: north, record: r.avsc}"))
     assert "has no binding that is looked up" in do(world, "catalog", "--keep")
-    assert "1 bindings" in do(world, "check", "--no-plan")
+    assert "1 binding" in do(world, "check", "--no-plan")
 
 
 def test_up_looks_up_what_is_not_kept_before_anything_starts(
