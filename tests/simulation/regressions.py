@@ -694,7 +694,6 @@ REGRESSIONS: Final = (
             source_partitions=2,
             max_delay_ms=2500,
             buckets=21,
-            late="reassign",
             stages=(
                 StageOptions(
                     name="s0",
@@ -709,12 +708,8 @@ REGRESSIONS: Final = (
             is_live=False,
             latency_max_ms=5,
             heal_ms=9300,
-            trim_every_ms=300,
-            snapshot_every=10,
             seen_wait_ms=10_000,
             scenario="passive",
-            edge_percent=60,
-            backlog_records=1,
         ),
         [
             Fault(1829, "away", "processing/s0.0", 2, 1390),
