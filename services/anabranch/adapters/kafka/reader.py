@@ -8,14 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
 from typing import Final
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from anabranch.adapters.kafka.client_log import LOGGER
@@ -212,9 +205,8 @@ class KafkaLogReader:
         deadline = time.monotonic() + wait_s
         while True:
             try:
-                answer = (
-                    self._offset(at, OFFSET_BEGINNING, deadline),
-                    self._offset(at, OFFSET_END, deadline),
+                answer = self._open().get_watermark_offsets(
+                    KafkaPartition(at.topic, at.partition), timeout=wait_s, cached=False
                 )
             except KafkaException as error:
                 cause = error.args[0]
@@ -225,23 +217,8 @@ class KafkaLogReader:
                     cause, Doing.ASKING, f"offsets of {at.topic}[{at.partition}]"
                 ) from error
             self._reached = True
-            return answer
-
-    def _offset(self, at: TopicPartition, which: int, deadline: float) -> int:
-        """By the call that finds offsets for times, to which beginning and end are times like others.
-        librdkafka's own call for both (``get_watermark_offsets``) waits without end where the broker
-        that was asked leaves the cluster's metadata before it answers, as one does that was paused
-        (its issue 2588; so in 2.16).
-
-        Raises:
-            KafkaException: no answer, or none of use.
-        """
-        place = KafkaPartition(at.topic, at.partition, which)
-        left_s = max(0.001, deadline - time.monotonic())  # nothing would mean no limit
-        (found,) = self._open().offsets_for_times([place], timeout=left_s)
-        if found.error is not None:
-            raise KafkaException(found.error)
-        return int(found.offset)
+            low, high = answer
+            return int(low), int(high)
 
     def offset_from(self, at: TopicPartition, time_ms: int) -> int:
         """The first offset whose record has a timestamp of ``time_ms`` or later; the end where

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from anabranch.adapters.kafka import reader as under_test
@@ -84,16 +84,14 @@ class Consumer:
         """Works on it later, as librdkafka does."""
         self.assigned = {p.partition: p.offset for p in places}
 
-    def offsets_for_times(
-        self, places: list[KafkaPartition], timeout: float
-    ) -> list[KafkaPartition]:
-        (place,) = places
-        assert timeout == 0.5
+    def get_watermark_offsets(
+        self, place: KafkaPartition, timeout: float, *, cached: bool
+    ) -> tuple[int, int]:
+        assert (timeout, cached) == (0.5, False)
         at = TopicPartition(place.topic, place.partition)
         if at not in self.ends:
             raise KafkaException(KafkaError(PASSING))
-        ends = {OFFSET_BEGINNING: 0, OFFSET_END: self.ends[at]}
-        return [KafkaPartition(place.topic, place.partition, ends[place.offset])]
+        return 0, self.ends[at]
 
     def close(self) -> None:
         self.closed += 1
