@@ -175,6 +175,23 @@ class World:
         assert alarm is not None
         return alarm
 
+    def upgraded(self, old: StageProcess, new: StageProcess) -> int:
+        """Until version 2, of which replica 1 is, counts, and ``old`` has ended. The last bucket
+        given.
+        """
+
+        def counts() -> bool:
+            new.check()
+            self.give(self.given + 1)
+            self.output.reader.poll(50)
+            return self.output.reader.log_state.version[0] == 2
+
+        wait_until(counts, 200, "version 2 counts", every_s=0.5)
+        self.give(self.given // WINDOW * WINDOW + 2 * WINDOW)
+        assert old.wait(60) == ExitCode.FENCED, old.log()
+        self.closed("1", new, self.given)
+        return self.given
+
     def check_nothing_wrong_is_silent(self, last: int) -> None:
         """Each bucket of the corrected topic is right, or an alarm names it."""
         wrong = {end for end, _, _ in self.delivered(last) - expected(last)}
@@ -289,18 +306,7 @@ def test_a_new_version_counts_from_the_bucket_that_the_log_names(
             world.change(WRONG, version=2)
             log_state = world.output.reader.log_state
             with world.start("1") as new:
-
-                def counts() -> bool:
-                    new.check()
-                    world.give(world.given + 1)
-                    world.output.reader.poll(50)
-                    return log_state.version[0] == 2
-
-                wait_until(counts, 200, "version 2 counts", every_s=0.5)
-                world.give(world.given // WINDOW * WINDOW + 2 * WINDOW)
-                assert old.wait(60) == ExitCode.FENCED, old.log()
-                last = world.given
-                world.closed("1", new, last)
+                last = world.upgraded(old, new)
                 with world.start("0") as again:
                     world.give(last + 2 * WINDOW)
                     world.closed("0", again, last + 2 * WINDOW)
@@ -332,18 +338,7 @@ def test_a_new_version_may_have_another_column(
             world.change(WITH_COUNT, version=2)
             log_state = world.output.reader.log_state
             with world.start("1") as new:
-
-                def counts() -> bool:
-                    new.check()
-                    world.give(world.given + 1)
-                    world.output.reader.poll(50)
-                    return log_state.version[0] == 2
-
-                wait_until(counts, 200, "version 2 counts", every_s=0.5)
-                world.give(world.given // WINDOW * WINDOW + 2 * WINDOW)
-                assert old.wait(60) == ExitCode.FENCED, old.log()
-                last = world.given
-                world.closed("1", new, last)
+                last = world.upgraded(old, new)
         _, cut = log_state.version
         assert world.delivered(last) == expected(last)
         with corrected(kafka, f"{topic_prefix}.out", follow=False) as rows:
