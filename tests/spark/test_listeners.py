@@ -4,6 +4,7 @@ who has no secret.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
@@ -78,14 +79,13 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def inodes_of(pids: Iterable[int]) -> set[str]:
-    """Of the sockets that the processes have open."""
+    """Of the sockets that the processes have open; those that have ended have none."""
     found = set()
     for pid in pids:
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                found.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
-            except OSError:
-                continue
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for entry in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    found.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
     return found
 
 

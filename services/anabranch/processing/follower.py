@@ -7,6 +7,7 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Final
 
+from anabranch.protocol.control.failure_detector import ObservedTime
 from anabranch.protocol.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ STUCK_MS: Final = 60_000
 """A call of the client that has not returned for so long never will: where a broker does not answer
 it takes some seconds.
 """
-
-_LOOK_MS: Final = 1_000
-"""So much of the time between two looks counts at most: who slept first looks, then judges."""
 
 
 class InputFollower(threading.Thread):
@@ -42,8 +40,9 @@ class InputFollower(threading.Thread):
         self._rounds = 0
         self._seen = (0, 0)
         """Rounds, and the next offset, when it was last looked after."""
-        self._looked_ms: int | None = None
-        self._still_ms = 0
+        self._time = ObservedTime()
+        self._moved_at = 0
+        """Observed time when they were last others than before."""
 
     def run(self) -> None:
         """The thread's body. An error is kept for ``raise_error``: the stage ends with it."""
@@ -66,19 +65,18 @@ class InputFollower(threading.Thread):
             raise self.error
 
     def look_after(self, now_ms: int) -> None:
-        """Raise in the caller what ended the thread, or that it is stuck. Called often.
+        """Raise in the caller what ended the thread, or that it is stuck. Call it every second:
+        of a longer gap only ``OBSERVED_STEP_MS`` count.
 
         Raises:
             Unavailable: a call has not returned for STUCK_MS; the text says which.
         """
         self.raise_error()
         seen = (self._rounds, self.reader.offset_next)
-        if seen != self._seen or self._looked_ms is None:
-            self._still_ms = 0
-        else:
-            self._still_ms += min(now_ms - self._looked_ms, _LOOK_MS)
-        self._seen, self._looked_ms = seen, now_ms
-        if self._still_ms >= STUCK_MS:
+        at = self._time.at(now_ms)
+        if seen != self._seen:
+            self._seen, self._moved_at = seen, at
+        if at - self._moved_at >= STUCK_MS:
             message = f"{self._stream} is not followed: {self._place()} does not return"
             raise Unavailable(message)
 
