@@ -62,7 +62,7 @@ def expected(last: int) -> Counter[tuple[int, int]]:
 
 class Load(threading.Thread):
     """A bucket every ``every_s``, until told to stop; and when each bucket of the output was
-    seen to be closed.
+    seen to be closed, and on which node.
     """
 
     def __init__(self, feed: Feed, output: Output, every_s: float = 0.25) -> None:
@@ -72,7 +72,7 @@ class Load(threading.Thread):
         self._every_s = every_s
         self._ending = threading.Event()
         self.given = FIRST - 1
-        self.closed: list[tuple[float, int]] = []
+        self.closed: list[tuple[float, int, str]] = []
         self.error: Exception | None = None
 
     def run(self) -> None:
@@ -88,10 +88,10 @@ class Load(threading.Thread):
 
     def look(self, wait_ms: int) -> int:
         self._output.reader.poll(wait_ms)
-        upto = self._output.reader.log_state.upto
-        if not self.closed or upto > self.closed[-1][1]:
-            self.closed.append((time.monotonic(), upto))
-        return upto
+        log_state = self._output.reader.log_state
+        if not self.closed or log_state.upto > self.closed[-1][1]:
+            self.closed.append((time.monotonic(), log_state.upto, log_state.node("0")))
+        return log_state.upto
 
     def end(self) -> None:
         """No more input; wait until all of it is closed."""
@@ -102,7 +102,7 @@ class Load(threading.Thread):
 
     def gap_s(self, since: float) -> float:
         """The longest time without a new bucket since then."""
-        times = [at for at, _ in self.closed if at >= since]
+        times = [at for at, _, _ in self.closed if at >= since]
         return max(b - a for a, b in itertools.pairwise(times))
 
 
@@ -181,13 +181,17 @@ def test_a_replica_moves_under_load_and_stays_where_it_is_after_a_restart(world:
         moving = world.move(NEW)
         with pytest.raises(ConfigurationError, match=f"{MOVED} is on node {NEW}"):
             world.move(NEW)
+        wait_until(lambda: MOVED in world.replicas(NEW, new), 60, "it comes", every_s=0.05)
+        coming = world.load.closed[-1][1]
         assert moving.is_done(200_000)
         world.runs(OLD, old, "clean.0")
         world.runs(NEW, new, MOVED)
         with pytest.raises(ConfigurationError, match="there is no node north"):
             world.move("north.7")
         wait_until(lambda: world.load.closed[-1][0] > time.monotonic() - 1, 30, "it goes on")
-        assert world.load.gap_s(begun) < cold_s / 2, "nobody waits for Spark to start"
+        old_last = max(upto for _, upto, node in world.load.closed if node == OLD)
+        assert old_last > coming, "it goes on where it was while the other node prepares"
+        assert world.load.closed[-1][2] == NEW
         print(
             f"longest time without a new bucket {world.load.gap_s(begun):.2f} s, a start"
             f" {cold_s:.2f} s"

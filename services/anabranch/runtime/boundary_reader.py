@@ -25,10 +25,13 @@ from anabranch.protocol.federation.statements import Signature
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.log_snapshots import LogStart
 from anabranch.protocol.log.records import LogEntry, LogSnapshot, as_known_here
-from anabranch.runtime.log_end import read_to
+from anabranch.runtime.log_end import end_of, read_to
 
 _FETCH_RECORDS: Final = 2_000
 _SILENT_POLLS_MAX: Final = 300
+_END_ANSWER_MS: Final = 10_000
+"""As long as the client waits for any answer."""
+
 _WHY_CHARS_MAX: Final = 200
 
 _logger = logging.getLogger("anabranch.boundaries")
@@ -300,7 +303,7 @@ class BoundaryReader:
         Raises:
             Unavailable: no answer.
         """
-        return self._reader.offsets(self._at)[1]
+        return end_of(self._reader, self._at, _END_ANSWER_MS)
 
     def read_to_end(self) -> None:
         """Apply everything up to an end offset that is fetched now.

@@ -20,6 +20,7 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import CLUSTER_AGAIN_MS, CLUSTER_ANSWER_MS
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.runtime.log_end import end_of
 
 _POLL_MS: Final = 100
 OPENING: Final = "it is being opened"
@@ -103,7 +104,7 @@ class DistantReader:
             raise Unavailable(f"{self._at.topic}: {self.trouble or OPENING}")
         if self._asking is None:
             self._asking = self._log.reader(committed=False, headers=False)
-        return self._asking.offsets(self._at, CLUSTER_ANSWER_MS)[1]
+        return end_of(self._asking, self._at, CLUSTER_ANSWER_MS)
 
     def read_to_end(self) -> None:
         """Never: whoever may not wait asks for the end, and polls.

@@ -44,6 +44,22 @@ def read_to(
             )
 
 
+def end_of(reader: LogReader, at: TopicPartition, wait_ms: int) -> int:
+    """Where the log ends now; for who follows it and may not be held up for longer.
+
+    Asked by the call for many ends: the Kafka client's own for beginning and end of one partition
+    waits for ever where the broker that was asked is no longer known when it answers (librdkafka
+    issue 2588).
+
+    Raises:
+        Unavailable: no answer within ``wait_ms``.
+    """
+    try:
+        return reader.ends([at], wait_ms)[at]
+    except KeyError:
+        raise Unavailable(f"{at.topic}: no answer about its end for {wait_ms} ms") from None
+
+
 class OwnContact:
     """Whether the own cluster answers, for who reads no stream on it. Thread-safe."""
 
@@ -59,7 +75,7 @@ class OwnContact:
             if self._reader is None:
                 self._reader = self._log.reader(committed=False, headers=False)
             try:
-                self._reader.offsets(self._at, CLUSTER_ANSWER_MS)
+                end_of(self._reader, self._at, CLUSTER_ANSWER_MS)
             except Unavailable:
                 return False
             return True

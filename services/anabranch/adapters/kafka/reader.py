@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
@@ -272,14 +271,8 @@ class KafkaLogReader:
         """
         before, self._behind = self._behind, {}
         positions = self._positions()
-        with contextlib.suppress(
-            AnabranchError
-        ):  # of a broker that does not answer nothing can be expected
-            self._behind = {
-                at: position
-                for at, position in positions.items()
-                if self.offsets(at, _SILENCE_ASK_MS)[1] > position
-            }
+        ends = self.ends(positions, _SILENCE_ASK_MS)  # where nobody answers nothing is expected
+        self._behind = {at: positions[at] for at, end in ends.items() if end > positions[at]}
         stopped = [
             f"{at.topic}[{at.partition}] at {position}"
             for at, position in self._behind.items()

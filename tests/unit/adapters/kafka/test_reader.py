@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,14 +85,20 @@ class Consumer:
         """Works on it later, as librdkafka does."""
         self.assigned = {p.partition: p.offset for p in places}
 
-    def get_watermark_offsets(
-        self, place: KafkaPartition, timeout: float, *, cached: bool
-    ) -> tuple[int, int]:
-        assert (timeout, cached) == (0.5, False)
-        at = TopicPartition(place.topic, place.partition)
-        if at not in self.ends:
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        """Partitions 0 and 1 with a leader each."""
+        assert 0 < timeout <= 0.5
+        partitions = {number: SimpleNamespace(leader=number) for number in (0, 1)}
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)})
+
+    def offsets_for_times(self, places: list[KafkaPartition], timeout: float) -> list[Any]:
+        assert 0 < timeout <= 0.5
+        if any(TopicPartition(p.topic, p.partition) not in self.ends for p in places):
             raise KafkaException(KafkaError(PASSING))
-        return 0, self.ends[at]
+        ends = [self.ends[TopicPartition(p.topic, p.partition)] for p in places]
+        return [
+            KafkaPartition(p.topic, p.partition, end) for p, end in zip(places, ends, strict=True)
+        ]
 
     def close(self) -> None:
         self.closed += 1
@@ -339,9 +346,15 @@ class TestSilence:
         self, consumer: Consumer, waiting: Callable[[], int]
     ) -> None:
         waiting()
-        del consumer.ends[B]
+        consumer.ends.clear()
         assert (waiting(), waiting()) == (1, 1)
-        consumer.ends[B] = 0
+        consumer.ends.update({A: 9, B: 0})
+        assert (waiting(), waiting()) == (1, 2)
+
+    def test_what_one_leader_does_not_say_holds_up_no_other(
+        self, consumer: Consumer, waiting: Callable[[], int]
+    ) -> None:
+        del consumer.ends[B]
         assert (waiting(), waiting()) == (1, 2)
 
     def test_a_new_assignment_is_given_time(
