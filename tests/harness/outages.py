@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import cast
 
 from anabranch.adapters.memory.log import LocalEventLog
@@ -51,6 +52,9 @@ class AwayReader:
         if self.away.is_away:
             raise Unavailable("no answer")
         return self.reader.offsets(at)
+
+    def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
+        return {} if self.away.is_away else self.reader.ends(places, wait_ms)
 
     def fetch(self, count: int, wait_ms: int) -> list[Chunk]:
         if self.away.is_away:
