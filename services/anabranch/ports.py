@@ -325,7 +325,7 @@ class Checkpoints(Protocol):
     """
 
     def newest(self) -> Timeline | None:
-        """The timeline that the newest file names; None: there is none, or its directory is gone."""
+        """The timeline that the newest file names; None: no file, or its directory is gone."""
 
     def create(self, name: str) -> None:
         """An empty directory, whatever is there, for a replica that starts from nothing."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from anabranch.ports import Clock, Disks, Entropy, EventLog, Index, KeptNumbers, SchemaRegistry
 
 _WRITERS_AHEAD: Final = 3
-"""At its start a process needs one for what it makes, one for its boundary log, one for its heartbeats."""
+"""A process starts with one for what it makes, one for its boundary log, one for its heartbeats."""
 
 
 def connect(kafka: str, redis: str | None) -> tuple[EventLog, Index | None, Clock, Entropy]:

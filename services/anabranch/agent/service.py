@@ -1,15 +1,15 @@
 """A participant's agent: wiring of ``protocol.federation.agent`` to topics, logs and nodes.
 
-Theory of operation. Nothing here decides about a task. What was measured, said and written goes into
-the machine; what it says goes out, signed. Where a stage runs is set right in each round
+Theory of operation. Nothing here decides about a task. What was measured, said and written goes
+into the machine; what it says goes out, signed. Where a stage runs is set right in each round
 (``protocol.federation.stage_moves``): a place that is not what follows from the agent's table is
 written anew into the log of moves, and the nodes do the rest, as for an operator. So each step of a
 movement may be lost, or interrupted by the end of either side, and the next round goes on from what
 the logs say.
 
-A new process reads the ledgers from their beginnings and comes to the same tasks at the same places.
-What it had offered, and what it had been told, it forgets: offers lapse, and a stage whose movement
-nobody started goes home.
+A new process reads the ledgers from their beginnings and comes to the same tasks at the same
+places. What it had offered, and what it had been told, it forgets: offers lapse, and a stage whose
+movement nobody started goes home.
 """
 
 from __future__ import annotations

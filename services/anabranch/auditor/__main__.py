@@ -1,4 +1,4 @@
-"""``python -m anabranch.auditor``: the auditor's, one for each pipeline of which stages are sold."""
+"""``python -m anabranch.auditor``: the auditor's, one for each pipeline whose stages are sold."""
 
 from functools import partial
 

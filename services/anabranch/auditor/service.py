@@ -1,8 +1,8 @@
 """The auditor: wiring of ``protocol.federation.auditing`` to ledgers, logs and an engine.
 
 Nothing here decides what is wrong. It follows the contracts whose tasks are stages of its pipeline
-file, keeps the numbers that it draws, has buckets computed again, one query at a time, and writes what
-is due.
+file, keeps the numbers that it draws, has buckets computed again, one query at a time, and writes
+what is due.
 
 What holds after a crash at any point: the ledgers and the kept numbers say which terms there are.
 What was computed in a term that is not over is computed again, as far as its input is still there.

@@ -94,8 +94,8 @@ class SoldStageLogs:
         return self._own.log_state
 
     def poll(self) -> None:
-        """Take what is there, without waiting: of the inputs last, so that what the stage has closed
-        is known of them.
+        """Take what is there, without waiting: of the inputs last, so that what the stage has
+        closed is known of them.
 
         Raises:
             Unavailable: there is no answer.

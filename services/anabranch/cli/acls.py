@@ -98,7 +98,7 @@ def acls(
 
         anabranch acls --cluster south --commands >for-south.sh
 
-        anabranch acls --commands >acls.sh; export BROKERS=b:9093 ADMIN_CONFIG=admin.properties; sh acls.sh
+        anabranch acls --commands >acls.sh; BROKERS=b:9093 ADMIN_CONFIG=admin.properties sh acls.sh
 
     Exit codes: 0 listed, 2 wrong usage, or a mistake in the pipeline file.
     """

@@ -26,7 +26,7 @@ def catalog(
         bool,
         typer.Option(
             "--keep",
-            help="Look up the bindings of the pipeline file anew, and keep what is found beside it.",
+            help="Look up the pipeline file's bindings anew, and keep what is found beside it.",
         ),
     ] = False,
 ) -> None:

@@ -150,7 +150,7 @@ def cut(
 
         anabranch drill cut ingestion/reports_2; anabranch tail tolls --live
 
-        anabranch drill cut delivery/tolls --direction from      # what it writes arrives, but it never hears of it
+        anabranch drill cut delivery/tolls --direction from      # it writes, but never hears of it
 
         anabranch drill cut ingestion/reports_2 --delay 100ms --for 20s      # not cut: slow
     """

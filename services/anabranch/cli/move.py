@@ -49,7 +49,7 @@ def move(
     Exit codes: 0 it runs there (with `--wait 0`: the move is written), 1 not within `--wait`, or no
     broker, 2 it cannot be moved there.
 
-        anabranch status                                             # which replicas are on which node
+        anabranch status                                          # which replicas are on which node
 
         anabranch move clean.0 north.1
 

@@ -94,7 +94,7 @@ def up(
 
         anabranch up -f north.yaml --offers south.yaml --kafka broker-1:9092 --state-dir for-north
 
-        anabranch up --drills         # then, elsewhere: anabranch drill cut ingestion/reports --for 20s
+        anabranch up --drills    # then, elsewhere: anabranch drill cut ingestion/reports --for 20s
     """
     from anabranch.up import detached
     from anabranch.up.deployment import up as run_up

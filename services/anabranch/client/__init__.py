@@ -2,11 +2,13 @@
 
     from anabranch.client import corrected, live
 
-    with corrected("localhost:9092", "tolls") as rows:           # each result once, in order, never taken back
+    # Each result once, in order, never taken back.
+    with corrected("localhost:9092", "tolls") as rows:
         for row in rows:
             print(row.event_time, row.value["toll"])
 
-    with live("localhost:9092", "tolls.live") as answer:         # the answer as it is known now, tentative parts too
+    # The answer as it is known now, tentative parts too.
+    with live("localhost:9092", "tolls.live") as answer:
         for _ in answer:
             print(answer.by_key())
 

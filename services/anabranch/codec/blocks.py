@@ -370,7 +370,8 @@ def canonical_sort(table: pa.Table) -> pa.Table:
     nor floats, then nested ones, then floats; nulls first.
 
     Nested columns (lists, maps, structs) are sorted by their text without floats, and in the end
-    with them. Of rows that differ in columns, those of ``by_columns``'s first table come first within one event time.
+    with them. Of rows that differ in columns, those of ``by_columns``'s first table come first
+    within one event time.
     """
     if table.num_rows < 2:
         return table

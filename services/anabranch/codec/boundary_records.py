@@ -1,8 +1,8 @@
 """Records of a boundary log as bytes.
 
 Written as Avro single objects (schemas/records/boundary_record, branch_ended, epoch_started,
-recomputed, ``log_snapshot``). Whatever stands in a log, ``decode`` gives a record that is whole and within the
-limits, or raises RemoteProtocolError: a reader rejects it, counts it and goes on.
+recomputed, ``log_snapshot``). Whatever stands in a log, ``decode`` gives a record that is whole and
+within the limits, or raises RemoteProtocolError: a reader rejects it, counts it and goes on.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ FEDERATION_ITEMS_MAX: Final = 1_000
 """Items of all lists in such a record: tasks, or findings."""
 
 CATALOG_BYTES_MAX: Final = 512 * 1024
-"""What a participant publishes of one pipeline: room for the columns of a hundred streams, and below
-the ``max.message.bytes`` of a catalog.
+"""What a participant publishes of one pipeline: room for the columns of a hundred streams, and
+below the ``max.message.bytes`` of a catalog.
 """
 
 CATALOG_ITEMS_MAX: Final = 4_096

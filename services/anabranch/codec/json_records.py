@@ -342,8 +342,8 @@ def _depth(value: object) -> int:
 class JsonEncoder:
     """Encodes rows of an Arrow schema as compact objects, fields in the order of ``columns``.
 
-    What ``JsonDecoder`` reads: times and dates in ISO 8601, decimals as texts, bytes as base64; maps
-    as objects in the order of their keys. NaN and infinity, which JSON does not have, become null.
+    What ``JsonDecoder`` reads: times and dates in ISO 8601, decimals as texts, bytes as base64;
+    maps as objects in the order of their keys. NaN and infinity, which JSON lacks, become null.
 
     Raises:
         ConfigurationError: at creation, if two columns have one name, or the keys of a map are

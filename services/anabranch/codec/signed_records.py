@@ -19,7 +19,7 @@ from anabranch.protocol.federation.statements import SIGNATURE_BYTES, Signature
 
 SIGNATURE_HEADER: Final = "anabranch-signature"
 SIGNER_HEADER: Final = "anabranch-signed-by"
-"""Participant and key id: which key to verify with. One that names another's is signed by nobody."""
+"""Participant and key id: the key to verify with. One that names another's is signed by nobody."""
 _SIGNER_BYTES_MAX: Final = 400
 
 Sign = Callable[[bytes], Signature]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _LABELS: Final = ("pipeline",)
 AUDIT_KEEP_MS: Final = 600_000
-"""So long an auditor has time to compute a bucket again: a node that is started again takes less."""
+"""So long an auditor has time to compute a bucket again: a node that starts again takes less."""
 
 
 class ControlRoom:

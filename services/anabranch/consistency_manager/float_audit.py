@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from anabranch.runtime.service import ServiceContext
 
 FLOAT_SAMPLE_EVERY_MS: Final = 10_000
-"""Between two comparisons of the floating-point numbers of a stream: a plan whose replicas drift apart does so in
-every bucket.
+"""Between two comparisons of the floating-point numbers of a stream: a plan whose replicas drift
+apart does so in every bucket.
 """
 
 _LABELS: Final = ("pipeline", "stream")

@@ -6,8 +6,8 @@ while it is away load moves under the contracts that there are, and is settled l
 
 What it writes are settlements, of contracts whose party or auditor it is. A settlement counts once,
 with the right sum, whoever writes it: so it may be written again after a crash, or beside another
-broker, and a sum that a last measurement has overtaken is written anew. And it lists its pipeline in
-its participant's catalog (``catalog_writer``).
+broker, and a sum that a last measurement has overtaken is written anew. And it lists its pipeline
+in its participant's catalog (``catalog_writer``).
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ _RATE_MS: Final = 10_000
 _HOPS_EVERY_MS: Final = 2_000
 _SHARES: Final = (0.5, 0.95, 0.99)
 _NEWS: Final = ("cleared", "cells", "events")
-"""Sections of which a message names what is new. ``cleared``: streams of which all earlier cells are
-void.
+"""Sections of which a message names what is new. ``cleared``: streams of which all earlier cells
+are void.
 """
 
 Section = Any
@@ -72,8 +72,8 @@ Section = Any
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something happened. ``number`` grows; ``bucket`` is the one that was due, or of simulated time
-    the newest.
+    """Something happened. ``number`` grows; ``bucket`` is the one that was due, or of simulated
+    time the newest.
     """
 
     number: int

@@ -123,8 +123,8 @@ class Strip:
         writer = "" if isinstance(entry, LogSnapshot) else entry.replica
         filled = _filled(log_state, first, upto)
         if not self.upto and isinstance(entry, BoundaryRecord):
-            # Everything since the beginning of time is closed by the first record; the stream begins
-            # with its first rows.
+            # Everything since the beginning of time is closed by the first record; the stream
+            # begins with its first rows.
             first = min([*filled, *self.cells], default=upto)
         corrected = False
         for bucket in range(first, upto + 1):

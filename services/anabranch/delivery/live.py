@@ -215,7 +215,8 @@ class LiveTopic:
             self.lacks_blocks = isinstance(error, DataMissing)
             self._delay(error, _REJECTED_RETRY_MS)
             return False
-        except ConfigurationError as error:  # an upsert view has outgrown its bound, or a column cannot be written in this format
+        except ConfigurationError as error:
+            # An upsert view has outgrown its bound, or a column cannot be written in this format.
             self._delay(error, _OUTGROWN_RETRY_MS)
             return False
         self._unknown_before = False

@@ -8,7 +8,7 @@ address, so the service never learns of another way.
 All of it is files in ``<state directory>/drills``, which only their owner may read:
 
 ``links.json``       every link; written by ``up`` before the proxy starts.
-``cuts/*.json``      one file per cut link; written and removed by ``anabranch drill cut`` and ``heal``.
+``cuts/*.json``      one file per cut link; written by ``anabranch drill cut``, removed by ``heal``.
 ``applied.json``     the cuts that the proxy keeps now; written by the proxy.
 
 Invariants:

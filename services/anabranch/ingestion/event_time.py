@@ -31,8 +31,8 @@ class Timed:
 
 
 def from_field(table: pa.Table, field: str, unit: str) -> Timed:
-    """Event time of each row from its column ``field``; ``unit`` is ``us`` for a timestamp. Whole microseconds are cut to ms
-    towards the past, floats are rounded to the nearest ms.
+    """Event time of each row from its column ``field``; ``unit`` is ``us`` for a timestamp. Whole
+    microseconds are cut to ms towards the past, floats are rounded to the nearest ms.
     """
     column = table.column(field)
     if pa.types.is_timestamp(column.type):

@@ -103,8 +103,8 @@ def build(
     context: ServiceContext,
     open_registry: Callable[[str], SchemaRegistry] | None = None,
 ) -> IngestionService:
-    """The service for the source, or its shard, that ``settings.name`` names. ``open_registry``: for pipelines
-    that name a schema registry.
+    """The service for the source, or its shard, that ``settings.name`` names. ``open_registry``:
+    for pipelines that name a schema registry.
 
     Raises:
         ConfigurationError: the pipeline has no such source.

@@ -1,5 +1,5 @@
-"""Looks up streams of other participants that a pipeline file names without their columns, and keeps
-what was found beside it.
+"""Looks up streams of other participants that a pipeline file names without their columns, and
+keeps what was found beside it.
 
 After a crash the file beside the pipeline file is the old one or the new one, whole.
 """
@@ -37,8 +37,8 @@ AGAIN: Final = "anabranch catalog --keep"
 
 
 class BindingLookup:
-    """Finds streams in the catalogs of their clusters, each of which is read when the first on it is
-    wanted.
+    """Finds streams in the catalogs of their clusters, each of which is read when the first on it
+    is wanted.
     """
 
     def __init__(

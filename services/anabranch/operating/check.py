@@ -1,9 +1,9 @@
-"""``python -m anabranch.operating.check FILE [OFFERS]``: what Spark thinks of each stage's function,
-without running it.
+"""``python -m anabranch.operating.check FILE [OFFERS]``: what Spark thinks of each stage's
+function, without running it.
 
 Builds every stage's query on made-up inputs and prints one line per finding. Exit code 0: all can
-run; 2: something cannot. With OFFERS, the pipeline file of who runs in FILE what it offers, only that
-is looked at.
+run; 2: something cannot. With OFFERS, the pipeline file of who runs in FILE what it offers, only
+that is looked at.
 """
 
 from __future__ import annotations

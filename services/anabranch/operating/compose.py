@@ -8,15 +8,18 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
 
 _ABOUT: Final = """\
-# The pipeline @PIPELINE@ as it would be deployed on one machine: one container per service, any of which may be killed at any time.
+# The pipeline @PIPELINE@ as it would be deployed on one machine: one container per service,
+# any of which may be killed at any time.
 # Written by `anabranch compose`.
 #
 #   docker compose up --detach --wait@TO_BUILD@      bring it up
 #   docker compose logs --follow SERVICE           what a service says
 #   docker compose down                            stop it; add --volumes to forget everything
 #
-# From the machine itself the broker is localhost:9092 (ANABRANCH_KAFKA_PORT). ANABRANCH_PIPELINE_DIR is the folder of the pipeline file.
-# The nodes of a participant share one volume, in which each replica has a folder: there one that has lost its checkpoint finds that of a peer.
+# From the machine itself the broker is localhost:9092 (ANABRANCH_KAFKA_PORT).
+# ANABRANCH_PIPELINE_DIR is the folder of the pipeline file.
+# The nodes of a participant share one volume, in which each replica has a folder: there one that
+# has lost its checkpoint finds that of a peer.
 
 """
 _HEAD: Final = """\
@@ -24,13 +27,15 @@ name: @NAME@
 
 x-service: &service
   image: @IMAGE@
-@BUILD@  init: true                        # a real PID 1: signals are passed on, Spark's children are reaped
-  restart: unless-stopped           # an unexpected error ends the process; it goes on where it stopped, also after a restart of the machine
+@BUILD@  init: true                        # a real PID 1: passes signals on, reaps Spark's children
+  # An unexpected error ends the process; it goes on where it stopped, also after a reboot.
+  restart: unless-stopped
   stop_grace_period: 15s            # a service needs at most 10
   read_only: true
   cap_drop: [ALL]
   security_opt: ["no-new-privileges:true"]
-  tmpfs: ["/tmp:mode=1777,size=64m"]   # nearly nothing: a stage's temporary files, and the libraries that Java unpacks, are in its volume
+  # Nearly nothing: a stage's temporary files, and what Java unpacks, are in its volume.
+  tmpfs: ["/tmp:mode=1777,size=64m"]
   networks: [stream]
   depends_on:
     topics: {condition: service_completed_successfully}
@@ -38,7 +43,7 @@ x-service: &service
 x-environment: &environment
   ANABRANCH_PIPELINE: /pipeline/@FILE@
   ANABRANCH_KAFKA: kafka:29092
-  ANABRANCH_METRICS_HOST: 0.0.0.0   # for a Prometheus in the network `stream`; not published on the machine
+  ANABRANCH_METRICS_HOST: 0.0.0.0   # for a Prometheus in the network `stream`; not published
   ANABRANCH_METRICS_PORT: "9100"
 
 services:
@@ -52,23 +57,26 @@ services:
       KAFKA_CONTROLLER_QUORUM_VOTERS: 1@kafka:29093
       KAFKA_CONTROLLER_LISTENER_NAMES: CONTROLLER
       KAFKA_LISTENERS: INTERNAL://:29092,CONTROLLER://:29093,HOST://:9092
-      KAFKA_ADVERTISED_LISTENERS: INTERNAL://kafka:29092,HOST://localhost:${ANABRANCH_KAFKA_PORT:-9092}
+      KAFKA_ADVERTISED_LISTENERS: INTERNAL://kafka:29092,\
+HOST://localhost:${ANABRANCH_KAFKA_PORT:-9092}
       KAFKA_LISTENER_SECURITY_PROTOCOL_MAP: INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT,HOST:PLAINTEXT
       KAFKA_INTER_BROKER_LISTENER_NAME: INTERNAL
       KAFKA_LOG_DIRS: /var/lib/kafka/data
-      KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR: 1        # one broker; three, with min.isr 2, where data must survive a disk
-      KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS: 5            # the usual 50 cost a broker this small memory and time to start
+      # One broker; three, with min.isr 2, where data must survive a disk.
+      KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR: 1
+      # The usual 50 cost a broker this small memory and time to start.
+      KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS: 5
       KAFKA_TRANSACTION_STATE_LOG_NUM_PARTITIONS: 5
       KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR: 1
       KAFKA_TRANSACTION_STATE_LOG_MIN_ISR: 1
       KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS: 0
-      KAFKA_AUTO_CREATE_TOPICS_ENABLE: "false"         # a topic made by accident has the wrong settings
+      KAFKA_AUTO_CREATE_TOPICS_ENABLE: "false"  # a topic made by accident has the wrong settings
       KAFKA_HEAP_OPTS: -Xms256m -Xmx512m
     ports: ["127.0.0.1:${ANABRANCH_KAFKA_PORT:-9092}:9092"]
     volumes: ["kafka-data:/var/lib/kafka/data"]
     networks: [stream]
-    mem_limit: 1g                   # twice the heap: a broker also maps its indexes and buffers its sockets
-    healthcheck:                    # the port opens when the broker is up; a command line tool would be a second JVM
+    mem_limit: 1g                   # twice the heap: it also maps indexes and buffers sockets
+    healthcheck:                    # the port opens with the broker; a tool would be a second JVM
       test: [CMD, bash, -c, "exec 3<>/dev/tcp/127.0.0.1/29092"]
       interval: 2s
       timeout: 3s
@@ -77,8 +85,9 @@ services:
 
   redis:
     image: redis:8.10.2-alpine
-    # An index that can be rebuilt: nothing is kept on disk, and nobody but the consistency manager asks it.
-    command: [redis-server, --save, "", --appendonly, "no", --maxmemory, 96mb, --maxmemory-policy, allkeys-lru]
+    # An index that can be rebuilt: nothing is on disk, and only the consistency manager asks it.
+    command: [redis-server, --save, "", --appendonly, "no", --maxmemory, 96mb,
+              --maxmemory-policy, allkeys-lru]
     init: true
     restart: unless-stopped
     read_only: true
@@ -116,8 +125,9 @@ _SERVICE: Final = """\
 @AFTER@
 """
 _DASHBOARD: Final = """\
-  # The page of `anabranch ui`: http://localhost:9180/ (ANABRANCH_UI_PORT). Its token is ANABRANCH_UI_TOKEN, else a random one, which
-  # `docker compose logs dashboard` shows. Nothing depends on it.
+  # The page of `anabranch ui`: http://localhost:9180/ (ANABRANCH_UI_PORT). Its token is
+  # ANABRANCH_UI_TOKEN, else a random one, which `docker compose logs dashboard` shows. Nothing
+  # depends on it.
   dashboard:
     <<: *service
     command:
@@ -127,14 +137,17 @@ _DASHBOARD: Final = """\
       - --port=9180
       - --file=/pipeline/@FILE@
       - --kafka=kafka:29092
-@PROCESSES@    environment: {<<: *environment, ANABRANCH_METRICS_PORT: "9180", ANABRANCH_UI_TOKEN: "${ANABRANCH_UI_TOKEN:-}"}
+@PROCESSES@    environment:
+      <<: *environment
+      ANABRANCH_METRICS_PORT: "9180"
+      ANABRANCH_UI_TOKEN: "${ANABRANCH_UI_TOKEN:-}"
     volumes: ["${ANABRANCH_PIPELINE_DIR:-@FOLDER@}:/pipeline:ro"]
     ports: ["127.0.0.1:${ANABRANCH_UI_PORT:-9180}:9180"]
     mem_limit: 256m
 
 """
 _MANAGER_AFTER: Final = """\
-    depends_on:                     # without Redis it would run, too: it writes the index when it can
+    depends_on:                     # without Redis it runs, too: it writes the index when it can
       topics: {condition: service_completed_successfully}
       redis: {condition: service_healthy}
 """

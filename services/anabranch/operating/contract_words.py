@@ -1,8 +1,8 @@
 """What a participant says by command: its keys, and what it signs.
 
 Each command is tried on a copy of the book first, so that what would not count is not written, and
-read back after it is written. After a crash, or an outcome that is not known, it may be given again:
-what has counted counts once.
+read back after it is written. After a crash, or an outcome that is not known, it may be given
+again: what has counted counts once.
 """
 
 from __future__ import annotations

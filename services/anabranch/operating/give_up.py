@@ -58,8 +58,8 @@ def _milliseconds(moment: datetime) -> int:
 
 
 class GiveUp:
-    """One such command, for one source, or one of its shards. Nothing is written before ``do``; after a crash
-    within it the command may be given again.
+    """One such command, for one source, or one of its shards. Nothing is written before ``do``;
+    after a crash within it the command may be given again.
     """
 
     def __init__(

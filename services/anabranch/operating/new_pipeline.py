@@ -47,7 +47,9 @@ outputs:
 """
 _SCHEMA: Final = """\
 {"type": "record", "name": "reading", "fields": [
-  {"name": "at", "type": "long"}, {"name": "sensor", "type": "string"}, {"name": "celsius", "type": "double"}]}
+  {"name": "at", "type": "long"},
+  {"name": "sensor", "type": "string"},
+  {"name": "celsius", "type": "double"}]}
 """
 _STAGES: Final = '''\
 from pyspark.sql import functions as F

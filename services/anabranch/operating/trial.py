@@ -1,10 +1,11 @@
-"""``python -m anabranch.operating.trial FILE FOLDER [--offers OWN] [--update] [CASE...]``: the stages' functions
-on sample rows, on real Spark, without a broker.
+"""``python -m anabranch.operating.trial FILE FOLDER [--offers OWN] [--update] [CASE...]``: the
+stages' functions on sample rows, on real Spark, without a broker.
 
-A case is a folder in FOLDER. ``SOURCE.jsonl`` in it holds records of a source, ``BINDING.jsonl`` rows
-of another pipeline's stream with their ``event_time`` in ms; an input without one is empty. ``STAGE.expected.jsonl`` holds the rows that a stage gives in the end, in any order: every
-column, and ``event_time`` in ms if it is to be compared, too. All rows come in one batch, and then
-time goes on until every window has ended.
+A case is a folder in FOLDER. ``SOURCE.jsonl`` in it holds records of a source, ``BINDING.jsonl``
+rows of another pipeline's stream with their ``event_time`` in ms; an input without one is empty.
+``STAGE.expected.jsonl`` holds the rows that a stage gives in the end, in any order: every column,
+and ``event_time`` in ms if it is to be compared, too. All rows come in one batch, and then time
+goes on until every window has ended.
 
 Exit code 0: all as expected; 1: something differs, or a function raised; 2: a file is not as it
 must be.
@@ -118,8 +119,8 @@ def source_rows(pipeline: Pipeline, source: str, path: Path | None) -> pa.Table:
 
 
 def bound_rows(pipeline: Pipeline, binding: str, path: Path | None) -> pa.Table:
-    """The same of another pipeline's stream: each row has its ``event_time``, in ms, as what a stage
-    gives has.
+    """The same of another pipeline's stream: each row has its ``event_time``, in ms, as what a
+    stage gives has.
 
     Raises:
         ConfigurationError: a line is no row; names it.

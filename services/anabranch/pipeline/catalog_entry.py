@@ -1,5 +1,5 @@
-"""What a pipeline file lists in the catalog of its owner, and what becomes of a listed stream in the
-file of a reader.
+"""What a pipeline file lists in the catalog of its owner, and what becomes of a listed stream in
+the file of a reader.
 """
 
 from __future__ import annotations

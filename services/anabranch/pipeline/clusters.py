@@ -1,7 +1,8 @@
 """Kafka clusters of other owners, on which streams are that are read here.
 
 The file says where they are, and never who reads there: files are shown to others, and who that is,
-and the secret, differ from process to process. The environment says it (``adapters.kafka.security``).
+and the secret, differ from process to process. The environment says it
+(``adapters.kafka.security``).
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def check_uses(
 ) -> None:
     """Every cluster is used, and every one that is used is there. ``top``: the file as it stands.
 
-    Whoever runs a stage of somebody else's reads that file as a stranger's, so its node goes nowhere
-    that the file names.
+    Whoever runs a stage of somebody else's reads that file as a stranger's, so its node goes
+    nowhere that the file names.
     """
     known, bound = top.get("clusters"), top.get("bindings")
     partners = {} if federated is None else federated.partners
@@ -101,8 +102,8 @@ def check_own(pipeline: Pipeline, kafka: str) -> None:
         same = brokers(address) & brokers(kafka)
         if same:
             raise ConfigurationError(
-                f"{pipeline.path}: clusters.{name}.kafka: {', '.join(sorted(same))} is the pipeline's"
-                f" own cluster; leave it out, and cluster: {name} in the bindings"
+                f"{pipeline.path}: clusters.{name}.kafka: {', '.join(sorted(same))} is the"
+                f" pipeline's own cluster; leave it out, and cluster: {name} in the bindings"
             )
 
 

@@ -1,5 +1,6 @@
 """Who needs which right on the topics of a federation: this participant's broker of contracts, its
-agent, its operator, who signs by command, and the auditor of what it sells. Its catalog is written by its broker alone.
+agent, its operator, who signs by command, and the auditor of what it sells. Its catalog is written
+by its broker alone.
 
 Which contracts a participant has is in no file: they are named. Each is its parties' and the
 auditor's alone; whoever has no right on its topic does not see it. Keys are for all to read, and

@@ -467,8 +467,9 @@ class Pipeline(_Model):
         return sorted(stage for stage in traded if self.stages[stage].ha == "upstream_backup")
 
     def other_signers(self) -> dict[str, list[str]]:
-        """Of each published stream whom its owner has to name (``protocol.federation.stream_signers``): who may run
-        its stage beside the owner. Empty where the file names no federation.
+        """Of each published stream whom its owner has to name
+        (``protocol.federation.stream_signers``): who may run its stage beside the owner. Empty
+        where the file names no federation.
         """
         if self.federation is None:
             return {}

@@ -15,7 +15,7 @@ _RECORD: Final = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9]
 
 
 def read_record(file: Document, value: object, at: Place) -> RecordSchema | None:
-    """The record that ``value`` names: an ``.avsc`` file, NAME or NAME/vN; None: there is a mistake."""
+    """The record that ``value`` names: an ``.avsc`` file, NAME or NAME/vN; None: a mistake."""
     text = file.text(value, at)
     if text is None:
         return None

@@ -2,8 +2,8 @@
 
 The definer reads the file with the terms that it keeps, and knows nothing of the code. The owner of
 an offer is the *host*: it reads the same file beside its own pipeline file, from which it takes
-code and terms. Of the definer's file it believes as little as it can: no code that the file names is
-looked for, no variable of the host's environment goes in, and nothing but offers runs at the host.
+code and terms. Of the definer's file it believes as little as it can: no code that the file names
+is looked for, no variable of the host's environment goes in, and only offers run at the host.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class OfferedStages:
         if why:
             self._file.mistake(
                 ("stages", stage.name, "offered"),
-                f"{host.participant} does not run {known.name}: {why} ({host.path}). What it offers,"
-                f" `anabranch offers --to {self._definer}` says there",
+                f"{host.participant} does not run {known.name}: {why} ({host.path}). What it"
+                f" offers, `anabranch offers --to {self._definer}` says there",
             )
         return known if own is None else own
 

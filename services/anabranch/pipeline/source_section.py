@@ -134,8 +134,8 @@ def _event_time(
         elif field not in known:
             document.mistake(
                 (*at, "field"),
-                f"{field} is neither an integer nor a timestamp; use one of {words(known)}, or event_time:"
-                " arrival",
+                f"{field} is neither an integer nor a timestamp; use one of {words(known)}, or"
+                " event_time: arrival",
             )
         elif found.kind in TIMESTAMPS:
             if "unit" in raw:

@@ -92,8 +92,8 @@ def fence_speakers(pipeline: Pipeline) -> dict[str, Speaker]:
 def bound_speakers(
     pipeline: Pipeline, streams: Iterable[str], cluster: str = ""
 ) -> dict[str, Speaker]:
-    """By topic of other pipelines: the replicas that make those of ``streams`` that are bound, and on
-    ``cluster``; empty: on the own one.
+    """By topic of other pipelines: the replicas that make those of ``streams`` that are bound, and
+    on ``cluster``; empty: on the own one.
     """
     found = {}
     for binding in (pipeline.bindings[s] for s in streams if s in pipeline.bindings):

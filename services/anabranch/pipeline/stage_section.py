@@ -51,7 +51,7 @@ def _sql(document: Document, raw: dict[str, Any], at: Place) -> str | None:
 def read_stage(
     document: Document, name: str, value: object, streams: list[str], offered: OfferedStages
 ) -> Stage:
-    """The stage ``name``; only meaningful when there is no mistake. ``streams``: that it may read."""
+    """The stage ``name``; meaningful only if there is no mistake. ``streams``: that it may read."""
     at: Place = ("stages", name)
     raw = document.mapping(value, at, _STAGE_KEYS)
     given = isinstance(value, dict)

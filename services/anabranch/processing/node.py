@@ -77,7 +77,7 @@ class Machinery:
 
     start_engine: StartEngine
     open_disks: Callable[[Path, str, str | None, Callable[[str], None]], Disks]
-    """(folder, pipeline, store of checkpoints or None, crash points) -> the disks of its processes."""
+    """(folder, pipeline, store of checkpoints or None, crash points) -> its processes' disks."""
     other_cluster: OtherCluster = no_other_cluster
     """Opens the clusters that the pipeline file names."""
 

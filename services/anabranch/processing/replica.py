@@ -291,16 +291,16 @@ class ReplicaRunner:
                 self._availability.end_found(name, question_ms, end)
 
     def _may_ask(self, name: str, now_ms: int) -> bool:
-        """Before it is known whether a log on another cluster can be read, nothing is judged. Who has
-        no answer of the own cluster does not ask another.
+        """Before it is known whether a log on another cluster can be read, nothing is judged. Who
+        has no answer of the own cluster does not ask another.
         """
         return name not in self._availability.elsewhere or (
             not self._inputs[name].is_opening and self._own_is_there(now_ms)
         )
 
     def _own_is_there(self, now_ms: int) -> bool:
-        """Whether the own cluster answers, as far as that is to be known now: asked itself, where no
-        input is on it.
+        """Whether the own cluster answers, as far as that is to be known now: asked itself, where
+        no input is on it.
         """
         with self.lock:
             wanted = self._replica is not None and (

@@ -427,7 +427,8 @@ class StageReplica:
                 "waiting_for_peer", stage=self._settings.name, missing=missing
             )
         if self._standing_by is not None:
-            self._standing_by.standby.copy()  # another process of the stage may have become reachable
+            # Another process of the stage may have become reachable.
+            self._standing_by.standby.copy()
         reported = self._recompute_client.ask(self._inputs.gone())
         self.status.state = "waiting"
         self.status.waiting_for = (

@@ -3,21 +3,21 @@
 ::
 
     AnabranchError
-    |-- ConfigurationError            a pipeline file, a setting or a topic is not as it must be (exit code 2)
-    |-- ProtocolError                 a rule was broken
-    |   |-- LocalProtocolError        by this process: a bug here; the process ends
-    |   `-- RemoteProtocolError       by what another process wrote: rejected, counted, never a crash
-    |-- Fenced                        a newer process of the same replica or output exists: this one ends
-    |   `-- Outvoted                  the manager says that its results are wrong: it starts anew from another's state
-    |-- RecordRejected                one user's record cannot be used: goes to the dead-letter topic
-    |-- DataMissing                   named blocks are gone or do not match their part: never "less data"
-    |-- TooManyParts                  a record names more open parts than readers hold: its writer ends
-    |-- StageFunctionError            the user's function raised, or returned what it must not
-    |-- EngineEnded                   the engine of a node has ended, and all queries with it: the node ends
-    `-- AdapterError                  a broker, Redis or a disk did not do what was asked
-        |-- OutcomeUnknown            it may or may not have happened; the caller reads back before it goes on
-        `-- Unavailable               it did not happen; the caller may ask again
-            `-- RecordTooLarge        nor would it: a record is larger than its topic, or the client, takes
+    |-- ConfigurationError       a pipeline file, a setting or a topic is wrong (exit code 2)
+    |-- ProtocolError            a rule was broken
+    |   |-- LocalProtocolError   by this process: a bug here; the process ends
+    |   `-- RemoteProtocolError  by what another process wrote: rejected, counted, never a crash
+    |-- Fenced                   a newer process of the same replica or output exists: this one ends
+    |   `-- Outvoted             the manager calls its results wrong: it starts from another's state
+    |-- RecordRejected           one user's record cannot be used: goes to the dead-letter topic
+    |-- DataMissing              named blocks are gone or do not match their part: never "less data"
+    |-- TooManyParts             a record names more open parts than readers hold: its writer ends
+    |-- StageFunctionError       the user's function raised, or returned what it must not
+    |-- EngineEnded              a node's engine has ended, and all queries with it: the node ends
+    `-- AdapterError             a broker, Redis or a disk did not do what was asked
+        |-- OutcomeUnknown       it may or may not have happened; the caller reads back first
+        `-- Unavailable          it did not happen; the caller may ask again
+            `-- RecordTooLarge   nor would it: larger than its topic, or the client, takes
 
 Library exceptions never cross a port: the adapters turn them into these.
 """

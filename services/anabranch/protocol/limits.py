@@ -22,7 +22,7 @@ decoder's memory.
 """
 
 RECORD_FIELDS_MAX: Final = 500
-"""Fields of a record schema, those of nested records included: bounds the cost of one row and of its digest."""
+"""Fields of a record schema, nested records' included: bounds the cost of a row and its digest."""
 
 SCHEMA_BYTES_MAX: Final = 64 * 1024
 """Text of a schema: a schema is read by every service at start."""
@@ -150,8 +150,8 @@ there in time (as in Borealis' Delay, Process, and Correct). Measured on two sha
 
 CLUSTER_ANSWER_MS: Final = 500
 """A question to another owner's cluster that has no answer for so long says that its streams are
-silent. Longer, and the wait for them cannot be over in time where nobody answers; shorter, and a far
-cluster would seem away.
+silent. Longer, and the wait for them cannot be over in time where nobody answers; shorter, and a
+far cluster would seem away.
 """
 
 CLUSTER_ASKED_MS: Final = 2_000

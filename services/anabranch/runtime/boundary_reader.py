@@ -248,8 +248,8 @@ class BoundaryReader:
         if self._expected.bucket_ms and width_ms and width_ms != self._expected.bucket_ms:
             message = (
                 f"{self._at.topic}: this stream has buckets of {width_ms} ms, and the pipeline file"
-                f" says {self._expected.bucket_ms} ms: a stream keeps its width. Put `bucket: {width_ms}ms`"
-                " back, or begin anew under another name of the pipeline"
+                f" says {self._expected.bucket_ms} ms: a stream keeps its width. Put"
+                f" `bucket: {width_ms}ms` back, or begin anew under another name of the pipeline"
             )
             raise ConfigurationError(message)
 

@@ -80,8 +80,8 @@ class DistantReader:
         return Counter() if self._opened is None else self._opened.counts
 
     def poll(self, wait_ms: int) -> int:
-        """Have the log read on; waits up to ``wait_ms`` for it. Returns by how much it was since the
-        last call.
+        """Have the log read on; waits up to ``wait_ms`` for it. Returns by how much it was since
+        the last call.
 
         Raises:
             What is wrong with the log, as ``BoundaryReader.poll``.

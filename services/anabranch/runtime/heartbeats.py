@@ -304,8 +304,8 @@ class ReplicaControl:
     ) -> None:
         """``detector``: what is heard of its peers, and of the replicas of its inputs.
 
-        ``listener`` gets every record; what it raises, ``poll`` does. ``lock``: held while what follows changes, for callers that ask from
-        other threads; not while the topic is read.
+        ``listener`` gets every record; what it raises, ``poll`` does. ``lock``: held while what
+        follows changes, for callers that ask from other threads; not while the topic is read.
         """
         self._listener, self._lock = listener, lock
         self._reader = reader

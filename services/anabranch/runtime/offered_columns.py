@@ -1,5 +1,5 @@
 """The columns of streams against the terms of an offer, once streams tell them: those of a stage of
-the definer's are known when it runs, those that an offer gives when the owner's Spark has planned it.
+the definer's are known when it runs, those of an offer when the owner's Spark has planned it.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from anabranch.protocol.errors import DataMissing, Unavailable
 from anabranch.protocol.limits import CLUSTER_ASKED_MS, MIB
 
 CLUSTER_PATIENCE_MS: Final = 1_500
-"""A read of blocks on another owner's cluster to which nothing comes for so long asks whether anybody
-is there, and is given up if not: the stage must be able to go on without them.
+"""A read of blocks on another owner's cluster to which nothing comes for so long asks whether
+anybody is there, and is given up if not: the stage must be able to go on without them.
 """
 
 _FETCH_RECORDS: Final = 4_000

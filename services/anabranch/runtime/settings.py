@@ -43,15 +43,19 @@ class ServiceSettings(BaseSettings):
 
 
 _EPILOG = """\
-Every option may be given as an environment variable instead: ANABRANCH_PIPELINE, ANABRANCH_NAME, ANABRANCH_KAFKA ...
-TLS, users and passwords of Kafka and Redis come by the environment or by files that it names, never by an option: docs/security.md.
-The process serves /healthz, /readyz, /statusz and /metrics, logs JSON to stderr and stops cleanly on SIGTERM.
+Every option may be given as an environment variable instead: ANABRANCH_PIPELINE, ANABRANCH_NAME,
+ANABRANCH_KAFKA ...
+TLS, users and passwords of Kafka and Redis come by the environment or by files that it names, never
+by an option: docs/security.md.
+The process serves /healthz, /readyz, /statusz and /metrics, logs JSON to stderr and stops cleanly
+on SIGTERM.
 
-Exit codes: 0 stopped, 1 unexpected error, 2 wrong settings or pipeline file, 3 a newer process replaced this one,
-4 the stage's function failed.
+Exit codes: 0 stopped, 1 unexpected error, 2 wrong settings or pipeline file, 3 a newer process
+replaced this one, 4 the stage's function failed.
 
 Example:
-  python -m anabranch.{service} --pipeline pipeline.yaml --name {name} --kafka broker-1:9092 --state-dir /var/lib/anabranch
+  python -m anabranch.{service} --pipeline pipeline.yaml --name {name} \\
+      --kafka broker-1:9092 --state-dir /var/lib/anabranch
 """
 
 _NAMES: Final = {

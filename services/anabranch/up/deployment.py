@@ -67,8 +67,9 @@ def _offered(pipeline: Pipeline, only: Sequence[str]) -> list[tuple[str, str]]:
     for node, owner in pipeline.offering_nodes.items():
         if f"processing/{node}" in only and pipeline.host != owner:
             raise ConfigurationError(
-                f"--only processing/{node}: it runs what {owner} offers, with code that {owner} has:"
-                f" there, anabranch up -f {pipeline.path.name} --offers FILE, its own pipeline file"
+                f"--only processing/{node}: it runs what {owner} offers, with code that {owner}"
+                f" has: there, anabranch up -f {pipeline.path.name} --offers FILE, its own pipeline"
+                " file"
             )
     of_partners = (each for each in pipeline.partner_processes() if "/".join(each) in only)
     return [*pipeline.own_processes(), *of_partners]

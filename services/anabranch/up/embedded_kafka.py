@@ -45,7 +45,11 @@ _PORT_TAKEN: Final = ("Address already in use", "Failed to bind")
 
 _LOG4J: Final = """<?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="WARN">
-  <Appenders><Console name="out" target="SYSTEM_OUT"><PatternLayout pattern="%d{ISO8601} %p %m (%c)%n"/></Console></Appenders>
+  <Appenders>
+    <Console name="out" target="SYSTEM_OUT">
+      <PatternLayout pattern="%d{ISO8601} %p %m (%c)%n"/>
+    </Console>
+  </Appenders>
   <Loggers>
     <Root level="WARN"><AppenderRef ref="out"/></Root>
     <Logger name="kafka.server.KafkaRaftServer" level="INFO"/>

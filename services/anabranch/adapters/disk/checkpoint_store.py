@@ -2,8 +2,8 @@
 
 ::
 
-    <url>/<pipeline>/<stage>.<replica>/<timeline>-<number>.pack    files of a checkpoint, one after the other
-    <url>/<pipeline>/<stage>.<replica>/<timeline>-<number>.json    a checkpoint: where its files are; written last
+    <url>/<pipeline>/<stage>.<replica>/<timeline>-<number>.pack  the files of a checkpoint, in a row
+    <url>/<pipeline>/<stage>.<replica>/<timeline>-<number>.json  where they are; written last
 
 A replica that has no checkpoint on its machine goes on from the newest one here: its own, or a
 peer's (``protocol.log.timeline``, TI4). Spark never changes a finished file, so that a process
@@ -104,7 +104,8 @@ def open_store(url: str) -> fs.FileSystem:
                 ),
             )
     raise ConfigurationError(
-        f"{wrong}: give {STORE_URL_EXAMPLES} (another server than Amazon's: endpoint=http://HOST:PORT)"
+        f"{wrong}: give {STORE_URL_EXAMPLES} (another server than Amazon's:"
+        " endpoint=http://HOST:PORT)"
     )
 
 

@@ -2,11 +2,11 @@
 
 ::
 
-    <root>/timelines/<name>.json      which directory is the stable timeline; <name> carries the epoch (rule 8)
-    <root>/checkpoints/<name>/       Spark's checkpoint
-    <root>/copying-<name>/           a copy that is not finished; removed at the next start
-    <root>/storing-<name>/           what is being written to the store; likewise
-    <root>/stored/<peer>/            as this folder: what the store has of a peer
+    <root>/timelines/<name>.json  the stable timeline's directory; <name> carries the epoch (rule 8)
+    <root>/checkpoints/<name>/    Spark's checkpoint
+    <root>/copying-<name>/        a copy that is not finished; removed at the next start
+    <root>/storing-<name>/        what is being written to the store; likewise
+    <root>/stored/<peer>/         as this folder: what the store has of a peer
 
 Copies are hard links: Spark never changes a finished file. Disks of peers are read, never written.
 Where there is a store (``adapters.disk.checkpoint_store``), a folder without a checkpoint gets the

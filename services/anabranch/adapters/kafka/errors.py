@@ -174,9 +174,9 @@ def nobody_answers(error: KafkaError) -> bool:
 def no_answer(error: KafkaError, settings: KafkaSettings, timeout_s: float) -> Unavailable:
     """For people, who know an address and not the names of librdkafka's errors."""
     return Unavailable(
-        f"no Kafka broker answers at {settings.address} within {timeout_s:g} s: check the address and that"
-        f" it runs; with TLS or passwords set {settings.security_variable} (docs/security.md)"
-        f" ({error.name()}: {error.str()})"
+        f"no Kafka broker answers at {settings.address} within {timeout_s:g} s: check the address"
+        f" and that it runs; with TLS or passwords set {settings.security_variable}"
+        f" (docs/security.md) ({error.name()}: {error.str()})"
     )
 
 

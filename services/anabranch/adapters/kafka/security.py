@@ -1,6 +1,6 @@
 """How to prove to a cluster who we are, by environment or file only:
 ``ANABRANCH_KAFKA_SECURITY_PROTOCOL`` and so on. To another owner's cluster, which the pipeline file
-calls ``south``: ``ANABRANCH_CLUSTER_SOUTH_SECURITY_PROTOCOL`` and so on, and nothing of the own one's.
+calls ``south``: ``ANABRANCH_CLUSTER_SOUTH_SECURITY_PROTOCOL`` and so on, nothing of the own one's.
 
 Every client of this process, of the processes that Spark starts from it and of the commands of
 ``anabranch`` gets the same: they inherit the environment. Nothing of it can be given on a command

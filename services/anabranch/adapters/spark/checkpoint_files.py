@@ -2,13 +2,17 @@
 
 ::
 
-    metadata                                        {"id": ...}
-    offsets/<batch>                                 version; metadata; one line per source (``adapters.spark.offsets``)
-    commits/<batch>                                 version; {"nextBatchWatermarkMs", "stateUniqueIds": {operator: [partition: [store: id]]}}
-    state/<operator>/_metadata/...                  read at every start
-    state/<operator>/<partition>/[<store>/]<batch + 1>_<id>.changelog    changes of one batch
-    state/<operator>/<partition>/[<store>/]<batch + 1>_<id>.zip          all of the state, in some versions; names files in SSTs/
-    .<file>.crc                                     Hadoop's sums, one per 512 bytes
+    metadata                        {"id": ...}
+    offsets/<batch>                 version; metadata; one line per source
+                                    (``adapters.spark.offsets``)
+    commits/<batch>                 version; {"nextBatchWatermarkMs",
+                                    "stateUniqueIds": {operator: [partition: [store: id]]}}
+    state/<operator>/_metadata/...  read at every start
+    state/<operator>/<partition>/[<store>/]<batch + 1>_<id>.changelog
+                                    changes of one batch
+    state/<operator>/<partition>/[<store>/]<batch + 1>_<id>.zip
+                                    all of the state, in some versions; names files in SSTs/
+    .<file>.crc                     Hadoop's sums, one per 512 bytes
 
 Spark syncs none of it, so after a loss of power the newest files may be empty, cut short or gone,
 though younger ones are there. Spark would find that out when it reads them, in the middle of its

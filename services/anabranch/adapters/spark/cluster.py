@@ -62,8 +62,8 @@ def settings(
 ) -> dict[str, str]:
     """What Spark must be told beside what every node tells it.
 
-    Puts ``secret`` into a file in ``folder``, where Spark's Java, which is about to be started, finds
-    it: among the settings it would be an argument of Java, which everybody on the machine can read.
+    Puts ``secret`` into a file in ``folder``, where Spark's Java, which starts next, finds it:
+    among the settings it would be an argument of Java, which everybody on the machine can read.
 
     Args:
         master: Of the cluster.

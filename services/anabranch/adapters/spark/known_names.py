@@ -1,5 +1,5 @@
-"""What is known of Spark's operators and expressions (``protocol.stage.planner``): the allow-list of
-what is batch-safe. tests/spark/test_batch_safety.py shows each entry on real Spark.
+"""What is known of Spark's operators and expressions (``protocol.stage.planner``): the allow-list
+of what is batch-safe. tests/spark/test_batch_safety.py shows each entry on real Spark.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ _readers: dict[tuple[str, str], dict[str, BlockReader]] = {}
 
 
 def _reader(options: SourceOptions, stream: str) -> BlockReader:
-    """One per stream and query: a branch and its successor stand at different places, and what one has read
-    too far is of no use to the other.
+    """One per stream and query: a branch and its successor stand at different places, and what one
+    has read too far is of no use to the other.
 
     A query that two others were asked for after is gone: its reader is closed, with the threads,
     sockets and buffers of its consumers.

@@ -1,5 +1,5 @@
-"""Whether the replicas of a stage agree, what of its results it has given up, and which of both raises
-an alarm.
+"""Whether the replicas of a stage agree, what of its results it has given up, and which of both
+raises an alarm.
 
 Theory of operation. Replicas of a stage make the same rows. So the digests of a bucket (sum modulo
 2**64 of the hashes of its rows, over all its parts) must be equal if the plans are equal.
@@ -158,7 +158,7 @@ class _Replica:
     points: dict[BatchId, _Point] = field(default_factory=dict)
     """Of the newest CHAIN_RECORDS_MAX records."""
     spans: list[tuple[int, str, int]] = field(default_factory=list)
-    """(first bucket, history with which it and those after it were made, epoch that closed them)."""
+    """(first bucket, history with which it and later ones were made, epoch that closed them)."""
 
     def history_of(self, bucket: int) -> str:
         """Empty: not known."""

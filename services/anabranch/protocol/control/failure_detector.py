@@ -159,8 +159,8 @@ class FailureDetector:
         }
 
     def silent(self, stage: str, now_ms: int) -> frozenset[str]:
-        """The replicas of ``stage`` that count as dead: no sign of life for FAILURE_AFTER_MS, all of
-        it observed. Who has just begun to listen takes nobody for dead.
+        """The replicas of ``stage`` that count as dead: no sign of life for FAILURE_AFTER_MS, all
+        of it observed. Who has just begun to listen takes nobody for dead.
         """
         return frozenset(
             replica

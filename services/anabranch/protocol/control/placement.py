@@ -17,14 +17,14 @@ up to date it begins an epoch, which ends the other one as a restart would have 
 two logs are the whole state of a move, and either node may die at any point of it.
 
 
-====================  ==============================  ==================================  =========================================
-what ended it here    its newest epoch began          the node has its place              the node has not
-====================  ==============================  ==================================  =========================================
-it was fenced         here                            END_NODE: two have this name        END_NODE
-anything else         here                            AGAIN, after a while                AGAIN: nobody else has it yet
-anything              elsewhere                       AGAIN: it stands by                 GONE
-anything              nobody knows                    END_NODE if fenced, else AGAIN      GONE
-====================  ==============================  ==================================  =========================================
+=============  ======================  ==============================  =============================
+what ended it  its newest epoch began  the node has its place          the node has not
+=============  ======================  ==============================  =============================
+it was fenced  here                    END_NODE: two have this name    END_NODE
+anything else  here                    AGAIN, after a while            AGAIN: nobody else has it yet
+anything       elsewhere               AGAIN: it stands by             GONE
+anything       nobody knows            END_NODE if fenced, else AGAIN  GONE
+=============  ======================  ==============================  =============================
 
 Invariants:
     PC1 Each replica has exactly one node.

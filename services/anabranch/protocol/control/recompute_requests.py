@@ -15,16 +15,16 @@ may read is in the boundary log.
 The states of a reader, per stream (``RecomputeRequests``):
 
 
-==========  ==============================================  =====================================================
-state       event                                           action and next state
-==========  ==============================================  =====================================================
-(none)      blocks are gone                                 ask; ASKED
-ASKED       a replica has taken it                          TAKEN
-any         all replicas are unable                         REJECTED
-any         a replica has recomputed it                     RECOMPUTED
-any         its time is over, or other buckets are gone     ask under the next number; ASKED
-any         the blocks are there                            (none)
-==========  ==============================================  =====================================================
+======  ===========================================  ================================
+state   event                                        action and next state
+======  ===========================================  ================================
+(none)  blocks are gone                              ask; ASKED
+ASKED   a replica has taken it                       TAKEN
+any     all replicas are unable                      REJECTED
+any     a replica has recomputed it                  RECOMPUTED
+any     its time is over, or other buckets are gone  ask under the next number; ASKED
+any     the blocks are there                         (none)
+======  ===========================================  ================================
 
 Invariants:
     RQ1 a reader has at most one request per stream; its numbers grow, over restarts too.
@@ -254,7 +254,7 @@ class RecomputeReplies:
         return None
 
     def to_say_again(self, now_ms: int) -> Ask | None:
-        """The request that is worked at, where it is to be said once more that it is taken (RQ8)."""
+        """The request that is worked at, where it is to be said again that it is taken (RQ8)."""
         if self._working is None or now_ms - self._repeated_ms < ASK_TAKEN_EVERY_MS:
             return None
         self._repeated_ms = now_ms

@@ -1,10 +1,10 @@
 """The records of the control, alarm and progress topics, as values, the states of a replica that
 heartbeats name, and which process may say what.
 
-Theory of operation. ``codec.control_records`` turns the records into bytes and back. Each process has
-a control topic that the broker lets only this process write, and the manager has two more. So the
-topic of a record tells its writer; what the record says of its writer proves nothing. A reader takes
-a record only from the topic of a process that may say it (``Speaker``), and counts the others.
+Theory of operation. ``codec.control_records`` turns the records into bytes and back. Each process
+has a control topic that the broker lets only this process write, and the manager has two more. So
+the topic of a record tells its writer; what the record says of its writer proves nothing. A reader
+takes one only from the topic of a process that may say it (``Speaker``), and counts the others.
 
 Invariants:
     SK1 a heartbeat counts only from the process that speaks for its service, name and replica: of a

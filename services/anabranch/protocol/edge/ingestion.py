@@ -207,7 +207,7 @@ class EventTimeLimits:
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """How far a source's log is when a writer of it begins: by its last accepted boundary record."""
+    """How far a source's log is when its writer begins: by its last accepted boundary record."""
 
     positions: Sequence[InputPosition] = ()
     """Empty at the very beginning (rule 17). Partitions that are no longer read are carried

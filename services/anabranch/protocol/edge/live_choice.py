@@ -156,7 +156,7 @@ class LiveChoice:
         return None if self._chosen is None else self._readable(log_state, self._chosen, bucket)
 
     def again(self, log_state: LogState, bucket: int) -> TentativeBucket | None:
-        """A bucket that was shown, from the replica of today, else from any; None: nobody has it."""
+        """A shown bucket, from the replica of today, else from any; None: nobody has it."""
         order = sorted(log_state.writers, key=lambda replica: replica != self._chosen)
         found = (self._readable(log_state, replica, bucket) for replica in order)
         return next((each for each in found if each is not None), None)

@@ -11,11 +11,15 @@ The first tentative bucket that is shown begins a *failure*; ``rec_done`` ends i
 transaction holds follows from where in a failure the topic stands and from what there is
 (``TABLE``); the parts of a transaction come in this order:
 
-    undo            once per failure, with its first correction; names the last stable record: every tentative record before it is void
+    undo            once per failure, with its first correction; names the last stable record: every
+                    tentative record before it is void
     insertions      stable buckets, whole
-    tentative       with an undo, the buckets shown before that are not corrected yet, once more; then new ones
-    rec_done        stable has reached the last tentative bucket that was shown, no stable bucket waits, and no branch of the stage runs
-    boundary        always, last: stable up to here, which voids what is tentative up to here; shown up to here
+    tentative       with an undo, the buckets shown before that are not corrected yet, once more;
+                    then new ones
+    rec_done        stable has reached the last tentative bucket that was shown, no stable bucket
+                    waits, and no branch of the stage runs
+    boundary        always, last: stable up to here, which voids what is tentative up to here; shown
+                    up to here
 
 New tentative buckets go into the same transaction as corrections, so neither waits for the other. A
 transaction is bounded, except that a bucket is never split, since a reader would count a half

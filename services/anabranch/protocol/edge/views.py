@@ -4,16 +4,16 @@ Theory of operation. Each transaction of a live topic ends with a ``boundary`` i
 all with the same sequence number. A reader gets the partitions at different times. So ``LiveView``
 collects the records of a partition up to their boundary, and applies a transaction when all
 partitions have brought theirs: the answer moves from the end of one transaction to the end of the
-next, and never shows a bucket half corrected. Partitions that are read from the middle join with the
-first boundary that they bring.
+next, and never shows a bucket half corrected. Partitions that are read from the middle join with
+the first boundary that they bring.
 
 A reader of a compacted topic (``upsert: true``) knows nothing of kinds: the last record of a key is
 its value, a record without a value deletes it. So an undo is written as what it does: each key that
 tentative records have touched gets its last stable value back, or is deleted if it never had one.
-For that, and for a replacement, each tentative record carries the last stable value of its key in its
-headers. Thus the newest record of every key, which is all that compaction leaves, is the whole state
-of ``UpsertView``. Only the newest tentative version of a key is kept: versions become void from the
-oldest on, or all at once by an undo, which is followed by those that still count.
+For that, and for a replacement, each tentative record carries the last stable value of its key in
+its headers. Thus the newest record of every key, which is all that compaction leaves, is the whole
+state of ``UpsertView``. Only the newest tentative version of a key is kept: versions become void
+from the oldest on, or all at once by an undo, which is followed by those that still count.
 
 Invariants:
     LV1 the answer is that of the topic at the end of a transaction, in all partitions.

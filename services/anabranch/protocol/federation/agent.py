@@ -122,7 +122,7 @@ class Agent:
         """See ``shedding``."""
         self._shedding.room(now_ms)
 
-    # ---------------------------------------------------------------- what the shell and the ledgers say
+    # ---------------------------------------------------------------- what shell and ledgers say
 
     def ready(self, movement: str, now_ms: int) -> list[Command]:
         """The shell has got the task of an own movement ready, at the seller or here. Now the

@@ -1,11 +1,11 @@
-"""What an auditor does about a movement: when it commits to a number, which buckets it computes again,
-when it tells the number.
+"""What an auditor does about a movement: when it commits to a number, which buckets it computes
+again, when it tells the number.
 
 Theory of operation. The time of a movement is covered by *terms*, each with a number of its own. A
 number is drawn and kept, then its hash is written into the ledger. From then on the buckets of its
 sample count, until the hash of the next number stands there. A term lasts ``TERM_MS``, or until
-something is found: then the next hash is written first, so no seller sees a moment that nobody looks
-at, and after it the number, with what was found. Without findings it is told as well, so that
+something is found: then the next hash is written first, so no seller sees a moment that nobody
+looks at, and after it the number, with what was found. Without findings it is told as well, so that
 everybody can check that the auditor looked where it had to.
 
 The number is secret until it is told, so it is kept by the auditor alone, and before its hash is

@@ -13,7 +13,8 @@ A contract's states and what changes them; what is not in the table is rejected:
     proposed   --signed by both-->      active
     proposed   --withdrawn-->           ended
     active     --suspended-->           suspended     no new load moves; what has moved goes on
-    active     --notice-->              ending        no new load moves; what has moved comes home within the drain time
+    active     --notice-->              ending        no new load moves; what has moved comes home
+                                                      within the drain time
     suspended  --resumed-->             active
     suspended  --notice-->              ending
     any of these but proposed, past its end --expired--> ended

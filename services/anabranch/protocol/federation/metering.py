@@ -9,7 +9,8 @@ Which units count, of one slot:
     both measured, within the tolerance   the seller's
     both measured, further apart          the smaller, and it is a dispute
     only the buyer measured               the buyer's
-    only the seller measured              the seller's, but no more than what was agreed and the tolerance: who does not measure pays all the same
+    only the seller measured              the seller's, but no more than what was agreed and the
+                                          tolerance: who does not measure pays all the same
     nobody measured                       none
 
 Invariants:

@@ -27,8 +27,8 @@ from enum import StrEnum
 from typing import Final, cast
 
 OFFERED_CHARACTERS_MAX: Final = 1_000
-"""Characters of a text that another participant gives a stage as a parameter: it is in every plan of
-the owner's Spark.
+"""Characters of a text that another participant gives a stage as a parameter: it is in every plan
+of the owner's Spark.
 """
 
 Value = bool | int | float | str

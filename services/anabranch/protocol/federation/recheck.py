@@ -5,13 +5,13 @@ Theory of operation. Results after time t depend on the input after t - horizon 
 is wanted, makes the wanted ones whole. It takes its input as every plan does, so what it makes is
 what any replica makes of it, bucket for bucket.
 
-The horizon is a promise of the stage's author, and that a function gives the same for the same input
-is another. Neither is the seller's. So a bucket that differs is computed a second time, from twice as
-far before. It is wrong only if both computations are alike, and the seller's is not.
+The horizon is a promise of the stage's author, and that a function gives the same for the same
+input is another. Neither is the seller's. So a bucket that differs is computed a second time, from
+twice as far before. It is wrong only if both computations are alike, and the seller's is not.
 
 Invariants:
-    RK1 a query begins a horizon, or two, before the first bucket that is wanted, and takes the input
-        up to the last one, none left out.
+    RK1 a query begins a horizon, or two, before the first bucket that is wanted, and takes the
+        input up to the last one, none left out.
     RK2 nothing is computed of input that is gone, or not known to its end.
     RK3 where two computations differ nobody is blamed.
 """
@@ -46,8 +46,8 @@ class Recheck:
         *,
         rows_max: int = BATCH_ROWS_MAX,
     ) -> None:
-        """``wanted``: buckets, ascending, at least one. ``before``: the query begins so many buckets
-        before the first of them. ``log_states``: the inputs.
+        """``wanted``: buckets, ascending, at least one. ``before``: the query begins so many
+        buckets before the first of them. ``log_states``: the inputs.
         """
         self.wanted = frozenset(wanted)
         self.last = wanted[-1]

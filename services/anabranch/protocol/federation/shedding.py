@@ -11,7 +11,7 @@ The phases; what is not in the table is a bug of this process:
     waiting  --agreed-->                    resting
     waiting  --turned down, others left-->  waiting
     waiting  --turned down, nobody left-->  resting
-    resting  --rested-->                    idle       the time is over, or a seller says that it has room
+    resting  --rested-->                    idle       the time is over, or a seller has room
 
 Invariants: FA1, FA3 and FA5 of ``agent``.
 """

@@ -6,10 +6,16 @@ statement begins with what it is, so a signature of an offer is none of a contra
 with its name, so a field that is added or moved makes other bytes. Keys and curves are the
 adapter's business: here a signature is bytes, and verifying is a function that is passed in.
 
-Encoding of a value: one letter for its type, its length as eight bytes (the most significant first), then its content.
-    N  none, empty          B  boolean, one byte            I  whole number, decimal digits with ``-`` where negative
-    S  text as UTF-8        Y  bytes                        T  sequence, its encoded values one after the other
-A statement is the sequence of its kind and, field by field, name and value; a record inside it has no kind, since its field says what it is.
+Encoding of a value: one letter for its type, its length as eight bytes (the most significant
+first), then its content.
+    N  none, empty
+    B  boolean, one byte
+    I  whole number, decimal digits with ``-`` where negative
+    S  text as UTF-8
+    Y  bytes
+    T  sequence, its encoded values one after the other
+A statement is the sequence of its kind and, field by field, name and value; a record inside it has
+no kind, since its field says what it is.
 
 Invariants:
     FS1  equal statements have equal bytes, and different ones different bytes.

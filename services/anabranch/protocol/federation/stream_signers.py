@@ -61,7 +61,7 @@ class _Term:
 
 
 class StreamSigners:
-    """The log state of these words over all logs of keys. Not thread-safe. After a crash: replay."""
+    """The log state of these words in all logs of keys. Not thread-safe. After a crash: replay."""
 
     def __init__(self, verify: VerifyAt) -> None:
         self._verify = verify

@@ -491,7 +491,7 @@ class LogState:
         return writer.branches.runs(writer.epoch) and writer.version >= self._version
 
     def awaits_correction(self, replica: str) -> bool:
-        """Whether a branch of the writer runs, and nobody without one has made what it has shown."""
+        """Whether a branch of the writer runs, and nobody without one has made what it showed."""
         return self.has_branch(replica) and not self._writers[replica].branches.is_corrected()
 
     def ended_branch(self, replica: str) -> BranchNumber | None:
@@ -503,7 +503,7 @@ class LogState:
         return self._writers[replica].branches.first_upto
 
     def tentative_offers(self, after: int = 0) -> dict[str, int]:
-        """Up to where which writers have tentative buckets, beyond the stable ones and ``after``."""
+        """Up to where which writers have tentative buckets, beyond stable ones and ``after``."""
         uptos = {name: self.tentative_upto(name) for name in self._writers}
         return {name: upto for name, upto in uptos.items() if upto > max(self._upto, after)}
 

@@ -1,5 +1,5 @@
-"""When does a boundary log get a snapshot, what of the log may be deleted then, and how does a reader
-begin in the middle?
+"""When does a boundary log get a snapshot, what of the log may be deleted then, and how does a
+reader begin in the middle?
 
 Theory of operation. The manager follows every boundary log. When enough came after the last log
 snapshot it appends another: its log state, less the buckets that no reader needs any more

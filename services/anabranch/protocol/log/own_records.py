@@ -1,9 +1,9 @@
 """When does what a writer has appended count, and when is it sent again?
 
-Theory of operation (rules 1 and 2). An acknowledgement proves nothing: a record counts when its writer has read it
-back from the log, accepted. So an unknown outcome needs no case of its own: the identical record is
-sent again, and the log state ignores a second one. A writer has one thing under way at a time; what
-the log shows of it *settles* it, or ends the writer.
+Theory of operation (rules 1 and 2). An acknowledgement proves nothing: a record counts when its
+writer has read it back from the log, accepted. So an unknown outcome needs no case of its own: the
+identical record is sent again, and the log state ignores a second one. A writer has one thing under
+way at a time; what the log shows of it *settles* it, or ends the writer.
 
 An epoch begins the same way. Its record carries a token that no other process has, and the epoch is
 the offset at which the log shows it.
@@ -113,8 +113,8 @@ class OwnRecords:
         current = log_state.epoch(self._started.replica)
         if current != self.epoch:
             raise Fenced(
-                f"{self._stream}: epoch {self.epoch} of replica {self._started.replica} was ended by"
-                f" epoch {current}"
+                f"{self._stream}: epoch {self.epoch} of replica {self._started.replica} was ended"
+                f" by epoch {current}"
             )
 
     def put(self, entry: Record) -> None:

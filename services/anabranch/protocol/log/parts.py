@@ -1,20 +1,20 @@
-"""Named parts: those of buckets that are still open, and the cutting of a record that names too many
-(rules 3-5, 9, 16).
+"""Named parts: those of buckets that are still open, and the cutting of a record that names too
+many (rules 3-5, 9, 16).
 
-Theory of operation. A part belongs to a bucket and comes with the record that named it. ``OpenParts``
-holds those of one writer, or of one branch of it, until their bucket is closed. It knows the record
-of each, so that a rewind can drop the parts of the records that it cuts off (rule 4). Parts of one
-bucket keep the order in which they were named.
+Theory of operation. A part belongs to a bucket and comes with the record that named it.
+``OpenParts`` holds those of one writer, or of one branch of it, until their bucket is closed. It
+knows the record of each, so that a rewind can drop the parts of the records that it cuts off (rule
+4). Parts of one bucket keep the order in which they were named.
 
 How many buckets a batch of a stage gives results in is up to its function and its state: windows
 over a backlog end in far more buckets than were read. The plan stands in Spark's log before anybody
 can know, and is run again as it is (rule 9). So the record must be sayable however many parts it
 has. ``pieces`` cuts its parts by bucket. Each piece is an ordinary record that continues the one
-before and closes what is whole by then, so every reader takes it as any other, and what is held open
-does not grow with the batch. The last piece has the batch's own id, which is what whoever goes on
-from the checkpoint continues. The ids of those before are of one timeline of their own, named after
-the batch's: readers remember TIMELINES_MAX of them, and must not lose the batch's own over its
-pieces.
+before and closes what is whole by then, so every reader takes it as any other, and what is held
+open does not grow with the batch. The last piece has the batch's own id, which is what whoever goes
+on from the checkpoint continues. The ids of those before are of one timeline of their own, named
+after the batch's: readers remember TIMELINES_MAX of them, and must not lose the batch's own over
+its pieces.
 
 Invariants:
     OP1 ``len`` is the number of open parts, over all buckets: what PENDING_PARTS_MAX bounds.

@@ -3,16 +3,16 @@
 Theory of operation. ``codec.boundary_records`` turns the values into bytes and back (Avro,
 schemas/records/boundary_record, branch_ended, epoch_started, recomputed, ``log_snapshot``).
 
-Some decisions of a start need more of the stage's own log than its end: whether a stage has ever made
-anything, with what its newest chain begins, which function made the last results, and on which nodes
-(``protocol.stage.beginning``). These facts are few, and each follows from the facts before a record
-and that record (``origin_after``). So the log state carries them for each writer, and a log snapshot
-says them: whoever begins to read there knows them too.
+Some decisions of a start need more of the stage's own log than its end: whether a stage has ever
+made anything, with what its newest chain begins, which function made the last results, and on which
+nodes (``protocol.stage.beginning``). These facts are few, and each follows from the facts before a
+record and that record (``origin_after``). So the log state carries them for each writer, and a log
+snapshot says them: whoever begins to read there knows them too.
 
 A participant reads a stream of another one under a name of its own. The records of that stream name
-what they lack by the names of streams there, which nobody here knows, and which may be those of other
-streams here. To a reader here one thing counts: that the stream which it reads was made without some
-of its input. So that stream is what it names as missing, to its own readers and users
+what they lack by the names of streams there, which nobody here knows, and which may be those of
+other streams here. To a reader here one thing counts: that the stream which it reads was made
+without some of its input. So that stream is what it names as missing, to its own readers and users
 (``as_known_here``).
 
 Invariants:
@@ -156,8 +156,8 @@ class BoundaryRecord:
 
 @dataclass(frozen=True, slots=True)
 class BranchEnded:
-    """A replica has dropped its branch (Borealis' REC_DONE): all that the log has of it stands until
-    it is replaced, and nothing of it comes any more.
+    """A replica has dropped its branch (Borealis' REC_DONE): all that the log has of it stands
+    until it is replaced, and nothing of it comes any more.
     """
 
     replica: str

@@ -1,5 +1,5 @@
-"""A source that several processes write: what its streams are called, who reads which partition, and
-what a shard knows of the others.
+"""A source that several processes write: what its streams are called, who reads which partition,
+and what a shard knows of the others.
 
 Theory of operation. A source with n shards is n streams, its *members*. Each has one writer, a
 boundary log and blocks of its own, and is an ordinary stream to all that follow it. A stage reads

@@ -17,8 +17,8 @@ leaves no trace. After that, with the policy ``process``, later buckets get the 
 
 A stage that joins a source with a stream that has gone through four stages sees a bucket of the
 source four hops before the stream's. Its timer starts with the source, so what the deeper input
-usually takes is no part of a failure, and the wait must leave time for it. How long a hop takes hangs
-on functions, batches and cores. So it is measured from what the boundary logs show anyway
+usually takes is no part of a failure, and the wait must leave time for it. How long a hop takes
+hangs on functions, batches and cores. So it is measured from what the boundary logs show anyway
 (``InputLags``): from the start of a bucket's timer to the moment at which the input had closed it,
 both on the clock of the one process that waits. The median of the last LAG_SAMPLES counts, which a
 short failure does not move. Until there is one, HOP_MS is taken for each hop.
@@ -45,8 +45,8 @@ Invariants:
     AV6 a stage whose tentative results nobody sees never goes on without input.
     AV7 an input on another cluster that leaves a question for its end without an answer is silent
         from then on: AV3 and AV4 do not wait for its log, until that was read to an end asked for
-        since. Waking from a pause ends it, too. They hold for the own cluster all the same: where no
-        input is on it, it is asked whether it answers.
+        since. Waking from a pause ends it, too. They hold for the own cluster all the same: where
+        no input is on it, it is asked whether it answers.
     IL1 an input that is no deeper than the shallowest has no lag.
     IL2 a lag is at most HOP_LONGEST_MS for each stage that the input has more than the shallowest:
         where stages are slower, the stage goes on without it.
@@ -251,8 +251,8 @@ class Availability:
         lags: InputLags | None = None,
         elsewhere: Collection[str] = (),
     ) -> None:
-        """``lags``: of inputs whose depths differ; None: they do not. ``elsewhere``: the inputs that
-        are on other owners' clusters.
+        """``lags``: of inputs whose depths differ; None: they do not. ``elsewhere``: the inputs
+        that are on other owners' clusters.
         """
         self._waits, self.policy = waits, policy
         self._lags = InputLags({}, 0) if lags is None else lags
@@ -327,7 +327,7 @@ class Availability:
 
     def end_found(self, name: str, question_ms: int, end: int) -> None:
         """The log of input ``name`` ends at the offset ``end``, as an answer to the question of
-        ``question_ms`` says. What was asked before counts until it is reached, if it still says enough.
+        ``question_ms`` says. What was asked before counts until reached, if it still says enough.
         """
         self._question_ms[name] = question_ms
         before_ms, _ = self._ends.get(name, (-1, 0))
@@ -335,7 +335,7 @@ class Availability:
             self._ends[name] = question_ms, end
 
     def reached(self, name: str, offset: int) -> bool:
-        """The log of input ``name`` was read up to ``offset``. Whether that is the end asked for."""
+        """The log of input ``name`` was read to ``offset``. Whether that is the end asked for."""
         question_ms, end = self._ends.get(name, (0, offset + 1))
         if offset < end:
             return False
@@ -350,9 +350,9 @@ class Availability:
             self._silent.pop(name, None)
 
     def unanswered(self, name: str, question_ms: int, now_ms: int) -> None:
-        """The cluster of input ``name`` was asked at ``question_ms`` for the end of its log, and has not
-        answered. Elsewhere it is silent (AV7); without the own one nothing is judged. Who slept
-        meanwhile has not waited for the answer.
+        """The cluster of input ``name`` was asked at ``question_ms`` for the end of its log, and
+        has not answered. Elsewhere it is silent (AV7); without the own one nothing is judged. Who
+        slept meanwhile has not waited for the answer.
         """
         if name not in self.elsewhere:
             return
@@ -366,8 +366,8 @@ class Availability:
         return self._silent.get(name, -1) >= self.look_due_ms(name)
 
     def _asks_elsewhere(self, name: str, now_ms: int, *, wanted: bool) -> bool:
-        """Whether the cluster of input ``name``, which is elsewhere, is asked now for the end of its
-        log: not again at once while it is silent, or its log is being read up to an end.
+        """Whether the cluster of input ``name``, which is elsewhere, is asked now for the end of
+        its log: not again at once while it is silent, or its log is being read up to an end.
         """
         silent, question_ms = self.is_silent(name), self._question_ms.get(name)
         waits = question_ms is not None and (silent or name in self._ends)
@@ -474,8 +474,8 @@ class Availability:
         Args:
             stable_upto: All inputs are complete up to here.
             tentative_upto: All inputs have stable or tentative buckets up to here.
-            extended: An input that lacks the bucket says that it is working on tentative ones: it gets
-                one hop more.
+            extended: An input that lacks the bucket says that it is working on tentative ones: it
+                gets one hop more.
         """
         there = stable_upto if self.policy is Policy.DELAY else tentative_upto
         wait_ms = self._later_wait_ms(extended=extended)

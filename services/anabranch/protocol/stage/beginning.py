@@ -1,5 +1,5 @@
-"""Where does a process of a stage begin, what of its output does it give up, and is what it makes again
-what stands in the log?
+"""Where does a process of a stage begin, what of its output does it give up, and is what it makes
+again what stands in the log?
 
 Theory of operation. A process goes on from a checkpoint, its own or a peer's
 (``protocol.log.timeline``). Where there is none it begins with an empty query after some bucket.
@@ -11,32 +11,33 @@ query makes all that lies a horizon after its beginning. What lies within it wou
 given up where no reader has it yet: closed *empty*, in records that name every input as missing.
 
 A stage may be added to a pipeline whose blocks were deleted in part: trimming deletes what all
-readers that there are have passed (rule 18), and nobody can make it again if the inputs of the stage
-before are gone as well. So a stage that has never made anything begins *late*, after the last bucket
-of which blocks are gone, and its first record says so. From then on that is the beginning of the
-stage for all its processes, however much it has made. Where the horizon is not known, the first
+readers that there are have passed (rule 18), and nobody can make it again if the inputs of the
+stage before are gone as well. So a stage that has never made anything begins *late*, after the last
+bucket of which blocks are gone, and its first record says so. From then on that is the beginning of
+the stage for all its processes, however much it has made. Where the horizon is not known, the first
 results are made from what there is.
 
-``active``, ``passive``: a process without a checkpoint begins at the beginning of the stage, or waits
-for blocks or a checkpoint.
+``active``, ``passive``: a process without a checkpoint begins at the beginning of the stage, or
+waits for blocks or a checkpoint.
 
 ``upstream_backup``: the input's blocks are the backup. A process without a checkpoint begins at its
 output's last closed bucket less *twice* the horizon. Its results of the first horizon may be
 partial, but those buckets are closed already: no reader takes them (rule 4). Its results of the
-second one are whole and closed already, so they must equal the log, bucket by bucket (``Comparison``). Otherwise
-the state horizon that the author promised is wrong, and the process ends before it writes anything
-new. Results of another participant's node may be wrong for another reason, and the owner cannot
-repair them: they stand, as the first record in the log does, and are reported. Until the process has
-closed a new bucket the comparison is *open*, and the log says so: a process that begins then does
-not continue from a checkpoint of which half was never compared, but begins as the one before did.
-Trimming keeps what this needs. No results are lost, and by their ids none comes twice: precise.
+second one are whole and closed already, so they must equal the log, bucket by bucket
+(``Comparison``). Otherwise the state horizon that the author promised is wrong, and the process
+ends before it writes anything new. Results of another participant's node may be wrong for another
+reason, and the owner cannot repair them: they stand, as the first record in the log does, and are
+reported. Until the process has closed a new bucket the comparison is *open*, and the log says so: a
+process that begins then does not continue from a checkpoint of which half was never compared, but
+begins as the one before did. Trimming keeps what this needs. No results are lost, and by their ids
+none comes twice: precise.
 
-``amnesia``: it begins at what is complete now. The buckets from its output's last closed one to there
-are lost, and those within the horizon after there are given up, too. So the log says what is lost,
-and everything after the gap is right.
+``amnesia``: it begins at what is complete now. The buckets from its output's last closed one to
+there are lost, and those within the horizon after there are given up, too. So the log says what is
+lost, and everything after the gap is right.
 
-Whoever goes on from a checkpoint continues what the log says is given up: the process before, or the
-peer whose checkpoint it is, may have ended on the way.
+Whoever goes on from a checkpoint continues what the log says is given up: the process before, or
+the peer whose checkpoint it is, may have ended on the way.
 
 Invariants:
     LA1 a stage begins late only while every stable record of its stream is one that says so:
@@ -45,8 +46,8 @@ Invariants:
         later.
     LA3 whoever goes on from a checkpoint of a stage that began late gives up what is given up.
     SH1 a query that begins at ``after`` makes every bucket above ``after`` + horizon whole.
-    SH2 upstream backup: ``after`` + horizon is not above the last closed bucket, or ``after`` is the
-        beginning of the stage: nothing more is left out.
+    SH2 upstream backup: ``after`` + horizon is not above the last closed bucket, or ``after`` is
+        the beginning of the stage: nothing more is left out.
     SH3 amnesia: a bucket that is not given up is whole; one that is given up is empty, and its
         record has ``missing``.
     SH4 a gap that a crash interrupted is continued: its end follows from the log, and where nothing

@@ -12,13 +12,14 @@ Nothing that is right or wrong depends on this, only who uses the cores. Time-ou
 time. A process looks at the control topic before it asks ``open``: what it has not read it cannot
 respect.
 
-The gate's transitions, the first row that holds (``Why`` numbers them); peers are those that are alive and have not stalled:
-    1  nothing is wanted                                                    -> closed
-    2  open, and no peer with a lower id corrects                           -> open (goes on)
-    3  a peer corrects                                                      -> closed (another corrects)
-    4  a peer with a lower id could correct                                 -> closed (another is first)
-    5  whoever lives and could correct as early can have been heard by now  -> open (own turn)
-    6  else                                                                 -> closed (waiting)
+The gate's transitions, the first row that holds (``Why`` numbers them); peers are those that are
+alive and have not stalled:
+    1  nothing is wanted                                                -> closed
+    2  open, and no peer with a lower id corrects                       -> open (goes on)
+    3  a peer corrects                                                  -> closed (another corrects)
+    4  a peer with a lower id could correct                             -> closed (another is first)
+    5  who lives and could correct as early can have been heard by now  -> open (own turn)
+    6  else                                                             -> closed (waiting)
 
 Invariants:
     CO1 of the replicas of a stage that hear each other two are open together for no longer than it

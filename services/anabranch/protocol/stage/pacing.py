@@ -1,5 +1,5 @@
-"""How much of the cores do queries take: how often does one begin a batch, and how much does a branch
-leave to the correction?
+"""How much of the cores do queries take: how often does one begin a batch, and how much does a
+branch leave to the correction?
 
 Theory of operation. A small batch costs about SMALL_BATCH_MS of one core whatever it holds. So
 fewer and larger ones are cheaper, and results get older by as much as batches are apart. Even where
@@ -9,13 +9,13 @@ there are cores takes its batch from the cores of the others, so all leave as mu
 theirs.
 
 While a replica corrects, its branch gives new results beside it, with an equal share of the cores.
-Where two queries cost more than real time neither catches up, though each would alone: the correction
-never ends, and the branch falls behind, too. So the correction is watched: over every
-``CORRECTION_STEP_MS`` its lag must shrink. Where it did not, the branch is *paced*: it begins a batch
-only when the bound of its results asks for one, so that it needs fewer and larger ones. Where that is
-not enough it is *suspended*: at once if a peer serves, or if the branch cannot hold the bound either;
-else after a longer while, since corrections must end. A suspended branch stays, and its last results
-with it, until the correction has caught up, or stands at a hole.
+Where two queries cost more than real time neither catches up, though each would alone: the
+correction never ends, and the branch falls behind, too. So the correction is watched: over every
+``CORRECTION_STEP_MS`` its lag must shrink. Where it did not, the branch is *paced*: it begins a
+batch only when the bound of its results asks for one, so that it needs fewer and larger ones. Where
+that is not enough it is *suspended*: at once if a peer serves, or if the branch cannot hold the
+bound either; else after a longer while, since corrections must end. A suspended branch stays, and
+its last results with it, until the correction has caught up, or stands at a hole.
 
 Invariants:
     BP1 batches are never less than APART_LEAST_MS apart, and never more than APART_MOST_MS.

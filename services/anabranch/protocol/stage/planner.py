@@ -1,5 +1,5 @@
-"""SUnion: which buckets does a stage's query take next, the same on all its inputs, and what does the
-query allow?
+"""SUnion: which buckets does a stage's query take next, the same on all its inputs, and what does
+the query allow?
 
 Theory of operation. A stage advances over all its inputs together, bucket by bucket. The planner is
 asked between two batches, with the position that the query stands at (it is in Spark's own log) and
@@ -17,8 +17,8 @@ streams it was made without.
 
 What a query allows is decided from its analysed plan. Replicas see the same buckets but not in the
 same batches, and a drained backlog takes many at once. So a batch may hold several buckets only if
-the result cannot depend on how buckets were grouped: the plan is *batch-safe*. That is decided by an
-allow-list of operators and expressions, each of which has a test on real Spark that compares one
+the result cannot depend on how buckets were grouped: the plan is *batch-safe*. That is decided by
+an allow-list of operators and expressions, each of which has a test on real Spark that compares one
 bucket per batch with all in one batch. Everything else runs the rows of one bucket per batch,
 everywhere.
 

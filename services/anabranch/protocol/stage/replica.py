@@ -15,24 +15,28 @@ A decision is a pure function of what was read and of the time; the shell copies
 and stops queries, appends records. What may happen to a replica, and what follows, is the table of
 ``protocol.stage.replica_phases``. The table here says when it happens, and what else is done.
 
-======================  =============================================  ==================================================
-state                   event                                          action and next state
-======================  =============================================  ==================================================
-FAILURE                 next bucket complete                           the stable query runs it; STABLE once it has caught up
-STABLE                  next bucket complete                           the stable query runs it
-STABLE                  paused, or no branch at an overdue bucket      FAILURE
-STABLE                  long wait over, next bucket not complete       fork; UP_FAILURE
-UP_FAILURE              asked by the branch, a bucket is due           the branch runs it, tentative
-UP_FAILURE              the bucket at the hole becomes complete        the stable query (the successor) runs it; STABILIZATION
-STABILIZATION           next bucket complete                           the stable query runs it
-STABILIZATION           the stable query does not come nearer          the branch is paced, then suspended (``protocol.stage.pacing``)
-STABILIZATION           it has caught up, next bucket not overdue,     drop the branch, and say so in the log; STABLE
-                        no input to be corrected any more
-STABILIZATION           it is past the fork, a long wait without       second fork: it becomes the next branch, the old
-                        progress at an overdue bucket                  branch is dropped; UP_FAILURE
-with a branch           the branch's query fails                       drop it, and say so; FAILURE, and no fork at this hole, or none soon
-any                     crash                                          the next process starts in the newest timeline: FAILURE
-======================  =============================================  ==================================================
+=============  ==========================================  =========================================
+state          event                                       action and next state
+=============  ==========================================  =========================================
+FAILURE        next bucket complete                        the stable query runs it; STABLE once it
+                                                           has caught up
+STABLE         next bucket complete                        the stable query runs it
+STABLE         paused, or no branch at an overdue bucket   FAILURE
+STABLE         long wait over, next bucket not complete    fork; UP_FAILURE
+UP_FAILURE     asked by the branch, a bucket is due        the branch runs it, tentative
+UP_FAILURE     the bucket at the hole becomes complete     the successor runs it; STABILIZATION
+STABILIZATION  next bucket complete                        the stable query runs it
+STABILIZATION  the stable query does not come nearer       the branch is paced, then suspended
+                                                           (``protocol.stage.pacing``)
+STABILIZATION  it has caught up, next bucket not overdue,  drop the branch, and say so; STABLE
+               no input to be corrected any more
+STABILIZATION  it is past the fork, a long wait without    second fork: it becomes the next branch,
+               progress at an overdue bucket               the old one is dropped; UP_FAILURE
+with a branch  the branch's query fails                    drop it, and say so; FAILURE, no fork at
+                                                           this hole, or none soon
+any            crash                                       the next process starts in the newest
+                                                           timeline: FAILURE
+=============  ==========================================  =========================================
 
 Invariants:
     RE1 only the stable query gives stable records (rule 12), only the branch tentative ones.
@@ -59,8 +63,8 @@ Invariants:
     RE10 without a branch a replica says STABLE only while its results come in time. The stable
         query has run all that was complete when the logs of all inputs were first read to their
         ends, since the process began, woke from a pause, or had no room for them (RE8); and its
-        next bucket is not overdue, by a hop, in which a replica that may fork does. What is asked of a replica here is only its own
-        logs: a pipeline in which all are behind waits for nobody.
+        next bucket is not overdue, by a hop, in which a replica that may fork does. What is asked
+        of a replica here is only its own logs: a pipeline in which all are behind waits for nobody.
     RE11 where there is a cap of rows a second, a query rests after a batch for as long as its rows
         take by the cap. It takes the rows of a second at once, or one bucket that has more. What
         waits stays in its input, and counts as late like any other.
@@ -351,8 +355,8 @@ class Replica:
         return min((query.position.bucket for query in self._queries.values()), default=0)
 
     def look(self, name: str, upto: int, parts: int, now_ms: int) -> Look:
-        """How the log of input ``name`` is followed now, which is complete up to ``upto``, while all
-        inputs together hold ``parts`` (RE8).
+        """How the log of input ``name`` is followed now, which is complete up to ``upto``, while
+        all inputs together hold ``parts`` (RE8).
         """
         stable_at = self.position(self.stable_query)
         if parts > INPUT_PARTS_MAX and stable_at is not None and upto > stable_at.bucket:

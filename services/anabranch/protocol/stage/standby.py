@@ -17,16 +17,16 @@ primary as soon as it stands by, warm, and a checkpoint from which it would go o
 that is about as far as the log. Until then the one on the old node goes on. That one ends as any
 primary does of which a newer epoch is in the log.
 
-==========  =================================================  ==================================================
-state       event                                              action and next state
-==========  =================================================  ==================================================
-(start)     -                                                  stand by: no process is primary by right
-STANDBY     a checkpoint within reach is further than its own  copy it
-STANDBY     the primary is silent, and it is this one's turn   begin an epoch; PRIMARY
-STANDBY     the primary has said that it ends, and this turn   begin an epoch; PRIMARY
-STANDBY     it was moved here, and is up to date               begin an epoch; PRIMARY
-PRIMARY     a newer epoch is in the log                        end (the next process stands by)
-==========  =================================================  ==================================================
+=======  =================================================  ========================================
+state    event                                              action and next state
+=======  =================================================  ========================================
+(start)  -                                                  stand by: no process is primary by right
+STANDBY  a checkpoint within reach is further than its own  copy it
+STANDBY  the primary is silent, and it is this one's turn   begin an epoch; PRIMARY
+STANDBY  the primary has said that it ends, and this turn   begin an epoch; PRIMARY
+STANDBY  it was moved here, and is up to date               begin an epoch; PRIMARY
+PRIMARY  a newer epoch is in the log                        end (the next process stands by)
+=======  =================================================  ========================================
 
 A node that ended and is started again needs all processors, for the start of Java, just when a
 standby becomes the primary. Results wait for the standby alone, so the node waits a little first.
@@ -37,8 +37,8 @@ Invariants:
         process is that it has ended.
     SB2 what a process of an older epoch says is no sign of life.
     SB3 silence counts, and is judged, only while a process's own heartbeats come back to it
-        (``protocol.control.failure_detector``): who was paused, or where the broker was away, waits anew. A
-        primary whose epoch is younger than ``PRIMARY_SETTLED_MS`` is waited for longer.
+        (``protocol.control.failure_detector``): who was paused, or where the broker was away, waits
+        anew. A primary whose epoch is younger than ``PRIMARY_SETTLED_MS`` is waited for longer.
     SB4 a standby that has no checkpoint lets those that have one go first; else the order of the
         processes decides. Who was last heard as the primary has no turn.
     SB5 a copy is of a higher epoch than what it replaces, or of a later batch of the same.

@@ -53,7 +53,7 @@ def quiet_at_its_end(worker: Callable[..., int]) -> Callable[..., int]:
 
 
 def quieten_planner() -> None:
-    """If this process was forked from PySpark's own daemon: from its next task on it ends quietly."""
+    """If PySpark's own daemon forked this process: from its next task on it ends quietly."""
     loop: Any = sys.modules["__main__"]
     if getattr(loop.__spec__, "name", "") == "pyspark.daemon":
         loop.worker = quiet_at_its_end(loop.worker)
