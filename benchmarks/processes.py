@@ -89,7 +89,8 @@ def tree(root: int) -> dict[int, float]:
     """CPU seconds of ``root`` and of all processes below it."""
     parents: dict[int, list[int]] = {}
     cpu: dict[int, float] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - names are wanted, not paths: this runs twice a second over all processes
+    # Names are wanted, not paths: this runs twice a second over all processes.
+    for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit() and (stat := _stat(int(name))) is not None:
             parents.setdefault(stat[0], []).append(int(name))
             cpu[int(name)] = stat[1]

@@ -221,7 +221,8 @@ class AvroDecoder:
     def _framing(self, values: Sequence[bytes]) -> tuple[Any, Any]:
         """(number of the version or -1, bytes of framing) of each value."""
         usual, number = self._usual
-        if usual is not None and all([value.startswith(usual) for value in values]):  # noqa: C419  (a list is faster, and nearly always all of it is needed)
+        # A list is faster, and nearly always all of it is needed.
+        if usual is not None and all([value.startswith(usual) for value in values]):  # noqa: C419
             return (
                 np.full(len(values), number, dtype=np.int16),
                 np.full(len(values), _CONFLUENT_BYTES),

@@ -313,7 +313,8 @@ class Proxy:
                 proxy.pass_on_what_is_due()
                 wait_ms = min(wait_ms, _SLOW_STEP_MS)
         for key, events in self._selector.select(wait_ms / 1000):
-            if key.fileobj.fileno() >= 0:  # type: ignore[union-attr]  # sockets only; one may have closed its peer in this round
+            # Sockets only; one may have closed its peer in this round.
+            if key.fileobj.fileno() >= 0:  # type: ignore[union-attr]
                 key.data(events)
 
     def _look(self) -> None:

@@ -308,7 +308,8 @@ class SparkQuery:
             while self._runs_a_batch() and self._clock.monotonic_ms() < deadline_ms:
                 self._clock.sleep_ms(_LOOK_MS)
             self._stream.stop()
-        except Exception as error:  # noqa: BLE001 - Spark's time-out has no class of its own in Python, nor has a Java that is gone
+        except Exception as error:  # noqa: BLE001
+            # Spark's time-out has no class of its own in Python, nor has a Java that is gone.
             _logger.warning("%s: stopped within a batch: %s", self._name, short(str(error)))
         release()
 

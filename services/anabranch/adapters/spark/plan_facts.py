@@ -149,7 +149,8 @@ def used_columns(frame: DataFrame, name: str) -> list[str]:
     prune, nothing is left out.
     """
     analysed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-    plan = frame.sparkSession._jsparkSession.sessionState().optimizer().execute(analysed)  # noqa: SLF001 - not run: only to see what is read
+    # Not run: only to see what is read.
+    plan = frame.sparkSession._jsparkSession.sessionState().optimizer().execute(analysed)  # noqa: SLF001
     used: dict[str, None] = {}
     for node in _nodes(plan):
         if _name(node) == "CollectMetrics" and str(node.name()) == OBSERVED + name:
