@@ -77,5 +77,5 @@ def test_help_names_the_exit_codes_what_is_required_and_an_example(
     out = capsys.readouterr().out
     assert "Exit codes" in out
     assert out.count("(required)") == 4
-    example = out.partition(f"python -m anabranch.{service} --pipeline")[2]
+    example = out.partition(f"python -m anabranch.{service} --pipeline")[2].replace("\\\n", " ")
     assert read_settings(service, ["--pipeline", *example.split()]).kafka == "broker-1:9092"
