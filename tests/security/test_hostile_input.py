@@ -38,7 +38,7 @@ from anabranch.codec.blocks import (
     schema_text,
 )
 from anabranch.codec.catalog import catalog
-from anabranch.codec.edge import Decoder, Format
+from anabranch.codec.edge import Decoder
 from anabranch.pipeline import file as pipeline_file
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge.live_delivery import LiveProgress
@@ -89,7 +89,7 @@ class Reading:
     yardsticks_per_mib: int = YARDSTICKS_PER_MIB
 
 
-def edge(form: Format) -> Callable[[bytes], object]:
+def edge(form: str) -> Callable[[bytes], object]:
     decoder = Decoder(RECORD, form)
 
     def read(value: bytes) -> object:

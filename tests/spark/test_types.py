@@ -15,7 +15,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from anabranch.codec.edge import Decoder, Encoder, Format
+from anabranch.codec.avro_encoding import AvroEncoder
+from anabranch.codec.avro_records import AvroDecoder
+from anabranch.codec.edge import Decoder, Encoder
 from anabranch.codec.record_schema import from_avro
 from anabranch.pipeline.file import load
 from harness.stage_processes import StageProcess
@@ -125,7 +127,7 @@ def test_a_stage_sees_the_types_and_outputs_have_them(
     record = pipeline.sources["a"].record
     try:
         with StageProcess(pipeline, "s.0", kafka, tmp_path / "state") as process:
-            made: list[tuple[Format, Any]] = [("json", in_json), ("avro", in_avro)]
+            made: list[tuple[str, Any]] = [("json", in_json), ("avro", in_avro)]
             for bucket, (form, encode) in enumerate(made, 1):
                 found = Decoder(record, form).decode([encode(row) for row in rows(bucket)])
                 assert found.rejected == []
@@ -149,9 +151,9 @@ def test_a_stage_sees_the_types_and_outputs_have_them(
     assert [json.loads(key or b"") for key in keys] == [
         {name: as_json(row)[name] for name in ("at", "counts")} for row in wanted
     ]
-    encoder = Encoder(columns.schema, "avro", name="out")
-    again = Decoder(from_avro(encoder.avro, "out"), "avro").decode(encoder.encode(columns)[1])
-    assert again.table.to_pylist() == wanted
+    encoder = AvroEncoder(columns.schema, "out")
+    again, _ = AvroDecoder(from_avro(encoder.avro, "out")).decode(encoder.encode(columns))
+    assert again.to_pylist() == wanted
 
 
 def as_json(row: dict[str, Any]) -> dict[str, Any]:

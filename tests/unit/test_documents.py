@@ -15,6 +15,7 @@ import typer
 
 from anabranch import cli
 from anabranch.adapters.spark.settings import SparkSettings
+from anabranch.codec.formats import FORMATS
 from anabranch.pipeline import bindings, file, model, output_section, source_section, stage_section
 from anabranch.pipeline.durations import format_ms
 from anabranch.pipeline.file import load
@@ -241,6 +242,8 @@ def test_every_key_of_the_pipeline_file_is_documented_and_no_other() -> None:
     assert len(found) == len(PIPELINE_TABLES)
     for rows, (known, fields) in zip(found, PIPELINE_TABLES.values(), strict=True):
         assert set(rows) == set(known) == keys_of(fields)
+        if "format" in rows:
+            assert rows["format"][0] == ", ".join(f"`{name}`" for name in FORMATS)
 
 
 def test_the_documented_defaults_are_those_of_a_file_that_leaves_all_out(tmp_path: Path) -> None:

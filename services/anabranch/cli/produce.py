@@ -88,7 +88,7 @@ def produce(
         echo '{"at":0,"sensor":"roof","celsius":21.5}' | anabranch produce readings - --now
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
-    from anabranch.operating.produce import Lines, Target, registered_id, source_of
+    from anabranch.operating.produce import Lines, Target, registering, source_of
     from anabranch.pipeline.file import load
 
     if generate == (rows is not None):
@@ -99,12 +99,12 @@ def produce(
         raise ConfigurationError("--count and --every are for --generate")
     named, address = file_and_broker(file, state_dir, kafka)
     pipeline = load(named)
-    wanted, schema_id = source_of(pipeline, source), None
-    if pipeline.schema_registry is not None and wanted.format == "avro":
+    wanted, register = source_of(pipeline, source), None
+    if pipeline.schema_registry is not None:
         from anabranch.adapters.schema_registry import ConfluentRegistry
 
-        schema_id = registered_id(ConfluentRegistry(pipeline.schema_registry), wanted, topic)
-    lines = Lines(wanted, key, schema_id)
+        register = registering(ConfluentRegistry(pipeline.schema_registry), wanted, topic)
+    lines = Lines(wanted, key, register)
     pause_ms = 0 if every is None else _pause_ms(every)
     # Who types the rows sees what is sent: nothing moves beneath.
     quiet = rows == _STDIN and sys.stdin.isatty()

@@ -26,7 +26,7 @@ class AvroEncoder:
         ConfigurationError: at creation, if a column has a name or type that Avro does not have.
     """
 
-    def __init__(self, columns: pa.Schema, name: str, schema_id: int) -> None:
+    def __init__(self, columns: pa.Schema, name: str, schema_id: int = 1) -> None:
         if len(set(columns.names)) != len(columns.names) or not columns.names:
             raise ConfigurationError(
                 "columns without names of their own cannot become an Avro record:"

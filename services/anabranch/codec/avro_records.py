@@ -3,14 +3,14 @@
 
 Both framings are read, record by record as they come; ``avro_encoding`` writes the first. Without a
 registry ids are fixed: each version of a record says its own (``record_schema``). With one the ids
-are its own: ``unknown_ids`` says which ones it must be asked for, and ``learn`` takes what it says,
-which never changes. A record written with another version is read as the newest: fields by name,
-defaults for new ones, numbers widened. NaN and infinity are rejected, as in JSON.
+are its own: it is asked for each once, and what it says never changes. A record written with another
+version is read as the newest: fields by name, defaults for new ones, numbers widened. NaN and
+infinity are rejected, as in JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -72,13 +72,13 @@ def _confluent(schema_id: int) -> bytes:
 class AvroDecoder:
     """Decodes the records of one schema and its older versions."""
 
-    def __init__(self, record: RecordSchema, *, has_registry: bool = False) -> None:
-        """``has_registry``: the ids in Confluent framing are those of a registry."""
+    def __init__(self, record: RecordSchema, schema_of: Callable[[int], str] | None = None) -> None:
+        """``schema_of``: the ids in Confluent framing are those of a registry, which it asks."""
         self._record = record
         self._schema = record.arrow_schema()
-        self._has_registry = has_registry
+        self._schema_of = schema_of
         self._versions = [
-            _Version(written, record, is_numbered=not has_registry)
+            _Version(written, record, is_numbered=schema_of is None)
             for written in (record, *record.older)
         ]
         self._unusable: dict[bytes, str] = {}
@@ -86,39 +86,34 @@ class AvroDecoder:
         self._usual: tuple[bytes | None, int] = (self._versions[0].confluent, 0)
         """The framing that most records have, and the number of its version."""
 
-    def unknown_ids(self, values: Sequence[bytes | None]) -> list[int]:
-        """Which schema ids a registry must be asked for before ``values`` are decoded; at most as
-        many as are left of SCHEMA_IDS_MAX.
+    def _learn(self, values: Sequence[bytes], schema_of: Callable[[int], str]) -> None:
+        """Ask for the schemas of ``values`` that nobody asked for. That there is none, or one that
+        cannot be read as the record, is no error: records that were written with it are rejected.
         """
-        if not self._has_registry:
-            return []
         known = {version.confluent for version in self._versions} | self._unusable.keys()
-        framings = {value[:_CONFLUENT_BYTES] for value in values if value and not value[0]} - known
+        framings = {value[:_CONFLUENT_BYTES] for value in values if not value[0]} - known
         found = sorted(framing for framing in framings if len(framing) == _CONFLUENT_BYTES)
         left = max(0, SCHEMA_IDS_MAX + len(self._record.older) + 1 - len(known))
-        return [int.from_bytes(framing[1:], "big") for framing in found[:left]]
-
-    def learn(self, schema_id: int, text: str) -> None:
-        """The schema that the registry has under ``schema_id``. That it cannot be read as the
-        record is no error: records that were written with it are rejected.
-        """
-        try:
-            written = from_registry(text, self._record.name, schema_id)
-            version = _Version(written, self._record, is_numbered=True)
-        except ConfigurationError as error:
-            self.learn_unusable(schema_id, "; ".join(str(error).splitlines()))
-            return
-        self._usual = (_confluent(schema_id), len(self._versions))
-        self._versions.append(version)
-
-    def learn_unusable(self, schema_id: int, why: str) -> None:
-        """The registry has no schema of use under ``schema_id``: records are rejected."""
-        self._unusable[_confluent(schema_id)] = why
+        for framing in found[:left]:
+            schema_id = int.from_bytes(framing[1:], "big")
+            try:
+                written = from_registry(schema_of(schema_id), self._record.name, schema_id)
+                version = _Version(written, self._record, is_numbered=True)
+            except ConfigurationError as error:
+                self._unusable[framing] = "; ".join(str(error).splitlines())
+            else:
+                self._usual = (framing, len(self._versions))
+                self._versions.append(version)
 
     def decode(self, values: Sequence[bytes]) -> tuple[pa.Table, Rejected]:
         """The records of ``values``, in order, without those that are rejected. Values passed
         ``guards.admit``.
+
+        Raises:
+            AnabranchError: as ``schema_of``, for want of an answer; then nothing is decoded.
         """
+        if self._schema_of is not None:
+            self._learn(values, self._schema_of)
         which, headers = self._framing(values)
         tables: list[pa.Table] = []
         places: list[Any] = []
@@ -209,7 +204,7 @@ class AvroDecoder:
     def _unknown(self, value: bytes) -> str:
         """Why the schema id of ``value`` is of no use."""
         schema_id = int.from_bytes(value[1:5], "big")
-        if not self._has_registry:
+        if self._schema_of is None:
             known = ", ".join(str(version.schema.schema_id) for version in self._versions)
             return f"schema id {schema_id} is not known; {self._record.name} has {known}"
         why = self._unusable.get(

@@ -1,26 +1,22 @@
 """Users' records to Arrow and back: where the outside meets the pipeline.
 
 ``Decoder`` takes many values at once; what cannot be used comes back with the reason, and never
-disturbs its neighbours. ``Encoder`` does the other direction for delivery. Formats:
-``json_records``, ``avro_records``.
+disturbs its neighbours. ``Encoder`` does the other direction for delivery. How a value is written is
+its format's business (``formats``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import pyarrow as pa
 
-from anabranch.codec.avro_encoding import AvroEncoder
-from anabranch.codec.avro_records import AvroDecoder
+from anabranch.codec.formats import FORMATS, Register, SchemaOf
 from anabranch.codec.guards import Rejected, admit
-from anabranch.codec.json_records import ExtraFields, JsonDecoder, JsonEncoder
+from anabranch.codec.json_records import ExtraFields, JsonEncoder
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.protocol.errors import ConfigurationError
-
-Format = Literal["json", "avro"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +38,9 @@ class Decoder:
 
     Args:
         record: What each value is.
-        format: How it is written.
-        extra_fields: What becomes of fields of JSON that the record has not.
-        has_registry: The schema ids of Avro in Confluent framing are those of a registry, which is
-            asked by who calls this, for what ``avro`` does not know.
+        format: How it is written, one of ``FORMATS``.
+        extra_fields: What becomes of fields that the record has not, if the format can have them.
+        schema_of: Asks the schema registry; None: there is none.
 
     Raises:
         ConfigurationError: at creation, if an older version of the record cannot be read as the
@@ -55,24 +50,16 @@ class Decoder:
     def __init__(
         self,
         record: RecordSchema,
-        format: Format,  # noqa: A002  (the word of the pipeline file)
+        format: str,  # noqa: A002  (the word of the pipeline file)
         extra_fields: ExtraFields = "ignore",
-        *,
-        has_registry: bool = False,
+        schema_of: SchemaOf | None = None,
     ) -> None:
-        self._inner: JsonDecoder | AvroDecoder = (
-            JsonDecoder(record, extra_fields)
-            if format == "json"
-            else AvroDecoder(record, has_registry=has_registry)
-        )
-
-    @property
-    def avro(self) -> AvroDecoder | None:
-        """What learns schemas from a registry; None for JSON."""
-        return self._inner if isinstance(self._inner, AvroDecoder) else None
+        self._inner = FORMATS[format].decoder(record, extra_fields, schema_of)
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """Every value becomes a row or a rejection. Raises nothing, whatever the values are."""
+        """Every value becomes a row or a rejection. Whatever the values are, nothing is raised but
+        what ``schema_of`` raises for want of an answer.
+        """
         admitted, places, not_admitted, size_bytes = admit(values)
         table, rejected = self._inner.decode(admitted)
         if places is None and not rejected:
@@ -94,24 +81,24 @@ class Encoder:
 
     Args:
         columns: What becomes the value; ``event_time`` only if it is among them.
-        format: Of the value.
+        format: Of the value, one of ``FORMATS``.
         key: Columns of the key; without any, records have no key.
-        name: Of the Avro record.
-        schema_id: In the Confluent framing.
+        name: Of the record, for formats in which it has one.
+        register: Asks the schema registry, once; None: there is none.
 
     Raises:
-        ConfigurationError: at creation, if a key column is none of ``columns``, or a column's type
-            does not fit the format.
+        ConfigurationError: at creation, if a key column is none of ``columns``, a column's type
+            does not fit the format, or the registry rejects the schema.
     """
 
     def __init__(
         self,
         columns: pa.Schema,
-        format: Format,  # noqa: A002
+        format: str,  # noqa: A002
         key: Sequence[str] = (),
         *,
         name: str = "record",
-        schema_id: int = 1,
+        register: Register | None = None,
     ) -> None:
         missing = [column for column in key if column not in columns.names]
         if missing:
@@ -119,17 +106,10 @@ class Encoder:
                 f"key column {missing[0]} is not a column of the output; there are"
                 f" {', '.join(columns.names)}"
             )
-        self._values: JsonEncoder | AvroEncoder = (
-            JsonEncoder(columns) if format == "json" else AvroEncoder(columns, name, schema_id)
-        )
         self._keys = (
             JsonEncoder(pa.schema([columns.field(column) for column in key])) if key else None
         )
-
-    @property
-    def avro(self) -> dict[str, Any] | None:
-        """The Avro schema of the values; None for JSON."""
-        return self._values.avro if isinstance(self._values, AvroEncoder) else None
+        self._values = FORMATS[format].encoder(columns, name, register)
 
     def encode(self, table: pa.Table) -> tuple[list[bytes | None], list[bytes]]:
         """(keys, values), one of each per row; ``table`` may have more columns."""

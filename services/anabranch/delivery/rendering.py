@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -90,10 +89,12 @@ class Renderer:
     def __init__(
         self, name: str, sink: Sink, partitions: int, registry: SchemaRegistry | None = None
     ) -> None:
-        """``registry``: gives the ids of Avro's schemas."""
+        """``registry``: of the values' schemas."""
         self._name = name
         self._sink = sink
-        self._registry = registry
+        # The subject is named as the serializers of other tools name it.
+        subject = f"{sink.topic}-value"
+        self._register = None if registry is None else partial(registry.register, subject)
         self.topic, self.partitions = sink.topic, partitions
         self._partitioner = Partitioner(partitions)
         self._columns: pa.Schema | None = None
@@ -113,7 +114,13 @@ class Renderer:
         """
         columns = table.drop_columns([EVENT_TIME])
         if self._encoder is None or columns.schema != self._columns:
-            self._encoder = self._made(columns.schema)
+            self._encoder = Encoder(
+                columns.schema,
+                self._sink.format,
+                self._sink.key,
+                name=self._name,
+                register=self._register,
+            )
             self._columns = columns.schema
         keys, values = self._encoder.encode(columns)
         ids: list[bytes] = []
@@ -130,16 +137,6 @@ class Renderer:
                     header.append((MISSING_HEADER, ",".join(names).encode()))
             at += s.stop - s.start
         return Records(keys, values, headers, self._partitioner.partitions_of(keys, slices))
-
-    def _made(self, columns: pa.Schema) -> Encoder:
-        """The encoder of rows with ``columns``."""
-        made = partial(Encoder, columns, self._sink.format, self._sink.key, name=self._name)
-        encoder = made()
-        if self._registry is None or encoder.avro is None:
-            return encoder
-        schema = {key: value for key, value in encoder.avro.items() if key != "schema_id"}
-        subject = f"{self._sink.topic}-value"  # as the serializers of other tools name it
-        return made(schema_id=self._registry.register(subject, json.dumps(schema)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import contextlib
 import hashlib
 import json
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
@@ -56,7 +57,6 @@ from anabranch.runtime.service import ServiceStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from anabranch.codec.avro_records import AvroDecoder
     from anabranch.pipeline.model import Pipeline, Source
     from anabranch.ports import LogReader, SchemaRegistry
     from anabranch.runtime.service import ServiceContext
@@ -118,7 +118,7 @@ def build(
         )
     source = context.pipeline.sources[input_of(settings.name)]
     url, registry = context.pipeline.schema_registry, None
-    if url is not None and source.format == "avro" and open_registry is not None:
+    if url is not None and open_registry is not None:
         registry = open_registry(url)
     return IngestionService(context, source, settings.name, registry)
 
@@ -155,10 +155,8 @@ class IngestionService:
         self._stream, self._shard = stream, source.shard(stream)
         self._pipeline: Pipeline = context.pipeline
         self._others = OtherLogs(context.log, self._pipeline, source, stream)
-        self._registry = registry
-        self._decoder = Decoder(
-            source.record, source.format, source.extra_fields, has_registry=registry is not None
-        )
+        schema_of = None if registry is None else partial(self._schema_of, registry)
+        self._decoder = Decoder(source.record, source.format, source.extra_fields, schema_of)
         self._records_max = self._sparse_max = SOURCE_BATCH_RECORDS
         self._append_next_ms = 0
         self._find_next_ms = self._count_next_ms = 0
@@ -313,7 +311,7 @@ class IngestionService:
                 break
             piece = Batch.of([chunk for chunk in chunks if chunk.offsets])
             if piece.records:
-                pieces.append((piece, self._decoded(piece)))
+                pieces.append((piece, self._decoder.decode(piece.values())))
             taken, wanted = taken + piece.records, wanted + at_most
         self._backlog = not broken and taken >= min(_BACKLOG_RECORDS, self._records_max)
         if pieces:
@@ -322,25 +320,12 @@ class IngestionService:
         if not self._backlog:
             self._finish()
 
-    def _decoded(self, batch: Batch) -> Decoded:
-        if self._registry is not None and self._decoder.avro is not None:
-            self._learn(batch, self._registry, self._decoder.avro)
-        return self._decoder.decode(batch.values())
-
-    def _learn(self, batch: Batch, registry: SchemaRegistry, decoder: AvroDecoder) -> None:
-        """Ask for the schemas that records of ``batch`` were written with and nobody asked for.
-
-        Raises:
-            Unavailable: no answer. What was read is read again by the next process.
+    def _schema_of(self, registry: SchemaRegistry, schema_id: int) -> str:
+        """What ``registry`` has under ``schema_id``. While it does not answer, this process ends,
+        and what was read is read again by the next.
         """
-        for schema_id in decoder.unknown_ids(batch.values()):
-            try:
-                text = registry.schema(schema_id)
-            except ConfigurationError as error:
-                decoder.learn_unusable(schema_id, str(error))
-            else:
-                decoder.learn(schema_id, text)
-            self._context.logger.info("schema_learned", schema_id=schema_id)
+        self._context.logger.info("schema_looked_up", schema_id=schema_id)
+        return registry.schema(schema_id)
 
     def stop(self) -> None:
         """Close what was opened. Idempotent."""

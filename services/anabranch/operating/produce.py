@@ -11,9 +11,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Protocol
 
-from anabranch.codec.avro_values import record_writer
-from anabranch.codec.columns import stored
 from anabranch.codec.edge import Decoder
+from anabranch.codec.formats import FORMATS, Register
 from anabranch.codec.logical_types import TIMESTAMPS, text_of_timestamp, timestamp_of
 from anabranch.codec.partitions import partition_of
 from anabranch.pipeline.model import Pipeline, Source
@@ -36,13 +35,13 @@ class Lines:
     """Lines of JSON become records of one source: key and value."""
 
     def __init__(
-        self, source: Source, key: str | None = None, schema_id: int | None = None
+        self, source: Source, key: str | None = None, register: Register | None = None
     ) -> None:
-        """``key``: the field whose text is the record's key. ``schema_id``: of Avro; None: the one
-        in the schema's file.
+        """``key``: the field whose text is the record's key. ``register``: at the schema registry;
+        None: there is none.
 
         Raises:
-            ConfigurationError: the record has no such field.
+            ConfigurationError: the record has no such field, or as ``register``.
         """
         if key is not None and source.record.field(key) is None:
             known = ", ".join(field.name for field in source.record.fields)
@@ -51,9 +50,7 @@ class Lines:
             )
         self._source, self._key = source, key
         self._decode = Decoder(source.record, "json", source.extra_fields).decode
-        self._write = record_writer(source.record.fields) if source.format == "avro" else None
-        number = source.record.schema_id if schema_id is None else schema_id
-        self._prefix = b"\0" + number.to_bytes(4, "big")
+        self._values = FORMATS[source.format].from_json(source.record, register)
 
     def mistake(self, lines: list[bytes]) -> tuple[int, str] | None:
         """The index of the first line that is no record, and why; None: all are."""
@@ -87,40 +84,38 @@ class Lines:
     def records(self, lines: list[bytes], shift: int = 0) -> Iterator[tuple[bytes | None, bytes]]:
         """Key and value of checked lines. ``shift`` is added to their event times."""
         field = self._source.event_time.field
-        if not shift and self._key is None and self._write is None:
-            yield from ((None, line) for line in lines)
-            return
-        for line in lines:
-            row = json.loads(line)
+        keys: list[bytes | None] = [None] * len(lines)
+        if shift or self._key is not None:
+            rows = [json.loads(line) for line in lines]
             if shift and field is not None:
-                row[field] = self.shown(self._time(row) + shift)
-            yield None if self._key is None else str(row.get(self._key)).encode(), self._value(row)
-
-    def _value(self, row: dict[str, Any]) -> bytes:
-        text = json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
-        if self._write is None:
-            return text
-        table = self._decode([text]).table.combine_chunks()
-        body = bytearray(self._prefix)
-        self._write(body, [stored(column.chunk(0))[0] for column in table.columns])
-        return bytes(body)
+                rows = [row | {field: self.shown(self._time(row) + shift)} for row in rows]
+                lines = [_compact(row) for row in rows]
+            if self._key is not None:
+                keys = [str(row.get(self._key)).encode() for row in rows]
+        yield from zip(keys, self._values(lines), strict=True)
 
 
-def registered_id(registry: SchemaRegistry, source: Source, topic: str | None) -> int:
-    """The id that the source's schema has in the registry, for records of a topic of it. It is
-    registered if it is not there.
+def _compact(row: dict[str, Any]) -> bytes:
+    return json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
 
-    Raises:
+
+def registering(registry: SchemaRegistry, source: Source, topic: str | None) -> Register:
+    """Registers the schema of records of a topic of the source, if it is not there.
+
+    It raises:
         ConfigurationError: the registry rejects it, or does not answer.
     """
-    schema = {key: value for key, value in source.record.avro.items() if key != "schema_id"}
-    try:
-        return registry.register(f"{topic or source.topics[0]}-value", json.dumps(schema))
-    except Unavailable as error:
-        raise ConfigurationError(
-            f"{error}. Nothing was sent: start the registry, or correct `schema_registry` in the"
-            " pipeline file"
-        ) from error
+
+    def register(schema: str) -> int:
+        try:
+            return registry.register(f"{topic or source.topics[0]}-value", schema)
+        except Unavailable as error:
+            raise ConfigurationError(
+                f"{error}. Nothing was sent: start the registry, or correct `schema_registry` in"
+                " the pipeline file"
+            ) from error
+
+    return register
 
 
 class Target:

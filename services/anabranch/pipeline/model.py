@@ -26,7 +26,6 @@ __all__ = [
     "Binding",
     "EventTime",
     "Field",
-    "Format",
     "HaMode",
     "IdleTimeout",
     "LiveSink",
@@ -38,8 +37,6 @@ __all__ = [
     "Source",
     "Stage",
 ]
-
-Format = Literal["json", "avro"]
 
 
 class _Model(BaseModel):
@@ -71,7 +68,8 @@ class Source(_Model):
     name: str
     topics: list[str]
     record: RecordSchema
-    format: Format = "json"
+    format: str = "json"
+    """One of ``codec.formats.FORMATS``."""
     event_time: EventTime
     out_of_orderness_ms: int = 0
     """A record may be older than its partition's newest by so much."""
@@ -81,7 +79,7 @@ class Source(_Model):
     """Records further in front of the clock are dead letters; None: unlimited."""
     late: Literal["dead_letter", "reassign"] = "dead_letter"
     extra_fields: Literal["ignore", "reject"] = "ignore"
-    """Fields of JSON that the record has not: left out, or the reason of a dead letter."""
+    """Fields that the record has not, in formats that can have them: left out, or the reason of a dead letter."""
     dead_letter: str
     start: Literal["earliest", "latest"] | int = "earliest"
     """Where it begins when it has never read anything; a number: with the first record whose
@@ -251,7 +249,8 @@ class Sink(_Model):
     """A user's topic that delivery writes."""
 
     topic: str
-    format: Format = "json"
+    format: str = "json"
+    """One of ``codec.formats.FORMATS``."""
     key: list[str] = []
     """Columns; empty: records have no key."""
     partitions: int | None = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, cast
+from typing import Any, Final
 
+from anabranch.codec.formats import FORMATS
 from anabranch.pipeline.document import MISSING, Document, Place, guess
 from anabranch.pipeline.model import LiveSink, Output, Sink
 from anabranch.pipeline.topic_uses import TopicUses
@@ -81,10 +82,7 @@ def _sink(
     partitions = raw.get("partitions")
     return Sink(
         topic=topic,
-        format=cast(
-            "Literal['json', 'avro']",
-            document.choice(raw.get("format", "json"), (*at, "format"), ("json", "avro")),
-        ),
+        format=document.choice(raw.get("format", "json"), (*at, "format"), tuple(FORMATS)),
         key=[column for column, _ in keys],
         partitions=(
             None

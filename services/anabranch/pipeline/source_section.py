@@ -6,6 +6,7 @@ import difflib
 from datetime import UTC, datetime
 from typing import Final, Literal, cast
 
+from anabranch.codec.formats import FORMATS
 from anabranch.codec.logical_types import TIMESTAMPS
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline.document import MISSING, Document, Place, shown, words
@@ -46,17 +47,18 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
         raw.get("idle_timeout", {}), (*at, "idle_timeout"), ("partition", "source")
     )
     bounded = document.boolean(raw.get("bounded", False), (*at, "bounded"))
-    format_ = document.choice(raw.get("format", "json"), (*at, "format"), ("json", "avro"))
+    format_ = document.choice(raw.get("format", "json"), (*at, "format"), tuple(FORMATS))
     late = document.choice(
         raw.get("late", "dead_letter"), (*at, "late"), ("dead_letter", "reassign")
     )
     extra_fields = document.choice(
         raw.get("extra_fields", "ignore"), (*at, "extra_fields"), ("ignore", "reject")
     )
-    if "extra_fields" in raw and format_ == "avro":
+    if "extra_fields" in raw and not FORMATS[format_].has_extra_fields:
+        able = words([name for name, each in FORMATS.items() if each.has_extra_fields])
         document.mistake(
             (*at, "extra_fields"),
-            "is for format: json; which fields a record in Avro has is what its schema says",
+            f"is for format: {able}; in {format_} a record has just the fields of its schema",
         )
     default = f"{topics[0][0]}.rejected" if topics else "rejected"
     dead_letter = uses.topic(raw.get("dead_letter", default), (*at, "dead_letter"), alone=False)
@@ -80,7 +82,7 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
         name=name,
         topics=[topic for topic, _ in topics],
         record=record,
-        format=cast("Literal['json', 'avro']", format_),
+        format=format_,
         event_time=event_time,
         out_of_orderness_ms=out_of_orderness_ms or 0,
         idle_timeout=IdleTimeout(partition_ms=partition_ms, source_ms=source_ms),

@@ -310,40 +310,49 @@ def test_what_is_encoded_decodes_to_the_same() -> None:
     assert encoder.encode(table.slice(0, 0)) == []
 
 
+class Registry:
+    """Schemas, as text, by id."""
+
+    def __init__(self, **schemas: str) -> None:
+        self._schemas = {int(name[1:]): text for name, text in schemas.items()}
+        self.asked: list[int] = []
+
+    def schema_of(self, schema_id: int) -> str:
+        self.asked.append(schema_id)
+        if schema_id not in self._schemas:
+            raise ConfigurationError("not\nthere")
+        return self._schemas[schema_id]
+
+
 class TestRegistry:
     """Ids that a registry has given."""
 
     def test_what_is_unknown_is_asked_for_once(self) -> None:
-        decoder = AvroDecoder(record(SMALL), has_registry=True)
+        registry = Registry(_7=json.dumps(SMALL))
+        decoder = AvroDecoder(record(SMALL), registry.schema_of)
         row = {"a": 1, "b": 2}
         values = [framed(row, SMALL, 70), framed(row, SMALL, 7), framed(row, SMALL, 70)]
-        assert decoder.unknown_ids([*values, None, b"", b"\0\0", single(row, SMALL)]) == [7, 70]
-        decoder.learn(7, json.dumps(SMALL))
-        assert decoder.unknown_ids(values) == [70]
-        decoder.learn_unusable(70, "not there")
-        assert decoder.unknown_ids(values) == []
-        table, rejected = decoder.decode(values)
-        assert table.to_pylist() == [row]
-        assert [(index, str(error)) for index, error in rejected] == [
-            (0, "schema id 70: not there"),
-            (2, "schema id 70: not there"),
-        ]
-
-    def test_without_a_registry_nothing_is_asked_for(self) -> None:
-        assert AvroDecoder(record(SMALL)).unknown_ids([framed({"a": 1, "b": 1}, SMALL, 9)]) == []
+        for _ in range(2):
+            table, rejected = decoder.decode([*values, b"\0\0", single(row, SMALL)])
+            assert registry.asked == [7, 70]
+            assert table.to_pylist() == [row, row]
+            assert [(index, error.reason.value, str(error)) for index, error in rejected] == [
+                (0, "unknown_schema", "schema id 70: not; there"),
+                (2, "unknown_schema", "schema id 70: not; there"),
+                (3, "not_avro", "neither Confluent framing (00) nor a single object (C3 01)"),
+            ]
 
     def test_the_ids_of_files_count_for_nothing(self) -> None:
-        decoder = AvroDecoder(record(SMALL, 1), has_registry=True)
-        value = framed({"a": 1, "b": 2}, SMALL, 1)
-        assert decoder.unknown_ids([value]) == [1]
         other = {**SMALL, "fields": [*reversed(SMALL["fields"])]}
-        decoder.learn(1, json.dumps(other))
+        registry = Registry(_1=json.dumps(other))
+        decoder = AvroDecoder(record(SMALL, 1), registry.schema_of)
         swapped = framed({"a": 1, "b": 2}, other, 1)
         assert decoder.decode([swapped])[0].to_pylist() == [{"a": 1, "b": 2}]
         assert decoder.decode([single({"a": 3, "b": 4}, SMALL), swapped])[0].to_pylist() == [
             {"a": 3, "b": 4},
             {"a": 1, "b": 2},
         ]
+        assert registry.asked == [1]
 
     def test_versions_of_other_tools_are_read_as_the_newest(self) -> None:
         written = {
@@ -368,8 +377,7 @@ class TestRegistry:
                 },
             ],
         }
-        decoder = AvroDecoder(record(SMALL), has_registry=True)
-        decoder.learn(3, json.dumps(written))
+        decoder = AvroDecoder(record(SMALL), Registry(_3=json.dumps(written)).schema_of)
         row = {"b": None, "more": "m", "a": 5, "deep": [{"x": 1}]}
         assert decoder.decode([framed(row, written, 3)])[0].to_pylist() == [{"a": 5, "b": None}]
 
@@ -388,23 +396,22 @@ class TestRegistry:
         ],
     )
     def test_a_schema_that_is_of_no_use_rejects_its_records(self, text: str, says: str) -> None:
-        decoder = AvroDecoder(record(SMALL), has_registry=True)
-        decoder.learn(5, text)
+        registry = Registry(_5=text)
+        decoder = AvroDecoder(record(SMALL), registry.schema_of)
         value = framed({"a": 1, "b": 2}, SMALL, 5)
-        assert decoder.unknown_ids([value]) == []
+        decoder.decode([value])
         ((_, error),) = decoder.decode([value])[1]
+        assert registry.asked == [5]
         assert error.reason is RejectionReason.UNKNOWN_SCHEMA
         assert re.search(says, str(error))
 
     def test_ids_without_end_are_not_looked_up(self) -> None:
-        decoder = AvroDecoder(record(SMALL), has_registry=True)
+        registry = Registry()
+        decoder = AvroDecoder(record(SMALL), registry.schema_of)
         values = [b"\0" + number.to_bytes(4, "big") for number in range(SCHEMA_IDS_MAX + 50)]
-        found = decoder.unknown_ids(values)
-        assert found == list(range(SCHEMA_IDS_MAX))
-        for schema_id in found:
-            decoder.learn_unusable(schema_id, "not there")
-        assert decoder.unknown_ids(values) == []
+        decoder.decode(values)
         ((_, error),) = decoder.decode(values[-1:])[1]
+        assert registry.asked == list(range(SCHEMA_IDS_MAX))
         assert str(error) == (
             f"schema id {SCHEMA_IDS_MAX + 49}: there were {SCHEMA_IDS_MAX} others, more than this"
             " source looks up"

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 
-from anabranch.codec.edge import Decoder, Encoder, Format
+from anabranch.codec.edge import Decoder, Encoder
 from anabranch.codec.record_schema import from_avro
 from anabranch.protocol.errors import ConfigurationError, RejectionReason
 from anabranch.protocol.limits import RECORD_BYTES_MAX
@@ -20,7 +22,7 @@ TABLE = pa.table({"a": [1, 2, 3], "s": ["x", "y", "z"]}, schema=RECORD.arrow_sch
 
 
 @pytest.mark.parametrize("kind", ["json", "avro"])
-def test_all_values_or_the_places_of_those_that_are_rows(kind: Format) -> None:
+def test_all_values_or_the_places_of_those_that_are_rows(kind: str) -> None:
     _, values = Encoder(TABLE.schema, kind).encode(TABLE)
     decoder = Decoder(RECORD, kind)
     found = decoder.decode(values)
@@ -59,14 +61,18 @@ def test_columns_that_are_not_asked_for_are_left_out() -> None:
     assert Encoder(TABLE.schema, "json").encode(wide) == Encoder(TABLE.schema, "json").encode(TABLE)
 
 
-def test_the_schema_of_avro_values_is_told() -> None:
-    encoder = Encoder(TABLE.schema, "avro", name="out", schema_id=9)
-    assert encoder.avro is not None
-    assert (encoder.avro["name"], encoder.avro["schema_id"]) == ("out", 9)
-    assert encoder.encode(TABLE)[1][0][:5] == b"\0\0\0\0\x09"
-    assert Encoder(TABLE.schema, "json").avro is None
-    assert Decoder(RECORD, "avro").avro is not None
-    assert Decoder(RECORD, "json").avro is None
+def test_a_registry_has_part_in_avro() -> None:
+    schemas: dict[int, str] = {}
+
+    def register(schema: str) -> int:
+        schemas[9] = schema
+        return 9
+
+    _, values = Encoder(TABLE.schema, "avro", name="out", register=register).encode(TABLE)
+    assert values[0][:5] == b"\0\0\0\0\x09"
+    assert Decoder(RECORD, "avro").decode(values).table.num_rows == 0
+    assert Decoder(RECORD, "avro", schema_of=schemas.__getitem__).decode(values).table == TABLE
+    assert json.loads(schemas[9])["name"] == "out"
 
 
 def test_a_key_column_that_is_not_there_is_rejected() -> None:

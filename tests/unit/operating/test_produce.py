@@ -12,10 +12,10 @@ import pytest
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.schema_registry import ConfluentRegistry
 from anabranch.codec.catalog import TopicSettings
-from anabranch.codec.edge import Decoder, Format
+from anabranch.codec.edge import Decoder
 from anabranch.codec.partitions import partition_of
 from anabranch.codec.record_schema import from_avro
-from anabranch.operating.produce import Lines, Target, read_lines, registered_id
+from anabranch.operating.produce import Lines, Target, read_lines, registering
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import EventTime, Pipeline, Source
 from anabranch.ports import TopicPartition
@@ -112,7 +112,7 @@ def test_event_times_are_moved_in_their_own_unit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["timestamp-millis", "timestamp-micros"])
 @pytest.mark.parametrize("format_", ["json", "avro"])
-def test_event_times_that_are_timestamps_are_moved(kind: str, format_: Format) -> None:
+def test_event_times_that_are_timestamps_are_moved(kind: str, format_: str) -> None:
     fields = [
         {"name": "at", "type": {"type": "long", "logicalType": kind}},
         {"name": "tags", "type": ["string", "null"], "default": "x"},
@@ -189,21 +189,20 @@ def test_the_id_of_avro_is_the_one_that_a_registry_gives(tmp_path: Path) -> None
     with RegistryServer() as server:
         server.add("another")
         registry = ConfluentRegistry(server.url)
-        schema_id = registered_id(registry, source, None)
-        assert schema_id == registered_id(registry, source, None) == 2
-        registered_id(registry, source, "more")
+        for topic in (None, None, "more"):
+            lines = Lines(source, None, registering(registry, source, topic))
+            ((_, value),) = lines.records([ROW])
+            assert value[:5] == b"\0\0\0\0\2"
         assert server.subjects == {"readings-value": [2], "more-value": [2]}
-    ((_, value),) = Lines(source, None, schema_id).records([ROW])
-    assert value[:5] == b"\0\0\0\0\2"
 
 
 def test_with_its_registry_away_a_source_gets_nothing_and_that_is_said(tmp_path: Path) -> None:
-    source = pipeline_in(tmp_path).sources["readings"]
+    source = pipeline_in(tmp_path, ", format: avro").sources["readings"]
     with RegistryServer() as server:
         server.status = 503
         with pytest.raises(
             ConfigurationError, match=r"^schema registry .* Nothing was sent: start"
         ):
-            registered_id(ConfluentRegistry(server.url), source, None)
+            Lines(source, None, registering(ConfluentRegistry(server.url), source, None))
     with pytest.raises(ConfigurationError, match=r": no answer .* Nothing was sent: start"):
-        registered_id(ConfluentRegistry(server.url), source, None)
+        Lines(source, None, registering(ConfluentRegistry(server.url), source, None))

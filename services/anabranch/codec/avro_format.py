@@ -1,0 +1,70 @@
+"""Avro as a format of users' values (``formats.Format``)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from anabranch.codec.avro_encoding import AvroEncoder
+    from anabranch.codec.avro_records import AvroDecoder
+    from anabranch.codec.formats import Register, SchemaOf
+    from anabranch.codec.json_records import ExtraFields
+    from anabranch.codec.record_schema import RecordSchema
+
+
+class AvroFormat:
+    """Written in Confluent framing, with the schema id of the registry, if there is one; else with
+    that of the schema's file, or of the output's schema.
+    """
+
+    has_extra_fields: Final = False
+
+    def decoder(
+        self, record: RecordSchema, _: ExtraFields, schema_of: SchemaOf | None, /
+    ) -> AvroDecoder:
+        """See ``avro_records``."""
+        from anabranch.codec.avro_records import AvroDecoder
+
+        return AvroDecoder(record, schema_of)
+
+    def encoder(self, columns: pa.Schema, name: str, register: Register | None, /) -> AvroEncoder:
+        """See ``avro_encoding``."""
+        from anabranch.codec.avro_encoding import AvroEncoder
+
+        encoder = AvroEncoder(columns, name)
+        if register is None:
+            return encoder
+        return AvroEncoder(columns, name, register(_text(encoder.avro)))
+
+    def from_json(
+        self, record: RecordSchema, register: Register | None, /
+    ) -> Callable[[Sequence[bytes]], list[bytes]]:
+        """They are written with the newest version of the record."""
+        from anabranch.codec.avro_values import record_writer
+        from anabranch.codec.columns import stored
+        from anabranch.codec.json_records import JsonDecoder
+
+        schema_id = record.schema_id if register is None else register(_text(record.avro))
+        prefix = b"\0" + schema_id.to_bytes(4, "big")
+        decode, write = JsonDecoder(record).decode, record_writer(record.fields)
+
+        def value(row: Sequence[Any]) -> bytes:
+            body = bytearray(prefix)
+            write(body, row)
+            return bytes(body)
+
+        def values(texts: Sequence[bytes]) -> list[bytes]:
+            columns = [stored(each.combine_chunks()) for each in decode(texts)[0].columns]
+            return list(map(value, zip(*columns, strict=True)))
+
+        return values
+
+
+def _text(avro: dict[str, Any]) -> str:
+    """A schema as a registry gets it, which gives ids of its own."""
+    return json.dumps({key: value for key, value in avro.items() if key != "schema_id"})

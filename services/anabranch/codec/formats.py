@@ -1,0 +1,83 @@
+"""The formats of users' values, by the names that a pipeline file calls them.
+
+A format is a module and a line in ``FORMATS``. All who read a pipeline file, decode a source, send to
+one or encode an output ask the table; none of them knows a format by its name. A format loads Arrow
+when it is asked for a codec: the client and the reading commands do without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from anabranch.codec.avro_format import AvroFormat
+from anabranch.codec.json_format import JsonFormat
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from anabranch.codec.guards import Rejected
+    from anabranch.codec.json_records import ExtraFields
+    from anabranch.codec.record_schema import RecordSchema
+
+SchemaOf = Callable[[int], str]
+"""The Avro schema that a registry has under an id (``ports.SchemaRegistry.schema``). Its
+``ConfigurationError`` rejects the records of that id; whatever else it raises passes through.
+"""
+Register = Callable[[str], int]
+"""The id that a registry gives to an Avro schema, under the subject of whoever made this."""
+
+
+class ValueDecoder(Protocol):
+    """Reads the values of one record."""
+
+    def decode(self, values: Sequence[bytes], /) -> tuple[pa.Table, Rejected]:
+        """The records of ``values``, in order, and (index, why) of each that is none, ascending.
+        Values passed ``guards.admit``.
+        """
+
+
+class ValueEncoder(Protocol):
+    """Writes the rows of one output."""
+
+    def encode(self, table: pa.Table, /) -> list[bytes]:
+        """One value per row. ``table`` has at least the columns that make the value."""
+
+
+class Format(Protocol):
+    """What makes codecs. One that takes no part in a registry ignores ``schema_of`` and
+    ``register``; None: there is no registry.
+    """
+
+    @property
+    def has_extra_fields(self) -> bool:
+        """Whether a value may have fields that its record has not."""
+
+    def decoder(
+        self, record: RecordSchema, extra_fields: ExtraFields, schema_of: SchemaOf | None, /
+    ) -> ValueDecoder:
+        """Of the values of a source.
+
+        Raises:
+            ConfigurationError: an older version of the record cannot be read as the newest.
+        """
+
+    def encoder(self, columns: pa.Schema, name: str, register: Register | None, /) -> ValueEncoder:
+        """Of the values of the output ``name``.
+
+        Raises:
+            ConfigurationError: a column has a name or type that the format does not have, or the
+                registry rejects the schema.
+        """
+
+    def from_json(
+        self, record: RecordSchema, register: Register | None, /
+    ) -> Callable[[Sequence[bytes]], list[bytes]]:
+        """Makes values of a source out of records in JSON, which were checked.
+
+        Raises:
+            ConfigurationError: the registry rejects the schema.
+        """
+
+
+FORMATS: Final[dict[str, Format]] = {"json": JsonFormat(), "avro": AvroFormat()}

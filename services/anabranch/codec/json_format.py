@@ -1,0 +1,40 @@
+"""JSON as a format of users' values (``formats.Format``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from anabranch.codec.formats import Register, SchemaOf
+    from anabranch.codec.json_records import ExtraFields, JsonDecoder, JsonEncoder
+    from anabranch.codec.record_schema import RecordSchema
+
+
+class JsonFormat:
+    """Objects, which name their fields. There is nothing to register."""
+
+    has_extra_fields: Final = True
+
+    def decoder(
+        self, record: RecordSchema, extra_fields: ExtraFields, _: SchemaOf | None, /
+    ) -> JsonDecoder:
+        """See ``json_records``."""
+        from anabranch.codec.json_records import JsonDecoder
+
+        return JsonDecoder(record, extra_fields)
+
+    def encoder(self, columns: pa.Schema, _name: str, _: Register | None, /) -> JsonEncoder:
+        """See ``json_records``."""
+        from anabranch.codec.json_records import JsonEncoder
+
+        return JsonEncoder(columns)
+
+    def from_json(
+        self, _record: RecordSchema, _: Register | None, /
+    ) -> Callable[[Sequence[bytes]], list[bytes]]:
+        """They stay as they are."""
+        return list
