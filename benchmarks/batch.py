@@ -171,7 +171,8 @@ class _Stages:
         return sum(self._python_s.values())
 
     def moment(self) -> _Moment:
-        compiling = self._jvm.java.lang.management.ManagementFactory.getCompilationMXBean().getTotalCompilationTime()
+        beans = self._jvm.java.lang.management.ManagementFactory
+        compiling = beans.getCompilationMXBean().getTotalCompilationTime()
         own, forked = _own_and_waited_s(self._java)
         return _Moment(
             time.time(),

@@ -3,11 +3,14 @@ alternating.
 
 Each session has a fresh broker, one system and one job, and three phases:
 
-cold    a backlog is in the topic before the system is started; seconds from the start of its first process to the append of the last
-        result, everything included (virtual machines, imports, planning).
-warm    the system has done the cold backlog and waits; a second backlog was written meanwhile in an open transaction. Seconds from
-        just before the commit that makes it readable to the append of the last result: first byte read to last result appended.
-steady  5 000 records/s; the append time of each result minus the scheduled time of its record (windowed: minus the window's end).
+cold    a backlog is in the topic before the system is started; seconds from the start of its first
+        process to the append of the last result, everything included (virtual machines, imports,
+        planning).
+warm    the system has done the cold backlog and waits; a second backlog was written meanwhile in an
+        open transaction. Seconds from just before the commit that makes it readable to the append
+        of the last result: first byte read to last result appended.
+steady  5 000 records/s; the append time of each result minus the scheduled time of its record
+        (windowed: minus the window's end).
 
 Every phase's results are compared with those that polars computes. Writes RESULTS.md beside this
 file after every session.

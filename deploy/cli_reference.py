@@ -23,12 +23,14 @@ _PROGRAM: Final = "anabranch"
 _HEAD: Final = """\
 # Commands
 
-Every command of `anabranch`, with its arguments and options, as `anabranch COMMAND --help` shows them. `make cli-reference` writes this page from the
-commands themselves. What they are used for: [tutorial.md](tutorial.md), [operations.md](operations.md), [drills.md](drills.md),
+Every command of `anabranch`, with its arguments and options, as `anabranch COMMAND --help` shows
+them. `make cli-reference` writes this page from the commands themselves. What they are used for:
+[tutorial.md](tutorial.md), [operations.md](operations.md), [drills.md](drills.md),
 [federation.md](federation.md).
 
-Commands act on `pipeline.yaml` in the current folder; `-f FILE` names another. Exit codes: 0 done, 2 wrong usage or a wrong file, 1 anything else. `-h`
-and `--help` of any command print its help; `anabranch --install-completion` completes commands and options in your shell.
+Commands act on `pipeline.yaml` in the current folder; `-f FILE` names another. Exit codes: 0 done,
+2 wrong usage or a wrong file, 1 anything else. `-h` and `--help` of any command print its help;
+`anabranch --install-completion` completes commands and options in your shell.
 """
 _TYPES: Final = {"int": "N", "float": "N", "str": "TEXT"}
 """What stands for a value whose option does not name it."""

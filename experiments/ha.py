@@ -3,9 +3,9 @@ experiments.ha``, to experiments/HA.md.
 
 One stage, a window of 2 s over 20 keys, is fed at a steady rate on a real broker. After a while one
 process, the one that runs the query, is killed (SIGKILL); what ends is, as ``anabranch up`` does,
-started again half a second later. After another while, and where a process stands by once it has a copy
-again, the one that runs it then is killed and its state directory deleted. The stable stream is
-compared with the answer.
+started again half a second later. After another while, and where a process stands by once it has a
+copy again, the one that runs it then is killed and its state directory deleted. The stable stream
+is compared with the answer.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ MODES: Final = {
 }
 _RECORD: Final = """
 {"type": "record", "name": "reading", "fields": [
-  {"name": "key", "type": "long"}, {"name": "value", "type": "long"}, {"name": "time", "type": "long"}]}
+  {"name": "key", "type": "long"},
+  {"name": "value", "type": "long"},
+  {"name": "time", "type": "long"}]}
 """
 _FUNCTIONS: Final = """
 from pyspark.sql import functions as F

@@ -3,14 +3,15 @@ blocks and boundary logs between them.
 
 Only what is done for recovery differs:
 
-=========  =======================================================  ====================================================
-           the sender, after writing a batch's blocks               a receiver that starts again
-=========  =======================================================  ====================================================
-none       goes on                                                  goes on with what comes from then on
-ack        appends the boundary record, waits until the receiver    waits for what comes: the sender repeats, after
-           says that it has the batch, and has noted it             RESEND_MS, the batch that was not acknowledged
-ask        appends the boundary record, goes on                     goes on from the position that it has noted
-=========  =======================================================  ====================================================
+====  ============================================  ===========================================
+      the sender, after writing a batch's blocks    a receiver that starts again
+====  ============================================  ===========================================
+none  goes on                                       goes on with what comes from then on
+ack   appends the boundary record, waits until the  waits for what comes: the sender repeats,
+      receiver says that it has the batch, and has  after RESEND_MS, the batch that was not
+      noted it                                      acknowledged
+ask   appends the boundary record, goes on          goes on from the position that it has noted
+====  ============================================  ===========================================
 """
 
 from __future__ import annotations

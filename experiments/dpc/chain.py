@@ -30,10 +30,14 @@ _LOG_END: Final = 3_000
 
 _RECORD: Final = """
 {"type": "record", "name": "reading", "fields": [
-  {"name": "key", "type": "long"}, {"name": "value", "type": "long"}, {"name": "time", "type": "long"}]}
+  {"name": "key", "type": "long"},
+  {"name": "value", "type": "long"},
+  {"name": "time", "type": "long"}]}
 """
 _FUNCTIONS: Final = '''
-"""The stages: the first brings the sources together, the others hand on what they read, as the published chains do."""
+"""The stages: the first brings the sources together, the others hand on what they read, as the
+published chains do.
+"""
 from pyspark.sql import functions as F
 
 COLUMNS = ["key", "value", "time", "event_time"]

@@ -3,12 +3,17 @@ processes and for virtual time.
 
 Definitions, as published, for the output stream of a pipeline:
 
-new result      a bucket that a boundary record, stable or tentative, closes before any other did. Corrections of it are not new.
-delay           time of that record at a reader minus the time at which the bucket's input was due: its end, by the sources' schedule.
-longest delay   of all new results from the failure's first bucket to those due a moment after the corrections: ``Procnew``.
-normal delay    the same before the failure, in the same run: the failure-free latency. ``Procnew`` minus its median: ``Delaynew``.
+new result      a bucket that a boundary record, stable or tentative, closes before any other did.
+                Corrections of it are not new.
+delay           time of that record at a reader minus the time at which the bucket's input was due:
+                its end, by the sources' schedule.
+longest delay   of all new results from the failure's first bucket to those due a moment after the
+                corrections: ``Procnew``.
+normal delay    the same before the failure, in the same run: the failure-free latency. ``Procnew``
+                minus its median: ``Delaynew``.
 tentative rows  tuples in tentative buckets as they were closed: ``Ntentative``.
-done            the time at which the stable output passed the last tentative bucket: what a REC_DONE says.
+done            the time at which the stable output passed the last tentative bucket: what a
+                REC_DONE says.
 """
 
 from __future__ import annotations

@@ -161,20 +161,20 @@ def convergence(figures: Figures) -> Callable[[], str]:
     }
 
     def body() -> str:
+        def of_each(contracts: int, measure: Callable[[Outcome], float]) -> list[float]:
+            return [averaged(figures.found[settings[contracts, d]], measure) for d in DELTAS]
+
         rows = [
             [
                 str(contracts),
+                *(f"{rounds:.0f}" for rounds in of_each(contracts, lambda o: o.rounds)),
                 *(
-                    f"{averaged(figures.found[settings[contracts, d]], lambda o: o.rounds):.0f}"
-                    for d in DELTAS
+                    f"{movements / figures.participants:.1f}"
+                    for movements in of_each(contracts, lambda o: o.run.movements)
                 ),
                 *(
-                    f"{averaged(figures.found[settings[contracts, d]], lambda o: o.run.movements) / figures.participants:.1f}"
-                    for d in DELTAS
-                ),
-                *(
-                    f"{averaged(figures.found[settings[contracts, d]], lambda o: o.run.moves) / figures.participants:.1f}"
-                    for d in DELTAS
+                    f"{moves / figures.participants:.1f}"
+                    for moves in of_each(contracts, lambda o: o.run.moves)
                 ),
             ]
             for contracts in (1, 3, 5, 10)

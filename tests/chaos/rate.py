@@ -35,14 +35,15 @@ def told(outcomes: Mapping[int, str]) -> str:
     """``outcomes``: what came of the run of each seed; empty: it was clean. One that could
     not be judged is not clean.
     """
+    runs = len(outcomes)
     clean = sum(not outcome for outcome in outcomes.values())
     right = sum(not outcome or outcome.startswith(NOT_JUDGED) for outcome in outcomes.values())
     lines = [f"seed {seed}: {outcome or 'clean'}" for seed, outcome in outcomes.items()]
     return "\n".join(
         [
             *lines,
-            f"nothing was wrong in {right} of {len(outcomes)} runs: {_interval(right, len(outcomes))}",
-            f"{clean} of {len(outcomes)} runs were clean: {_interval(clean, len(outcomes))}",
+            f"nothing was wrong in {right} of {runs} runs: {_interval(right, runs)}",
+            f"{clean} of {runs} runs were clean: {_interval(clean, runs)}",
         ]
     )
 

@@ -4,8 +4,8 @@ The module reads what was said, by the time at which it stood in the log. A proc
 heard what was said ``ON_THE_WAY_MS`` before; later words may be on the way to it.
 
 Rules:
-    PF1 nobody takes the place of one that is heard, or whose epoch has just begun, nor before it was
-        silent for the whole wait.
+    PF1 nobody takes the place of one that is heard, or whose epoch has just begun, nor before it
+        was silent for the whole wait.
     PF2 whose turn is later waits for those before it: who has a checkpoint goes first, else the
         order of the processes decides.
     PF3 somebody takes the place of one that is silent as soon as that is allowed, if there is

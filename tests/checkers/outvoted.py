@@ -1,5 +1,5 @@
-"""What three or more replicas of a stage that disagree lead to (``protocol.control.fencing``): whoever
-a majority contradicts is told to end, ends, and starts anew from a state that is right.
+"""What three or more replicas of a stage that disagree lead to (``protocol.control.fencing``):
+whoever a majority contradicts is told to end, ends, and starts anew from a state that is right.
 """
 
 from __future__ import annotations

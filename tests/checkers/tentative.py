@@ -9,7 +9,8 @@ The module knows nothing of where results come from. Its caller computes answers
 says what of a row its key is and what of it only grows with more input (``Split``), so it serves a
 boundary log (``tests/simulation``) and a live topic alike:
 
-    judged = [Shown("tolls bucket 7", 7, ("north",), rows, since=4), ...]    # each bucket that was shown, with rows or without
+    # Each bucket that was shown, with rows or without.
+    judged = [Shown("tolls bucket 7", 7, ("north",), rows, since=4), ...]
     wrong = check(judged, without, {"north", "south"}, split)
 
 Rules:

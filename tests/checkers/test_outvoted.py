@@ -1,4 +1,4 @@
-"""The checker of replicas that disagree passes what is right and finds each fault that it is for."""
+"""The checker of replicas that disagree passes what is right and finds each fault it is for."""
 
 from __future__ import annotations
 

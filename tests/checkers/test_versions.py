@@ -44,8 +44,8 @@ UPGRADED: list[LogEntry] = [
     closes("1", 4, 4, 2, 3, 4, prev=1),
     closes("0", 0, 4, 4, prev=3),
 ]
-"""Replica 1 gets the second version, and has caught up when it closes bucket 4; then replica 0, whose
-row of bucket 3 was made early, is of no account.
+"""Replica 1 gets the second version, and has caught up when it closes bucket 4; then replica 0,
+whose row of bucket 3 was made early, is of no account.
 """
 
 

@@ -1,6 +1,6 @@
-"""A stream whose stage got another version of its function, by a second, smaller reading of the rule
-(BL15): which version counts from which bucket on, and that each row is what the version makes whose
-record named it. A row that the version before has made for a later bucket stands.
+"""A stream whose stage got another version of its function, by a second, smaller reading of the
+rule (BL15): which version counts from which bucket on, and that each row is what the version makes
+whose record named it. A row that the version before has made for a later bucket stands.
 """
 
 from __future__ import annotations

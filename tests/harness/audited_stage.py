@@ -1,5 +1,5 @@
 """A stage that was sold, and what an auditor needs to judge its seller: a source with blocks, the
-seller's results with digests, a contract with a movement. The engine in place of Spark is a few lines.
+seller's results with digests, a contract with a movement. Its engine is a few lines, not Spark.
 """
 
 from __future__ import annotations

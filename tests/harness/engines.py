@@ -69,7 +69,8 @@ _REST_MS: Final = 20
 _DEADLINE_MS: Final = 60_000
 RECORD = """
 {"type": "record", "name": "reading", "fields": [
-  {"name": "id", "type": "long"}, {"name": "key", "type": "long"}, {"name": "v", "type": "long"}, {"name": "time", "type": "long"}]}
+  {"name": "id", "type": "long"}, {"name": "key", "type": "long"}, {"name": "v", "type": "long"},
+  {"name": "time", "type": "long"}]}
 """
 FUNCTIONS = '''
 import os

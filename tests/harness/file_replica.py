@@ -119,8 +119,8 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """Under which a replica runs: what a test does at its crash points and while it waits for a
-    peer, how much state it needs and how that is backed up, which epochs are fenced, whose nodes are
-    partners', and who is told of a wrong one.
+    peer, how much state it needs and how that is backed up, which epochs are fenced, whose nodes
+    are partners', and who is told of a wrong one.
     """
 
     point: Callable[[str], None] = lambda _: None

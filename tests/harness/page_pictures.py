@@ -1,5 +1,5 @@
-"""``python -m harness.page_pictures [FOLDER]``: the pictures of docs/dashboard.md, of a pipeline that
-is played.
+"""``python -m harness.page_pictures [FOLDER]``: the pictures of docs/dashboard.md, of a pipeline
+that is played.
 """
 
 from __future__ import annotations

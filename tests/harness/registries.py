@@ -1,4 +1,4 @@
-"""A schema registry in this process, by Confluent's protocol over HTTP: what a client sees of one."""
+"""A schema registry in this process, by Confluent's protocol over HTTP: what a client sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's standalone master and workers on this machine, from the wheel: a cluster with a secret."""
+"""Spark's standalone master and workers on this machine, of the wheel: a cluster with a secret."""
 
 from __future__ import annotations
 

@@ -45,7 +45,8 @@ from harness.waiting import wait_until
 
 RECORD = """
 {"type": "record", "name": "reading", "fields": [
-  {"name": "key", "type": "long"}, {"name": "value", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": null},
+  {"name": "key", "type": "long"}, {"name": "value", "type": "long"},
+  {"name": "note", "type": ["null", "string"], "default": null},
   {"name": "level", "type": "double", "default": 0.0}, {"name": "time", "type": "long"}]}
 """
 WIDTH_MS = 100

@@ -1,4 +1,4 @@
-"""Functions of two inputs, what the inputs hold, and the answers: whole, or without what was missing."""
+"""Functions of two inputs, what these hold, and the answers: whole, or without what was missing."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ _PAUSE = threading.Event()
 _STATISTICS = Path("/proc/stat")
 _STOLEN_FIELD = 8
 _FREE_FIELDS = {2, 4, 5}
-"""What ran at a low priority, which yields to whoever comes; idle, and idle while a disk works. What
-guests took stands behind, and in the others.
+"""What ran at a low priority, which yields to whoever comes; idle, and idle while a disk works.
+What guests took stands behind, and in the others.
 """
 _RUNNABLE_PER_PROCESSOR_MAX = 3
 _TIMES_MAX = 5
@@ -46,8 +46,8 @@ def stolen_s() -> float:
 
 
 def busy_s() -> float:
-    """What the processors worked, for whomever but those of a low priority, and what the host gave to
-    others: seconds of the whole machine.
+    """What the processors worked, for whomever but those of a low priority, and what the host gave
+    to others: seconds of the whole machine.
     """
     try:
         fields = _STATISTICS.read_text().partition("\n")[0].split()

@@ -1,6 +1,6 @@
 """Agents of two participants as processes on a real broker: a stage is sold in a rush and comes
-home, whoever is killed, at each crash point. Ingestion and nodes are stand-ins, which follow the log
-of moves as real ones do; so are the brokers of contracts, which are their own in this process.
+home, whoever is killed, at each crash point. Ingestion and nodes are stand-ins, which follow the
+log of moves as real ones do; so are the brokers of contracts, which are their own in this process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The auditor on a real broker: sellers that make what is right, what is wrong, and nothing; and as a
-process that is killed at each of its crash points. Where something is computed, the engine is one of a
-few lines.
+"""The auditor on a real broker: sellers that make what is right, what is wrong, and nothing; and as
+a process that is killed at each of its crash points. Where something is computed, the engine is one
+of a few lines.
 """
 
 from __future__ import annotations

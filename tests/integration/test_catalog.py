@@ -37,7 +37,10 @@ ANABRANCH = Path(sys.executable).with_name("anabranch")
 NORTH = """\
 pipeline: {name}-north
 sources:
-  reports: {{topics: ["{name}.reports"], record: report.avsc, event_time: {{field: time, unit: ms}}}}
+  reports:
+    topics: ["{name}.reports"]
+    record: report.avsc
+    event_time: {{field: time, unit: ms}}
 stages:
   totals: {{participant: north, reads: [reports], transform: "functions:same"}}
 publish:

@@ -1,5 +1,5 @@
-"""An input on another owner's cluster, which is a real broker: stopped, killed and started again. The
-stage's own log is in memory; with Spark, and two brokers, ``tests/spark/test_clusters.py``.
+"""An input on another owner's cluster, which is a real broker: stopped, killed and started again.
+The stage's own log is in memory; with Spark, and two brokers, ``tests/spark/test_clusters.py``.
 """
 
 from __future__ import annotations

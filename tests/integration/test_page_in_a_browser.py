@@ -95,7 +95,8 @@ def lines_end_at_their_cards(driver: webdriver.Chrome) -> bool:
               const found = path.getAttribute("d").match(/[\\d.]+/g).map(Number);
               return [found[1], found.at(-1)];
             });
-            return ends.length > 0 && ends.every((y) => middles.some((each) => Math.abs(each - y) < 1));
+            const meets = (y) => middles.some((each) => Math.abs(each - y) < 1);
+            return ends.length > 0 && ends.every(meets);
             """
         )
     )

@@ -207,9 +207,13 @@ from anabranch.up.processes import ProcessSpec
 from anabranch.up.state_file import Deployment
 from anabranch.up.supervisor import Supervisor
 state_dir = Path(sys.argv[1])
-spec = ProcessSpec("processing", "s.0", [sys.executable, {str(_FAKE)!r}, str(state_dir), "processing", "s.0", "children"])
+command = [sys.executable, {str(_FAKE)!r}, str(state_dir), "processing", "s.0", "children"]
+spec = ProcessSpec("processing", "s.0", command)
 deployment = Deployment(os.getpid(), "p", "b:1", None)
-Supervisor(state_dir, deployment, [spec], SystemClock(), lambda text: print(text, flush=True)).run(threading.Event())
+supervisor = Supervisor(
+    state_dir, deployment, [spec], SystemClock(), lambda text: print(text, flush=True)
+)
+supervisor.run(threading.Event())
 """
     supervisor = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.DEVNULL

@@ -35,11 +35,13 @@ _ROW: Final = re.compile(r"^\| \d{4}-.*?\| ([\d,]+) of ([\d,]+)\b", re.MULTILINE
 INTRODUCTION: Final = """\
 # Evidence
 
-What takes too long for `make test`, and what came of it: every crash point, cut, operator and lost disk on a real broker and real Spark, a whole pipeline
-on a secured broker, the loss of brokers, bugs planted on purpose, fresh seeds of the simulation, and real processes under faults drawn by chance.
-The report of `make nightly` makes this page from what each run said. A rate is followed by the interval in which that of all such cases lies, with 95 %
-confidence. A section that is not here was not run. Rows of a section may have been judged by different commits. Below each table,
-failures are counted by kind: the number is how many lines of the step's output name it.
+What takes too long for `make test`, and what came of it: every crash point, cut, operator and lost
+disk on a real broker and real Spark, a whole pipeline on a secured broker, the loss of brokers,
+bugs planted on purpose, fresh seeds of the simulation, and real processes under faults drawn by
+chance. The report of `make nightly` makes this page from what each run said. A rate is followed by
+the interval in which that of all such cases lies, with 95 % confidence. A section that is not here
+was not run. Rows of a section may have been judged by different commits. Below each table, failures
+are counted by kind: the number is how many lines of the step's output name it.
 """
 HEAD: Final = """\
 | When (UTC) | Commit | Machine | Good | Rate | Time | Command |

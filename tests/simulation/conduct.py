@@ -222,7 +222,7 @@ def _tried_no_more(run: Run, readings: Mapping[str, streams.Reading]) -> list[st
         due_ms = at_ms + pause_ms + _TRIED_AGAIN_MS
         if due_ms <= run.ended_ms and not any(at_ms < each <= due_ms for each in goes_on):
             wrong.append(
-                f"{who}: its branch died of what may pass at {at_ms} ms, and by {due_ms} ms there is"
-                f" no other one, nor is it past bucket {hole} (RE7)"
+                f"{who}: its branch died of what may pass at {at_ms} ms, and by {due_ms} ms there"
+                f" is no other one, nor is it past bucket {hole} (RE7)"
             )
     return wrong

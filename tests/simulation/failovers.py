@@ -51,7 +51,7 @@ def check(run: Run) -> list[str]:
         ]
         wrong += failovers.check(stage.name, heard, begun, words, stands, _WAITS)
         wrong += [
-            f"{stage.name}.{process} becomes the primary at {at_ms} ms, and the broker is hardly back"
+            f"{stage.name}.{process} becomes the primary at {at_ms} ms, the broker is hardly back"
             for at_ms, process, _ in heard
             if any(each.at_ms < at_ms for each in begun) and _is_just_back(run, at_ms)
         ]
@@ -104,7 +104,7 @@ def _stands(run: Run, stage: str) -> Iterator[Stands]:
 
 
 def _is_just_back(run: Run, at_ms: int) -> bool:
-    """Whether the broker was away for so long that nobody could be heard, and a moment ago (SB3)."""
+    """Whether the broker was away so long that nobody could be heard, and a moment ago (SB3)."""
     return any(
         fault.kind == "broker away"
         and fault.duration_ms >= _WAITS.silent_ms

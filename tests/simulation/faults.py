@@ -59,7 +59,7 @@ process that dies and is not started again for long; a branch's query that dies;
 deleted under those who read them, or of which they get other rows; a death between a record and
 Spark's commit; a process that computes wrong rows from then on; heartbeats of a primary that was
 replaced, which come again; blocks of closed buckets that are deleted, whoever has them; a pipeline
-file with another version of the stage, with which the process is restarted at once, or when it ends.
+file with another version of the stage, with which the process is restarted now, or when it ends.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -517,8 +517,8 @@ def _stage_is_added(options: Options, replicas: Sequence[str], rng: random.Rando
 
 
 def _function_changes(options: Options, replicas: Sequence[str], rng: random.Random) -> list[Fault]:
-    """One replica after the other gets another version of its function, the first is restarted with it
-    at once; and what may befall them meanwhile.
+    """One replica after the other gets another version of its function, the first is restarted with
+    it at once; and what may befall them meanwhile.
     """
     at_ms = rng.randint(600, options.heal_ms // 2)
     found = []

@@ -246,8 +246,8 @@ def _known_ms(run: Run, at_ms: int, partition: int) -> int:
 
 
 def _behind_ms(run: Run, sources: Collection[str]) -> int | None:
-    """By how much one of ``sources`` is usually behind its records when it closes a bucket, before anything
-    is silent; None: one has not closed any.
+    """By how much one of ``sources`` is usually behind its records when it closes a bucket, before
+    anything is silent; None: one has not closed any.
 
     A source that stands still goes on at the pace that it had (SP2), so the timers of its buckets
     are as far behind as they were.

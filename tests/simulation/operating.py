@@ -42,10 +42,9 @@ def give_up(
         while True:
             try:
                 command.do()
-            except (
-                Fenced,
-                DataMissing,
-            ):  # a process of the source began, or its log was trimmed, meanwhile: again, as the command says
+            except (Fenced, DataMissing):
+                # A process of the source began, or its log was trimmed, meanwhile: again, as the
+                # command says.
                 continue
             break
         network.history.reached("source given up")

@@ -533,7 +533,7 @@ def _soon_trimmed(options: Options, rng: random.Random) -> Options:
 
 
 def _slowly_corrected(options: Options, rng: random.Random) -> Options:
-    """One stage whose replicas take long for a batch, and so begin theirs at very different times."""
+    """One stage whose replicas take long for a batch, and so begin theirs at different times."""
     stages = _chain(options, rng, 1, (2, 2, 3), ("process",))
     return replace(
         options,

@@ -345,8 +345,8 @@ REGRESSIONS: Final = (
         [Fault(3246, "away", "processing/s0.0", 6, 2883)],
     ),
     Regression(
-        "the checker: the bound did not wait for a source to find a new partition, the only one that"
-        " spoke then",
+        "the checker: the bound did not wait for a source to find a new partition, the only one"
+        " that spoke then",
         replace(
             _MOSTLY,
             seed=88000101,
@@ -399,8 +399,8 @@ REGRESSIONS: Final = (
         [Fault(3_000, "broker away", "everything", 0, 8_000)],
     ),
     Regression(
-        "the simulator: a node was gone for good to which a replica had been moved, and it waited for"
-        " one that nobody may run before an operator moves it",
+        "the simulator: a node was gone for good to which a replica had been moved, and it waited"
+        " for one that nobody may run before an operator moves it",
         replace(
             _MOSTLY,
             seed=9000810,
@@ -443,8 +443,8 @@ REGRESSIONS: Final = (
         ],
     ),
     Regression(
-        "the checker: a process said in a heartbeat that it was stable, which reached the broker only"
-        " when it was back, as did what it had not read meanwhile",
+        "the checker: a process said in a heartbeat that it was stable, which reached the broker"
+        " only when it was back, as did what it had not read meanwhile",
         replace(
             _MOSTLY,
             seed=30464,
@@ -480,8 +480,8 @@ REGRESSIONS: Final = (
         ],
     ),
     Regression(
-        "a replica died at a request to make blocks again that it had taken, and its reader waited for"
-        " as long as the work itself may take",
+        "a replica died at a request to make blocks again that it had taken, and its reader waited"
+        " for as long as the work itself may take",
         replace(
             _MOSTLY,
             seed=1433,
@@ -685,8 +685,8 @@ REGRESSIONS: Final = (
         ],
     ),
     Regression(
-        "a silence that was counted before the broker went away was long enough when the primary had"
-        " settled, in the middle of the outage",
+        "a silence that was counted before the broker went away was long enough when the primary"
+        " had settled, in the middle of the outage",
         replace(
             _MOSTLY,
             seed=620001323,

@@ -56,17 +56,18 @@ mostly nothing is wrong; moved: a replica is moved to another node, perhaps back
 node dies, is paused, cut off or overtaken meanwhile; outvoted: one of three replicas computes wrong
 rows from some time on, until its process ends; passive: the processes of a stage stand by for one
 another, and the primary dies, is paused or cut off, or its disk is lost, or one of the others is
-struck while it copies; two outputs: of one stream, of a stream and one before it, or of streams that
-have nothing in common, under the usual faults, and mostly the delivery of one is down for a while; upstream
-backup, amnesia: a stage that saves its state nowhere else loses its disk, perhaps again while it
-makes its state anew, and makes it from its input, or gives up what it cannot make; asked for: while
-delivery is away, all blocks are deleted that it has not read, and it asks the replicas to make them
-again; upgraded: the replicas of a stage get another version of its function one after the other:
-some are restarted with it, others go on with the old one until the new one counts; end trimmed: who
-reads a stage is away while its branch ends, and mostly until the record that says so is trimmed; slow
-corrections: the replicas of a stage with long batches correct one after the other, and the end of the
-failure is told when the first has done so; added late: blocks of the inputs are deleted before the
-processes of a stage begin for the first time, and one of them is struck when it has.
+struck while it copies; two outputs: of one stream, of a stream and one before it, or of streams
+that have nothing in common, under the usual faults, and mostly the delivery of one is down for a
+while; upstream backup, amnesia: a stage that saves its state nowhere else loses its disk, perhaps
+again while it makes its state anew, and makes it from its input, or gives up what it cannot make;
+asked for: while delivery is away, all blocks are deleted that it has not read, and it asks the
+replicas to make them again; upgraded: the replicas of a stage get another version of its function
+one after the other: some are restarted with it, others go on with the old one until the new one
+counts; end trimmed: who reads a stage is away while its branch ends, and mostly until the record
+that says so is trimmed; slow corrections: the replicas of a stage with long batches correct one
+after the other, and the end of the failure is told when the first has done so; added late: blocks
+of the inputs are deleted before the processes of a stage begin for the first time, and one of them
+is struck when it has.
 """
 
 

@@ -103,7 +103,7 @@ def _gaps(run: Run, stage: StageOptions, replica: str) -> list[gaps.Gap]:
 def _check_late(
     run: Run, stage: StageOptions, complete: Mapping[str, list[tuple[int, int]]]
 ) -> list[str]:
-    """Each replica gave up, once, what lies before the blocks that are left, and a state horizon."""
+    """Each replica gave up, once, what lies before the blocks that are left, and a horizon."""
     deleted_ms = [fault.at_ms for fault in run.faults if fault.kind == "all blocks deleted"]
     closed = [
         max((bucket for at_ms, bucket in complete[stream] if at_ms <= max(deleted_ms)), default=0)

@@ -632,8 +632,8 @@ class World:
             self._process_faults.strike(fault, until_ms)
 
     def _lose_blocks(self, fault: Fault) -> None:
-        """Those of one writer that others have, too; or all, of what is delivered only where something
-        was: else delivery begins later (DE9).
+        """Those of one writer that others have, too; or all, of what is delivered only where
+        something was: else delivery begins later (DE9).
         """
         if fault.kind != "all blocks deleted":
             is_spoilt = fault.kind == "blocks spoilt"

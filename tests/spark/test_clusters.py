@@ -1,6 +1,6 @@
 """A stage reads a stream on another owner's Kafka cluster, with real Spark and two real brokers. It
-goes on without that cluster when nobody answers there, also where its own node starts meanwhile, and
-corrects when it is back.
+goes on without that cluster when nobody answers there, also where its own node starts meanwhile,
+and corrects when it is back.
 """
 
 from __future__ import annotations

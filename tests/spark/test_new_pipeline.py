@@ -80,7 +80,8 @@ def test_the_stage_of_a_new_pipeline_passes_its_test_and_a_wrong_one_does_not(
 
 
 SQL = """sql: |
-      SELECT sensor, date_format(window.end, 'HH:mm:ss') AS until, max(celsius) AS celsius, window.end AS event_time
+      SELECT sensor, date_format(window.end, 'HH:mm:ss') AS until, max(celsius) AS celsius,
+        window.end AS event_time
       FROM readings WHERE sensor != :without GROUP BY window(event_time, '10 seconds'), sensor
     parameters: {without: none}"""
 

@@ -263,7 +263,8 @@ def test_south_does_not_start_what_it_has_changed(both: Both) -> None:
 @pytest.mark.nightly
 def test_columns_that_are_known_at_run_time_only_are_rejected_there(both: Both, feed: Feed) -> None:
     chained = (
-        '  text: {participant: north, reads: [a], sql: "SELECT key, note AS value, event_time FROM a"}\n'
+        "  text: {participant: north, reads: [a],"
+        ' sql: "SELECT key, note AS value, event_time FROM a"}\n'
         "  high: {participant: south, offered: twice, reads: [text]}\n"
     )
     start, end = NORTH.index("  high:"), NORTH.index("  own:")

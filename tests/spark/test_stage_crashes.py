@@ -28,7 +28,9 @@ FUNCTIONS = '''
 from pyspark.sql import functions as F
 
 def pending(a):
-    """Rows at once, and a window's when it closes: parts of buckets that are still open when their batch ends."""
+    """Rows at once, and a window's when it closes: parts of buckets that are still open when their
+    batch ends.
+    """
     windows = a.groupBy(F.window("event_time", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
     return windows.unionByName(a.select(F.col("value").alias("n"), "event_time"))
 '''

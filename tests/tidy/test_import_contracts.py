@@ -1,5 +1,5 @@
-"""Each contract of import-linter in pyproject.toml finds what it forbids: a copy of the package with
-one wrong import breaks it.
+"""Each contract of import-linter in pyproject.toml finds what it forbids: a copy of the package
+with one wrong import breaks it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ PLANTED = {
     "The client stands beside what starts services": [
         ("drills/links.py", "import anabranch.client.rows"),
     ],
-    "Spark calls our reader and writer inside its tasks: that adapter alone stands above the runtime": [
+    "Spark calls our reader and writer in its tasks: that adapter alone is above the runtime": [
         ("adapters/kafka/log.py", "from anabranch.runtime.block_writer import BlockWriter"),
     ],
     "What runs a stage knows its engine and its disk by their ports; __main__ alone chooses them": [
         ("processing/node.py", "import anabranch.adapters.spark.session"),
         ("processing/standby.py", "import anabranch.adapters.disk.checkpoints"),
     ],
-    "Within the rules: what a stream is, what processes say of it, what a stage does with it, what users see": [
+    "Within the rules: what a stream is, what processes say, what a stage does, what users see": [
         ("protocol/log/buckets.py", "import anabranch.protocol.stage.planner"),
         ("protocol/new_package/__init__.py", ""),
     ],

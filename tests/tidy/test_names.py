@@ -27,8 +27,8 @@ FILE_LINES_MAX = 720
 FUNCTION_LINES_MAX = {"services": 70, "": 90}
 """Of the package, and elsewhere: a scenario is read from its top to its end."""
 CONSTRUCTOR_ARGUMENTS_MAX = {"tests": 8, "": 6}
-"""Of what tests make, and elsewhere. More are several ideas: those that belong together are one frozen
-object of settings.
+"""Of what tests make, and elsewhere. More are several ideas: those that belong together are one
+frozen object of settings.
 """
 
 ASSIGNMENTS_MAX = 2
@@ -71,7 +71,7 @@ def wide_constructors(name: str, source: str, arguments_max: int) -> list[str]:
 
 
 def crowded_assignments(name: str, source: str, *, is_test: bool) -> list[str]:
-    """Lines that give three or more variables a value each; a test's may, if none is an attribute."""
+    """Lines that give three or more variables a value each; a test's may if none is an attribute."""
     found = []
     for node in (node for node in nodes(source) if isinstance(node, ast.Assign)):
         targets = [each for each in node.targets if isinstance(each, ast.Tuple)]
@@ -165,13 +165,23 @@ def test_a_long_function_is_found() -> None:
 
 
 def test_a_wide_constructor_is_found() -> None:
-    source = "class A:\n    def __init__(self, a, /, b, *c, d=1): ...\n    def f(self, a, b, c, d, e): ..."
+    source = (
+        "class A:\n"
+        "    def __init__(self, a, /, b, *c, d=1): ...\n"
+        "    def f(self, a, b, c, d, e): ..."
+    )
     assert wide_constructors("x", source, 3) == ["x: A takes 4 arguments"]
     assert wide_constructors("x", source, 4) == []
 
 
 def test_a_crowded_assignment_is_found() -> None:
-    source = "a, b, c = f()\nself.a, self.b = 1, 2\nself.a, self.b, c = f()\na, b, c = 1, 2, 3\na = b = c = 1\n"
+    source = (
+        "a, b, c = f()\n"
+        "self.a, self.b = 1, 2\n"
+        "self.a, self.b, c = f()\n"
+        "a, b, c = 1, 2, 3\n"
+        "a = b = c = 1\n"
+    )
     found = [f"x:{line}: 3 assignments" for line in (3, 4, 5)]
     assert crowded_assignments("x", source, is_test=False) == found
     assert crowded_assignments("x", source, is_test=True) == found[:1]

@@ -1,4 +1,4 @@
-"""The envelope of CloudEvents is a record like any other, with the schema that docs/types.md shows."""
+"""The envelope of CloudEvents is a record like any other, with the schema of docs/types.md."""
 
 from __future__ import annotations
 

@@ -8,13 +8,13 @@ its results, only the names of the streams are. So of a tentative bucket
     TT1  all results name the same streams, and none that cannot have been missing;
     TT2  the results of every expressway whose source is not named are those of the whole answer,
         each of them;
-    TT3  those of an expressway whose source is named are the answer to its reports with some buckets
-        left out: the same ones for all of its segments, in at most two holes (any, where a window
-        has few buckets). A source may fall silent inside a bucket, and what was read of one of its
-        partitions may end a bucket before the other: of the first two buckets of a hole any reports
-        may be there;
-    TT4  the results stand in the order in which the whole answer would have them, each with its key,
-        time and partition.
+    TT3  those of an expressway whose source is named are the answer to its reports with some
+        buckets left out: the same ones for all of its segments, in at most two holes (any, where a
+        window has few buckets). A source may fall silent inside a bucket, and what was read of one
+        of its partitions may end a bucket before the other: of the first two buckets of a hole any
+        reports may be there;
+    TT4  the results stand in the order in which the whole answer would have them, each with its
+        key, time and partition.
 
 And a bucket that is shown without a single result has none but of expressways whose sources were
 missing (TT5).

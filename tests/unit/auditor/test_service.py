@@ -1,4 +1,4 @@
-"""The auditor on a log in memory, under a clock that the test moves, with an engine of a few lines."""
+"""The auditor on a log in memory, under a clock that the test moves, its engine a few lines."""
 
 from __future__ import annotations
 

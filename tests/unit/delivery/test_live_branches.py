@@ -25,7 +25,7 @@ def one_of_two_corrects(world: World, service: DeliveryService) -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_failure_lasts_until_the_log_says_that_every_branch_has_ended(*, restarts: bool) -> None:
-    """Whoever follows it begins to read when; what the replicas say of themselves decides nothing."""
+    """Whoever follows it begins to read when; what replicas say of themselves decides nothing."""
     world = World(replicas=2)
     first, second = world.replicas
     service = world.service()

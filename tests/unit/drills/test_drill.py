@@ -36,7 +36,8 @@ from harness.waiting import wait_until
 _WITH_FAMILY = """
 import subprocess, sys, threading
 subprocess.Popen(["sleep", "60"], start_new_session=True)
-subprocess.run([sys.executable, "-c", "import subprocess; subprocess.Popen(['sleep', '61'], start_new_session=True)"])
+orphan = "import subprocess; subprocess.Popen(['sleep', '61'], start_new_session=True)"
+subprocess.run([sys.executable, "-c", orphan])
 print("there", flush=True)
 threading.Event().wait(60)
 """

@@ -58,8 +58,8 @@ def written(folder: Path, corrected: str, live: str) -> Path:
             "{topic: l, key: [k]}",
             [
                 (
-                    "output o.corrected: key column event_time is not a column of the output; there are"
-                    " k, n"
+                    "output o.corrected: key column event_time is not a column of the output; there"
+                    " are k, n"
                 )
             ],
         ),

@@ -20,7 +20,8 @@ pipeline: billing
 clusters:
   north: {kafka: "${NORTH:-north-1:9092,north-2:9092}"}
 bindings:
-  north_speeds: {pipeline: north, stream: speeds, record: speed.avsc, cluster: north, participant: north}
+  north_speeds: {pipeline: north, stream: speeds, record: speed.avsc, cluster: north,
+    participant: north}
   south_speeds: {pipeline: south, stream: speeds, record: speed.avsc}
 stages:
   tolls: {participant: billing, reads: [north_speeds, south_speeds], transform: stages:tolls}
@@ -78,7 +79,8 @@ def test_a_cluster_that_is_not_there_and_one_that_nobody_uses(tmp_path: Path) ->
         ("north:9092, south:9092", "write the brokers' address, HOST:PORT[,HOST:PORT...]"),
         (
             "me:secret@north:9092",
-            f"it holds a password; who reads there, and the secret, say {VARIABLES}... in the environment",
+            f"it holds a password; who reads there, and the secret, say {VARIABLES}... in the"
+            " environment",
         ),
     ],
 )

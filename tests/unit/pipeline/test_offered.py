@@ -1,4 +1,4 @@
-"""Stages that are instances of what another participant offers: at the definer, and at the owner."""
+"""Stages that are instances of what another participant offers: at the definer and at the owner."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from anabranch.protocol.federation.offered_stages import Kind, Parameter
 CAR = """{"type": "record", "name": "car", "fields": [
   {"name": "speed", "type": "long"},
   {"name": "tags", "type": {"type": "array", "items": "string"}},
-  {"name": "at", "type": {"type": "record", "name": "place", "fields": [{"name": "x", "type": "int"}]}},
+  {"name": "at", "type": {"type": "record", "name": "place", "fields": [
+    {"name": "x", "type": "int"}]}},
   {"name": "note", "type": ["null", "string"], "default": null}]}"""
 COUNT = '{"type": "record", "name": "count", "fields": [{"name": "n", "type": "long"}]}'
 FUNCTIONS = "def counts(cars, below=40, name=''): ...\ndef two(cars, trucks): ...\n"

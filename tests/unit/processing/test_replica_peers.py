@@ -21,7 +21,7 @@ from harness.replica_world import World, failing, running
 
 FIRST, NEXT = WAITS.first_ms, WAITS.next_ms
 ONE_STABLE = {"0": ReplicaState.UP_FAILURE, "1": ReplicaState.STABLE}
-"""An input of which one of two replicas works on tentative buckets; the other gives all there is."""
+"""An input of which one of two replicas works on tentative buckets; the other gives all it has."""
 
 
 BUG = StageFunctionError("a bug")

@@ -37,7 +37,10 @@ from anabranch.runtime import service as frame
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 
-frame.load = lambda path, _: SimpleNamespace(name="p", path=path, own_processes=lambda: [("ingestion", "reports"), ("ingestion", "more"), ("delivery", "out")], partner_processes=list, clusters={})
+own = [("ingestion", "reports"), ("ingestion", "more"), ("delivery", "out")]
+frame.load = lambda path, _: SimpleNamespace(
+    name="p", path=path, own_processes=lambda: own, partner_processes=list, clusters={}
+)
 frame.STOP_SECONDS_MAX = 1.0
 what = sys.argv.pop(1)
 frame.STEP_SECONDS_MAX = 1.0 if what == "hang_in_step" else 300.0

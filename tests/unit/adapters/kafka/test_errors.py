@@ -78,9 +78,7 @@ def test_a_transaction_that_must_be_aborted_is_not_certain() -> None:
     assert type(translated(error, T, "x")) is OutcomeUnknown
 
 
-def test_every_code_becomes_an_error_of_the_project_and_no_write_is_ever_called_certain_by_default() -> (
-    None
-):
+def test_every_code_becomes_an_error_of_the_project_and_no_write_is_certain_by_default() -> None:
     codes = [
         value
         for name in dir(KafkaError)

@@ -1,5 +1,5 @@
-"""Writers that are opened ahead, and what is told of a cluster that is away. Nobody answers: a client
-that is made asks again and again.
+"""Writers that are opened ahead, and what is told of a cluster that is away. Nobody answers: a
+client that is made asks again and again.
 """
 
 from __future__ import annotations

@@ -31,9 +31,7 @@ def test_nothing_was_read() -> None:
     assert pace.upto_ms == 0
 
 
-def test_before_the_boundary_moved_for_the_first_time_it_goes_on_from_the_first_record_by_the_clock() -> (
-    None
-):
+def test_before_the_boundary_moved_first_it_goes_on_from_the_first_record_by_the_clock() -> None:
     pace = SourcePace(0, 0)
     pace.go_on(5_000, 1_000, speaks=True)
     assert pace.upto_ms == 5_000

@@ -131,9 +131,7 @@ def test_fc2_a_text_that_contradicts_what_both_signed_changes_nothing() -> None:
     assert book.find("north-south") == booked()
 
 
-def test_fc2_who_proposed_may_propose_otherwise_and_the_other_may_not_sign_what_was_not_proposed() -> (
-    None
-):
+def test_fc2_who_proposed_may_propose_otherwise_and_nobody_signs_what_was_not_proposed() -> None:
     book = signed(by="north")
     dearer = contract(fixed_price=2_000)
     assert book.sign(dearer, signature(dearer, "south"), 0) is Verdict.CONTRADICTS

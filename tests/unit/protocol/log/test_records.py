@@ -1,4 +1,4 @@
-"""The values of a boundary log agree with their schemas, field for field; what follows from one of them."""
+"""The values of a boundary log agree with their schemas, field for field; what follows from one."""
 
 from __future__ import annotations
 

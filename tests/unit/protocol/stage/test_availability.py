@@ -1,4 +1,4 @@
-"""Timers of buckets, the waits for them, and the lags of inputs that have gone through more stages."""
+"""Timers of buckets, the waits for them, and the lags of inputs that go through more stages."""
 
 from __future__ import annotations
 

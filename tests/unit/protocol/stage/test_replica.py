@@ -595,9 +595,7 @@ class TestPacing:
         assert (bench.at(ZERO), bench.dropped) == (last + 21, [])
 
 
-def test_re5_where_batches_are_longer_than_buckets_what_was_complete_when_the_last_one_began_counts() -> (
-    None
-):
+def test_re5_where_batches_are_longer_than_buckets_what_was_complete_as_one_began_counts() -> None:
     bench = up_failure()
     bench.close(40, 30, names="ab")
     bench.look()

@@ -112,9 +112,7 @@ def test_a_process_that_was_paused_first_looks_then_judges() -> None:
     assert bench.state is UP_FAILURE
 
 
-def test_a_process_that_was_paused_while_correcting_does_not_take_its_sleep_for_a_second_failure() -> (
-    None
-):
+def test_a_process_paused_while_correcting_does_not_take_its_sleep_for_a_second_failure() -> None:
     bench = stabilization()
     bench.wait(FIRST - 300)
     bench.pause(60_000)
@@ -213,9 +211,7 @@ def test_rule_15_the_branch_is_not_dropped_just_before_a_hole(upto: int) -> None
     ), "it waits at the next hole"
 
 
-def test_the_branch_is_dropped_when_the_stable_query_is_as_far_although_newer_buckets_are_waited_for() -> (
-    None
-):
+def test_the_branch_is_dropped_when_the_stable_query_is_as_far_though_newer_are_awaited() -> None:
     bench = up_failure()
     bench.close(21, 6, names="ab")
     bench.wait(200)  # bucket 22 has just begun
