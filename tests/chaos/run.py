@@ -351,7 +351,10 @@ class Run:
         return behind
 
     def _judge(self, happened: Happened, kafka: str) -> Verdict:
-        job, truth, traffic, nemesis = self._job, happened.truth, happened.traffic, happened.nemesis
+        job = self._job
+        truth = happened.truth
+        traffic = happened.traffic
+        nemesis = happened.nemesis
         answers = {
             name: oracle.results(name, frame, job.bucket_ms, job.partitions)
             for name, frame in self._answers(truth).items()
@@ -454,7 +457,9 @@ class Run:
         return judgement.too_little(happened.records_in, least, tolls)
 
     def _live_promises(self, truth: Truth, end_ms: int) -> list[str]:
-        job, seen, again = self._job, self._seen.live, self._again.live
+        job = self._job
+        seen = self._seen.live
+        again = self._again.live
         road = Road.of(truth.reports(), job)
         wrong = []
         for name in job.live:

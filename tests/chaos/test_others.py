@@ -14,7 +14,10 @@ from chaos.others import OthersShare
 def test_what_a_run_takes_itself_is_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """In 10 s the machine worked for 8, of which the deployment had 3 and this process 1."""
     processors = os.cpu_count() or 1
-    clock, busy, deployment, own = [0.0], [100.0], [50.0], [7.0]
+    clock = [0.0]
+    busy = [100.0]
+    deployment = [50.0]
+    own = [7.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(others, "busy_s", lambda: busy[0])
     monkeypatch.setattr(os, "times", lambda: (own[0], 0.0, 0.0, 0.0, clock[0]))

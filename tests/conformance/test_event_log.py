@@ -529,11 +529,9 @@ def test_log_append_time_is_the_brokers_clock(rig: Rig) -> None:
 
 def test_what_was_closed_is_not_used_again_and_closes_twice(rig: Rig) -> None:
     (at,) = rig.topic()
-    reader, writer, transactional = (
-        rig.reader({at: 0}),
-        rig.log.writer(),
-        rig.log.transactional_writer(f"{rig.prefix}.w"),
-    )
+    reader = rig.reader({at: 0})
+    writer = rig.log.writer()
+    transactional = rig.log.transactional_writer(f"{rig.prefix}.w")
     for each in (reader, writer, transactional):
         each.close()
         each.close()

@@ -206,7 +206,9 @@ class Reference:
             self.stable[n] = (giver, own[giver] or ())
 
     def _tentative(self, entry: BoundaryRecord) -> bool:
-        r, number, newest = entry.replica, entry.branch, self.branch.get(entry.replica, (-1, -1))
+        r = entry.replica
+        number = entry.branch
+        newest = self.branch.get(entry.replica, (-1, -1))
         if number is None or number[0] != entry.epoch or number < newest:
             return False
         if number <= self.ended.get(r, (-1, -1)):
@@ -217,7 +219,9 @@ class Reference:
         else:
             if entry.base is None:
                 return False
-            self.branch[r], self.branch_closed[r], self.branch_pending[r] = number, entry.base, []
+            self.branch[r] = number
+            self.branch_closed[r] = entry.base
+            self.branch_pending[r] = []
             self.running[r] = False
         self.branch_tip[r] = entry.id
         self.branch_pending[r] += [p for p in entry.parts if p.bucket > self.branch_closed[r]]

@@ -34,7 +34,9 @@ from harness.waiting import wait_until
 
 LABEL = "writer/it"
 DELIVERY_TIMEOUT_MS = 1_500
-ANSWER_LOST, REQUEST_LATE, REQUEST_LOST = Cut(Direction.FROM), Cut(Direction.TO), Cut(reset=True)
+ANSWER_LOST = Cut(Direction.FROM)
+REQUEST_LATE = Cut(Direction.TO)
+REQUEST_LOST = Cut(reset=True)
 
 
 class CutBroker:

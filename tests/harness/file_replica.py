@@ -42,8 +42,12 @@ from anabranch.runtime.gone_blocks import last_gone, missing_blocks
 from harness import spark_files
 from harness.replica_bench import WAITS, WIDTH_MS
 
-INPUT, STAGE, REPLICAS = "a", "s", ("0", "1")
-AHEAD, AHEAD_ROWS, LATE = 3, 100, 1_000
+INPUT = "a"
+STAGE = "s"
+REPLICAS = ("0", "1")
+AHEAD = 3
+AHEAD_ROWS = 100
+LATE = 1_000
 TRAITS = PlanTraits(is_stateful=True, is_batch_safe=True)
 
 

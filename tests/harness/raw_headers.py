@@ -12,8 +12,13 @@ import confluent_kafka
 from anabranch.ports import TopicPartition
 
 _FLUSH_MS = 20_000
-_TOPIC, _PARTITION, _VALUE, _HEADERS, _FLAGS, _END = 1, 3, 4, 10, 7, 0
-"""Tags of the arguments of ``rd_kafka_producev``: ``rd_kafka_vtype_t``."""
+# Tags of the arguments of rd_kafka_producev: rd_kafka_vtype_t.
+_TOPIC = 1
+_PARTITION = 3
+_VALUE = 4
+_HEADERS = 10
+_FLAGS = 7
+_END = 0
 _COPY = 2
 
 

@@ -20,7 +20,9 @@ from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
-PARTITIONS, WORKERS, PER_PARTITION = 4, 2, 8
+PARTITIONS = 4
+WORKERS = 2
+PER_PARTITION = 8
 PAUSE_MS = 30
 """Between two batches: less than in any stage, and more than the broker waits before it gives
 an empty answer.

@@ -28,7 +28,9 @@ class Car:
 
 
 def test_results_come_once_and_what_is_taken_back_is_gone(kafka: str) -> None:
-    log, clock, entropy = KafkaEventLog(kafka), SystemClock(), SystemEntropy()
+    log = KafkaEventLog(kafka)
+    clock = SystemClock()
+    entropy = SystemEntropy()
     pipeline = outputs.pipeline("client", live=True, partitions=2)
     create_topics(log, pipeline)
     replica = Replica(log, pipeline, clock, entropy)

@@ -247,7 +247,9 @@ def test_it_goes_on_while_redis_is_down(kafka: str, topic_prefix: str, tmp_path:
 
 
 def test_replicas_correct_one_after_the_other_with_and_without_it(world: World) -> None:
-    manager, zero, one = world.manager(), world.neighbour("0"), world.neighbour("1")
+    manager = world.manager()
+    zero = world.neighbour("0")
+    one = world.neighbour("1")
     everybody = stepping(manager.step, zero.step, one.step)
     wait_until(
         everybody(lambda: str(manager.status.detail["processes"]).count("running") == 2),

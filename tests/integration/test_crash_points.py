@@ -524,12 +524,10 @@ def test_failover_of_a_replica(
     """A replica that has lost its disk, while its peer lives; the beginning of the input is
     deleted.
     """
-    log, names, clock, entropy = (
-        KafkaEventLog(kafka),
-        TopicNames(topic_prefix),
-        SystemClock(),
-        SystemEntropy(),
-    )
+    log = KafkaEventLog(kafka)
+    names = TopicNames(topic_prefix)
+    clock = SystemClock()
+    entropy = SystemEntropy()
     file_replica.create_topics(log, names)
     source = file_replica.Source(log, names, clock, entropy)
     peer = file_replica.FileReplica(log, names, "0", tmp_path, clock, entropy)

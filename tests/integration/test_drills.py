@@ -26,7 +26,9 @@ from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
-SOURCE, TOPIC, PARTITIONS = "ingestion/reports_0", "reports.0", 2
+SOURCE = "ingestion/reports_0"
+TOPIC = "reports.0"
+PARTITIONS = 2
 WRITER, READER = "ingestion/a", "delivery/o"
 
 

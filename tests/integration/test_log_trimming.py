@@ -170,12 +170,10 @@ def test_every_service_goes_on_over_a_log_that_begins_later(world: World) -> Non
 def test_a_replica_goes_on_from_its_checkpoint_and_from_a_peers(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    log, names, clock, entropy = (
-        KafkaEventLog(kafka),
-        TopicNames(topic_prefix),
-        SystemClock(),
-        SystemEntropy(),
-    )
+    log = KafkaEventLog(kafka)
+    names = TopicNames(topic_prefix)
+    clock = SystemClock()
+    entropy = SystemEntropy()
     file_replica.create_topics(log, names)
     source = file_replica.Source(log, names, clock, entropy)
 

@@ -241,7 +241,9 @@ def hostile_ledger() -> Iterator[str]:
         return Metered("north-south", name, by, slot, 10)
 
     second = 900 * 10 * 1_000
-    number, first, last = bytes(16), 1_401, 2_999
+    number = bytes(16)
+    first = 1_401
+    last = 2_999
     drawn = sample(number, name, range(first, last), CONTRACT.audit.sample_ppm)
     early = sample(number, name, range(1, first), CONTRACT.audit.sample_ppm)[0]
     other = next(bucket for bucket in range(first, last) if bucket not in drawn)
@@ -320,16 +322,12 @@ SCENARIOS: dict[str, Callable[[], Iterator[str]]] = {
 # ---------------------------------------------------------------- bugs
 
 _F = "protocol.federation"
-_LOG, _LEDGER, _BOOK = (
-    f"{_F}.movements:MovementLog",
-    f"{_F}.ledger:Ledger",
-    f"{_F}.contract_book:ContractBook",
-)
-_BOOKED, _SHEDDING, _METERING = (
-    f"{_F}.contract_book:BookedContract",
-    f"{_F}.shedding:Shedding",
-    f"{_F}.metering",
-)
+_LOG = f"{_F}.movements:MovementLog"
+_LEDGER = f"{_F}.ledger:Ledger"
+_BOOK = f"{_F}.contract_book:ContractBook"
+_BOOKED = f"{_F}.contract_book:BookedContract"
+_SHEDDING = f"{_F}.shedding:Shedding"
+_METERING = f"{_F}.metering"
 
 
 def bug(by: str, name: str, where: str, old: str, new: str, breaks: str) -> Mutant:

@@ -159,7 +159,9 @@ class Machine:
             How many operations; whether something is left that came after one of them; whether
             something is half written.
         """
-        lost, is_out_of_order, is_torn = 0, False, False
+        lost = 0
+        is_out_of_order = False
+        is_torn = False
         for name in sorted(self.directories):
             directory = self.directories[name]
             count = len(directory.unsynced)

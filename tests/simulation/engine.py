@@ -244,7 +244,9 @@ class SimulatedQuery:
 
     def _batches(self) -> Steps:
         """For ever."""
-        task, context, reads = self._task, self._context, self._stage.reads
+        task = self._task
+        context = self._context
+        reads = self._stage.reads
         pipeline = context.pipeline
         directory = task.directory()
         batch = directory.last_commit + 1
@@ -304,12 +306,10 @@ class SimulatedQuery:
         readers: dict[str, BlockReader],
     ) -> Steps:
         """One batch, from its log to its commit."""
-        stage, width_ms, clock, task = (
-            self._stage,
-            self._pipeline.bucket_ms,
-            self._context.clock,
-            self._task,
-        )
+        stage = self._stage
+        width_ms = self._pipeline.bucket_ms
+        clock = self._context.clock
+        task = self._task
         before = position_of(
             directory.logged[batch - 1].offsets[stage.reads[0]] if batch else INITIAL
         )

@@ -121,7 +121,9 @@ def _any(options: Options, targets: Sequence[str]) -> list[Fault]:
     if not allowed:
         return []
     lost: set[str] = set()
-    found, begin_ms, end_ms = [], 0, options.heal_ms
+    found = []
+    begin_ms = 0
+    end_ms = options.heal_ms
     if (
         rng.random() < 0.5 and options.stages
     ):  # a failure of the input that is long enough to matter, and the other faults within it
@@ -201,12 +203,10 @@ def _aimed(options: Options, targets: Sequence[str]) -> list[Fault]:
     replicas = [target for target in targets if target.startswith("processing/")]
     found: list[Fault] = []
     for _ in range(rng.choice((1, 1, 2))):
-        kind, at_ms, value, duration_ms = (
-            rng.choice(AIMED_KINDS),
-            rng.randrange(options.heal_ms),
-            rng.randrange(24),
-            rng.randint(20, 1_500),
-        )
+        kind = rng.choice(AIMED_KINDS)
+        at_ms = rng.randrange(options.heal_ms)
+        value = rng.randrange(24)
+        duration_ms = rng.randint(20, 1_500)
         if kind == "commit twice":
             first, second = (
                 rng.choice((*DELIVERY_KINDS, "commit torn")),
@@ -357,11 +357,9 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
     output = f"delivery/{OUTPUT}"
     match options.scenario:
         case "stage down":
-            at_ms, duration_ms, stage = (
-                rng.randint(500, options.heal_ms // 2),
-                rng.randint(500, 3_000),
-                rng.choice(options.stages).name,
-            )
+            at_ms = rng.randint(500, options.heal_ms // 2)
+            duration_ms = rng.randint(500, 3_000)
+            stage = rng.choice(options.stages).name
             return [
                 Fault(at_ms, "away", replica, 0, duration_ms)
                 for replica in replicas

@@ -256,7 +256,9 @@ def _behind_ms(run: Run, sources: Collection[str]) -> int | None:
         (fault.at_ms for fault in run.faults if fault.kind.startswith("silent")),
         default=run.ended_ms,
     )
-    appended, width_ms, found = appends(run), run.options.bucket_ms, list[int]()
+    appended = appends(run)
+    width_ms = run.options.bucket_ms
+    found = list[int]()
     for source in run.options.sources:
         if source not in sources:
             continue

@@ -525,11 +525,9 @@ class SimulatedTransactionalWriter(SimulatedWriter):
         """See the port."""
         self._port.alive()
         self._local.begin()
-        log, scheduler, epoch = (
-            self._port.network.log,
-            self._port.network.scheduler,
-            self._local._epoch,
-        )
+        log = self._port.network.log
+        scheduler = self._port.network.scheduler
+        epoch = self._local._epoch
         transaction = self._local._transaction
 
         def time_out() -> None:

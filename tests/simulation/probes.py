@@ -244,7 +244,9 @@ def counted(history: History) -> Iterator[None]:
 @contextlib.contextmanager
 def _replicas_counted(history: History) -> Iterator[None]:
     """The same for the table of a replica, which its methods follow."""
-    decide, forked, abandon = Replica.decide, Replica.forked, Replica.abandon
+    decide = Replica.decide
+    forked = Replica.forked
+    abandon = Replica.abandon
     latest: dict[Replica, ReplicaState] = {}
 
     def reached(row: int) -> None:

@@ -187,7 +187,9 @@ class SimulatedReplica:
 
     def start(self) -> None:
         """Follow the inputs, stand by if the stage is passive, fence the older process."""
-        context, pipeline, stage = self._context, self._pipeline, self._stage
+        context = self._context
+        pipeline = self._pipeline
+        stage = self._stage
         names, own = pipeline.topic_names, pipeline.stream_writers(stage.name)
         lock: Any = self._changed
         for stream in pipeline.inputs(stage.name):

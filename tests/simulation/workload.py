@@ -88,7 +88,9 @@ def records(options: Options) -> list[Sent]:
         random.Random(f"{options.seed}/records"),
         random.Random(f"{options.seed}/edges of buckets"),
     )
-    width, first, number = options.bucket_ms, first_bucket(options), 0
+    width = options.bucket_ms
+    first = first_bucket(options)
+    number = 0
     sent: list[Sent] = []
     is_ahead, ahead_ms = options.ahead[1] > 0, 0
     for source in options.sources:

@@ -141,7 +141,9 @@ class _Logger:
     def _take(self, event: str, **_facts: object) -> None:
         self._world.history.reached(f"log {event}")
 
-    debug = info = warning = _take
+    debug = _take
+    info = _take
+    warning = _take
 
     def error(self, event: str, **facts: object) -> None:
         """An alarm is for people: none is due here, but where results are too large, or
@@ -508,7 +510,8 @@ class World:
             if has_newer and replica.is_passive:
                 return True  # a copy of the newer one may have replaced its directory (TI2)
         elif isinstance(service, ingestion.IngestionService):
-            stream, writer, epoch = name, ingestion.REPLICA, vars(service).get("_epoch", -1)
+            stream, writer = name, ingestion.REPLICA
+            epoch = vars(service).get("_epoch", -1)
         else:
             return True  # delivery is fenced by the broker
         if epoch < 0:

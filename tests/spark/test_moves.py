@@ -27,7 +27,10 @@ from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
-OLD, NEW, THIRD, MOVED = "north.0", "north.1", "north.2", "windows.0"
+OLD = "north.0"
+NEW = "north.1"
+THIRD = "north.2"
+MOVED = "windows.0"
 FIRST: Final = 11
 FUNCTIONS = """
 from pyspark.sql import functions as F

@@ -70,8 +70,10 @@ def wide_constructors(name: str, source: str, arguments_max: int) -> list[str]:
     return found
 
 
-def crowded_assignments(name: str, source: str, *, is_test: bool) -> list[str]:
-    """Lines that give three or more variables a value each; a test's may if none is an attribute."""
+def crowded_assignments(name: str, source: str) -> list[str]:
+    """Lines that give three or more variables a value each. One value may be unpacked, if no
+    attribute is set.
+    """
     found = []
     for node in (node for node in nodes(source) if isinstance(node, ast.Assign)):
         targets = [each for each in node.targets if isinstance(each, ast.Tuple)]
@@ -82,7 +84,7 @@ def crowded_assignments(name: str, source: str, *, is_test: bool) -> list[str]:
             for target in node.targets
             for each in (target.elts if isinstance(target, ast.Tuple) else [target])
         )
-        if count > ASSIGNMENTS_MAX and (sets_attribute or (is_one_by_one and not is_test)):
+        if count > ASSIGNMENTS_MAX and (sets_attribute or is_one_by_one):
             found.append(f"{name}:{node.lineno}: {count} assignments")
     return found
 
@@ -136,9 +138,7 @@ def test_variables_are_set_line_by_line(root: Path, files: list[Path]) -> None:
     assert [
         crowded
         for path in python_files(files)
-        for crowded in crowded_assignments(
-            str(path), (root / path).read_text(), is_test=path.parts[0] == "tests"
-        )
+        for crowded in crowded_assignments(str(path), (root / path).read_text())
     ] == []
 
 
@@ -183,5 +183,4 @@ def test_a_crowded_assignment_is_found() -> None:
         "a = b = c = 1\n"
     )
     found = [f"x:{line}: 3 assignments" for line in (3, 4, 5)]
-    assert crowded_assignments("x", source, is_test=False) == found
-    assert crowded_assignments("x", source, is_test=True) == found[:1]
+    assert crowded_assignments("x", source) == found

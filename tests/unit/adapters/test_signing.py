@@ -22,11 +22,9 @@ PUBLIC = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68
 
 
 def keys() -> tuple[SigningKey, SigningKey, PublishedKeys]:
-    north, south, published = (
-        SigningKey.generate("north", "1"),
-        SigningKey.generate("south", "1"),
-        PublishedKeys(),
-    )
+    north = SigningKey.generate("north", "1")
+    south = SigningKey.generate("south", "1")
+    published = PublishedKeys()
     for key in (north, south):
         publish(published, key)
     return north, south, published

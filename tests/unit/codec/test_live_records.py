@@ -92,11 +92,9 @@ def test_an_undo_before_any_stable_tuple_names_none() -> None:
 
 
 def test_user_records() -> None:
-    kind, ident, event_time = (
-        ("anabranch-kind", b"insertion"),
-        ("anabranch-id", b"3.1"),
-        ("anabranch-event-time", b"300"),
-    )
+    kind = ("anabranch-kind", b"insertion")
+    ident = ("anabranch-id", b"3.1")
+    event_time = ("anabranch-event-time", b"300")
     found = live_records.decode([kind, ident, event_time], b"k", b"v")
     assert found == LiveRecord(
         Kind.INSERTION, RecordId(3, 1), event_time_ms=300, key=b"k", value=b"v"

@@ -24,7 +24,9 @@ def shown(bucket: int, position: int, row: str) -> LiveRecord:
 
 UNDO = LiveRecord(0, 0, "undo", None)
 DONE = LiveRecord(0, 0, "rec_done", None, stable=5)
-A, B, C = insertion(3, 0, "a"), insertion(3, 1, "b"), insertion(5, 0, "c")
+A = insertion(3, 0, "a")
+B = insertion(3, 1, "b")
+C = insertion(5, 0, "c")
 GOOD_LIVE = [
     [shown(3, 0, "a"), boundary(1, 2, 3)],
     [shown(5, 0, "x"), boundary(2, 2, 5)],

@@ -163,7 +163,9 @@ def report_of(records: list[LiveRecord], again: list[LiveRecord] | None = None) 
 
 def test_it_cuts_heals_and_tells_what_is_seen() -> None:
     begin_ms = (received_ms() - 2_500) // WINDOW_MS * WINDOW_MS
-    said, drills, at = list[str](), Recorded(), road(begin_ms)
+    said = list[str]()
+    drills = Recorded()
+    at = road(begin_ms)
     everything = story_of(at, begin_ms)
     topic = Kept(1)
     story = Story("ingestion/b", 0.0, 0.0, topic, said.append, 3_000, begin_ms + 3 * WINDOW_MS)

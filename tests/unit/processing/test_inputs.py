@@ -132,7 +132,9 @@ def test_while_the_broker_is_asked_the_followers_go_on(
     inputs: Inputs, question: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs.made.complete()
-    asked, answered, real = threading.Event(), threading.Event(), LocalLogReader.offsets
+    asked = threading.Event()
+    answered = threading.Event()
+    real = LocalLogReader.offsets
 
     def slow(
         reader: LocalLogReader, at: TopicPartition, wait_ms: int | None = None

@@ -98,7 +98,9 @@ def world(tmp_path: Path) -> World:
 
 
 def test_one_that_is_due_tells_where_the_time_of_its_failover_went(world: World) -> None:
-    made, engine, clock = world.made, world.engine, world.clock
+    made = world.made
+    engine = world.engine
+    clock = world.clock
     assert made.standby.must_wait
     made.warm_up()
     assert (engine.batches, engine.output) == (WARM_UP_BATCHES, QueryOutput("0", -1))

@@ -197,11 +197,9 @@ def test_a_writer_that_failed_while_nobody_looked(log: LocalEventLog, clock: Vir
 
 def test_a_reader_begins_now_or_at_the_beginning(log: LocalEventLog) -> None:
     write(log, BEAT)
-    now, all_of_it, later = (
-        ControlReader(log, SPEAKERS),
-        records_so_far(log, SPEAKERS),
-        records_so_far(log, {"no_such_topic": SPEAKERS[TOPIC]}),
-    )
+    now = ControlReader(log, SPEAKERS)
+    all_of_it = records_so_far(log, SPEAKERS)
+    later = records_so_far(log, {"no_such_topic": SPEAKERS[TOPIC]})
     write(log, replace(BEAT, bucket=4))
     assert [entry.bucket for entry in now.poll() if isinstance(entry, Heartbeat)] == [4]
     assert [entry.bucket for entry in all_of_it if isinstance(entry, Heartbeat)] == [3, 4]
@@ -282,13 +280,13 @@ def test_the_topic_is_read_with_no_lock_held(
     the records changes under the lock.
     """
     detector = FailureDetector.of_replicas({"tolls": "01"})
-    lock, reader, gate = (
-        threading.Lock(),
-        ControlReader(log, SPEAKERS),
-        CorrectionGate("tolls", "0", detector),
-    )
+    lock = threading.Lock()
+    reader = ControlReader(log, SPEAKERS)
+    gate = CorrectionGate("tolls", "0", detector)
     control = ReplicaControl(reader, clock, gate, detector, lock=lock)
-    poll, look, seen = reader.poll, detector.look, list[bool]()
+    poll = reader.poll
+    look = detector.look
+    seen = list[bool]()
 
     def polls(wait_ms: int) -> list[ControlRecord]:
         seen.append(lock.locked())

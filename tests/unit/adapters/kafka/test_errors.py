@@ -15,7 +15,10 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 
-S, T, F, A = Doing.SENDING, Doing.TRANSACTION, Doing.FETCHING, Doing.ASKING
+S = Doing.SENDING
+T = Doing.TRANSACTION
+F = Doing.FETCHING
+A = Doing.ASKING
 
 TABLE: list[tuple[int, Doing, type[AnabranchError]]] = [
     # code, doing, what it becomes

@@ -27,7 +27,9 @@ def test_the_wall_clock_jumps_without_time_passing() -> None:
 
 
 def test_the_same_seed_gives_the_same_tokens() -> None:
-    one, two, other = SeededEntropy(1), SeededEntropy(1), SeededEntropy(2)
+    one = SeededEntropy(1)
+    two = SeededEntropy(1)
+    other = SeededEntropy(2)
     tokens = [one.token() for _ in range(100)]
     assert tokens == [two.token() for _ in range(100)]
     assert len({*tokens, other.token()}) == 101

@@ -18,7 +18,9 @@ TASK = "org.apache.spark.SparkException: Task failed: anabranch.protocol.errors.
 
 
 def test_what_the_process_itself_met_is_the_cause() -> None:
-    error, fenced, odd = Exception("spark"), Fenced("gone"), ValueError("odd")
+    error = Exception("spark")
+    fenced = Fenced("gone")
+    odd = ValueError("odd")
     assert cause_of(error, "s", ["m:f"], (3, 4), fenced) is fenced
     assert cause_of(error, "s", ["m:f"], None, odd) is odd
     found = cause_of(error, "s", ["m:f"], (3, 4), StageFunctionError("bad row"))

@@ -248,7 +248,9 @@ def test_pc5_what_a_node_does_about_a_replica_that_ended() -> None:
         for fenced in (True, False)
         for runs_on in ("here", "there", "")
     }
-    again, gone, end = AfterEnd.AGAIN, AfterEnd.GONE, AfterEnd.END_NODE
+    again = AfterEnd.AGAIN
+    gone = AfterEnd.GONE
+    end = AfterEnd.END_NODE
     assert table == {
         (True, True, "here"): end,
         (True, True, "there"): again,

@@ -28,7 +28,9 @@ from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 from anabranch.protocol.log.records import InputPosition
 
-A, B, C = ("cars", 0), ("cars", 1), ("cars", 2)
+A = ("cars", 0)
+B = ("cars", 1)
+C = ("cars", 2)
 
 
 def machine(

@@ -75,7 +75,9 @@ class Shell:
         )
 
     def round(self, counts: list[int], *, crash: str = "") -> None:
-        limits, facts, rows = self.machine.limits(self.wall_ms), [], []
+        limits = self.machine.limits(self.wall_ms)
+        facts = []
+        rows = []
         for i, count in enumerate(counts):
             begin = self.machine.offsets()["t", i]
             chunk = self.data[i][begin : begin + count]

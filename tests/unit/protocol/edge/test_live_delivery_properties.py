@@ -332,11 +332,9 @@ def test_what_is_read_again_changes_nothing(
         [r for transaction in topic.transactions for q, r in transaction if q == p]
         for p in range(partitions)
     ]
-    rng, (once, again), at = (
-        random.Random(seed),
-        (LiveView(partitions), LiveView(partitions)),
-        [0] * partitions,
-    )
+    rng = random.Random(seed)
+    once, again = LiveView(partitions), LiveView(partitions)
+    at = [0] * partitions
 
     def answer(view: LiveView) -> object:
         return (

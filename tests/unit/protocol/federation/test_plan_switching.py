@@ -112,7 +112,9 @@ def test_fx2_both_gain_by_each_switch_so_switching_ends(
     profits: list[tuple[int, int]], gain: int
 ) -> None:
     sides = {"north": [north for north, _ in profits], "south": [south for _, south in profits]}
-    made, number, visited = PlanSwitch(CONTRACT), 0, [0]
+    made = PlanSwitch(CONTRACT)
+    number = 0
+    visited = [0]
     moved = True
     while moved:
         moved = False

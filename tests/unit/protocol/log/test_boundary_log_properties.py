@@ -226,7 +226,9 @@ def test_whatever_a_record_says_the_log_state_takes_or_rejects_it(
     """Numbers that no codec would pass, too. That it ends at all shows that nothing counts
     through bucket numbers.
     """
-    log_state, upto, past = LogState(WRITERS), 0, 0
+    log_state = LogState(WRITERS)
+    upto = 0
+    past = 0
     for offset, entry in enumerate([*entries, *more]):
         outcome = log_state.apply(offset, entry)
         assert outcome.reason

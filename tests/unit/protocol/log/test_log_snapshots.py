@@ -185,7 +185,9 @@ def test_sn4_now_and_then_it_is_looked_how_much_the_log_state_holds(
 ) -> None:
     monkeypatch.setattr(log_snapshots, "SNAPSHOT_EVERY_PARTS", 4)
     monkeypatch.setattr(log_snapshots, "SNAPSHOT_ITEMS_MAX", 8)
-    made, log_state, answers = seen(100), state_after(started()), []
+    made = seen(100)
+    log_state = state_after(started())
+    answers = []
     for number in range(1, 13):
         entry = record(0, number - 1, number, (part(number),))
         made.seen(number, entry, log_state.apply(number, entry))

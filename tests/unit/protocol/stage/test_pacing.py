@@ -25,7 +25,9 @@ def test_bp2_each_replica_more_than_there_are_cores_adds_a_batch() -> None:
     assert found == [0, 0, 0, SMALL_BATCH_MS, 2 * SMALL_BATCH_MS, 3 * SMALL_BATCH_MS]
 
 
-FREE, PACED, SUSPENDED = Pace.FREE, Pace.PACED, Pace.SUSPENDED
+FREE = Pace.FREE
+PACED = Pace.PACED
+SUSPENDED = Pace.SUSPENDED
 
 
 class Correction:

@@ -411,7 +411,9 @@ def test_the_successor_is_due_when_rows_were_seen_for_a_while_or_something_can_b
     None
 ):
     bench = up_failure()
-    replica, now_ms, after_ms = bench.replica, bench.now_ms, 1_000
+    replica = bench.replica
+    now_ms = bench.now_ms
+    after_ms = 1_000
     replica._rules = replace(replica._rules, successor_after_ms=after_ms)
     empty, full = (
         BoundaryRecord("0", 7, BatchId(ZERO, batch), None, 6, parts)

@@ -111,11 +111,9 @@ class WatchedBench(Bench):
 
     def decide(self, query: str) -> Decision:
         complete = min(s.log_state.upto for s in self.streams.values())
-        was_stable_query, branch, position = (
-            self.stable_query,
-            self.replica.branch,
-            self.positions[query],
-        )
+        was_stable_query = self.stable_query
+        branch = self.replica.branch
+        position = self.positions[query]
         ahead = 0 if branch is None else self.at(branch)
         was_complete = complete
         if query == was_stable_query and self._batch is not None:
@@ -214,7 +212,9 @@ def action(g: random.Random) -> Action:
             "switch",
         ]
     )
-    name, by, rows = g.choice("ab"), g.randrange(5), g.randrange(4)
+    name = g.choice("ab")
+    by = g.randrange(5)
+    rows = g.randrange(4)
     ms = g.choice([100, 300, 900, 1_000, 1_500])
 
     def act(bench: WatchedBench) -> None:

@@ -420,7 +420,9 @@ def branch_dies(bench: Bench, cause: Exception) -> int:
     """The branch dies of ``cause``; how long it takes until there is another one, up to two
     minutes.
     """
-    branch, begun_ms, number = bench.branch, bench.now_ms, bench.replica.number
+    branch = bench.branch
+    begun_ms = bench.now_ms
+    number = bench.replica.number
     assert bench.replica.abandon(bench.now_ms, cause) == branch
     del bench.positions[branch]
     while bench.replica.number == number and bench.now_ms - begun_ms < 120_000:

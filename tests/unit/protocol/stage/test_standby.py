@@ -327,7 +327,9 @@ def held(process: str, epoch: int, commit: int) -> Held:
 
 
 def test_sb5_the_furthest_is_copied_and_only_if_it_is_further() -> None:
-    one, two, three = held("0", 5, 9), held("1", 5, 12), held("2", 7, 3)
+    one = held("0", 5, 9)
+    two = held("1", 5, 12)
+    three = held("2", 7, 3)
     assert to_copy(None, []) is None
     assert to_copy(None, [held("0", 5, -1)]) is None, "it has no batch yet"
     assert to_copy(None, [one, two]) == two
