@@ -89,8 +89,12 @@ def doubled(a):
     return rows.mapInArrow(once, rows.schema)
 
 def sums(a):
-    windows = a.groupBy(F.window("event_time", "WINDOW milliseconds"), "key").agg((F.sum("v") + 1000).alias("v"))
-    return windows.select(F.lit(0).cast("bigint").alias("id"), "key", "v", F.col("window.end").alias("event_time"))
+    windows = a.groupBy(F.window("event_time", "WINDOW milliseconds"), "key").agg(
+        (F.sum("v") + 1000).alias("v")
+    )
+    return windows.select(
+        F.lit(0).cast("bigint").alias("id"), "key", "v", F.col("window.end").alias("event_time")
+    )
 '''
 
 

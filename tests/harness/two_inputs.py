@@ -18,16 +18,27 @@ from pyspark.sql import Row, functions as F
 from anabranch.stateful import BatchSafeProcessor, transform
 
 def both(a, b):
-    return a.select("key", "value", "event_time").unionByName(b.select("key", "value", "event_time"))
+    return a.select("key", "value", "event_time").unionByName(
+        b.select("key", "value", "event_time")
+    )
 
 def windowed(a, b):
-    g = both(a, b).groupBy(F.window("event_time", "200 milliseconds"), "key").agg(F.sum("value").alias("total"))
+    g = (
+        both(a, b)
+        .groupBy(F.window("event_time", "200 milliseconds"), "key")
+        .agg(F.sum("value").alias("total"))
+    )
     return g.select("key", "total", F.col("window.end").alias("event_time"))
 
 def joined(a, b):
-    left = a.select(F.col("key").alias("k"), F.col("value").alias("x"), F.col("event_time").alias("at"))
+    left = a.select(
+        F.col("key").alias("k"), F.col("value").alias("x"), F.col("event_time").alias("at")
+    )
     right = b.select("key", F.col("value").alias("y"), F.col("event_time").alias("bt"))
-    pairs = left.join(right, F.expr("k = key AND bt >= at - INTERVAL 100 MILLISECONDS AND bt <= at + INTERVAL 100 MILLISECONDS"))
+    near = (
+        "k = key AND bt >= at - INTERVAL 100 MILLISECONDS AND bt <= at + INTERVAL 100 MILLISECONDS"
+    )
+    pairs = left.join(right, F.expr(near))
     return pairs.select("key", "x", "y", F.greatest("at", "bt").alias("event_time"))
 
 class Total(BatchSafeProcessor):
@@ -41,7 +52,9 @@ class Total(BatchSafeProcessor):
         return state, []
 
 def counted(first):
-    g = first.groupBy(F.window("event_time", "200 milliseconds"), "key").agg(F.sum("value").alias("total"))
+    g = first.groupBy(F.window("event_time", "200 milliseconds"), "key").agg(
+        F.sum("value").alias("total")
+    )
     return g.select("key", "total", F.col("window.end").alias("event_time"))
 
 def totals(a, b):

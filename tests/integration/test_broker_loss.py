@@ -35,7 +35,10 @@ pytestmark = [
     pytest.mark.cluster,
 ]
 
-PARTITIONS, EVERY_S, WINDOW_MS, KEYS = 2, 0.01, 500, 5
+PARTITIONS = 2
+EVERY_S = 0.01
+WINDOW_MS = 500
+KEYS = 5
 BACK_S = 45
 """Goal for the first new result after the loss of a broker."""
 FUNCTIONS = '''
@@ -43,9 +46,18 @@ from pyspark.sql import functions as F
 
 def both(a):
     """Rows at once, and a window's when it closes."""
-    windows = a.groupBy(F.window("event_time", "500 milliseconds"), "key").agg(F.count("*").alias("n"))
-    windows = windows.select("key", F.col("n").alias("value"), F.lit(True).alias("counted"), F.col("window.end").alias("event_time"))
-    return windows.unionByName(a.select("key", "value", F.lit(False).alias("counted"), "event_time"))
+    windows = a.groupBy(F.window("event_time", "500 milliseconds"), "key").agg(
+        F.count("*").alias("n")
+    )
+    windows = windows.select(
+        "key",
+        F.col("n").alias("value"),
+        F.lit(True).alias("counted"),
+        F.col("window.end").alias("event_time"),
+    )
+    return windows.unionByName(
+        a.select("key", "value", F.lit(False).alias("counted"), "event_time")
+    )
 '''
 
 

@@ -52,7 +52,9 @@ FUNCTIONS = """
 from pyspark.sql import functions as F
 
 def counts(a):
-    windows = a.groupBy(F.window("event_time", "200 milliseconds"), "key").agg(F.count("*").alias("n"))
+    windows = a.groupBy(F.window("event_time", "200 milliseconds"), "key").agg(
+        F.count("*").alias("n")
+    )
     return windows.select("key", "n", F.col("window.end").alias("event_time"))
 """
 STAGES = "s:\n  reads: [a]\n  participant: north\n  replicas: 2\n  transform: MODULE:counts\n"

@@ -41,8 +41,15 @@ from pyspark.sql import functions as F
 
 def totals(a):
     factor = F.lit({factor})
-    windows = a.groupBy(F.window("event_time", "300 milliseconds"), "key").agg(F.sum(F.col("value") * factor).alias("total"))
-    return windows.select("key", "total", F.unix_millis("window.end").alias("until"), F.col("window.end").alias("event_time"))
+    windows = a.groupBy(F.window("event_time", "300 milliseconds"), "key").agg(
+        F.sum(F.col("value") * factor).alias("total")
+    )
+    return windows.select(
+        "key",
+        "total",
+        F.unix_millis("window.end").alias("until"),
+        F.col("window.end").alias("event_time"),
+    )
 """
 RIGHT: Final = FUNCTIONS.format(factor=1)
 WRONG: Final = FUNCTIONS.format(factor=10)
@@ -50,8 +57,8 @@ BY_ENVIRONMENT: Final = FUNCTIONS.format(factor=f'int(os.environ.get("{FACTOR}",
 """Not deterministic: the same code, and another result on another machine."""
 
 WITH_COUNT: Final = RIGHT.replace(
-    '.alias("total"))', '.alias("total"), F.count("*").alias("count"))'
-).replace('"total", F.unix', '"total", "count", F.unix')
+    '.alias("total")', '.alias("total"), F.count("*").alias("count")'
+).replace('"total",\n', '"total", "count",\n')
 
 Total = tuple[int, int, int]
 """(bucket that the window ends with, key, total)."""

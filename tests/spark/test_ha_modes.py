@@ -37,7 +37,11 @@ def both(a):
     """Rows at once, and a window's when it closes: state, and parts of buckets that are still open
     when their batch ends.
     """
-    windows = a.groupBy(F.window("event_time", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    windows = (
+        a.groupBy(F.window("event_time", "200 milliseconds"))
+        .count()
+        .select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    )
     return windows.unionByName(a.select(F.col("value").alias("n"), "event_time"))
 '''
 

@@ -38,7 +38,9 @@ def counts(clean):
 
 def odd(a):
     raised = F.raise_error(F.lit("planted: thirteen")).cast("long")
-    return a.select(F.when(F.col("value") == 13, raised).otherwise(F.col("value")).alias("value"), "event_time")
+    return a.select(
+        F.when(F.col("value") == 13, raised).otherwise(F.col("value")).alias("value"), "event_time"
+    )
 
 
 def unplanned(a):

@@ -31,12 +31,20 @@ def rows(a):
 
 def counts(a):
     """Stateful."""
-    return a.groupBy(F.window("event_time", "300 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    return (
+        a.groupBy(F.window("event_time", "300 milliseconds"))
+        .count()
+        .select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    )
 
 def both(rows, counts):
     """What comes of a bucket depends on those before it."""
-    return rows.unionByName(counts).groupBy(F.window("event_time", "200 milliseconds")).agg(F.sum("n").alias("n")).select(
-        "n", F.col("window.end").alias("event_time"))
+    return (
+        rows.unionByName(counts)
+        .groupBy(F.window("event_time", "200 milliseconds"))
+        .agg(F.sum("n").alias("n"))
+        .select("n", F.col("window.end").alias("event_time"))
+    )
 '''
 STAGES = """
 rows:

@@ -31,7 +31,11 @@ def both(a):
     """Rows at once, and a window's when it closes: state, and parts of buckets that are still open
     when their batch ends.
     """
-    windows = a.groupBy(F.window("event_time", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    windows = (
+        a.groupBy(F.window("event_time", "200 milliseconds"))
+        .count()
+        .select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    )
     return windows.unionByName(a.select(F.col("value").alias("n"), "event_time"))
 '''
 
@@ -63,11 +67,9 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
     stages = "s:\n  reads: [a]\n  participant: north\n  replicas: 2\n  transform: MODULE:both\n"
     pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=stages, replicas=2)
     create_topics(kafka, pipeline)
-    feed, output, state = (
-        Feed(kafka, pipeline, "a"),
-        Output(kafka, pipeline, "s"),
-        tmp_path / "state",
-    )
+    feed = Feed(kafka, pipeline, "a")
+    output = Output(kafka, pipeline, "s")
+    state = tmp_path / "state"
     log = KafkaEventLog(kafka)
 
     def give(first: int, last: int) -> None:

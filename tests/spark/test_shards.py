@@ -36,7 +36,11 @@ from pyspark.sql import functions as F
 
 def both(a):
     """Rows at once, and a window's when it closes."""
-    windows = a.groupBy(F.window("event_time", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    windows = (
+        a.groupBy(F.window("event_time", "200 milliseconds"))
+        .count()
+        .select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    )
     return windows.unionByName(a.select(F.col("value").alias("n"), "event_time"))
 '''
 

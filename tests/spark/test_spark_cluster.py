@@ -25,7 +25,9 @@ pytestmark = [
     pytest.mark.cluster,
 ]
 
-W, KEYS, WINDOW_MS = 100, 40, 500
+W = 100
+KEYS = 40
+WINDOW_MS = 500
 MANY = 30_000
 """Rows that two tasks read, and whose results the tasks write."""
 FUNCTIONS = '''
@@ -33,8 +35,12 @@ from pyspark.sql import functions as F
 
 def both(a):
     """Rows at once, and a window's when it closes."""
-    windows = a.groupBy(F.window("event_time", "500 milliseconds"), "key").agg(F.sum("value").alias("value"))
-    windows = windows.select("key", "value", F.lit(True).alias("summed"), F.col("window.end").alias("event_time"))
+    windows = a.groupBy(F.window("event_time", "500 milliseconds"), "key").agg(
+        F.sum("value").alias("value")
+    )
+    windows = windows.select(
+        "key", "value", F.lit(True).alias("summed"), F.col("window.end").alias("event_time")
+    )
     return windows.unionByName(a.select("key", "value", F.lit(False).alias("summed"), "event_time"))
 '''
 STAGES = """

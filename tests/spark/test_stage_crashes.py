@@ -21,7 +21,9 @@ from harness.waiting import wait_until
 pytestmark = pytest.mark.integration
 
 W = 100
-FIRST, END, LONG = 11, 30, 200
+FIRST = 11
+END = 30
+LONG = 200
 Row = tuple[int, int, int]
 
 FUNCTIONS = '''
@@ -31,7 +33,11 @@ def pending(a):
     """Rows at once, and a window's when it closes: parts of buckets that are still open when their
     batch ends.
     """
-    windows = a.groupBy(F.window("event_time", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    windows = (
+        a.groupBy(F.window("event_time", "200 milliseconds"))
+        .count()
+        .select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    )
     return windows.unionByName(a.select(F.col("value").alias("n"), "event_time"))
 '''
 

@@ -39,7 +39,9 @@ from pyspark.sql import Row, functions as F
 from anabranch.stateful import BatchSafeProcessor, transform
 
 def tagged(frame, kind, **columns):
-    return frame.select(F.lit(kind).alias("kind"), "key", *[c.alias(n) for n, c in columns.items()], "event_time")
+    return frame.select(
+        F.lit(kind).alias("kind"), "key", *[c.alias(n) for n, c in columns.items()], "event_time"
+    )
 
 class Gaps(BatchSafeProcessor):
     state_schema = "events BIGINT"
@@ -56,29 +58,53 @@ def bounds(a):
     kept = a.where("value > 0 AND note IS NULL")
     windows = kept.groupBy(F.window("event_time", "200 milliseconds"), "key").count()
     distinct = kept.select("key", "value", "event_time").dropDuplicates()
-    gaps = transform(kept, ["key"], Gaps(), "kind STRING, key BIGINT, n BIGINT, event_time TIMESTAMP")
-    return tagged(windows.withColumn("event_time", F.col("window.end")), "window", n=F.col("count")).unionByName(
-        tagged(distinct, "distinct", n=F.col("value"))).unionByName(tagged(kept, "row", n=F.col("value"))).unionByName(gaps)
+    gaps = transform(
+        kept, ["key"], Gaps(), "kind STRING, key BIGINT, n BIGINT, event_time TIMESTAMP"
+    )
+    return (
+        tagged(windows.withColumn("event_time", F.col("window.end")), "window", n=F.col("count"))
+        .unionByName(tagged(distinct, "distinct", n=F.col("value")))
+        .unionByName(tagged(kept, "row", n=F.col("value")))
+        .unionByName(gaps)
+    )
 
 def three(a, b, c):
-    every = tagged(a, "a", n=F.col("value")).unionByName(tagged(b, "b", n=F.col("value"))).unionByName(tagged(c, "c", n=F.col("value")))
-    windows = every.groupBy(F.window("event_time", "300 milliseconds"), "kind").agg(F.count(F.lit(1)).alias("n"), F.sum("n").alias("total"))
+    every = (
+        tagged(a, "a", n=F.col("value"))
+        .unionByName(tagged(b, "b", n=F.col("value")))
+        .unionByName(tagged(c, "c", n=F.col("value")))
+    )
+    windows = every.groupBy(F.window("event_time", "300 milliseconds"), "kind").agg(
+        F.count(F.lit(1)).alias("n"), F.sum("n").alias("total")
+    )
     return windows.select("kind", "n", "total", F.col("window.end").alias("event_time"))
 
 def counts(a):
-    return a.groupBy(F.window("event_time", "200 milliseconds"), "key").count().select("key", "count", F.col("window.end").alias("event_time"))
+    return (
+        a.groupBy(F.window("event_time", "200 milliseconds"), "key")
+        .count()
+        .select("key", "count", F.col("window.end").alias("event_time"))
+    )
 
 def sums(first):
-    g = first.groupBy(F.window("event_time", "400 milliseconds"), "key").agg(F.sum("count").alias("n"), F.count(F.lit(1)).alias("windows"))
+    g = first.groupBy(F.window("event_time", "400 milliseconds"), "key").agg(
+        F.sum("count").alias("n"), F.count(F.lit(1)).alias("windows")
+    )
     return g.select("key", "n", "windows", F.col("window.end").alias("event_time"))
 
 def first_value(a):
-    g = a.groupBy(F.window("event_time", "300 milliseconds"), "key").agg(F.first("value").alias("first"))
+    g = a.groupBy(F.window("event_time", "300 milliseconds"), "key").agg(
+        F.first("value").alias("first")
+    )
     return g.select("key", "first", F.col("window.end").alias("event_time"))
 
 def mixed(a):
     """Rows at once, with a column that cannot be null where a window's can."""
-    windows = a.groupBy(F.window("event_time", "200 milliseconds")).count().select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    windows = (
+        a.groupBy(F.window("event_time", "200 milliseconds"))
+        .count()
+        .select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
+    )
     return windows.unionByName(a.select(F.lit(1).cast("bigint").alias("n"), "event_time"))
 
 def raises(a):
@@ -129,7 +155,12 @@ def udf_raises(a):
     return a.select(F.udf(broken, "bigint")("value").alias("v"), "event_time")
 
 def too_old(a):
-    return a.select("value", (F.col("event_time") - F.expr("INTERVAL 1 MILLISECOND") * F.col("value")).alias("event_time"))
+    return a.select(
+        "value",
+        (F.col("event_time") - F.expr("INTERVAL 1 MILLISECOND") * F.col("value")).alias(
+            "event_time"
+        ),
+    )
 
 def without_event_time(a):
     return a.select("value", F.when(F.col("value") != 13, F.col("event_time")).alias("event_time"))

@@ -37,9 +37,15 @@ FUNCTIONS = """
 from pyspark.sql import functions as F
 
 def totals(readings):
-    windows = readings.groupBy(F.window("event_time", "1 second"), "key").agg(F.sum("value").alias("total"))
-    return windows.select("key", "total", (F.unix_millis("window.end") - 1_700_000_000_000).alias("end"),
-    F.col("window.end").alias("event_time"))
+    windows = readings.groupBy(F.window("event_time", "1 second"), "key").agg(
+        F.sum("value").alias("total")
+    )
+    return windows.select(
+        "key",
+        "total",
+        (F.unix_millis("window.end") - 1_700_000_000_000).alias("end"),
+        F.col("window.end").alias("event_time"),
+    )
 
 def shaky(readings):
     share = F.udf(lambda value: 1_000 // value, "bigint")
@@ -219,11 +225,9 @@ def file(tmp_path: Path) -> Iterator[Path]:
 def test_up_goes_on_where_it_was_stopped_and_a_function_that_raises_stops_its_stage_alone(
     file: Path, tmp_path: Path
 ) -> None:
-    first, open_at_the_end, second = (
-        readings_of(0, 4_000),
-        readings_of(4_000, 5_500),
-        readings_of(5_500, 7_000),
-    )
+    first = readings_of(0, 4_000)
+    open_at_the_end = readings_of(4_000, 5_500)
+    second = readings_of(5_500, 7_000)
     with Up(file, tmp_path / "state") as up:
         up.ready()
         up.produce(first, 4_000)

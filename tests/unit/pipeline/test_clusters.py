@@ -79,8 +79,10 @@ def test_a_cluster_that_is_not_there_and_one_that_nobody_uses(tmp_path: Path) ->
         ("north:9092, south:9092", "write the brokers' address, HOST:PORT[,HOST:PORT...]"),
         (
             "me:secret@north:9092",
-            f"it holds a password; who reads there, and the secret, say {VARIABLES}... in the"
-            " environment",
+            (
+                f"it holds a password; who reads there, and the secret, say {VARIABLES}... in the"
+                " environment"
+            ),
         ),
     ],
 )

@@ -56,8 +56,10 @@ def test_a_node_may_have_resources_of_its_own(folder: Path) -> None:
         ("{local.0: {cores: 0}}", "7: resources.local.0.cores: an integer from 1 to "),
         (
             "{local.0: {master: yarn}}",
-            "7: resources.local.0.master: 'yarn' is no master that a node can have; write"
-            " local[2], or",
+            (
+                "7: resources.local.0.master: 'yarn' is no master that a node can have; write"
+                " local[2], or"
+            ),
         ),
         ("{local.0: {master: 7}}", "7: resources.local.0.master: 7 is no master"),
         (
