@@ -3,9 +3,9 @@
 
 Both framings are read, record by record as they come; ``avro_encoding`` writes the first. Without a
 registry ids are fixed: each version of a record says its own (``record_schema``). With one the ids
-are its own: it is asked for each once, and what it says never changes. A record written with another
-version is read as the newest: fields by name, defaults for new ones, numbers widened. NaN and
-infinity are rejected, as in JSON.
+are its own: it is asked for each once, and what it says never changes. A record written with
+another version is read as the newest: fields by name, defaults for new ones, numbers widened. NaN
+and infinity are rejected, as in JSON.
 """
 
 from __future__ import annotations

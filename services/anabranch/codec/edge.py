@@ -1,8 +1,8 @@
 """Users' records to Arrow and back: where the outside meets the pipeline.
 
 ``Decoder`` takes many values at once; what cannot be used comes back with the reason, and never
-disturbs its neighbours. ``Encoder`` does the other direction for delivery. How a value is written is
-its format's business (``formats``).
+disturbs its neighbours. ``Encoder`` does the other direction for delivery. How a value is written
+is its format's business (``formats``).
 """
 
 from __future__ import annotations

@@ -79,7 +79,9 @@ class Source(_Model):
     """Records further in front of the clock are dead letters; None: unlimited."""
     late: Literal["dead_letter", "reassign"] = "dead_letter"
     extra_fields: Literal["ignore", "reject"] = "ignore"
-    """Fields that the record has not, in formats that can have them: left out, or the reason of a dead letter."""
+    """Fields that the record has not, in formats that can have them: left out, or the reason of a
+    dead letter.
+    """
     dead_letter: str
     start: Literal["earliest", "latest"] | int = "earliest"
     """Where it begins when it has never read anything; a number: with the first record whose
