@@ -195,7 +195,7 @@ class Teller:
 def in_words(region: str, line: dict[str, Any]) -> str:
     """A line of an agent's log for people; empty: it is not for them."""
     match line.get("event"):
-        case "said":
+        case "message_sent":
             return f"{region}: {line['what']}: {line['detail']}"
         case "moves":
             return f"{region}: its stage goes to node {line['to']}"

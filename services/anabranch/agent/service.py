@@ -322,7 +322,7 @@ class AgentService:
         for command in commands:
             if isinstance(command, (Offer, Answer, ReturnRequest)):
                 self._context.logger.info(
-                    "said",
+                    "message_sent",
                     what=type(command).__name__.lower(),
                     contract=command.contract_id,
                     detail=_in_words(command),

@@ -368,8 +368,8 @@ class AuditorService:
             return
         crash_point("auditor.entry_written")
         count = len(entry.findings) if isinstance(entry, Audited) else None
-        what = "committed" if count is None else "told"
-        self._context.logger.info(what, movement=entry.movement_id, findings=count)
+        event = "audit_committed" if count is None else "findings_reported"
+        self._context.logger.info(event, movement=entry.movement_id, findings=count)
 
     def _close_writer(self) -> None:
         if self._writer is not None:

@@ -31,9 +31,13 @@ def test_both_may_trade_under_the_contract(tmp_path: Path) -> None:
         ]
 
 
-def test_what_agents_say_is_told() -> None:
-    said = {"event": "said", "what": "offer", "detail": "north.speeds: 9 units, up to 20"}
-    assert in_words("north", said) == "north: offer: north.speeds: 9 units, up to 20"
+def test_lines_of_agents_logs_become_sentences() -> None:
+    offer = {
+        "event": "message_sent",
+        "what": "offer",
+        "detail": "north.speeds: 9 units, up to 20",
+    }
+    assert in_words("north", offer) == "north: offer: north.speeds: 9 units, up to 20"
     moves = {"event": "moves", "stage": "speeds.0", "to": "south.0"}
     assert in_words("north", moves) == "north: its stage goes to node south.0"
     entry = {"event": "recorded", "what": "started", "movement": "m", "by": "north"}
