@@ -56,7 +56,7 @@ BAD: Final = (
     "empty_value",
     "null_value",
     "late",
-    "ahead",
+    "beyond_max_ahead",
 )
 """Reasons for which records are rejected, as they stand in the dead letters."""
 
@@ -204,7 +204,7 @@ def spoil(report: Report, reason: str) -> bytes | None:
         "empty_value": lambda: b"",
         "null_value": lambda: None,
         "late": lambda: encode(report._replace(time=report.time - DAY_MS)),
-        "ahead": lambda: encode(report._replace(time=report.time + 3650 * DAY_MS)),
+        "beyond_max_ahead": lambda: encode(report._replace(time=report.time + 3650 * DAY_MS)),
     }
     return makers[reason]()
 

@@ -318,7 +318,7 @@ def _heartbeats(
                 f"header {HEARTBEAT} is {event_time_ms}, in front of the clock, or of all that its"
                 f" source has stated (at most {above_ms} now)"
             )
-            rejected.append((number, RecordRejected(RejectionReason.AHEAD, why)))
+            rejected.append((number, RecordRejected(RejectionReason.BEYOND_MAX_AHEAD, why)))
         else:
             stated[index] = max(event_time_ms, stated.get(index, 0))
     return stated, rejected
@@ -341,7 +341,7 @@ def _facts(
 
 def _is_ahead(event_time_ms: int, limits: EventTimeLimits) -> RecordRejected:
     return RecordRejected(
-        RejectionReason.AHEAD,
+        RejectionReason.BEYOND_MAX_AHEAD,
         f"event_time {event_time_ms} is more than allowed in front of the clock (at most"
         f" {limits.ahead_above_ms} now)",
     )

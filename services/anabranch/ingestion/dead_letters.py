@@ -1,8 +1,8 @@
 """Dead letters: records that cannot be used, as they came, with the reason.
 
 At least once: a crash between the flush and the boundary record repeats them, so a reader
-identifies one by (topic, partition, offset), which are in its headers. (One that was ``ahead`` of
-the clock may, after a crash, be taken as a row instead.)
+identifies one by (topic, partition, offset), which are in its headers. (One that was
+``beyond_max_ahead`` may, after a crash, be taken as a row instead.)
 
 One that is too large for the topic, or for the client, goes there cut: the whole record is where
 its headers say.

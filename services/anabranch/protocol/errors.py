@@ -80,7 +80,7 @@ class RejectionReason(StrEnum):
     NOT_FINITE = "not_finite"
     NO_EVENT_TIME = "no_event_time"
     LATE = "late"
-    AHEAD = "ahead"
+    BEYOND_MAX_AHEAD = "beyond_max_ahead"
 
 
 class RecordRejected(AnabranchError):

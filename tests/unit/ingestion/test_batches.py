@@ -133,7 +133,7 @@ def test_those_ahead_move_nothing() -> None:
         chunk(0, report(9_001, 1), report(9_000, 2)), chunk(1, report(4_102_444_800_000))
     )
     assert result.table.column("car").to_pylist() == [2]
-    assert reasons(result) == [(0, "ahead"), (2, "ahead")]
+    assert reasons(result) == [(0, "beyond_max_ahead"), (2, "beyond_max_ahead")]
     assert [fact.event_time_max_ms for fact in result.facts] == [9_000, None]
 
 
@@ -141,7 +141,7 @@ def test_a_boundary_beyond_the_clock_makes_a_record_dead_once() -> None:
     result = judged(
         chunk(0, report(9_500)), limits=EventTimeLimits(late_upto_ms=10_000, ahead_above_ms=9_000)
     )
-    assert reasons(result) == [(0, "ahead")]
+    assert reasons(result) == [(0, "beyond_max_ahead")]
 
 
 class TestArrival:
@@ -181,7 +181,7 @@ class TestHeartbeats:
             ),
             limits=limits,
         )
-        assert reasons(result) == [(2, "ahead"), (3, "ahead")]
+        assert reasons(result) == [(2, "beyond_max_ahead"), (3, "beyond_max_ahead")]
         assert result.facts == [ChunkFacts(("t", 0), 7, 176_400_000)]
 
     def test_speak_for_their_partition(self) -> None:
@@ -214,7 +214,7 @@ class TestHeartbeats:
             (b"9" * 16, "no_event_time"),
             (b"0", "out_of_range"),
             (str(EVENT_TIME_MS_MAX + 1).encode(), "out_of_range"),
-            (b"9001", "ahead"),
+            (b"9001", "beyond_max_ahead"),
         ],
     )
     def test_that_are_not_as_they_must_be_are_dead_letters(

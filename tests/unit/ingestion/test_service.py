@@ -107,7 +107,7 @@ def test_records_ahead_of_the_clock_close_nothing() -> None:
     world.produce(0, report(now, 1), report(4_102_444_800_000, 2), report(now + 200, 3))
     world.run(world.process())
     assert world.view.cars() == [1]
-    assert world.dead() == [(report(4_102_444_800_000, 2), "ahead")]
+    assert world.dead() == [(report(4_102_444_800_000, 2), "beyond_max_ahead")]
 
 
 def test_a_heartbeat_moves_the_boundary() -> None:
