@@ -1,4 +1,4 @@
-"""The last buckets of a stream as cells of a strip: stable, tentative, undone, corrected.
+"""The last buckets of a stream as cells of a strip: stable, tentative, undone, replaced.
 
 Theory of operation. A strip is fed every record of a boundary log, after the log state has taken
 it, and asks the log state what came of it: a bucket is stable when ``upto`` has passed it,
@@ -9,10 +9,10 @@ undo of the live topic. What branches go on to make meanwhile is tentative again
 A crash loses nothing: a new strip is filled from the log, as far back as the log goes.
 
 Invariants:
-    ST1 at most ``cells_max`` cells are held, those of the newest buckets; taking a record costs no
-        more than that, however far it jumps.
-    ST2 a stable or corrected cell stays what it is.
-    ST3 ``changes`` names each cell that has changed since it was asked last, in its newest form.
+    ST1 a strip has at most ``cells_max`` cells, those of the newest buckets; taking a record costs
+        no more than that, however far it jumps.
+    ST2 a stable or replaced cell stays what it is.
+    ST3 ``changes`` names each cell that has changed since the last call, in its newest form.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _NONE: Final[BranchNumber] = (-1, -1)
 
 
 class Phase(StrEnum):
-    """What has become of a bucket."""
+    """What has become of a bucket. ``REPLACED``: it is stable, and was tentative before."""
 
     STABLE = "stable"
     TENTATIVE = "tentative"
     UNDONE = "undone"
-    CORRECTED = "corrected"
+    REPLACED = "replaced"
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ class Strip:
             # Everything since the beginning of time is closed by the first record; the stream
             # begins with its first rows.
             first = min([*filled, *self.cells], default=upto)
-        corrected = False
+        has_replaced = False
         for bucket in range(first, upto + 1):
             rows, source = filled.get(bucket, (0, writer))
             old = self.cells.get(bucket)
@@ -134,14 +134,14 @@ class Strip:
             if old is None:
                 self.cells[bucket] = Cell(Phase.STABLE, rows, source, stable_ms=late_ms)
             else:
-                old.phase = Phase.CORRECTED
+                old.phase = Phase.REPLACED
                 old.rows = rows
                 old.writer = source
                 old.stable_ms = late_ms
-                corrected = True
+                has_replaced = True
             self._changed.add(bucket)
         self.upto = upto
-        if corrected:
+        if has_replaced:
             self._undo()
 
     def _undo(self) -> None:

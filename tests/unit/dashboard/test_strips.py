@@ -65,9 +65,9 @@ def test_a_stream_that_begins_tentatively_begins_with_its_first_rows_and_is_corr
     )
     assert log.phases(range(45, 52)) == "---ttt-"
     log.take(record(0, 0, 49))
-    assert log.phases(range(45, 52)) == "---ccu-"
+    assert log.phases(range(45, 52)) == "---rru-"
     log.take(record(0, 1, 60, (part(55),)))
-    assert log.phases(range(45, 62)) == "---ccc" + "s" * 10 + "-"
+    assert log.phases(range(45, 62)) == "---rrr" + "s" * 10 + "-"
     empty = Log()
     empty.take(started(), record(0, 0, 9, timeline="b", prev=None, base=0, branch=(0, 1)))
     assert empty.phases(range(6, 11)) == "---t-"
@@ -96,15 +96,15 @@ def test_delay_process_correct_in_one_strip() -> None:
     assert log.strip.cells[6].tentative_ms == 300
     assert log.strip.cells[6].first_ms == 300
     log.take(at(record(0, 1, 3), 1_000))
-    assert log.phases(range(1, 8)) == "-scuuu-", "the first correction voids all that was shown"
+    assert log.phases(range(1, 8)) == "-sruuu-", "the first correction voids all that was shown"
     log.take(record(0, 1, 7, timeline="b", prev=record(0, 0, 6, timeline="b").id, branch=(0, 1)))
-    assert log.phases(range(1, 8)) == "-scuuut", "what the branch makes meanwhile is shown"
+    assert log.phases(range(1, 8)) == "-sruuut", "what the branch makes meanwhile is shown"
     log.take(record(0, 2, 6))
-    assert log.phases(range(1, 8)) == "-scccct"
+    assert log.phases(range(1, 8)) == "-srrrrt"
     assert log.strip.cells[3].stable_ms == 700
     assert log.strip.cells[3].first_ms == 600, "the first result was the tentative one"
     log.take(record(0, 3, 7))
-    assert log.phases(range(1, 9)) == "-scccc" + "c-"
+    assert log.phases(range(1, 9)) == "-srrrr" + "r-"
     assert not log.strip.missing
 
 
@@ -115,7 +115,7 @@ def test_after_a_failure_the_next_one_has_an_undo_of_its_own() -> None:
     log.take(record(0, 1, 4))
     log.take(record(0, 0, 6, timeline="c", prev=record(0, 1, 4).id, base=4, branch=(0, 2)))
     log.take(record(0, 2, 5))
-    assert log.phases(range(2, 7)) == "scccu"
+    assert log.phases(range(2, 7)) == "srrru"
 
 
 def test_a_rejected_record_changes_nothing() -> None:

@@ -58,7 +58,7 @@ def test_a_failure_is_shown_from_the_first_tentative_result_to_the_last_correcti
             lambda page: (
                 page["cards"]["stream segment_statistics"]["missing"] == []
                 and all(
-                    phases(feed, stream).keys() == {"stable", "corrected"}
+                    phases(feed, stream).keys() == {"stable", "replaced"}
                     for stream in ("segment_statistics", "tolls")
                 )
             ),

@@ -8,9 +8,9 @@ export const PHASES = {
   stable: "stable",
   tentative: "tentative: input was missing",
   undone: "undone: void, its correction comes",
-  corrected: "corrected: was tentative",
+  replaced: "replaced: stable, was tentative",
 };
-const RANK = ["stable", "corrected", "undone", "tentative"];
+const RANK = ["stable", "replaced", "undone", "tentative"];
 const HEIGHT = 30;
 const BAND = 20;
 const MARKS = { drill: "▼", failure: "✕", restart: "↻", alarm: "!", state: "" };
@@ -144,7 +144,7 @@ export class Strips {
     paint.clip();
     paint.fillStyle = colours[phase];
     if (phase === "stable") paint.fillRect(x, top, width, BAND);
-    if (phase === "corrected") {
+    if (phase === "replaced") {
       paint.fillRect(x, top, width, BAND);
       paint.fillStyle = colours.paper;
       paint.fillRect(x, top + BAND / 2 - 1, width, 2);
@@ -199,7 +199,7 @@ export class Strips {
     if (!last) return "nothing yet";
     const { is_of_now: isOfNow, pipeline } = this.feed.known;
     const old = isOfNow ? this.feed.now() - row.last * pipeline.bucket_ms : 0;
-    const words = last.phase === "corrected" ? "stable" : last.phase;
+    const words = last.phase === "replaced" ? "stable" : last.phase;
     return old > 10_000 ? "stands still" : words;
   }
 
