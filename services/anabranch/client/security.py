@@ -1,4 +1,4 @@
-"""How a client proves who it is, said in the program instead of the environment."""
+"""Credentials of a client as arguments, instead of environment variables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch.adapters.kafka.security import KafkaSecurity
 from anabranch.protocol.errors import ConfigurationError
 
 
-class _Said(KafkaSecurity):
+class _GivenSecurity(KafkaSecurity):
     """The same settings and checks, with nothing taken from the environment."""
 
     @classmethod
@@ -74,7 +74,7 @@ class Security:
         if self.plain_text and any(value is not None for value in given.values()):
             raise ConfigurationError("Security: plain_text excludes all the rest")
         try:
-            return _Said.model_validate(
+            return _GivenSecurity.model_validate(
                 {"security_protocol": protocol, **{k: v for k, v in given.items() if v is not None}}
             ).options()
         except ValidationError as error:

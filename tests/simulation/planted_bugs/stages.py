@@ -122,7 +122,7 @@ STAGES: Final = (
         by=("progress", "leaks"),
     ),
     Mutant(
-        "end_not_said",
+        "end_not_written",
         "processing.replica:ReplicaRunner._say_ended",
         "self._boundary.append_other(ended)",
         "pass",
@@ -130,7 +130,7 @@ STAGES: Final = (
         by=("progress",),
     ),
     Mutant(
-        "end_said_at_the_first_correction",
+        "end_written_at_the_first_correction",
         "processing.replica:ReplicaRunner._next",
         "if decision.drop is not None:",
         "if replica.wants_to_correct and replica.branch is not None and self._ended is None:\n"

@@ -54,12 +54,12 @@ export class Feed {
 
   merge(stream, rows) {
     if (!this.cells.has(stream)) this.cells.set(stream, new Map());
-    const held = this.cells.get(stream);
+    const cells = this.cells.get(stream);
     for (const [bucket, phase, tentativeMs, stableMs, rowCount, writer, missing] of rows)
-      held.set(bucket, { bucket, phase, tentativeMs, stableMs, rows: rowCount, writer, missing });
+      cells.set(bucket, { bucket, phase, tentativeMs, stableMs, rows: rowCount, writer, missing });
     const floor = Math.max(...rows.map((row) => row[0])) - this.known.pipeline.cells_max;
-    if (held.size > this.known.pipeline.cells_max)
-      for (const bucket of held.keys()) if (bucket <= floor) held.delete(bucket);
+    if (cells.size > this.known.pipeline.cells_max)
+      for (const bucket of cells.keys()) if (bucket <= floor) cells.delete(bucket);
   }
 
   // By the server's clock.

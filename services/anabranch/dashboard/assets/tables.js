@@ -26,15 +26,15 @@ function letters(source, found) {
   ];
 }
 
-// What was asked for stays shown while newer dead letters come.
-const asked = new Map();
+// Content that was shown once stays while newer dead letters come.
+const contents = new Map();
 
 function content(source, letter) {
-  const held = made("div", { class: "content", "aria-live": "polite" });
+  const box = made("div", { class: "content", "aria-live": "polite" });
   const key = `${source}/${letter.place}`;
-  if (asked.has(key)) {
-    held.append(made("pre", {}, asked.get(key)));
-    return held;
+  if (contents.has(key)) {
+    box.append(made("pre", {}, contents.get(key)));
+    return box;
   }
   const button = made("button", { type: "button", "aria-label": `show the content of the dead letter ${letter.place} of ${source}`,
     "data-key": key,
@@ -44,16 +44,16 @@ function content(source, letter) {
         const answer = await fetch(`/api/dead-letter/${encodeURIComponent(source)}/${letter.place}`);
         if (!answer.ok) throw new Error(await answer.text());
         const { text, base64 } = await answer.json();
-        if (asked.size > 20) asked.clear();
-        asked.set(key, text ?? `base64: ${base64}`);
-        held.replaceChildren(made("pre", {}, asked.get(key)));
+        if (contents.size > 20) contents.clear();
+        contents.set(key, text ?? `base64: ${base64}`);
+        box.replaceChildren(made("pre", {}, contents.get(key)));
         button.hidden = true;
       } catch (error) {
-        held.replaceChildren(String(error.message));
+        box.replaceChildren(String(error.message));
         button.disabled = false;
       }
     } }, "show");
-  return made("div", {}, button, held);
+  return made("div", {}, button, box);
 }
 
 const TONES = { running: "good", waiting: "good", standby: "good", starting: "busy", restarting: "busy",

@@ -91,7 +91,7 @@ _REJECTIONS = (AskOutcome.UNABLE, AskOutcome.DIFFERENT)
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Request:
     ask: Ask
     state: RequestState
     since_ms: int
@@ -112,7 +112,7 @@ class RecomputeRequests:
             reader,
             {stream: frozenset(those) for stream, those in writers.items()},
         )
-        self._requests: dict[str, _Asked] = {}
+        self._requests: dict[str, _Request] = {}
         self._number = 0
 
     def lacking(self, stream: str, first: int, last: int, now_ms: int) -> Ask | None:
@@ -133,7 +133,7 @@ class RecomputeRequests:
             return None
         self._number = max(self._number + 1, now_ms)
         ask = Ask(stream, self._reader, self._number, first, last, now_ms)
-        self._requests[stream] = _Asked(ask, RequestState.ASKED, now_ms)
+        self._requests[stream] = _Request(ask, RequestState.ASKED, now_ms)
         return ask
 
     def there(self, stream: str) -> None:

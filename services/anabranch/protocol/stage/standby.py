@@ -255,8 +255,8 @@ def makes_way(node: str, runs_on: str, *, has_written: bool, waited_ms: int) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A checkpoint that somebody has: its timeline, and the last batch that was committed in
+class CopySource:
+    """A checkpoint of a process: its timeline, and the last batch that was committed in
     its directory.
     """
 
@@ -270,7 +270,7 @@ class Held:
         return epoch_of(self.timeline.name) or 0, self.commit
 
 
-def to_copy(own: Held | None, others: Sequence[Held]) -> Held | None:
+def to_copy(own: CopySource | None, others: Sequence[CopySource]) -> CopySource | None:
     """The checkpoint to copy; None: none is further than the own one (SB5)."""
     best = max(
         (each for each in others if each.commit >= 0), key=lambda each: each.reached, default=None
@@ -309,13 +309,14 @@ def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | Non
     """
     own = yield FindNewest()
     mine = (
-        Held(process, own, _batch((yield FindCommit(own.name))))
+        CopySource(process, own, _batch((yield FindCommit(own.name))))
         if isinstance(own, Timeline)
         else None
     )
     theirs = []
     for peer, timeline in timelines_of((yield FindPeers())):
-        theirs.append(Held(peer, timeline, _batch((yield FindPeerCommit(peer, timeline.name)))))
+        commit = _batch((yield FindPeerCommit(peer, timeline.name)))
+        theirs.append(CopySource(peer, timeline, commit))
     source = to_copy(mine, theirs)
     if source is None:
         return None
@@ -332,7 +333,7 @@ def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | Non
     if (
         not isinstance(batch, int)
         or not is_same
-        or to_copy(mine, [Held(source.process, source.timeline, batch)]) is None
+        or to_copy(mine, [CopySource(source.process, source.timeline, batch)]) is None
     ):
         yield Remove(name)
         return None

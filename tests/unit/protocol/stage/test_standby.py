@@ -42,7 +42,7 @@ from anabranch.protocol.stage.standby import (
     PRIMARY_SILENT_MS,
     STANDBY_TURN_MS,
     Copied,
-    Held,
+    CopySource,
     StandbyProcess,
     StandbyWatch,
     copy_name,
@@ -322,23 +322,23 @@ def test_sb9_a_node_makes_way_until_another_one_has_written(
     assert not way(MAKES_WAY_MS)
 
 
-def held(process: str, epoch: int, commit: int) -> Held:
-    return Held(process, Timeline.fresh(epoch), commit)
+def checkpoint(process: str, epoch: int, commit: int) -> CopySource:
+    return CopySource(process, Timeline.fresh(epoch), commit)
 
 
 def test_sb5_the_furthest_is_copied_and_only_if_it_is_further() -> None:
-    one = held("0", 5, 9)
-    two = held("1", 5, 12)
-    three = held("2", 7, 3)
+    one = checkpoint("0", 5, 9)
+    two = checkpoint("1", 5, 12)
+    three = checkpoint("2", 7, 3)
     assert to_copy(None, []) is None
-    assert to_copy(None, [held("0", 5, -1)]) is None, "it has no batch yet"
+    assert to_copy(None, [checkpoint("0", 5, -1)]) is None, "it has no batch yet"
     assert to_copy(None, [one, two]) == two
     assert to_copy(two, [one]) is None
     assert to_copy(two, [two]) is None
     assert to_copy(two, [one, three]) == three, (
         "a newer epoch went on from less, and is the one that counts"
     )
-    assert to_copy(held("1", 9, -1), [one]) == one
+    assert to_copy(checkpoint("1", 9, -1), [one]) == one
 
 
 TOKEN = "0123456789abcdef"
@@ -351,7 +351,7 @@ def test_sb6_names_of_copies() -> None:
     assert copy_name(timeline_name(5, 3), timeline_name(5, 8, "f" * 16), TOKEN) == timeline_name(
         5, 9, TOKEN
     )
-    assert Held("0", replace(Timeline.fresh(1), name="?"), 3).reached == (0, 3)
+    assert CopySource("0", replace(Timeline.fresh(1), name="?"), 3).reached == (0, 3)
     assert copy_name("?", None, TOKEN) == timeline_name(0, 0, TOKEN)
 
 
