@@ -17,7 +17,7 @@ from rich.table import Table
 from anabranch.protocol.errors import Unavailable
 from chaos import judgement
 from chaos.judgement import Injected, Recovery
-from chaos.rate import told
+from chaos.rate import in_words
 from chaos.run import CALM_S, WARM_S, Verdict, as_json, run, schedule_text
 from chaos.schedule import Kind, draw
 from examples.toll_road.demo.comparing import percentile_ms
@@ -229,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome, injected = one(argparse.Namespace(**{**vars(options), "seed": seed}), console)
         outcomes[seed] = outcome
         faults += injected
-    console.print(f"faults in all: {_counted(faults)}\n{told(outcomes)}", markup=False)
+    console.print(f"faults in all: {_counted(faults)}\n{in_words(outcomes)}", markup=False)
     return 1 if any(outcomes.values()) else 0
 
 

@@ -146,7 +146,7 @@ class Nemesis(threading.Thread):
         """
         for number, (target, copy) in self._copies.items():
             if service_of(target) not in _NOT_FENCED and number in self._were_ready:
-                with self._told(
+                with self._noting(
                     f"the second copy of {target} (fault {number}) still runs: nobody fenced it"
                 ):
                     _await_end(copy)
@@ -286,7 +286,7 @@ class Nemesis(threading.Thread):
         pid = self._await_row(target).pid
         assert pid is not None
         os.kill(pid, signal.SIGTERM)
-        with self._told(f"{target} did not end within {ENDS_S:g} s of SIGTERM"):
+        with self._noting(f"{target} did not end within {ENDS_S:g} s of SIGTERM"):
             wait_until(lambda: has_state(pid, _GONE), ENDS_S, "it ended", stretch=1)
 
     def _resume(self, target: str) -> None:
@@ -408,7 +408,7 @@ class Nemesis(threading.Thread):
             )
 
     @contextlib.contextmanager
-    def _told(self, text: str) -> Iterator[None]:
+    def _noting(self, text: str) -> Iterator[None]:
         try:
             yield
         except AssertionError:

@@ -31,7 +31,7 @@ def wilson(successes: int, trials: int) -> Interval:
     return Interval(max(0.0, middle - half), min(1.0, middle + half))
 
 
-def told(outcomes: Mapping[int, str]) -> str:
+def in_words(outcomes: Mapping[int, str]) -> str:
     """``outcomes``: what came of the run of each seed; empty: it was clean. One that could
     not be judged is not clean.
     """

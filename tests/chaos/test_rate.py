@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.rate import told, wilson
+from chaos.rate import in_words, wilson
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,8 @@ def test_the_interval_is_wilsons(successes: int, trials: int, low: float, high: 
     assert wilson(successes, trials) == pytest.approx((low, high), abs=1e-4)
 
 
-def test_what_was_not_clean_is_told_by_seed() -> None:
-    text = told({7: "", 8: "2 wrong", 9: "not judged: too slow", 10: ""})
+def test_what_was_not_clean_is_reported_by_seed() -> None:
+    text = in_words({7: "", 8: "2 wrong", 9: "not judged: too slow", 10: ""})
     assert text.splitlines() == [
         "seed 7: clean",
         "seed 8: 2 wrong",

@@ -98,8 +98,8 @@ def check_later(
     return wrong
 
 
-def check_said(
-    said: Iterable[tuple[int, str, int]],
+def check_stable_claims(
+    claims: Iterable[tuple[int, str, int]],
     complete: Mapping[str, list[tuple[int, int]]],
     reads: Mapping[str, Iterable[str]],
     within_ms: int,
@@ -107,13 +107,13 @@ def check_said(
     """Who says STABLE gives results in time: what was complete ``within_ms`` before was run.
 
     Args:
-        said: (time, stage, bucket up to which the replica that said it had run).
+        claims: (time, stage, bucket up to which the replica that said it had run).
         complete: Of each stream (time, bucket up to which it was closed from then on), ascending.
         reads: The inputs of each stage.
         within_ms: A long wait, and what goes by until a replica sees that it is over.
     """
     wrong = []
-    for at_ms, stage, bucket in said:
+    for at_ms, stage, bucket in claims:
         upto = min(_closed(complete[stream], at_ms - within_ms) for stream in reads[stage])
         if bucket < upto:
             wrong.append(

@@ -54,12 +54,12 @@ def check(
     return wrong
 
 
-def check_told(stage: str, found: Sequence[Gap], told: Collection[int]) -> list[str]:
-    """Gaps of which no alarm tells (GP3). ``told``: first buckets of those of which one does."""
+def check_alarms(stage: str, found: Sequence[Gap], alarmed: Collection[int]) -> list[str]:
+    """Gaps of which no alarm tells (GP3). ``alarmed``: first buckets of those of which one does."""
     return [
         f"{stage}: no alarm tells of the gap {gap.first}..{gap.last} (GP3)"
         for gap in found
-        if gap.first not in told
+        if gap.first not in alarmed
     ]
 
 

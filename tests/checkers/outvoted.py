@@ -26,7 +26,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Said:
+class ManagerFence:
     """The manager's fence of a process."""
 
     at_ms: int
@@ -48,7 +48,9 @@ def contradicted(made: Iterable[Made]) -> list[Made]:
     ]
 
 
-def check(made: Sequence[Made], fences: Sequence[Said], alarmed: Collection[int]) -> list[str]:
+def check(
+    made: Sequence[Made], fences: Sequence[ManagerFence], alarmed: Collection[int]
+) -> list[str]:
     """What is wrong, in words, when all is done.
 
     Args:
@@ -83,7 +85,7 @@ def check(made: Sequence[Made], fences: Sequence[Said], alarmed: Collection[int]
 
 
 def check_anew(
-    made: Sequence[Made], fences: Sequence[Said], begun_ms: Iterable[tuple[str, int, int]]
+    made: Sequence[Made], fences: Sequence[ManagerFence], begun_ms: Iterable[tuple[str, int, int]]
 ) -> list[str]:
     """Who began after a fence of its replica has nothing of what that one left (TI8).
 

@@ -176,7 +176,7 @@ def test_what_a_branch_closes_is_read_with_its_empty_buckets() -> None:
         (EpochStarted("0", "f", "u"), [(1, 3)]),
     ],
 )
-def test_a_branch_runs_until_it_is_said_to_have_ended(
+def test_a_branch_runs_until_the_log_has_its_end(
     end: LogEntry, runs: list[tuple[int, int | None]]
 ) -> None:
     entries: list[LogEntry] = [EpochStarted("0", "f", "t"), tentative(1, 3, base=1)]
@@ -312,9 +312,14 @@ def test_the_long_wait_of_another_failure_is_right(anew_ms: list[int], count: in
 def test_who_says_stable_and_is_behind_is_found() -> None:
     complete, reads = {"a": [(10, 5), (20, 9)], "b": [(10, 7)]}, {"s": ["a"], "t": ["a", "b"]}
     said = [(29, "s", 5), (30, "s", 9), (30, "t", 7), (5, "s", 0)]
-    assert availability.check_said(said, complete, reads, 10) == []
+    assert availability.check_stable_claims(said, complete, reads, 10) == []
     assert (
-        len(availability.check_said([*said, (30, "s", 8), (20, "t", 4)], complete, reads, 10)) == 2
+        len(
+            availability.check_stable_claims(
+                [*said, (30, "s", 8), (20, "t", 4)], complete, reads, 10
+            )
+        )
+        == 2
     )
 
 

@@ -34,5 +34,5 @@ def test_no_more_is_given_up_than_may_be_partial() -> None:
 
 
 def test_of_every_gap_an_alarm_tells() -> None:
-    assert gaps.check_told("s", [Gap(150, 5, 12)], {5}) == []
-    assert gaps.check_told("s", [Gap(150, 5, 12)], {6}) != []
+    assert gaps.check_alarms("s", [Gap(150, 5, 12)], {5}) == []
+    assert gaps.check_alarms("s", [Gap(150, 5, 12)], {6}) != []

@@ -155,7 +155,7 @@ def test_a_dead_letter_comes_before_the_record_that_counts_it_as_read() -> None:
     assert len(check_order("a", found, {(1, 2): 9}, [1, 5, 7, 10])) == 1
 
 
-def test_a_source_that_was_given_up_before_it_said_anything_closes_no_more_than_that() -> None:
+def test_a_source_that_was_given_up_before_it_sent_anything_closes_no_more_than_that() -> None:
     given_up = Taken(10, 11, {}, 3, [], given_up=(3,))
     assert judged([given_up]).wrong == []
     assert judged([replace(given_up, closed=4)]).wrong

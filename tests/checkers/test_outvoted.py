@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from checkers import outvoted
-from checkers.outvoted import Made, Said
+from checkers.outvoted import Made, ManagerFence
 
 MADE = [
     *(Made(100, replica, epoch, 1, is_right=True) for replica, epoch in (("0", 0), ("1", 1))),
@@ -16,10 +16,10 @@ MADE = [
     Made(250, "2", 2, 2, is_right=False),
     Made(900, "2", 9, 3, is_right=True),
 ]
-FENCE = Said(300, "2", 2)
+FENCE = ManagerFence(300, "2", 2)
 
 
-def test_who_is_outvoted_is_fenced_and_somebody_is_told() -> None:
+def test_who_is_outvoted_is_fenced_and_an_alarm_is_raised() -> None:
     assert outvoted.contradicted(MADE) == [MADE[5]]
     assert outvoted.check(MADE, [FENCE], [2]) == []
 
@@ -30,11 +30,13 @@ def test_who_is_outvoted_is_fenced_and_somebody_is_told() -> None:
         ([], [2], "nobody fenced it"),
         ([replace(FENCE, epoch=1)], [2], "nobody fenced it"),
         ([FENCE], [], "nobody was told"),
-        ([FENCE, Said(300, "1", 1)], [2], "nobody contradicts it"),
+        ([FENCE, ManagerFence(300, "1", 1)], [2], "nobody contradicts it"),
         ([replace(FENCE, at_ms=240)], [2], "nobody contradicts it"),
     ],
 )
-def test_what_should_have_come_of_it(fences: list[Said], alarmed: list[int], found: str) -> None:
+def test_what_should_have_come_of_it(
+    fences: list[ManagerFence], alarmed: list[int], found: str
+) -> None:
     assert any(found in line for line in outvoted.check(MADE, fences, alarmed))
 
 

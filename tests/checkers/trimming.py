@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-Said = tuple[int, str, int]
+SyncedClaim = tuple[int, str, int]
 """(time, reader, bucket up to which it holds its input for good)."""
 
 
 def check(
-    said: Iterable[Said],
+    claims: Iterable[SyncedClaim],
     points: Iterable[tuple[int, str, int]],
     readers: Mapping[str, Collection[str]],
     silent_ms: int,
@@ -17,14 +17,14 @@ def check(
     """Trim points that a reader had not reached.
 
     Args:
-        said: What readers said, by the time at which it stood in the log, ascending.
+        claims: What readers said, by the time at which it stood in the log, ascending.
         points: (time, stream, bucket) of every trim point, ascending.
         readers: Those of each stream.
         silent_ms: One that has said nothing for so long holds nothing back. One that never said
             anything holds back everything so long.
     """
     held: dict[str, list[tuple[int, int]]] = {}
-    for at_ms, reader, bucket in said:
+    for at_ms, reader, bucket in claims:
         held.setdefault(reader, []).append((at_ms, bucket))
     wrong = []
     for at_ms, stream, bucket in points:

@@ -383,7 +383,7 @@ class AuditedStage:
         assert found is not None, "agreed"
         return found
 
-    def said(self) -> list[AuditCommitted | Audited]:
+    def auditor_entries(self) -> list[AuditCommitted | Audited]:
         """What counts of the auditor's."""
         found: list[Any] = []
         reader = FederationReader(self.log, self.book.topics, "auditor", found.append)
@@ -391,8 +391,8 @@ class AuditedStage:
         reader.close()
         return [each for each in found if isinstance(each, (AuditCommitted, Audited))]
 
-    def told(self) -> list[Audited]:
-        return [each for each in self.said() if isinstance(each, Audited)]
+    def audit_reports(self) -> list[Audited]:
+        return [each for each in self.auditor_entries() if isinstance(each, Audited)]
 
     def closed(self) -> int:
         """The last bucket of the stage's stream."""

@@ -28,7 +28,7 @@ def say(log: EventLog, of: Pipeline, *entries: ControlRecord) -> None:
     writer.close()
 
 
-def said(log: EventLog, of: Pipeline) -> list[ControlRecord]:
+def all_control_records(log: EventLog, of: Pipeline) -> list[ControlRecord]:
     """All that stands in the topics, one after the other."""
     return [
         control_records.decode(value)

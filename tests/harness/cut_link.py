@@ -108,7 +108,7 @@ class CutLog:
         return True
 
     @contextmanager
-    def healed_when_told(self) -> Generator[None]:
+    def healed_on_errors(self) -> Generator[None]:
         try:
             yield
         except AnabranchError as error:
@@ -162,7 +162,7 @@ class _CutWriter:
         self._real.send(at, value, key, headers, timestamp_ms)
 
     def flush(self) -> list[Delivered]:
-        with self._log.healed_when_told():
+        with self._log.healed_on_errors():
             return self._real.flush()
 
     def settled(self) -> bool:
@@ -199,7 +199,7 @@ class _CutTransactionalWriter(_CutWriter):
             wait_until(self._transactions.settled, 20, "all records are in the log")
             for topic in sorted(self._topics):
                 self._log.struck(topic, at_commit=True)
-        with self._log.healed_when_told():
+        with self._log.healed_on_errors():
             return self._transactions.commit()
 
     def abort(self) -> None:

@@ -127,11 +127,11 @@ class KafkaCluster:
     def leader(self, topic: str, partition: int = 0) -> ClusterNode:
         """Who leads a partition; ``__transaction_state``: who coordinates all transactions."""
 
-        def asked() -> int:
+        def leader() -> int:
             found = self.client().list_topics(topic, timeout=10).topics[topic].partitions
             return int(found[partition].leader) if partition in found else -1
 
-        return self.nodes[wait_until(lambda: max(0, asked()), 60, f"{topic} has a leader") - 1]
+        return self.nodes[wait_until(lambda: max(0, leader()), 60, f"{topic} has a leader") - 1]
 
     def in_sync(self) -> bool:
         """Whether every copy of every partition is in sync."""

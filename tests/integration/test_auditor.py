@@ -65,17 +65,17 @@ def test_what_a_seller_makes_wrong_or_not_at_all_is_found_and_costs_the_violatio
     def found() -> bool:
         world.round()
         auditor.step()
-        return bool(world.told())
+        return bool(world.audit_reports())
 
     try:
         wait_until(lambda: found() or bool(world.engine and world.engine.begun), DEADLINE_S, "")
-        assert world.told() == [], "what was right so far"
+        assert world.audit_reports() == [], "what was right so far"
         world.spoil = lambda _, table: table if world.spoilt else spoil(table)
         wait_until(found, DEADLINE_S, f"a finding; {auditor.status.detail}")
     finally:
         auditor.stop()
-    (told,) = world.told()
-    assert [(each.bucket, each.fault) for each in told.findings] == [(world.spoilt[0], fault)]
+    (report,) = world.audit_reports()
+    assert [(each.bucket, each.fault) for each in report.findings] == [(world.spoilt[0], fault)]
     world.end(Why.WRONG)
     assert [(each.payer, each.payee, each.reason) for each in postings(world)] == [
         ("south", "north", f"wrong results: {world.movement_id}")
@@ -94,17 +94,17 @@ def test_an_honest_seller_pays_nothing(world: AuditedStage) -> None:
         look()
         return 0 if world.engine is None else len(world.engine.begun)
 
-    def told() -> bool:
+    def has_report() -> bool:
         look()
-        return bool(world.told())
+        return bool(world.audit_reports())
 
     try:
         wait_until(lambda: queries() >= 3, DEADLINE_S, f"queries; {auditor.status.detail}")
         world.end(Why.WRONG)
-        wait_until(told, DEADLINE_S, f"the number is told; {auditor.status.detail}")
+        wait_until(has_report, DEADLINE_S, f"the number is revealed; {auditor.status.detail}")
     finally:
         auditor.stop()
-    assert [each.findings for each in world.told()] == [()]
+    assert [each.findings for each in world.audit_reports()] == [()]
     assert not world.ledger().is_wrong(world.movement_id)
     assert postings(world) == [], "an end for wrong results that nobody found costs nothing extra"
 
@@ -131,27 +131,27 @@ def test_it_is_killed_at_a_crash_point_and_goes_on_with_the_number_that_it_kept(
         killed.wait_killed()
     (kept,) = (world.folder / "state" / "auditor").glob("*.numbers.json")
     number = kept.read_text()
-    assert len(world.said()) == (0 if point == "auditor.number_kept" else 1)
+    assert len(world.auditor_entries()) == (0 if point == "auditor.number_kept" else 1)
     with process() as running:
 
         def committed() -> bool:
             running.alive()
-            return len(world.said()) == 1
+            return len(world.auditor_entries()) == 1
 
         wait_until(committed, DEADLINE_S, f"the hash is there:\n{running.log()}")
         assert kept.read_text() == number
         world.end()
 
-        def told() -> bool:
+        def has_report() -> bool:
             running.alive()
             world.round()
-            return bool(world.told())
+            return bool(world.audit_reports())
 
-        wait_until(told, DEADLINE_S, f"the number is told:\n{running.log()}")
+        wait_until(has_report, DEADLINE_S, f"the number is revealed:\n{running.log()}")
         wait_until(lambda: kept.read_text() == "{}", DEADLINE_S, "it is not kept any more")
-    (fixed, said) = world.said()
+    (fixed, report) = world.auditor_entries()
     assert isinstance(fixed, AuditCommitted)
-    assert fixed.digest == commitment(world.told()[0].nonce)
-    assert world.told()[0].nonce.hex() in number
-    assert said.movement_id == world.movement_id
+    assert fixed.digest == commitment(world.audit_reports()[0].nonce)
+    assert world.audit_reports()[0].nonce.hex() in number
+    assert report.movement_id == world.movement_id
     assert world.contract().ignored == {}

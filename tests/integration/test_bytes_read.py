@@ -46,12 +46,12 @@ class Workers:
             number = len(self.received)
             self.received[number] = 0
 
-            def told(text: str) -> None:
+            def take(text: str) -> None:
                 self.received[number] = json.loads(text)["rx_bytes"]
                 self.looks += 1
 
             options = real(settings, committed=committed, follows=follows, ranges=ranges)
-            return options | {"statistics.interval.ms": 50, "stats_cb": told}  # type: ignore[return-value]
+            return options | {"statistics.interval.ms": 50, "stats_cb": take}  # type: ignore[return-value]
 
         monkeypatch.setattr(KafkaSettings, "consumer", consumer)
         self.log = KafkaEventLog(address)
@@ -94,13 +94,13 @@ class Workers:
         """Bytes received for each that was needed, when nothing more comes."""
         assert self.taken == self.needed
 
-        def told() -> bool:
+        def all_look() -> bool:
             for worker in self.workers:
                 worker._reader.fetch(1, 0)
             return self.looks >= looks + 3 * WORKERS
 
         looks = self.looks
-        wait_until(told, 20, "the clients say what they received")
+        wait_until(all_look, 20, "the clients say what they received")
         return sum(self.received.values()) / self.needed
 
 

@@ -22,7 +22,7 @@ from anabranch.processing.peers import HostProcess
 from anabranch.processing.replica import ReplicaRunner
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import CLUSTER_ASKED_MS
+from anabranch.protocol.limits import CLUSTER_REQUEST_MS
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
 from anabranch.protocol.stage.replica import BatchRules, StageRules
@@ -50,7 +50,7 @@ class There:
 
     def __init__(self, broker: EmbeddedKafka) -> None:
         self.broker = broker
-        self.log = KafkaEventLog(broker.address, request_timeout_ms=CLUSTER_ASKED_MS)
+        self.log = KafkaEventLog(broker.address, request_timeout_ms=CLUSTER_REQUEST_MS)
         admin = self.log.admin()
         admin.create([TopicSettings("b", 1, replication=1)])
         admin.close()
@@ -209,7 +209,7 @@ def test_a_read_of_blocks_there_is_given_up_soon_where_nobody_answers(
     with pytest.raises(Unavailable):
         list(reading.rows(options(**changed(given), query="another"), taken))
     took_s = given_s() - begun_s
-    assert took_s < (CLUSTER_PATIENCE_MS + CLUSTER_ASKED_MS) / 1_000 + LATE_S
+    assert took_s < (CLUSTER_PATIENCE_MS + CLUSTER_REQUEST_MS) / 1_000 + LATE_S
     let_go(there)
     again = reading.rows(options(**changed(given), query="another"), taken)
     assert [batch.num_rows for batch in again] == [2]

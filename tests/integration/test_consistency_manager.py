@@ -26,7 +26,7 @@ from anabranch.runtime.fences import FenceWatch
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
 from anabranch.up.embedded_redis import EmbeddedRedis
 from harness import outputs
-from harness.control_topics import said
+from harness.control_topics import all_control_records
 from harness.outputs import Replica, after_step, create_topics, rows
 from harness.sources import everything
 from harness.waiting import wait_until
@@ -151,8 +151,12 @@ class World:
     def upto(self) -> str | None:
         return self.index.get(f"anabranch:{self.prefix}:stream:totals").get("upto")
 
-    def said(self, kind: type[ControlRecord]) -> list[ControlRecord]:
-        return [entry for entry in said(self.log, self.pipeline) if isinstance(entry, kind)]
+    def records_of(self, kind: type[ControlRecord]) -> list[ControlRecord]:
+        return [
+            entry
+            for entry in all_control_records(self.log, self.pipeline)
+            if isinstance(entry, kind)
+        ]
 
     def alarms(self) -> list[Alarm]:
         topic = self.pipeline.topic_names.alarms()
@@ -310,14 +314,14 @@ def test_trim_points_follow_the_delivery(world: World) -> None:
     )
     beat = Heartbeat("delivery", "out", "0", -1, "running", 9, 0, checkpoint_bucket=6)
 
-    def said() -> list[ControlRecord]:
+    def trim_points() -> list[ControlRecord]:
         """As a delivery does, it says so again and again: a heartbeat that was long on its
         way counts for nothing.
         """
         sender.send(beat)
-        return world.said(TrimPoint)
+        return world.records_of(TrimPoint)
 
-    (point,) = wait_until(after_step(manager, said), 20, "a trim point")
+    (point,) = wait_until(after_step(manager, trim_points), 20, "a trim point")
     sender.close()
     assert isinstance(point, TrimPoint)
     assert (point.stream, point.bucket) == ("totals", 6)
@@ -334,7 +338,7 @@ def test_a_majority_of_three_fences(kafka: str, topic_prefix: str, redis_url: st
         for replica, count in zip(world.replicas, (6, 6, 7), strict=True):
             replica.close_buckets(2, {2: rows(2, count)})
         manager = world.manager()
-        (fence,) = wait_until(after_step(manager, lambda: world.said(Fence)), 20, "a fence")
+        (fence,) = wait_until(after_step(manager, lambda: world.records_of(Fence)), 20, "a fence")
         assert isinstance(fence, Fence)
         assert (fence.stage, fence.replica, fence.epoch) == ("totals", "2", world.replicas[2].epoch)
         with pytest.raises(Fenced, match="must end"):

@@ -386,7 +386,7 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
     with delivery_at(world, 10, checkpoint=7):
         world.killed("consistency_manager", world.name, point, redis_url)
 
-    def said() -> list[object]:
+    def control_entries() -> list[object]:
         names = world.pipeline.topic_names
         chunks = [
             c
@@ -415,7 +415,7 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
 
     with delivery_at(world, 10, checkpoint=7):
         world.until("consistency_manager", world.name, whole, redis_url)
-    entries = said()
+    entries = control_entries()
     alarms = [entry for entry in entries if isinstance(entry, Alarm)]
     assert [(a.kind, a.bucket) for a in alarms] == [
         ("digest_mismatch", 9),

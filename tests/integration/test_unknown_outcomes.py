@@ -190,7 +190,7 @@ def test_delivery(broker: CutBroker, topic_prefix: str, what: str, cut: Cut) -> 
     replica.close()
 
 
-def test_what_is_said_on_the_control_topic_holds_nobody_up(
+def test_what_is_sent_on_the_control_topic_holds_nobody_up(
     broker: CutBroker, topic_prefix: str
 ) -> None:
     """Its answers do not come: heartbeats wait for nothing, the manager's word for a second;

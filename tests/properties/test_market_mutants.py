@@ -135,7 +135,7 @@ def came_home() -> Iterator[str]:
         yield "nothing was sold on"
 
 
-def held() -> Iterator[str]:
+def kept_for_the_hold() -> Iterator[str]:
     chance = random.Random(5)
     drawn = [chance.randrange(60, 141) for _ in range(1_000)]
 
@@ -310,7 +310,7 @@ SCENARIOS: dict[str, Callable[[], Iterator[str]]] = {
     "runners": disturbed,
     "waits": silent,
     "home": came_home,
-    "holds": held,
+    "holds": kept_for_the_hold,
     "payments": paid,
     "cheats": cheated,
     "messages": hostile_messages,

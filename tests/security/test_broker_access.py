@@ -444,11 +444,11 @@ def written(settings: KafkaSettings, topics: list[str]) -> dict[str, int | None]
     # Not idempotent: a user who may write nothing at all would be rejected before its first record.
     producer, answers = Producer({**settings.producer(), "enable.idempotence": False}), {}
 
-    def told(error: KafkaError | None, message: Message) -> None:
+    def answered(error: KafkaError | None, message: Message) -> None:
         answers[message.topic()] = None if error is None else error.code()
 
     for topic in topics:
-        producer.produce(topic, b"garbage", b"key", 0, told)
+        producer.produce(topic, b"garbage", b"key", 0, answered)
     assert producer.flush(DEADLINE_S) == 0
     return answers
 

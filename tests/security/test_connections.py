@@ -117,7 +117,7 @@ def impostor(certificate: Certificate) -> Iterator[tuple[str, list[bytes]]]:
             thread.join(10)
 
 
-def test_a_false_broker_is_told_nothing(secured: Secured, tmp_path: Path) -> None:
+def test_a_false_broker_learns_nothing(secured: Secured, tmp_path: Path) -> None:
     """Of an unknown authority, or of another host: in both cases not even the user's name is
     sent.
     """

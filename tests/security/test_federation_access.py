@@ -173,13 +173,13 @@ def test_an_auditor_judges_a_stage_with_its_rights_and_writes_nothing_but_the_le
     world.spoil = lambda _, table: table.slice(0, 0)
     auditor = world.auditor(log=members.broker.log(AUDITOR))
 
-    def told() -> bool:
+    def has_report() -> bool:
         world.round()
         auditor.step()
-        return bool(world.told())
+        return bool(world.audit_reports())
 
     try:
-        wait_until(told, 60, "a finding")
+        wait_until(has_report, 60, "a finding")
     finally:
         auditor.stop()
         world.close()

@@ -201,7 +201,7 @@ def test_the_commands_use_the_same_settings(secured: Secured, tmp_path: Path) ->
         ({"SECURITY_PROTOCOL": "SSL", "SSL_CA": "none.pem"}, "none.pem cannot be read"),
     ],
 )
-def test_mistakes_are_told_without_the_secret(
+def test_mistakes_are_reported_without_the_secret(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

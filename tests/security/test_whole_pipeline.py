@@ -330,7 +330,7 @@ def test_a_pipeline_with_the_rights_that_acls_prints(vault: Vault) -> None:
         assert b"Traceback" not in service.log.read_bytes(), service.log.read_text()[-3_000:]
 
 
-def test_a_missing_right_is_told(vault: Vault, tmp_path: Path) -> None:
+def test_a_missing_right_is_reported(vault: Vault, tmp_path: Path) -> None:
     """One that Spark's workers need. What is said comes out of the stage's process, with the
     topic's name.
     """

@@ -108,7 +108,7 @@ def _readers(options: Options) -> dict[str, list[str]]:
     return found
 
 
-def said_stable(run: Run) -> Iterator[tuple[int, str, int]]:
+def stable_claims(run: Run) -> Iterator[tuple[int, str, int]]:
     """(time, stage, bucket that it has run up to) of every heartbeat that said so, of those
     whose link was whole: a cut-off replica cannot know, nor can anybody while the broker is away.
     """
@@ -158,13 +158,13 @@ def turns(run: Run) -> Iterator[tuple[int, str, str, bool]]:
             yield at_ms, stage, replica, False
 
 
-def check_asked(run: Run) -> list[str]:
+def check_requests(run: Run) -> list[str]:
     """Nobody asks for blocks to be made again that a peer of their writer has: where blocks are
     deleted of one writer, only those are that another one has, too.
     """
-    asked = run.history.probes["asks for blocks"]
-    if asked and run.options.scenario == "blocks deleted":
-        return [f"{asked} times somebody asks for blocks that another replica has"]
+    requests = run.history.probes["asks for blocks"]
+    if requests and run.options.scenario == "blocks deleted":
+        return [f"{requests} times somebody asks for blocks that another replica has"]
     return []
 
 

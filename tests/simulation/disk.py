@@ -229,7 +229,7 @@ class SimulatedDisk:
         if epoch >= self._machine.epoch and (epoch, number) >= self._machine.copied:
             self._wrong(f"checkpoint {name} was removed, and no newer process has one")
 
-    def said_synced(self, name: str, bucket: int) -> None:
+    def check_synced(self, name: str, bucket: int) -> None:
         """The process says to others that its checkpoint ``name`` holds everything up to
         ``bucket`` for good (rule 18).
         """
@@ -240,13 +240,13 @@ class SimulatedDisk:
                 f" {directory.synced_bucket}"
             )
 
-    def said_newest_synced(self, bucket: int, token: str = "") -> None:
+    def check_newest_synced(self, bucket: int, token: str = "") -> None:
         """The same of the newest that it has, if the process of ``token`` has made it: not another
         one that slept while it copied.
         """
         name = newest(self._machine.timelines)
         if name is not None and name.endswith(token):
-            self.said_synced(name, bucket)
+            self.check_synced(name, bucket)
 
     def newest(self) -> Timeline | None:
         """See the port."""

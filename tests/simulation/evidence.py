@@ -19,11 +19,11 @@ from simulation import (
     workload,
 )
 from simulation.conduct import (
-    check_asked,
     check_forks,
+    check_requests,
     check_trimmed,
     in_time_ms,
-    said_stable,
+    stable_claims,
     turns,
 )
 from simulation.happenings import has_happened
@@ -44,7 +44,7 @@ _HEARD_MS = 500
 """What the replicas of a stage take to hear of each other, without faults."""
 
 
-def told(checker: str, lines: Iterable[str]) -> list[str]:
+def labelled(checker: str, lines: Iterable[str]) -> list[str]:
     """What a checker found, under its name: a planted bug counts as found only by the checker
     that is meant for it.
     """
@@ -79,12 +79,12 @@ class _Logs:
             wrong, stands = upgrading.judge(run, stream, answer, blocks)
             answer.clear()
             answer.update(stands)
-            return told("versions", wrong)
+            return labelled("versions", wrong)
         if run.options.scenario != "outvoted" or stream in run.options.sources:
-            return told("streams", streams.check(stream, reading, answer, blocks))
+            return labelled("streams", streams.check(stream, reading, answer, blocks))
         votes = outvoting.judge(run, reading, answer, blocks)
         self.wrong_stands = votes.wrong_stands
-        return told("outvoted", votes.wrong) + told(
+        return labelled("outvoted", votes.wrong) + labelled(
             "streams", streams.check(stream, reading, answer, blocks, votes.spoilt)
         )
 
@@ -95,14 +95,16 @@ def judge(run: Run) -> list[str]:
     options = run.options
     wrong = list(run.unexpected)
     if not run.is_complete:
-        wrong += told(
+        wrong += labelled(
             "progress", [f"not done at {run.ended_ms} ms, healed at {options.heal_ms} ms"]
         )
     blocks: dict[str, streams.ReadPart] = {
         stream: Blocks(run, stream) for stream in run.pipeline.streams()
     }
     replays = {source: source_replay(run, source, blocks[source]) for source in options.sources}
-    wrong += told("ingestion", [text for replayed in replays.values() for text in replayed.wrong])
+    wrong += labelled(
+        "ingestion", [text for replayed in replays.values() for text in replayed.wrong]
+    )
     sources = source_streams(run, replays)
     gaps = state_gaps.declared(run)
     answers = workload.answers(options, sources, gaps=gaps)
@@ -124,26 +126,27 @@ def judge(run: Run) -> list[str]:
         silent = {
             source for source in options.sources if source.partition(".")[0] in targets
         } | silent_by_themselves(run, later_ms - sources_ms)
-    wrong += told("tentative", branches.check(options, sources, readings, blocks, silent, gaps))
-    wrong += told("gaps", state_gaps.check(run, complete))
-    wrong += told("forks", check_forks(run, readings))
-    wrong += told("conservation", check_conservation(run, sources, replays))
+    wrong += labelled("tentative", branches.check(options, sources, readings, blocks, silent, gaps))
+    wrong += labelled("gaps", state_gaps.check(run, complete))
+    wrong += labelled("forks", check_forks(run, readings))
+    wrong += labelled("conservation", check_conservation(run, sources, replays))
     said = (entry for source in options.sources for _, entry in boundary_log(run, source))
     results = (
         headers_of(record)
         for output in options.outputs
         for _, _, record in records(run, output.name)
     )
-    wrong += told("given up", operating.check_named(results, said, options))
+    wrong += labelled("given up", operating.check_named(results, said, options))
     reads = {stage.name: stage.reads for stage in options.stages}
-    wrong += told(
-        "states", availability.check_said(said_stable(run), complete, reads, in_time_ms(run))
+    wrong += labelled(
+        "states",
+        availability.check_stable_claims(stable_claims(run), complete, reads, in_time_ms(run)),
     )
-    wrong += told("trimming", check_trimmed(run))
-    wrong += told("asked", check_asked(run))
-    wrong += told("standbys", failovers.check(run))
+    wrong += labelled("trimming", check_trimmed(run))
+    wrong += labelled("requests", check_requests(run))
+    wrong += labelled("standbys", failovers.check(run))
     if only_silence(run):
-        wrong += told(
+        wrong += labelled(
             "correction order", availability.check_correction_order(turns(run), _HEARD_MS)
         )
     if not run.is_complete:
@@ -172,13 +175,15 @@ def _judge_output(
         closed = max(writer.closed for writer in reading.writers.values())
         answer = {bucket: each for bucket, each in answer.items() if bucket <= closed}
     torn = run.history.probes["transaction torn"] > 0
-    wrong = told("corrected", corrected.check(delivered(run, output), answer, is_ordered=not torn))
-    wrong += told("corrected", check_rejected(run, output))
+    wrong = labelled(
+        "corrected", corrected.check(delivered(run, output), answer, is_ordered=not torn)
+    )
+    wrong += labelled("corrected", check_rejected(run, output))
     if output.is_live and output.is_upsert:
-        wrong += told("upsert", check_upsert(run, output, answer))
+        wrong += labelled("upsert", check_upsert(run, output, answer))
     elif output.is_live:
         offered = streams.offered(reading, blocks)
         found = live_topic.live_records(run, output)
-        wrong += told("live", live_topic.check(run, output, found, answer, offered, reading))
-        wrong += told("delays", live_topic.check_delays(run, output, found))
+        wrong += labelled("live", live_topic.check(run, output, found, answer, offered, reading))
+        wrong += labelled("delays", live_topic.check_delays(run, output, found))
     return wrong if output.name == OUTPUT else [f"{line} (output {output.name})" for line in wrong]

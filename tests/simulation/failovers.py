@@ -76,7 +76,7 @@ def _begun(run: Run, stage: str) -> list[Began]:
     ]
 
 
-def _said(run: Run, service: str, stage: str) -> Iterator[tuple[int, Heartbeat]]:
+def _heartbeats(run: Run, service: str, stage: str) -> Iterator[tuple[int, Heartbeat]]:
     """(time, heartbeat) of the processes of a stage, those that somebody sent again too."""
     for topic, speaker in speakers(run.pipeline).items():
         times = appended_ms(run, topic)
@@ -93,12 +93,12 @@ def _said(run: Run, service: str, stage: str) -> Iterator[tuple[int, Heartbeat]]
 
 
 def _words(run: Run, stage: str) -> Iterator[Word]:
-    for at_ms, beat in _said(run, REPLICA_SERVICE, stage):
+    for at_ms, beat in _heartbeats(run, REPLICA_SERVICE, stage):
         yield Word(at_ms, beat.epoch)
 
 
 def _stands(run: Run, stage: str) -> Iterator[Stands]:
-    for at_ms, beat in _said(run, STANDBY_SERVICE, stage):
+    for at_ms, beat in _heartbeats(run, STANDBY_SERVICE, stage):
         if beat.state != LEADING:
             yield Stands(at_ms, beat.replica, beat.checkpoint_bucket > 0)
 

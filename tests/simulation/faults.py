@@ -254,7 +254,7 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
     if options.scenario in ("upstream backup", "amnesia"):
         found += _state_is_lost(options, rng)
     if options.scenario == "asked for":
-        found += _blocks_are_asked_for(options, replicas, rng)
+        found += _blocks_are_requested(options, replicas, rng)
     if options.scenario == "upgraded":
         found += _function_changes(options, replicas, rng)
     if options.scenario == "end trimmed":
@@ -482,7 +482,7 @@ def _standbys_fail(options: Options, rng: random.Random) -> list[Fault]:
     return found
 
 
-def _blocks_are_asked_for(
+def _blocks_are_requested(
     options: Options, replicas: Sequence[str], rng: random.Random
 ) -> list[Fault]:
     """While delivery is away, blocks are deleted that it has not read, and that nobody else has;

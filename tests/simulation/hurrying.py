@@ -29,7 +29,7 @@ any fault, shorter than clocks may differ.
 
 PRIMARY_SILENT_MS: Final = 2_000
 ASK_PATIENCE_MS: Final = {
-    RequestState.ASKED: 5_000,
+    RequestState.SENT: 5_000,
     RequestState.TAKEN: ASK_TAKEN_MS,
     RequestState.RECOMPUTED: 5_000,
     RequestState.REJECTED: 5_000,

@@ -19,7 +19,7 @@ from anabranch.protocol.control.records import Alarm, Fence
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.log.records import EpochStarted
 from checkers import outvoted, streams
-from checkers.outvoted import Made, Said
+from checkers.outvoted import Made, ManagerFence
 from simulation.raw_logs import appended_ms, boundary_log, records
 
 if TYPE_CHECKING:
@@ -96,14 +96,14 @@ def _closed(
             upto = max(upto, record.closed)
 
 
-def _fences(run: Run, stage: str) -> Iterator[Said]:
+def _fences(run: Run, stage: str) -> Iterator[ManagerFence]:
     topic = run.pipeline.topic_names.fences()
     times = appended_ms(run, topic)
     for _, offset, record in records(run, topic):
         with contextlib.suppress(RemoteProtocolError):
             entry = control_records.decode(record.value)
             if isinstance(entry, Fence) and entry.stage == stage:
-                yield Said(times[offset], entry.replica, entry.epoch)
+                yield ManagerFence(times[offset], entry.replica, entry.epoch)
 
 
 def _alarmed(run: Run, stage: str) -> Iterator[int]:

@@ -488,7 +488,7 @@ class SimulatedReplica:
         return -1 if self._runner is None else self._boundary.epoch
 
     @property
-    def buckets_held(self) -> int:
+    def buckets_remembered(self) -> int:
         """Stable buckets with rows that the log states of the inputs remember."""
         return sum(len(reader.log_state._stable) for reader in self._inputs.values())
 
@@ -507,7 +507,7 @@ class SimulatedReplica:
             self._port.struck(
                 "no room for more of an input"
             )  # its log goes on, and is trimmed (protocol.log.log_snapshots)
-        self._disk.said_synced(runner.stable_query, runner.synced_bucket)
+        self._disk.check_synced(runner.stable_query, runner.synced_bucket)
         closed = self._boundary.log_state.closed(self._replica)
         horizon, ha = self._horizon or 0, self._stage.ha
         return Heartbeat(

@@ -70,7 +70,7 @@ class StandingBy:
             lambda name, body: SimulatedWork(port, name, body),
         )
 
-        self._disk.said_newest_synced(self.standby.bucket)
+        self._disk.check_newest_synced(self.standby.bucket)
 
     def until_due(
         self,
@@ -111,7 +111,7 @@ class StandingBy:
         """What it says of its checkpoint, as soon as it says something new."""
         if self.standby.bucket != self._bucket and not self._is_moved:
             self._bucket = self.standby.bucket
-            self._disk.said_newest_synced(self._bucket, self._token)
+            self._disk.check_newest_synced(self._bucket, self._token)
             self._reached("standby copied")
 
     def say(self, bucket: int, checkpoint_bucket: int) -> None:

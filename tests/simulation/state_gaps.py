@@ -85,7 +85,7 @@ def check(run: Run, complete: Mapping[str, list[tuple[int, int]]]) -> list[str]:
         inputs = [complete[stream] for stream in stage.reads]
         wrong += gaps.check(stage.name, found, lost_ms, inputs, stage.horizon_buckets)
         if run.is_complete and run.options.has_manager:
-            wrong += gaps.check_told(stage.name, found, _alarmed(run, stage.name))
+            wrong += gaps.check_alarms(stage.name, found, _alarmed(run, stage.name))
     return wrong
 
 

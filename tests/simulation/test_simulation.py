@@ -87,7 +87,7 @@ def test_other_services_get_other_seeds_and_the_same_ones_the_same(tmp_path: Pat
     assert all(seed % explore.SEEDS_APART == 0 for seed in (FIRST, first, second, third))
 
 
-def test_what_is_not_reached_is_told_once_there_are_seeds_enough() -> None:
+def test_what_is_not_reached_is_reported_once_there_are_seeds_enough() -> None:
     everything = dict.fromkeys(probes.EXPECTED, 1)
     assert probes.unreached({}, probes.SEEDS_FOR_ROWS - 1) == []
     assert probes.unreached({}, SEEDS) == list(probes.ROWS)
@@ -98,11 +98,11 @@ def test_what_is_not_reached_is_told_once_there_are_seeds_enough() -> None:
     ]
 
 
-def test_of_every_scenario_it_is_said_when_it_has_happened() -> None:
+def test_of_every_scenario_it_is_known_when_it_has_happened() -> None:
     assert happenings.HAPPENED.keys() == scenarios.CHANCES.keys()
 
 
-def test_a_row_is_either_looked_for_or_said_to_be_out_of_reach() -> None:
+def test_a_row_is_either_looked_for_or_listed_as_out_of_reach() -> None:
     """Those of the log state by what it can answer, those of a replica by the lines of the
     table in its text.
     """
@@ -182,7 +182,7 @@ def test_a_planted_bug_is_found_and_gone_afterwards(name: str) -> None:
     assert explore.once(seed).wrong == []
 
 
-def test_a_stale_mutant_is_told() -> None:
+def test_a_stale_mutant_is_reported() -> None:
     mutant = Mutant("stale", "protocol.log.buckets:closed_by", "no such text", "", "")
     with pytest.raises(StaleMutantError), planted(mutant):
         pass
@@ -201,7 +201,7 @@ WITHOUT_NAMES = Mutant(
 )
 
 
-def test_a_mutant_that_does_not_run_is_told() -> None:
+def test_a_mutant_that_does_not_run_is_reported() -> None:
     assert unknown_names(WITHOUT_NAMES) == {"self._not_there", "not_there"}
     with pytest.raises(MutantDoesNotRunError, match="_not_there"):
         mutants.hunt(WITHOUT_NAMES, 1)

@@ -350,9 +350,9 @@ class World:
                     f"leaks: {key}: in timeline {service.stable_query}, but there are directories"
                     f" {extra}"
                 )
-            if service.buckets_held and not self.producers.gone:
+            if service.buckets_remembered and not self.producers.gone:
                 self.unexpected.append(
-                    f"leaks: {key}: {service.buckets_held} buckets are held in memory that all"
+                    f"leaks: {key}: {service.buckets_remembered} buckets are in memory that all"
                     " queries have read"
                 )
 

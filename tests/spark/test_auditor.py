@@ -60,11 +60,11 @@ def test_spark_makes_what_an_honest_seller_makes_and_finds_the_one_wrong_bucket(
 
     try:
         wait_until(seen(lambda: judged(auditor, "right") > 5), DEADLINE_S, "right buckets")
-        assert world.told() == []
+        assert world.audit_reports() == []
         world.spoil = lambda _, table: table if world.spoilt else other_total(table)
-        wait_until(seen(world.told), DEADLINE_S, "a finding")
-        (told,) = world.told()
-        assert told.findings == (Finding(world.spoilt[0], Fault.WRONG_RESULT),)
+        wait_until(seen(world.audit_reports), DEADLINE_S, "a finding")
+        (report,) = world.audit_reports()
+        assert report.findings == (Finding(world.spoilt[0], Fault.WRONG_RESULT),)
         assert world.ledger().is_wrong(world.movement_id)
         assert auditor.status.detail["left_out"] in ({STAGE: {}}, {})
     finally:

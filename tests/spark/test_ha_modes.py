@@ -19,7 +19,7 @@ from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
-from harness.control_topics import said
+from harness.control_topics import all_control_records
 from harness.sources import everything
 from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, create_topics, readings, write_pipeline
@@ -168,7 +168,9 @@ def test_a_standby_becomes_the_primary_and_the_old_primary_is_fenced(
     epochs = [
         offset for offset, entry in enumerate(run.entries("s")) if isinstance(entry, EpochStarted)
     ]
-    beats = [beat for beat in said(run.log, run.pipeline) if isinstance(beat, Heartbeat)]
+    beats = [
+        beat for beat in all_control_records(run.log, run.pipeline) if isinstance(beat, Heartbeat)
+    ]
     starting = {
         beat.epoch for beat in beats if (beat.service, beat.state) == ("processing", "starting")
     }

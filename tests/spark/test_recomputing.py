@@ -88,7 +88,7 @@ def expected(upto: int, begun: int) -> Counter[Any]:
     return Counter({(event_time, n): 1 for event_time, n in sums.items() if event_time <= upto * W})
 
 
-class Asked:
+class Recomputing:
     """The pipeline: a source that the test feeds, two stages that run all the time, and one
     after them that the test starts and ends.
     """
@@ -135,7 +135,7 @@ class Asked:
             output.close()
 
 
-def said(process: StageProcess, text: str) -> Callable[[], bool]:
+def has_logged(process: StageProcess, text: str) -> Callable[[], bool]:
     def there() -> bool:
         process.check()
         return text in process.log()
@@ -149,7 +149,7 @@ def test_blocks_that_are_gone_are_made_again(kafka: str, topic_prefix: str, tmp_
     """
     pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=STAGES)
     create_topics(kafka, pipeline)
-    world, state = Asked(kafka, pipeline), tmp_path / "state"
+    world, state = Recomputing(kafka, pipeline), tmp_path / "state"
     with (
         StageProcess(pipeline, "rows.0", kafka, state) as rows,
         StageProcess(pipeline, "counts.0", kafka, state) as counts,
@@ -201,6 +201,6 @@ def test_blocks_that_are_gone_are_made_again(kafka: str, topic_prefix: str, tmp_
         world.delete("a")
         shutil.rmtree(state / "second")
         with StageProcess(pipeline, "both.0", kafka, state / "third") as both:
-            wait_until(said(both, "nobody can make"), 60, "the rejection")
+            wait_until(has_logged(both, "nobody can make"), 60, "the rejection")
             both.check()
     world.close()

@@ -127,11 +127,11 @@ class Up:
     def ready(self) -> None:
         """Until all runs; then its outputs are read from their beginning."""
 
-        def said() -> bool:
+        def is_ready() -> bool:
             assert self._process.poll() is None, self._log.read_text()[-3_000:]
             return "\nready  kafka" in self._log.read_text()[self._begin :]
 
-        wait_until(said, 400, "the ready line", every_s=0.1)
+        wait_until(is_ready, 400, "the ready line", every_s=0.1)
         kafka = next(str(row["address"]) for row in self.status() if row["service"] == "kafka")
         self._producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
         self._partitions = len(

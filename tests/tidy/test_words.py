@@ -13,12 +13,19 @@ import pytest
 
 from harness.syntax import nodes
 
-NAMES: Final = re.compile(r"(?:^|_)(?:told|held|said|asked)(?:_|$)")
-"""What variables, attributes, parameters and functions are not called: a plain verb or what the
-value is says more.
+VAGUE: Final = r"(?:told|held|said|asked)"
+NAMES: Final = re.compile(
+    rf"(?:^|_|(?<=[a-z0-9])(?=[A-Z]))(?i:{VAGUE})(?:_|$|(?=[A-Z0-9]))|^_*(?i:{VAGUE})(?=[A-Z])"
+)
+"""What variables, attributes, parameters, functions and classes are not called: a plain verb or
+what the value is says more.
 """
 NAMED: Final = ("services/anabranch/", "benchmarks/", "deploy/", "examples/", "experiments/")
-"""Where names are looked at."""
+"""Where all names are looked at; of tests those of helpers are: functions and classes."""
+SCRIPT_TEXT: Final = re.compile(
+    r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL
+)
+"""Comments and plain texts of JavaScript. Templates stay: they hold names."""
 BINARY: Final = {".avro", ".arrow", ".png", ".jpg", ".gif", ".ico", ".svg", ".jar"}
 OWN: Final = {
     "LICENSE",
@@ -112,6 +119,28 @@ def vague_names(path: str, source: str) -> list[str]:
     return [f"{path}:{line}: {name}" for line, name in sorted(given) if NAMES.search(name)]
 
 
+def vague_helpers(path: str, source: str) -> list[str]:
+    """The same of the functions and classes of a test's file; a test's name is a sentence."""
+    return [
+        f"{path}:{node.lineno}: {node.name}"
+        for node in nodes(source)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and not node.name.startswith("test_")
+        and NAMES.search(node.name)
+    ]
+
+
+def vague_words(path: str, script: str) -> list[str]:
+    """The same of ``script``, in JavaScript."""
+    plain = SCRIPT_TEXT.sub(lambda text: "\n" * text[0].count("\n"), script)
+    return [
+        f"{path}:{number}: {name}"
+        for number, line in enumerate(plain.splitlines(), 1)
+        for name in re.findall(r"[A-Za-z_$][\w$]*", line)
+        if NAMES.search(name)
+    ]
+
+
 @pytest.fixture(scope="module")
 def texts(root: Path, files: list[Path]) -> dict[str, str]:
     return {str(path): (root / path).read_text() for path in files if path.suffix not in BINARY}
@@ -138,6 +167,22 @@ def test_names_are_what_the_value_is(texts: dict[str, str]) -> None:
     assert [line for path, source in sources.items() for line in vague_names(path, source)] == []
 
 
+def test_names_of_helpers_of_tests_are_what_they_are(texts: dict[str, str]) -> None:
+    sources = {
+        path: text
+        for path, text in texts.items()
+        if path.startswith("tests/") and path.endswith(".py")
+    }
+    assert sources
+    assert [line for path, source in sources.items() for line in vague_helpers(path, source)] == []
+
+
+def test_names_in_javascript_are_what_the_value_is(texts: dict[str, str]) -> None:
+    scripts = {path: text for path, text in texts.items() if path.endswith((".js", ".mjs"))}
+    assert scripts
+    assert [line for path, script in scripts.items() for line in vague_words(path, script)] == []
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -147,11 +192,38 @@ def test_names_are_what_the_value_is(texts: dict[str, str]) -> None:
         "def f(*, said): ...",
         "for told in x: ...",
         "(held for held in x)",
+        "class Held: ...",
+        "class _Said(Settings): ...",
+        "class SaidOtherwise: ...",
+        "class TestWhatIsSaid: ...",
+        "_ASKED_AT_ONCE = 8",
+        "class State(Enum):\n    ASKED = auto()",
     ],
 )
 def test_a_vague_name_is_found(source: str) -> None:
     assert len(vague_names("x", source)) == 1
-    assert vague_names("x", "withheld = household = cabled.asked") == []
+    assert vague_names("x", "withheld = household = HOUSEHELD = cabled.asked") == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "const held = 1;",
+        "let isAsked;",
+        "for (const askedFor of x) {}",
+        "text(`${held}`)",
+        "f(_said)",
+    ],
+)
+def test_a_vague_name_is_found_in_javascript(script: str) -> None:
+    assert len(vague_words("x", script)) == 1
+    text = "// held\n/* asked\nsaid */ const household = \"told\"; const withheld = 'asked';"
+    assert vague_words("x", text) == []
+
+
+def test_a_vague_helper_of_a_test_is_found() -> None:
+    assert vague_helpers("x", "def said(): ...\nclass Asked: ...") == ["x:1: said", "x:2: Asked"]
+    assert vague_helpers("x", "def test_who_is_reported(): ...\ndef f(said): ...") == []
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_every_command_with_an_address_takes_it_from_the_environment(
     assert "ANABRANCH_KAFKA" in run(command, "--help")[1]
 
 
-def test_a_broker_that_is_away_is_told_by_its_address_and_nothing_else(
+def test_a_broker_that_is_away_is_reported_by_its_address_and_nothing_else(
     run: Any,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

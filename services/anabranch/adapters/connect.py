@@ -10,7 +10,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.security import security_from_environment
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
-from anabranch.protocol.limits import CLUSTER_ASKED_MS
+from anabranch.protocol.limits import CLUSTER_REQUEST_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ def other_cluster(name: str, kafka: str) -> EventLog:
         ConfigurationError: the environment says something wrong of who reads there.
     """
     security = security_from_environment(name)
-    return KafkaEventLog(kafka, security=security, request_timeout_ms=CLUSTER_ASKED_MS)
+    return KafkaEventLog(kafka, security=security, request_timeout_ms=CLUSTER_REQUEST_MS)
 
 
 def _index(url: str) -> Index:

@@ -27,7 +27,7 @@ _FIGURES_EVERY: Final = 3
 """Rounds."""
 _FIGURES_KEPT: Final = 20
 """So that times are those of the last minute."""
-_ASKED_AT_ONCE: Final = 8
+_REQUESTS_AT_ONCE: Final = 8
 
 Address = tuple[str, int]
 
@@ -47,7 +47,7 @@ class ProcessFollower:
 
     def work(self) -> None:
         """Ask once a second, until the end."""
-        with ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="asks") as threads:
+        with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="asks") as threads:
             while not self._feed.stopping.is_set():
                 self._ask(threads)
                 self._feed.stopping.wait(_EVERY_S)

@@ -154,7 +154,7 @@ silent. Longer, and the wait for them cannot be over in time where nobody answer
 far cluster would seem away.
 """
 
-CLUSTER_ASKED_MS: Final = 2_000
+CLUSTER_REQUEST_MS: Final = 2_000
 """The same where nothing waits: when a log there is opened, looked up, or has stopped within a
 read.
 """

@@ -79,7 +79,7 @@ POINTS: Final = {
 
 def crash_point(name: str) -> None:
     """End the process here, if that is asked for. ``name`` is one of ``POINTS``."""
-    if _ASKED:
+    if _IS_ARMED:
         _reached(name)
 
 
@@ -89,7 +89,7 @@ def _reached(name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-_ASKED: Final = bool(os.environ.get(VARIABLE))
+_IS_ARMED: Final = bool(os.environ.get(VARIABLE))
 """Looked up once: points stand in loops that run for every batch."""
 _TIMES: Final = itertools.count(1)
 """How often the point that is asked for was passed."""

@@ -22,7 +22,7 @@ from typing import Final
 
 from anabranch.ports import Chunk, Clock, EventLog, Headers, TopicPartition
 from anabranch.protocol.errors import DataMissing, Unavailable
-from anabranch.protocol.limits import CLUSTER_ASKED_MS, MIB
+from anabranch.protocol.limits import CLUSTER_REQUEST_MS, MIB
 
 CLUSTER_PATIENCE_MS: Final = 1_500
 """A read of blocks on another owner's cluster to which nothing comes for so long asks whether
@@ -148,7 +148,7 @@ class RangeReader:
         """Whether to go on waiting for the records of ``at`` up to ``end``. Raises as ``read``."""
         text = f"{at.topic}[{at.partition}]: nothing came up to offset {end} within {silent_ms} ms"
         try:
-            wait_ms = CLUSTER_ASKED_MS if self._is_elsewhere else _LOOK_WAIT_MS
+            wait_ms = CLUSTER_REQUEST_MS if self._is_elsewhere else _LOOK_WAIT_MS
             first, stop = self._reader.offsets(at, wait_ms)
         except Unavailable:
             if self._is_elsewhere:

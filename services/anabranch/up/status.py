@@ -19,7 +19,7 @@ from anabranch.up.state_file import ProcessRow
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
 
-_ASKED_AT_ONCE: Final = 16
+_REQUESTS_AT_ONCE: Final = 16
 _NOT_OF_NOW_MS: Final = 3_600_000
 """Event times further back are not the clock's: a backlog, or simulated time."""
 
@@ -41,7 +41,7 @@ def rows_of(state_dir: Path) -> list[Row] | None:
     if deployment is None or state_file.Lock(state_dir).holder() is None:
         return None
     cuts = links.wanted(links.directory_of(state_dir)) if deployment.drills else {}
-    with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
         return list(
             threads.map(
                 lambda known: _row(known, cuts.get(f"{known.service}/{known.name}")),

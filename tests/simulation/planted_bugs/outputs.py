@@ -189,7 +189,7 @@ OUTPUTS: Final = (
         "rule 5",
         ("blocks deleted", "blocks spoilt"),
         scenario="blocks deleted",
-        by=("asked", "ends"),
+        by=("requests", "ends"),
     ),
     Mutant(
         "wrong_key_partition",

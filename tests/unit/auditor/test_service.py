@@ -85,14 +85,14 @@ def test_a_seller_that_makes_what_is_right_is_not_blamed(world: AuditedStage) ->
     with running(world) as auditor:
         rounds(world, auditor)
         assert judged(auditor, "right") > 20
-        assert world.told() == []
+        assert world.audit_reports() == []
         world.end()
         rounds(world, auditor)
-    (committed, told) = world.said()
+    (committed, report) = world.auditor_entries()
     assert isinstance(committed, AuditCommitted)
-    assert isinstance(told, Audited)
-    assert committed.digest == commitment(told.nonce)
-    assert told.findings == ()
+    assert isinstance(report, Audited)
+    assert committed.digest == commitment(report.nonce)
+    assert report.findings == ()
     assert not world.ledger().is_wrong(world.movement_id)
     assert (auditor.status.detail["movements"], left_out(auditor)) == ([], {})
     assert world.contract().ignored == {}
@@ -104,8 +104,8 @@ def test_a_wrong_bucket_is_found_and_the_seller_pays(world: AuditedStage) -> Non
         world.spoil = lambda bucket, table: table if world.spoilt else doubled(table)
         rounds(world, auditor)
         assert judged(auditor, "wrong") == 1
-    told = world.told()
-    assert [each.findings for each in told] == [(Finding(world.spoilt[0], Fault.WRONG_RESULT),)]
+    reports = world.audit_reports()
+    assert [each.findings for each in reports] == [(Finding(world.spoilt[0], Fault.WRONG_RESULT),)]
     ledger = world.ledger()
     assert ledger.is_wrong(world.movement_id)
     world.end(Why.WRONG)
@@ -113,7 +113,7 @@ def test_a_wrong_bucket_is_found_and_the_seller_pays(world: AuditedStage) -> Non
     assert [(each.payer, each.reason) for each in ledger.postings] == [
         ("south", f"wrong results: {world.movement_id}")
     ]
-    kinds = [type(each) for each in world.said()]
+    kinds = [type(each) for each in world.auditor_entries()]
     assert kinds == [AuditCommitted, AuditCommitted, Audited], "nobody sees a time without one"
 
 
@@ -122,7 +122,7 @@ def test_a_bucket_without_its_result_is_found(world: AuditedStage) -> None:
         rounds(world, auditor, 5)
         world.spoil = lambda bucket, table: table if world.spoilt else table.slice(0, 0)
         rounds(world, auditor)
-    assert [each.findings for each in world.told()] == [
+    assert [each.findings for each in world.audit_reports()] == [
         (Finding(world.spoilt[0], Fault.NO_RESULT),)
     ]
 
@@ -133,23 +133,23 @@ def test_a_query_begins_the_horizon_before_what_is_wanted(world: AuditedStage) -
         assert world.engine is not None
         committed_ms = next(
             found.at_ms
-            for entry in world.said()
+            for entry in world.auditor_entries()
             if (found := world.ledger().commitment(world.movement_id, entry.digest))  # type: ignore[union-attr]
         )
         assert world.engine.begun[0] == committed_ms // 100 + 1 - 2
     assert world.engine.is_closed
 
 
-def test_a_term_ends_and_its_number_is_told(
+def test_a_term_ends_and_its_number_is_revealed(
     world: AuditedStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auditing, "TERM_MS", 1_600)
     with running(world) as auditor:
         rounds(world, auditor)
-    first, *others = [type(each) for each in world.said()]
+    first, *others = [type(each) for each in world.auditor_entries()]
     assert first is AuditCommitted
     assert others[:4] == [AuditCommitted, Audited] * 2, "the next hash, then the number"
-    assert all(told.findings == () for told in world.told())
+    assert all(report.findings == () for report in world.audit_reports())
 
 
 def test_numbers_are_kept_for_their_owner_alone_and_a_new_process_goes_on(
@@ -158,15 +158,15 @@ def test_numbers_are_kept_for_their_owner_alone_and_a_new_process_goes_on(
     with running(world) as auditor:
         rounds(world, auditor, 2)
     assert stat.S_IMODE(world.numbers_file.stat().st_mode) == 0o600
-    (committed,) = world.said()
+    (committed,) = world.auditor_entries()
     world.spoil = lambda bucket, table: table if world.spoilt else doubled(table)
     with running(world, seed=2) as auditor:
         rounds(world, auditor)
-        (told,) = world.told()
+        (report,) = world.audit_reports()
         assert isinstance(committed, AuditCommitted)
-        assert commitment(told.nonce) == committed.digest
-        assert told.findings
-        assert told.nonce.hex() not in world.numbers_file.read_text()
+        assert commitment(report.nonce) == committed.digest
+        assert report.findings
+        assert report.nonce.hex() not in world.numbers_file.read_text()
     assert "{" in world.numbers_file.read_text(), "the next one is kept"
 
 
@@ -178,14 +178,16 @@ def test_a_lost_number_has_no_findings_and_another_is_drawn(world: AuditedStage)
         rounds(world, auditor)
         world.end()
         rounds(world, auditor)
-    lost, second, told = world.said()
+    lost, second, report = world.auditor_entries()
     assert isinstance(lost, AuditCommitted)
     assert isinstance(second, AuditCommitted)
-    assert isinstance(told, Audited)
-    assert second.digest == commitment(told.nonce) != lost.digest
+    assert isinstance(report, Audited)
+    assert second.digest == commitment(report.nonce) != lost.digest
 
 
-def test_what_is_deleted_is_said_and_not_guessed(world: AuditedStage, clock: VirtualClock) -> None:
+def test_what_is_deleted_is_reported_and_not_guessed(
+    world: AuditedStage, clock: VirtualClock
+) -> None:
     with running(world) as auditor:
         rounds(world, auditor, 3)
     world.spoil = lambda bucket, table: doubled(table)
@@ -201,7 +203,7 @@ def test_what_is_deleted_is_said_and_not_guessed(world: AuditedStage, clock: Vir
         assert judged(auditor, "right") > 20, "it goes on where the input is there again"
         assert world.engine is not None
         assert world.engine.queries == len(world.engine.begun), "none is run in vain"
-    assert world.told() == []
+    assert world.audit_reports() == []
 
 
 def test_nobody_is_blamed_where_the_horizon_is_too_short(world: AuditedStage) -> None:
@@ -214,7 +216,7 @@ def test_nobody_is_blamed_where_the_horizon_is_too_short(world: AuditedStage) ->
         rounds(world, auditor)
         assert left_out(auditor)["two computations of it differ"] > 5
         assert judged(auditor, "wrong") == 0
-    assert world.told() == []
+    assert world.audit_reports() == []
 
 
 @pytest.mark.parametrize(
@@ -234,7 +236,7 @@ def test_what_cannot_be_computed_is_left_out(
         world.engine.dies_of = None
         rounds(world, auditor)
         assert judged(auditor, "right") > 5
-    assert world.told() == []
+    assert world.audit_reports() == []
 
 
 def test_a_query_that_does_not_end_is_given_up(
@@ -276,7 +278,7 @@ def test_a_stage_whose_state_cannot_be_made_again_is_not_audited(
         reasons = auditor.status.detail["not_audited"]
         assert isinstance(reasons, dict)
         assert "with ha: active" in reasons[STAGE]
-    assert world.said() == []
+    assert world.auditor_entries() == []
     assert world.engine is None
     world.close()
 

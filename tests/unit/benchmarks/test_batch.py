@@ -21,7 +21,7 @@ COST = Cost(
 )
 
 
-def test_of_several_runs_the_middle_of_each_figure_is_told(tmp_path: Path) -> None:
+def test_of_several_runs_the_middle_of_each_figure_is_reported(tmp_path: Path) -> None:
     runs = [
         replace(COST, java_ms=java_ms, commands=commands)
         for java_ms, commands in ((300.0, 1.0), (110.0, 2.0), (120.0, 9.0))

@@ -13,13 +13,13 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: bool | None) -> list[str]
     """A terminal on which somebody gives ``answer``, or nobody does; what was asked there."""
     questions: list[str] = []
 
-    def asked(question: str) -> bool:
+    def reply(question: str) -> bool:
         questions.append(question)
         if answer is None:
             raise typer.Abort
         return answer
 
-    monkeypatch.setattr(typer, "confirm", asked)
+    monkeypatch.setattr(typer, "confirm", reply)
     return questions
 
 

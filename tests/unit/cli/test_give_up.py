@@ -64,7 +64,7 @@ def test_without_a_yes_nothing_happens(done: list[str]) -> None:
     assert len(done) == 1
 
 
-def test_wrong_usage_is_told(done: list[str]) -> None:
+def test_wrong_usage_is_reported(done: list[str]) -> None:
     assert CliRunner().invoke(app, ["give-up", "reports", *_WHERE]).exit_code == 2
     for wrong in (
         ["--from", "soon", *_WHERE],

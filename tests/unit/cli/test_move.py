@@ -57,7 +57,7 @@ def test_it_need_not_wait(done: dict[str, object]) -> None:
     assert "waited_ms" not in done
 
 
-def test_what_takes_too_long_is_told_with_what_to_do(done: dict[str, object]) -> None:
+def test_what_takes_too_long_is_reported_with_what_to_do(done: dict[str, object]) -> None:
     done["is_done"] = False
     given = CliRunner().invoke(app, ["move", "clean.0", "north.1", *_WHERE])
     assert isinstance(given.exception, AnabranchError)

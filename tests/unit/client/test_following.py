@@ -151,7 +151,7 @@ def test_current_is_the_answer_of_now(world: World) -> None:
     assert (len(list(view.records())), len(view.by_key())) == (3, 3)
 
 
-def test_a_topic_that_is_not_there_is_said(world: World) -> None:
+def test_a_topic_that_is_not_there_is_reported(world: World) -> None:
     with pytest.raises(ConfigurationError, match="topic nowhere does not exist"):
         current(world.log, "nowhere")
     with pytest.raises(ConfigurationError, match="topic nowhere does not exist"):

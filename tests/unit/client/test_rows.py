@@ -43,7 +43,7 @@ class World:
         for _ in range(5):
             self._service.step()
 
-    def told(self) -> dict[str, Any]:
+    def delivered_values(self) -> dict[str, Any]:
         """Id -> value of all that was delivered."""
         return {
             str(ident): json.loads(value or b"")
@@ -66,7 +66,7 @@ def test_every_result_comes_once_with_its_key_and_time(world: World) -> None:
     world.close(2, 4)
     with corrected(world.log, TOPIC, follow=False) as found:
         got = list(found)
-    assert by_id(got) == world.told()
+    assert by_id(got) == world.delivered_values()
     assert len(got) == 7
     first = got[0]
     assert first.key == {"car": first.value["car"]}
@@ -101,7 +101,7 @@ def test_positions_lead_on_where_a_program_stopped(world: World) -> None:
     world.close(2, 3)
     with corrected(world.log, TOPIC, start=positions, follow=False) as found:
         rest = list(found)
-    assert by_id([*some, *rest]) == world.told()
+    assert by_id([*some, *rest]) == world.delivered_values()
     with corrected(world.log, TOPIC, start="latest", follow=False) as found:
         assert list(found) == []
 
@@ -145,10 +145,10 @@ def test_what_is_taken_back_is_gone_from_the_live_answer(world: World) -> None:
         world.replica.end_branch()
         world.close(2, 4)
         assert answer.refresh()
-        assert by_id(answer.rows()) == world.told()
+        assert by_id(answer.rows()) == world.delivered_values()
         assert (answer.in_failure, [row for row in answer.rows() if not row.stable]) == (False, [])
         assert {row.key["car"] for row in answer.by_key()} == {
-            value["car"] for value in world.told().values()
+            value["car"] for value in world.delivered_values().values()
         }
 
 
@@ -169,7 +169,7 @@ def test_both_work_in_asyncio(world: World) -> None:
     assert (len(got), shown) == (3, 4)
 
 
-def test_mistakes_are_told(world: World) -> None:
+def test_mistakes_are_reported(world: World) -> None:
     with (
         pytest.raises(ConfigurationError, match="topic nowhere does not exist"),
         corrected(world.log, "nowhere"),

@@ -29,14 +29,14 @@ def test_json_and_avro_give_what_delivery_was_given() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"[1]", b"\xff"])
-def test_what_is_no_value_is_told(value: bytes) -> None:
+def test_what_is_no_value_is_reported(value: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="a value is not of the type that was asked for"):
         Values(dict[str, Any], None).decode(value)
     with pytest.raises(RemoteProtocolError, match="does not fit the Avro schema"):
         Values(dict[str, Any], AvroEncoder(TABLE.schema, "r").avro).decode(value)
 
 
-def test_a_type_or_schema_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_type_or_schema_that_is_none_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is no type that a value can have"):
         Values(object(), None)  # type: ignore[arg-type]
     (tmp_path / "s.avsc").write_text('{"type": "nothing"}')

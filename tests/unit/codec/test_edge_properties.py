@@ -142,7 +142,7 @@ def same(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)  # tells 1 from 1.0 and from True, and 0.0 from -0.0
 
 
-def told_one_by_one(decoder: Decoder, values: list[bytes]) -> tuple[list[Any], list[Any]]:
+def decoded_one_by_one(decoder: Decoder, values: list[bytes]) -> tuple[list[Any], list[Any]]:
     rows, rejected = [], []
     for index, value in enumerate(values):
         found = decoder.decode([value])
@@ -277,7 +277,7 @@ json_objects = st.dictionaries(
 def test_json_in_bulk_is_json_one_by_one_is_json_read_plainly(values: list[bytes]) -> None:
     decoder = Decoder(JSON_RECORD, "json", "reject")
     found = decoder.decode(values)
-    rows, rejected = told_one_by_one(decoder, values)
+    rows, rejected = decoded_one_by_one(decoder, values)
     assert same(found.table.to_pylist(), rows)
     assert [(index, error.reason) for index, error in found.rejected] == rejected
     assert sorted(
@@ -296,7 +296,7 @@ def test_json_in_bulk_is_json_one_by_one_is_json_read_plainly(values: list[bytes
 def test_what_is_not_in_the_record_is_ignored(values: list[bytes]) -> None:
     decoder = Decoder(JSON_RECORD, "json")
     found = decoder.decode(values)
-    rows, rejected = told_one_by_one(decoder, values)
+    rows, rejected = decoded_one_by_one(decoder, values)
     assert same(found.table.to_pylist(), rows)
     assert [(index, error.reason) for index, error in found.rejected] == rejected
     clear = [value for value in values if value.isascii() and b"\\u" not in value]
@@ -347,7 +347,7 @@ def test_records_that_are_alike_are_what_each_is_alone(values: list[bytes], othe
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_alike, "_WORTH", 1)
         table, rejected = JsonDecoder(JSON_RECORD, others).decode(values)
-    rows, expected = told_one_by_one(Decoder(JSON_RECORD, "json", others), values)
+    rows, expected = decoded_one_by_one(Decoder(JSON_RECORD, "json", others), values)
     assert same(table.to_pylist(), rows)
     assert [(index, error.reason) for index, error in rejected] == expected
 
@@ -467,7 +467,7 @@ def test_json_of_any_schema_in_bulk_is_json_one_by_one(
     decoder = Decoder(record, "json", data.draw(st.sampled_from(["ignore", "reject"])))
     found = decoder.decode(values)
     found.table.validate(full=True)
-    one_by_one, rejected = told_one_by_one(decoder, values)
+    one_by_one, rejected = decoded_one_by_one(decoder, values)
     assert same(found.table.to_pylist(), one_by_one)
     assert [(index, error.reason) for index, error in found.rejected] == rejected
 

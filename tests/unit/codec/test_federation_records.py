@@ -65,7 +65,7 @@ LARGE = st.builds(Settled, NAME, NAME, LONG, st.integers(-(10**40) + 1, 10**40 -
 
 
 @given(st.one_of(LARGE, *(st.from_type(kind) for kind in KINDS)), SIGNATURES)
-def test_what_was_said_comes_back_as_it_was(statement: Any, signed: Signature) -> None:
+def test_a_statement_comes_back_as_it_was(statement: Any, signed: Signature) -> None:
     """To the byte that is signed."""
     found = federation_records.decode(federation_records.encode(statement, signed))
     assert found == (statement, signed)

@@ -163,7 +163,7 @@ def test_a_schema_that_cannot_be_carried_is_rejected(schema: str, says: str) -> 
     assert str(caught.value).startswith("record rec: ")
 
 
-def test_all_mistakes_are_told() -> None:
+def test_all_mistakes_are_reported() -> None:
     with pytest.raises(ConfigurationError) as caught:
         record_schema.parse(text(of("date"), of("int", default="x"), name=7), "r")
     assert len(str(caught.value).splitlines()) == 3

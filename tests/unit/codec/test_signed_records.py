@@ -90,6 +90,6 @@ def test_a_published_key_counts_at_its_time() -> None:
     assert not verifier(keys)(Signature("north", "new", bytes(64)), message, 10)
 
 
-def test_a_key_that_is_none_is_said_at_once() -> None:
+def test_a_key_that_is_none_is_reported_at_once() -> None:
     with pytest.raises(ConfigurationError, match="key of a binding"):
         by_one_of([b"short"])

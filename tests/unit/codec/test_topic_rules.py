@@ -11,7 +11,7 @@ WANTED = topic_settings("blocks", "p.s.blocks.0", 2, 3)
 APPLIED = {**WANTED.config, "segment.bytes": "1"}
 
 
-def told(**applied: str) -> list[str]:
+def found(**applied: str) -> list[str]:
     return differences(
         WANTED,
         2,
@@ -22,7 +22,7 @@ def told(**applied: str) -> list[str]:
 
 def test_a_topic_as_it_must_be() -> None:
     assert WANTED.config["min.insync.replicas"] == "2"
-    assert told() == []
+    assert found() == []
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_topic_as_it_must_be() -> None:
         ("unclean.leader.election.enable", "true", "lost with the broker"),
     ],
 )
-def test_what_gives_less_is_told_with_what_to_do(setting: str, value: str, says: str) -> None:
+def test_what_gives_less_is_reported_with_what_to_do(setting: str, value: str, says: str) -> None:
     (sentence,) = differences(WANTED, 2, 3, {**APPLIED, setting: value})
     assert sentence.startswith(
         f"topic p.s.blocks.0 has {setting}={value} instead of {WANTED.config[setting]}: "
@@ -47,7 +47,7 @@ def test_what_gives_less_is_told_with_what_to_do(setting: str, value: str, says:
     )
 
 
-def test_a_setting_that_is_not_known_is_told() -> None:
+def test_a_setting_that_is_not_known_is_reported() -> None:
     applied = {
         name: value
         for name, value in APPLIED.items()
@@ -57,7 +57,7 @@ def test_a_setting_that_is_not_known_is_told() -> None:
 
 
 def test_more_is_no_difference() -> None:
-    assert told(max_message_bytes="99999999", min_insync_replicas="3") == []
+    assert found(max_message_bytes="99999999", min_insync_replicas="3") == []
     bounded = TopicSettings("t", 1, config={"retention.ms": "1000"})
     assert differences(bounded, 1, None, {"retention.ms": "-1"}) == []
     assert differences(bounded, 1, None, {"retention.ms": "1000"}) == []
@@ -96,7 +96,7 @@ def test_every_kind_as_it_is_made_has_none(kind: str) -> None:
     )
 
 
-def test_one_copy_is_told_where_the_cluster_could_keep_more() -> None:
+def test_one_copy_is_reported_where_the_cluster_could_keep_more() -> None:
     (sentence,) = too_few_copies({"b": 1, "a": 1, "c": 3}, 3)
     assert sentence.startswith(
         "2 new topics have one copy each, though the cluster has 3 brokers (a, b): "

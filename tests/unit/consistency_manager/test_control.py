@@ -29,7 +29,7 @@ from anabranch.protocol.limits import HEARTBEAT_SEND_MS, TRIM_EVERY_MS
 from anabranch.protocol.log.boundary_log import LogState
 from harness import outputs
 from harness.boundary_logs import part, record, started
-from harness.control_topics import said, say
+from harness.control_topics import all_control_records, say
 from harness.outputs import create_topics
 
 BEAT = Heartbeat("processing", "totals", "0", 7, "running", 9, 0)
@@ -63,10 +63,10 @@ class World:
             *(replace(entry, written_ms=self.clock.now_ms()) for entry in entries),
         )
 
-    def said(self, kind: type[ControlRecord]) -> list[ControlRecord]:
+    def records_of(self, kind: type[ControlRecord]) -> list[ControlRecord]:
         return [
             entry
-            for entry in said(self.log, self.pipeline)
+            for entry in all_control_records(self.log, self.pipeline)
             if isinstance(entry, kind)
             and getattr(entry, "service", "") in ("", "consistency_manager")
         ]
@@ -88,7 +88,7 @@ def test_it_lives_and_says_so(world: World) -> None:
     room = world.room()
     assert room.round({"totals": 8}, "running") == 0
     assert room.round({"totals": 8}, "running") == 1
-    (beat,) = world.said(Heartbeat)
+    (beat,) = world.records_of(Heartbeat)
     assert isinstance(beat, Heartbeat)
     assert (beat.service, beat.name, beat.bucket) == ("consistency_manager", "p", 8)
 
@@ -114,11 +114,11 @@ def test_a_fence_is_written_once_and_until_it_is_there(world: World) -> None:
     assert not room.fence(replace(fence, written_ms=5), log_state)
     world.log.fail_next(Operation.FLUSH, applied=0, topic="p.fences")
     room.round({}, "running")
-    assert world.said(Fence) == []
+    assert world.records_of(Fence) == []
     world.clock.advance(HEARTBEAT_SEND_MS)
     room.round({}, "running")
     room.round({}, "running")
-    assert world.said(Fence) == [fence]
+    assert world.records_of(Fence) == [fence]
     assert not world.room().fence(fence, log_state)
     room.close()
     room.close()
@@ -130,7 +130,7 @@ def test_every_fence_there_ever_was_is_known_after_a_restart(world: World) -> No
     made = [contradicted(9), contradicted(20)]
     assert all(room.fence(*each) for each in made)
     room.round({}, "running")
-    assert world.said(Fence) == [fence for fence, _ in made]
+    assert world.records_of(Fence) == [fence for fence, _ in made]
     assert len({control_records.key_of(fence) for fence, _ in made}) == 2
     assert not any(world.room().fence(*each) for each in made)
 
@@ -153,14 +153,16 @@ def test_who_was_there_before_it_began_is_there_when_it_is_heard_again(world: Wo
 def test_trim_points_follow_the_slowest_reader(world: World) -> None:
     room = world.room()
     room.round({"totals": 9}, "running")
-    assert world.said(TrimPoint) == []
+    assert world.records_of(TrimPoint) == []
     world.hears(DELIVERY)
     room.round({"totals": 9}, "running")
     world.clock.advance(TRIM_EVERY_MS)
     world.hears(replace(DELIVERY, checkpoint_bucket=20))
     room.round({"totals": 9}, "running")
     room.round({"totals": 9}, "running")
-    assert [point.bucket for point in world.said(TrimPoint) if isinstance(point, TrimPoint)] == [
+    assert [
+        point.bucket for point in world.records_of(TrimPoint) if isinstance(point, TrimPoint)
+    ] == [
         5,
         9,
     ]

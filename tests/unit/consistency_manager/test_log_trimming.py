@@ -153,7 +153,7 @@ def test_where_nothing_is_trimmed_nothing_is_forgotten(world: World) -> None:
     assert begun.log_state.stable(1, 50) == world.whole.log_state.stable(1, 50)
 
 
-def test_what_is_too_large_is_not_written_and_is_told(
+def test_what_is_too_large_is_not_written_and_is_reported(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_snapshots, "SNAPSHOT_ITEMS_MAX", 10)

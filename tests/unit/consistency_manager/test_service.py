@@ -19,7 +19,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness import outputs
-from harness.control_topics import said, say
+from harness.control_topics import all_control_records, say
 from harness.outputs import Replica, create_topics, rows
 from harness.sources import everything
 
@@ -143,7 +143,7 @@ def test_a_replica_that_two_contradict_is_fenced_once_over_restarts() -> None:
     manager.step()
     world.manager().step()
     manager.step()
-    control = said(world.log, world.pipeline)
+    control = all_control_records(world.log, world.pipeline)
     (fence,) = [entry for entry in control if isinstance(entry, Fence)]
     assert (fence.stage, fence.replica, fence.epoch) == ("totals", "2", world.replicas[2].epoch)
     assert sorted(alarm.kind for alarm in world.alarms()) == [
@@ -224,7 +224,7 @@ def test_rubbish_in_the_control_topic_is_counted(world: World) -> None:
     assert manager._control.rejected._value.get() == 2
 
 
-def test_an_internal_topic_that_would_lose_records_is_told_with_what_to_do() -> None:
+def test_an_internal_topic_that_would_lose_records_is_reported_with_what_to_do() -> None:
     world = World()
     topic, partitions = world.log.topics["p.totals.blocks.0"]
     world.log.topics["p.totals.blocks.0"] = (

@@ -120,7 +120,7 @@ def test_two_at_the_same_time_list_the_same(world: World) -> None:
     assert not world.read().rejected
 
 
-def test_what_is_not_listed_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_listed_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = world.broker(publish_records={})
     broker.step()
     assert not_listed(broker) == [f"{STAGE}: publish says no record"]

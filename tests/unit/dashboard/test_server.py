@@ -130,7 +130,7 @@ def test_only_what_is_listed_is_served(open_page: str, path: str) -> None:
     assert ask(open_page, path)[0] in (400, 404)
 
 
-def test_without_the_token_nothing_is_told(closed_page: str) -> None:
+def test_without_the_token_nothing_is_shown(closed_page: str) -> None:
     status, _, body = ask(closed_page, "/")
     assert status == 401
     assert b"<form" in body

@@ -239,7 +239,7 @@ def test_a_restart_over_a_log_with_a_snapshot_at_any_point(world: World, at: int
     assert world.transcript() == FAILURE
 
 
-def test_what_is_trimmed_and_not_described_any_more_is_said(world: World) -> None:
+def test_what_is_trimmed_and_not_described_any_more_is_reported(world: World) -> None:
     feed(world, 0)
     service = world.service()
     settle(service)

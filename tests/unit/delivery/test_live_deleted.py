@@ -9,7 +9,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Ask
 from anabranch.protocol.errors import Unavailable
 from harness import outputs
-from harness.control_topics import said
+from harness.control_topics import all_control_records
 from harness.live_world import World, settle
 from harness.outputs import delivered, drain, rows
 
@@ -85,13 +85,17 @@ def test_what_the_live_topic_alone_lacks_is_asked_for() -> None:
     world.clock.sleep_ms(20_000)
     for _ in range(3):
         service.step()
-    asked = [entry for entry in said(world.log, world.pipeline) if isinstance(entry, Ask)]
+    asked = [
+        entry for entry in all_control_records(world.log, world.pipeline) if isinstance(entry, Ask)
+    ]
     assert [(ask.bucket_first, ask.bucket_last) for ask in asked] == [(3, 4)]
     world.replica.close_buckets(6, {6: rows(6, 2)})
     drain(service, 6)
     for _ in range(3):
         service.step()
-    assert len([e for e in said(world.log, world.pipeline) if isinstance(e, Ask)]) == 1
+    assert (
+        len([e for e in all_control_records(world.log, world.pipeline) if isinstance(e, Ask)]) == 1
+    )
     world.replica.append_recomputed({n: rows(n, 2) for n in (3, 4)})
     world.clock.sleep_ms(20_000)
     settle(service)

@@ -171,7 +171,7 @@ def test_what_the_proxy_itself_holds_at_the_cut_stays_there(running: Running) ->
         wait_until(lambda: proxy._connections, 10, "it is open")
         (connection,) = proxy._connections
 
-        def held_at_the_cut() -> bytes:
+        def pending_at_the_cut() -> bytes:
             """Nothing as long as the kernel takes all."""
             running.cut(Cut(Direction.FROM))
             held = bytes(connection.back.pending)
@@ -179,7 +179,7 @@ def test_what_the_proxy_itself_holds_at_the_cut_stays_there(running: Running) ->
                 running.cut(None)
             return held
 
-        held = wait_until(held_at_the_cut, 20, "the proxy holds some")
+        held = wait_until(pending_at_the_cut, 20, "the proxy holds some")
         got = len(exactly(client, 100_000))
         while not silent(client):
             got += len(client.recv(65_536))

@@ -113,7 +113,7 @@ def test_dead_letters_count_once_and_must_be_what_was_written() -> None:
         assert not found.is_equal()
 
 
-def test_many_long_texts_are_shortened_and_their_number_is_told() -> None:
+def test_many_long_texts_are_shortened_and_their_number_is_reported() -> None:
     assert shortened(["a", "b"]) == ["a", "b"]
     found = shortened(["x" * 1_000] * (TEXTS_MAX + 3))
     assert (len(found), len(found[0]), found[-1]) == (TEXTS_MAX + 1, 704, "and 3 more")

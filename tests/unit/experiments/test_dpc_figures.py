@@ -98,7 +98,7 @@ def test_results_that_come_long_after_a_masked_failure_count_to_it() -> None:
     assert figures.longest_ms == 16_000 - 8_100
 
 
-def test_corrections_that_never_end_are_told_and_everything_after_counts() -> None:
+def test_corrections_that_never_end_are_reported_and_everything_after_counts() -> None:
     events = [event for event in failure().events if event.is_tentative or event.closed <= 100]
     events += [tentative(WIDTH * bucket + 2_000, bucket) for bucket in range(145, 300)]
     figures = failure_figures(trace(*events), Cut(101, 10_050, 15_000))

@@ -143,7 +143,7 @@ def test_columns_that_cannot_be_carried_are_not_kept(world: World) -> None:
         check_kept(world.path, None, world.lookup())
 
 
-def test_a_stream_whose_log_is_not_seen_is_told(world: World) -> None:
+def test_a_stream_whose_log_is_not_seen_is_reported(world: World) -> None:
     lookup = world.lookup()
     pipeline = check_kept(world.path, None, lookup)
     assert world.lookup().without_log(pipeline) == []  # it was looked up before
@@ -202,7 +202,7 @@ def test_bindings_that_are_written_out_need_no_catalog(world: World) -> None:
     assert not kept_path(world.path).exists()
 
 
-def test_a_folder_that_cannot_be_written_is_told(world: World) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(world: World) -> None:
     kept_path(world.path).with_name(f"billing.bindings.json.{os.getpid()}.new").mkdir()
     with pytest.raises(ConfigurationError, match="cannot be written"):
         keep_anew(world.path, None, world.lookup())

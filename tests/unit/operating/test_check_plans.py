@@ -66,7 +66,7 @@ def test_each_stage_reads_what_the_one_before_gives(pipeline: Any) -> None:
     )
 
 
-def test_why_a_plan_takes_one_bucket_at_a_time_is_said(pipeline: Any) -> None:
+def test_why_a_plan_takes_one_bucket_at_a_time_is_reported(pipeline: Any) -> None:
     traits = PlanTraits(is_stateful=False, is_batch_safe=False, reasons=("First depends",))
     plans = looked_at(pipeline, lambda *_: SimpleNamespace(schema=GIVES, traits=traits))
     first = [fact for fact in plans.facts if fact.startswith("stage first: ")]

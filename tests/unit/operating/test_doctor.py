@@ -35,7 +35,7 @@ def test_end_txn_version(answer: bytes, version: int) -> None:
     assert doctor.end_txn_version(answer) == version
 
 
-def test_something_that_is_no_broker_is_said_so() -> None:
+def test_something_that_is_no_broker_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 

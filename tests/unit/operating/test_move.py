@@ -140,7 +140,7 @@ def test_the_processes_of_a_passive_stage_are_one_replica() -> None:
     ],
     ids=["replica", "node", "there", "peer"],
 )
-def test_what_cannot_be_is_said_and_nothing_is_written(
+def test_what_cannot_be_is_reported_and_nothing_is_written(
     world: World, label: str, node: str, says: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=says):
@@ -172,7 +172,7 @@ def test_who_comes_second_is_told(world: World, monkeypatch: pytest.MonkeyPatch)
     assert (reader.places.of_node("north.2"), reader.ignored) == (["s.1"], 1)
 
 
-def test_an_unknown_outcome_is_told_and_the_command_may_be_given_again(
+def test_an_unknown_outcome_is_reported_and_the_command_may_be_given_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.begin("0", "north.0")

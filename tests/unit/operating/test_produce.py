@@ -196,7 +196,7 @@ def test_the_id_of_avro_is_the_one_that_a_registry_gives(tmp_path: Path) -> None
         assert server.subjects == {"readings-value": [2], "more-value": [2]}
 
 
-def test_with_its_registry_away_a_source_gets_nothing_and_that_is_said(tmp_path: Path) -> None:
+def test_with_its_registry_away_a_source_gets_nothing_and_that_is_reported(tmp_path: Path) -> None:
     source = pipeline_in(tmp_path, ", format: avro").sources["readings"]
     with RegistryServer() as server:
         server.status = 503

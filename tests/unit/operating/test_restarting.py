@@ -14,7 +14,7 @@ from anabranch.up import state_file
 from anabranch.up.state_file import Deployment, ProcessRow
 
 
-def told(state: Path, row: ProcessRow | None) -> None:
+def write_state(state: Path, row: ProcessRow | None) -> None:
     state_file.write(
         state, Deployment(1, "p.yaml", "k:1", None, True, () if row is None else (row,))
     )
@@ -33,7 +33,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def test_it_ends_the_process_and_waits_until_another_is_ready(
     tmp_path: Path, sent: list[tuple[int, int]]
 ) -> None:
-    told(tmp_path, ProcessRow("ingestion", "a", 7, state="running"))
+    write_state(tmp_path, ProcessRow("ingestion", "a", 7, state="running"))
     rows = [
         ProcessRow("ingestion", "a", None, state="restarting"),
         ProcessRow("ingestion", "a", 8, state="starting"),
@@ -45,20 +45,20 @@ def test_it_ends_the_process_and_waits_until_another_is_ready(
 
         def sleep_ms(self, duration_ms: int) -> None:
             super().sleep_ms(duration_ms)
-            told(tmp_path, rows.pop(0))
+            write_state(tmp_path, rows.pop(0))
 
     clock = Clock()
     assert restart(tmp_path, "ingestion/a", clock) == 8
     assert sent == [(7, signal.SIGTERM)]
 
 
-def test_what_does_not_come_back_is_told(tmp_path: Path, sent: list[tuple[int, int]]) -> None:
-    told(tmp_path, ProcessRow("ingestion", "a", 7, state="running"))
+def test_what_does_not_come_back_is_reported(tmp_path: Path, sent: list[tuple[int, int]]) -> None:
+    write_state(tmp_path, ProcessRow("ingestion", "a", 7, state="running"))
     with pytest.raises(
         Unavailable, match=r"ingestion/a is not ready after 2 s; see `anabranch logs ingestion/a`"
     ):
         restart(tmp_path, "ingestion/a", VirtualClock(), wait_ms=2_000)
-    told(tmp_path, ProcessRow("ingestion", "a", None, state="failed"))
+    write_state(tmp_path, ProcessRow("ingestion", "a", None, state="failed"))
     with pytest.raises(Unavailable, match="does not run now"):
         restart(tmp_path, "ingestion/a", VirtualClock())
     assert len(sent) == 1

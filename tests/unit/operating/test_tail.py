@@ -62,7 +62,7 @@ def test_what_is_no_text_does_not_reach_the_terminal_as_it_is() -> None:
     assert one.value == "AP8="
 
 
-def test_a_topic_that_is_not_there_is_said() -> None:
+def test_a_topic_that_is_not_there_is_reported() -> None:
     with pytest.raises(ConfigurationError, match="does not exist"):
         next(follow(LocalEventLog(VirtualClock()), "t", threading.Event(), from_beginning=True))
 

@@ -104,7 +104,7 @@ def test_it_lists_streams_whose_columns_are_stated_and_offers(tmp_path: Path) ->
     assert "sql" not in terms, "the code is its owner's"
 
 
-def test_who_may_use_an_offer_is_said(tmp_path: Path) -> None:
+def test_who_may_use_an_offer_is_stated(tmp_path: Path) -> None:
     loaded(tmp_path)
     south = load(tmp_path / "south.yaml")
     assert south.federation is not None

@@ -56,13 +56,13 @@ def test_the_example_is_a_contract(tmp_path: Path) -> None:
         ("ending: {notice: 1d, drain: 1m}", "ending: 3", "ending: a mapping is wanted"),
     ],
 )
-def test_a_mistake_is_told_with_its_key(tmp_path: Path, old: str, new: str, says: str) -> None:
+def test_a_mistake_is_reported_with_its_key(tmp_path: Path, old: str, new: str, says: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         load_contract(written(tmp_path, (old, new)))
     assert says in str(raised.value)
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         load_contract(
             written(tmp_path, ("min_hold: 10s", "min_hold: x"), ("meter: 1s", "meter: y"))
@@ -71,11 +71,11 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "a: [", "\ttab", "contract: north-south"])
-def test_what_is_no_contract_is_told(tmp_path: Path, text: str) -> None:
+def test_what_is_no_contract_is_reported(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"contract\.yaml"):
         load_contract(written(tmp_path, text=text))
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="the contract cannot be read"):
         load_contract(tmp_path / "none.yaml")

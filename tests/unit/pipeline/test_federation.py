@@ -128,7 +128,7 @@ def test_a_partners_node_is_started_by_its_whole_name_alone(tmp_path: Path) -> N
         ("agent: {capacity: 9, cost: {corners: [[0, 5], [9, 2]]}}", "at least as much"),
     ],
 )
-def test_mistakes_are_said(tmp_path: Path, section: str, says: str) -> None:
+def test_mistakes_are_reported(tmp_path: Path, section: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=r"north\.yaml:") as error:
         loaded(tmp_path, f"federation:\n  name: tolls\n  participant: north\n  {section}\n")
     assert says in str(error.value)

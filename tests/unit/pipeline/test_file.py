@@ -228,7 +228,7 @@ def test_a_stage_may_be_a_query(folder: Path) -> None:
     )
 
 
-def test_a_version_of_the_file_may_be_said(folder: Path) -> None:
+def test_a_version_of_the_file_may_be_stated(folder: Path) -> None:
     assert loaded(folder, f"version: 1\n{GOOD}").version == loaded(folder, GOOD).version == 1
 
 
@@ -548,7 +548,7 @@ def test_a_section_that_is_not_one_is_a_mistake(folder: Path, section: str, valu
     )
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(folder: Path) -> None:
+def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(folder: Path) -> None:
     text = (
         GOOD.replace("250ms", "250")
         .replace("format: json\n", "format: xml\n", 1)
@@ -578,7 +578,7 @@ def test_each_mode_of_ha(
     assert (stage.replica_ids(), stage.process_ids()) == (writers, processes)
 
 
-def test_a_circle_is_told_once(folder: Path) -> None:
+def test_a_circle_is_reported_once(folder: Path) -> None:
     text = SMALL.replace(
         "  a: {reads: reports, transform: [stages:chain, stages:chain]}\n",
         "".join(
@@ -609,7 +609,7 @@ def test_dead_letters_of_two_sources_may_share_a_topic(folder: Path) -> None:
     )
 
 
-def test_a_schema_that_does_not_fit_is_told_line_by_line(folder: Path) -> None:
+def test_a_schema_that_does_not_fit_is_reported_line_by_line(folder: Path) -> None:
     (folder / "records" / "other.avsc").write_text(
         RECORD.replace('"time"', '"event_time"')
         .replace('"vid"', '"EVENT_TIME"')
@@ -680,6 +680,6 @@ def test_what_is_no_pipeline_file_at_all_is_one_clear_line(
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         load(tmp_path / "nothing.yaml")

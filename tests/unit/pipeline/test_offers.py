@@ -86,7 +86,7 @@ def test_what_the_owner_offers(tmp_path: Path) -> None:
     assert everyones.sql is not None
 
 
-def test_types_are_told_whole(tmp_path: Path) -> None:
+def test_types_are_named_whole(tmp_path: Path) -> None:
     source = loaded(tmp_path, OFFER).sources["cars"]
     assert types_of(source.record) == {
         "speed": "long",
@@ -166,7 +166,7 @@ def test_nobody_gets_the_terms_of_what_others_are_offered(tmp_path: Path) -> Non
         ("to: [north, west]", "for: [north]", "unknown key"),
     ],
 )
-def test_mistakes_of_the_owner_are_said(tmp_path: Path, old: str, new: str, says: str) -> None:
+def test_mistakes_of_the_owner_are_reported(tmp_path: Path, old: str, new: str, says: str) -> None:
     assert old in OFFER
     with pytest.raises(ConfigurationError, match=r"south\.yaml:") as error:
         loaded(tmp_path, OFFER.replace(old, new, 1))

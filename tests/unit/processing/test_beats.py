@@ -44,7 +44,7 @@ def test_nobody_replaces_a_process_that_is_long_in_starting() -> None:
     clock.advance(PRIMARY_SETTLED_MS)
     standby = Heartbeat(STANDBY_SERVICE, "s", "1", -1, "standby", 0, written_ms=0)
 
-    def said() -> list[Heartbeat]:
+    def sent() -> list[Heartbeat]:
         found = [
             control_records.decode(value)
             for chunk in everything(log, TOPIC)
@@ -53,21 +53,21 @@ def test_nobody_replaces_a_process_that_is_long_in_starting() -> None:
         return [beat for beat in found if isinstance(beat, Heartbeat)]
 
     made.start()
-    assert said() == [], "it has no epoch yet"
+    assert sent() == [], "it has no epoch yet"
     epoch = 7
     for count in range(1, 2 * PRIMARY_SILENT_MS // PASSIVE_BEAT_MS):
-        wait_until(lambda: len(said()) == count, 10, "the next heartbeat")  # noqa: B023 - called in this round only
+        wait_until(lambda: len(sent()) == count, 10, "the next heartbeat")  # noqa: B023 - called in this round only
         watch.heard(standby, clock.monotonic_ms())
-        watch.heard(said()[-1], clock.monotonic_ms())
+        watch.heard(sent()[-1], clock.monotonic_ms())
         assert not watch.due(clock.monotonic_ms(), 0)
         clock.advance(PASSIVE_BEAT_MS)
     made.end()
-    assert (said()[-1].state, said()[-1].epoch) == (ENDED, 7)
+    assert (sent()[-1].state, sent()[-1].epoch) == (ENDED, 7)
     assert not watch.due(clock.monotonic_ms(), 0), "that was not heard"
-    count = len(said())
+    count = len(sent())
     for _ in range(PRIMARY_SILENT_MS // PASSIVE_BEAT_MS):
         clock.advance(PASSIVE_BEAT_MS)
         watch.heard(standby, clock.monotonic_ms())
         watch.log_seen(7, clock.monotonic_ms())
-    assert len(said()) == count
+    assert len(sent()) == count
     assert watch.due(clock.monotonic_ms(), 0), "it speaks for itself, or is gone"

@@ -43,6 +43,6 @@ def test_a_spoilt_file_is_as_none(tmp_path: Path, content: bytes) -> None:
     assert "hog.0" in describe(path, clock, "hog.0")
 
 
-def test_where_nothing_can_be_written_the_end_is_told_all_the_same(tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_the_end_is_reported_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert describe(tmp_path / "file" / "ends.json", VirtualClock(), "hog.0") == "it ended"

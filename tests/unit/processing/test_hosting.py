@@ -164,7 +164,7 @@ def test_what_is_no_error_ends_the_node(bench: Bench) -> None:
         bench.die(SystemExit(7))
 
 
-def test_an_error_of_the_end_is_told_unless_there_was_one_before(bench: Bench) -> None:
+def test_an_error_of_the_end_is_reported_unless_there_was_one_before(bench: Bench) -> None:
     bench.runs()
     bench.made[0].stops_with = OSError("disk")
     bench.die(Unavailable("first"))

@@ -89,7 +89,7 @@ def inputs() -> Iterator[Inputs]:
     made.follower.join(10)
 
 
-def test_what_is_gone_is_told_and_asked_for(inputs: Inputs) -> None:
+def test_what_is_gone_is_reported_and_requested(inputs: Inputs) -> None:
     assert inputs.made.complete() == 9
     assert (inputs.made.missing(0), inputs.made.last_gone(), inputs.made.gone()) == ("", 0, {})
     inputs.delete_before(6)
@@ -111,7 +111,7 @@ def test_what_was_forgotten_on_purpose_cannot_be_needed(inputs: Inputs) -> None:
         inputs.made.forget(3)
 
 
-def test_what_the_log_describes_no_more_is_told(inputs: Inputs) -> None:
+def test_what_the_log_describes_no_more_is_reported(inputs: Inputs) -> None:
     inputs.made.complete()
     with inputs.changed:
         inputs.follower.reader.log_state.forget(3)

@@ -37,7 +37,7 @@ from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
 from anabranch.runtime.range_query import RangeQuery
 from harness import outputs, sources
-from harness.control_topics import said
+from harness.control_topics import all_control_records
 from harness.outputs import STAGE
 from harness.trimmed_log import trim_below_snapshot
 
@@ -249,7 +249,11 @@ class World:
         return Ask(STAGE, "delivery.out", number, first, last, 0)
 
     def answers(self) -> list[AskReply]:
-        return [entry for entry in said(self.log, self.pipeline) if isinstance(entry, AskReply)]
+        return [
+            entry
+            for entry in all_control_records(self.log, self.pipeline)
+            if isinstance(entry, AskReply)
+        ]
 
     def settle(self, recomputing: Recomputing) -> list[tuple[AskOutcome, str]]:
         """Work off what was asked."""
@@ -294,7 +298,7 @@ def stateful() -> World:
     return made
 
 
-def asked(world: World, ask: Ask | None = None, replica: str = "0") -> Recomputing:
+def with_request(world: World, ask: Ask | None = None, replica: str = "0") -> Recomputing:
     recomputing = Recomputing(world.context, world.made(replica))
     recomputing.heard(world.ask() if ask is None else ask)
     return recomputing
@@ -305,7 +309,7 @@ def test_a_stateless_stage_makes_what_is_gone_again_and_nothing_else(world: Worl
     assert world.readable(1, LAST) == [5, 6, 7, 8, 9]
     world.delete(INPUT, "0", 3)
     world.delete(STAGE, "0", 5)
-    assert world.settle(asked(world, world.ask(3))) == [
+    assert world.settle(with_request(world, world.ask(3))) == [
         (AskOutcome.TAKEN, ""),
         (AskOutcome.RECOMPUTED, ""),
     ]
@@ -326,8 +330,8 @@ def test_while_it_works_it_says_so_again(world: World) -> None:
 
 
 def test_nothing_is_made_when_nothing_is_gone(world: World) -> None:
-    assert world.settle(asked(world))[-1] == (AskOutcome.RECOMPUTED, "nothing of it is gone")
-    assert world.settle(asked(world, world.ask(50, 60)))[-1] == (
+    assert world.settle(with_request(world))[-1] == (AskOutcome.RECOMPUTED, "nothing of it is gone")
+    assert world.settle(with_request(world, world.ask(50, 60)))[-1] == (
         AskOutcome.RECOMPUTED,
         "nothing of it is gone",
     )
@@ -336,7 +340,7 @@ def test_nothing_is_made_when_nothing_is_gone(world: World) -> None:
 
 def test_a_second_reader_finds_it_there(world: World) -> None:
     world.delete(STAGE, "0", 5)
-    recomputing = asked(world)
+    recomputing = with_request(world)
     recomputing.heard(replace(world.ask(), reader="processing.next.0"))
     world.settle(recomputing)
     assert world.settle(recomputing)[-1] == (AskOutcome.RECOMPUTED, "nothing of it is gone")
@@ -347,7 +351,7 @@ def test_a_replica_names_what_it_still_has(world: World) -> None:
     """Bucket by bucket: of the others its own blocks are gone too."""
     world.delete(STAGE, "0", 8)
     world.delete(STAGE, "1", 4)
-    recomputing = asked(world, replica="1")
+    recomputing = with_request(world, replica="1")
     world.clock.sleep_ms(3_000)
     assert world.settle(recomputing)[-1] == (AskOutcome.RECOMPUTED, "")
     assert world.readable(1, LAST) == list(range(1, 10))
@@ -359,7 +363,7 @@ def test_of_another_owner_only_what_is_signed_is_used(is_signed: bool) -> None:
     key = SigningKey("owner", "1", b"k" * 32)
     world = World(STATELESS, [key.public.hex()], key.sign_message if is_signed else None)
     world.delete(STAGE, "0", 5)
-    assert world.settle(asked(world))[-1] == (
+    assert world.settle(with_request(world))[-1] == (
         (AskOutcome.RECOMPUTED, "")
         if is_signed
         else (AskOutcome.UNABLE, f"{INPUT} is not known up to bucket 4")
@@ -370,7 +374,7 @@ def test_of_another_owner_only_what_is_signed_is_used(is_signed: bool) -> None:
 def test_other_rows_are_never_used(world: World) -> None:
     world.delete(STAGE, "0", 5)
     world.change = lambda table: table.slice(0, 1)
-    outcome, reason = world.settle(asked(world))[-1]
+    outcome, reason = world.settle(with_request(world))[-1]
     assert (outcome, reason) == (
         AskOutcome.DIFFERENT,
         "bucket 1 has other rows now, so nothing of the range is used",
@@ -391,17 +395,17 @@ def test_rows_of_a_stateless_stage_may_come_from_before_what_is_gone(
         return table if len(world.begun) > 1 else table.slice(0, 1)
 
     world.change = change
-    outcome, _ = world.settle(asked(world, world.ask(3)))[-1]
+    outcome, _ = world.settle(with_request(world, world.ask(3)))[-1]
     is_made = first_kept == 1
     assert outcome is (AskOutcome.RECOMPUTED if is_made else AskOutcome.DIFFERENT)
     assert world.readable(3, LAST) == list(range(3 if is_made else 5, LAST + 1))
     assert world.disk.directories == {}
 
 
-def test_input_that_is_gone_is_said(world: World) -> None:
+def test_input_that_is_gone_is_reported(world: World) -> None:
     world.delete(STAGE, "0", 5)
     world.delete(INPUT, "0", 3)
-    outcome, reason = world.settle(asked(world))[-1]
+    outcome, reason = world.settle(with_request(world))[-1]
     assert outcome is AskOutcome.UNABLE
     assert reason.endswith("the blocks of means from bucket 1 on are deleted")
     assert world.readable(1, LAST) == [5, 6, 7, 8, 9]
@@ -410,7 +414,10 @@ def test_input_that_is_gone_is_said(world: World) -> None:
 def test_a_stateful_stage_goes_back_to_a_checkpoint(stateful: World) -> None:
     stateful.delete(STAGE, "0", 8)
     stateful.delete(INPUT, "0", 6)
-    assert stateful.settle(asked(stateful, stateful.ask(7)))[-1] == (AskOutcome.RECOMPUTED, "")
+    assert stateful.settle(with_request(stateful, stateful.ask(7)))[-1] == (
+        AskOutcome.RECOMPUTED,
+        "",
+    )
     assert stateful.begun == [5], (
         "the newest batch that had closed, and begun, nothing of the range"
     )
@@ -420,7 +427,10 @@ def test_a_stateful_stage_goes_back_to_a_checkpoint(stateful: World) -> None:
 def test_a_checkpoint_that_is_damaged_is_gone_back_over(stateful: World) -> None:
     stateful.disk.whole_ones = {2, 3, 7}
     stateful.delete(STAGE, "0", 8)
-    assert stateful.settle(asked(stateful, stateful.ask(7)))[-1] == (AskOutcome.RECOMPUTED, "")
+    assert stateful.settle(with_request(stateful, stateful.ask(7)))[-1] == (
+        AskOutcome.RECOMPUTED,
+        "",
+    )
     assert stateful.begun == [3]
 
 
@@ -431,7 +441,7 @@ def test_without_a_checkpoint_that_is_old_enough_it_begins_at_the_beginning(
     if not has_disk:
         stateful.disk.timeline = None
     stateful.delete(STAGE, "0", 8)
-    assert stateful.settle(asked(stateful))[-1] == (AskOutcome.RECOMPUTED, "")
+    assert stateful.settle(with_request(stateful))[-1] == (AskOutcome.RECOMPUTED, "")
     assert stateful.begun == [-1]
     assert stateful.readable(1, LAST) == list(range(1, 10))
 
@@ -439,7 +449,7 @@ def test_without_a_checkpoint_that_is_old_enough_it_begins_at_the_beginning(
 def test_a_query_that_does_not_come_to_its_end_is_given_up(stateful: World) -> None:
     stateful.stop_after = 0
     stateful.delete(STAGE, "0", 8)
-    outcome, reason = stateful.settle(asked(stateful))[-1]
+    outcome, reason = stateful.settle(with_request(stateful))[-1]
     assert (outcome, reason) == (
         AskOutcome.UNABLE,
         "making buckets 1..7 again took too long, or was stopped",
@@ -454,12 +464,15 @@ def test_a_query_that_dies_does_not_take_the_replica_with_it(world: World) -> No
         raise ValueError("the user's function")
 
     world.change = change
-    assert world.settle(asked(world))[-1] == (AskOutcome.UNABLE, "ValueError: the user's function")
+    assert world.settle(with_request(world))[-1] == (
+        AskOutcome.UNABLE,
+        "ValueError: the user's function",
+    )
 
 
 def test_a_process_that_is_fenced_says_nothing(world: World) -> None:
     world.delete(STAGE, "0", 5)
-    recomputing = asked(world)
+    recomputing = with_request(world)
     Writer(world, STAGE, "0")
     assert world.settle(recomputing) == [(AskOutcome.TAKEN, "")]
 
@@ -468,15 +481,18 @@ def test_of_buckets_that_are_not_described_any_more_nothing_can_be_made(world: W
     world.delete(STAGE, "0", 5)
     world.trim_below_snapshot(STAGE, 2)
     told = "buckets of totals up to 2 are trimmed, and its log describes them no more"
-    assert world.settle(asked(world, world.ask(2)))[-1] == (AskOutcome.UNABLE, told)
-    assert world.settle(asked(world, world.ask(3, number=2)))[-1] == (AskOutcome.RECOMPUTED, "")
+    assert world.settle(with_request(world, world.ask(2)))[-1] == (AskOutcome.UNABLE, told)
+    assert world.settle(with_request(world, world.ask(3, number=2)))[-1] == (
+        AskOutcome.RECOMPUTED,
+        "",
+    )
     assert world.begun == [-1]
 
 
 def test_of_input_that_is_not_described_any_more_nothing_can_be_made(world: World) -> None:
     world.delete(STAGE, "0", 5)
     world.trim_below_snapshot(INPUT, 3)
-    outcome, reason = world.settle(asked(world))[-1]
+    outcome, reason = world.settle(with_request(world))[-1]
     assert outcome is AskOutcome.UNABLE
     assert (
         reason
@@ -489,13 +505,13 @@ def test_it_is_made_again_over_logs_with_snapshots(stateful: World) -> None:
     for stream in (STAGE, INPUT):
         stateful.trim_below_snapshot(stream, 0)
     stateful.delete(STAGE, "0", 8)
-    assert stateful.settle(asked(stateful))[-1] == (AskOutcome.RECOMPUTED, "")
+    assert stateful.settle(with_request(stateful))[-1] == (AskOutcome.RECOMPUTED, "")
     assert stateful.readable(1, LAST) == list(range(1, 10))
 
 
 def test_a_replica_with_a_branch_begins_nothing(world: World) -> None:
     world.delete(STAGE, "0", 5)
-    recomputing = asked(world)
+    recomputing = with_request(world)
     recomputing.step(may_begin=False)
     assert not recomputing.busy
     assert world.begun == []
@@ -507,7 +523,7 @@ def test_where_a_peer_cannot_be_looked_at_the_ask_is_believed(world: World) -> N
     peer's.
     """
     world.log.topics.pop(world.names.blocks(STAGE, "0"))
-    recomputing = asked(world, replica="1")
+    recomputing = with_request(world, replica="1")
     world.clock.sleep_ms(3_000)
     assert world.settle(recomputing)[-1] == (AskOutcome.RECOMPUTED, "")
     assert world.begun == [], "all of it is there in its own version"
@@ -515,4 +531,4 @@ def test_where_a_peer_cannot_be_looked_at_the_ask_is_believed(world: World) -> N
 
 def test_own_blocks_that_cannot_be_looked_at_are_no_answer(world: World) -> None:
     world.log.topics.pop(world.names.blocks(STAGE, "0"))
-    assert world.settle(asked(world))[-1][0] is AskOutcome.UNABLE
+    assert world.settle(with_request(world))[-1][0] is AskOutcome.UNABLE

@@ -249,7 +249,7 @@ class TestBatches:
                 process.runner.stable_query, [INITIAL, INITIAL], 17, position_of(INITIAL)
             )
 
-    def test_what_a_batch_is_said_to_be(self) -> None:
+    def test_what_a_batch_is_reported_as(self) -> None:
         world, process = failing()
         branch = process.runner.branch
         assert branch is not None

@@ -143,7 +143,7 @@ class TestBranchesThatFail:
         assert not process.runner.failed(process.runner.stable_query, BUG)
 
 
-class TestWhatIsSaid:
+class TestAdvertisedState:
     """RE10: whether it has caught up is judged by the ends of the logs."""
 
     def test_a_log_whose_end_is_not_known_is_not_caught_up_with(

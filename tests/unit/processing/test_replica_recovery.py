@@ -131,7 +131,7 @@ def last_base(stage: Stage, replica: str) -> int | None:
     return bases[-1] if bases else None
 
 
-def told(stage: Stage) -> FileReplica:
+def with_history(stage: Stage) -> FileReplica:
     """Replica 0 has run buckets up to 20, some of it with parts pending."""
     zero = stage.start("0")
     for upto in range(2, 21, 2):
@@ -141,7 +141,7 @@ def told(stage: Stage) -> FileReplica:
 
 
 def test_a_replica_without_a_disk_starts_from_its_peers(stage: Stage) -> None:
-    zero = told(stage)
+    zero = with_history(stage)
     stage.source.trim(10)
     one = stage.start("1")
     base = last_base(stage, "1")
@@ -164,7 +164,7 @@ def test_a_replica_that_was_outvoted_comes_back_right(stage: Stage, from_peer: b
     """TI8: its state is wrong, so its next process, which is killed while it starts, and the
     one after that do without it.
     """
-    told(stage)
+    with_history(stage)
     one = stage.start("1")
     one.settle()
     path = one.checkpoint / "commits" / str(one.batch)
@@ -193,7 +193,7 @@ def test_a_replica_that_was_outvoted_comes_back_right(stage: Stage, from_peer: b
 
 
 def test_it_takes_no_batch_that_has_begun_what_is_not_stable(stage: Stage) -> None:
-    zero = told(stage)
+    zero = with_history(stage)
     assert stage_log_state(stage.log, NAMES).pending("0")
     one = stage.start("1")
     base = last_base(stage, "1")
@@ -205,7 +205,7 @@ def test_it_takes_no_batch_that_has_begun_what_is_not_stable(stage: Stage) -> No
 
 
 def test_after_the_disk_is_lost_it_goes_on_behind_its_own_boundary(stage: Stage) -> None:
-    told(stage)
+    with_history(stage)
     one = stage.start("1")
     stage.source.close(24, 23)
     one.settle()
@@ -222,7 +222,7 @@ def test_after_the_disk_is_lost_it_goes_on_behind_its_own_boundary(stage: Stage)
 
 
 def test_a_replica_that_was_away_for_too_long_leaves_its_own_checkpoint(stage: Stage) -> None:
-    zero, one = told(stage), stage.start("1")
+    zero, one = with_history(stage), stage.start("1")
     one.settle()
     one.close()
     for upto in range(22, 41, 2):
@@ -266,7 +266,7 @@ def test_where_nothing_of_a_peer_will_do_it_begins_with_nothing(stage: Stage) ->
 def test_where_nothing_of_its_own_is_whole_and_nobody_else_is_there_it_begins_with_nothing(
     stage: Stage, folder: str
 ) -> None:
-    zero = told(stage)
+    zero = with_history(stage)
     zero.close()
     for path in (zero.checkpoint / folder).iterdir():
         path.write_bytes(b"")
@@ -278,7 +278,7 @@ def test_where_nothing_of_its_own_is_whole_and_nobody_else_is_there_it_begins_wi
 
 
 def test_without_peers_it_begins_at_the_beginning(stage: Stage) -> None:
-    told(stage).close()
+    with_history(stage).close()
     stage.lose_disk("0")
     again = stage.start("0")
     stage.source.close(24, 23)
@@ -288,7 +288,7 @@ def test_without_peers_it_begins_at_the_beginning(stage: Stage) -> None:
 
 
 def test_where_the_beginning_is_deleted_it_waits_for_a_peer(stage: Stage) -> None:
-    told(stage).close()
+    with_history(stage).close()
     stage.source.trim(10)
     stage.root("0").rename(stage.folder / "away")
 
@@ -394,7 +394,7 @@ def test_a_new_stage_that_loses_its_disk_begins_where_it_began(
 
 
 def test_a_newer_process_ends_the_waiting(stage: Stage) -> None:
-    told(stage).close()
+    with_history(stage).close()
     stage.source.trim(10)
     stage.root("0").rename(stage.folder / "away")
     stage.while_waiting = lambda: None
@@ -435,7 +435,7 @@ def test_a_crash_at_any_point_of_a_failover_from_a_peer(tmp_path: Path, again: i
     while crashed:
         at += 1
         stage, point = Stage(tmp_path / str(at)), Points(at, again)
-        zero = told(stage)
+        zero = with_history(stage)
         stage.source.trim(8)
         for number in range(3):
             try:
@@ -475,7 +475,7 @@ def test_damage_is_gone_back_over(stage: Stage, folder: str, how: str, back: int
     """The newest ``back + 1`` files; the records of the batches that are run again take the
     place of theirs.
     """
-    zero = told(stage)
+    zero = with_history(stage)
     zero.close()
     for batch in range(zero.batch - back, zero.batch + 1):
         damage(zero.checkpoint / folder / str(batch), how)
@@ -488,7 +488,7 @@ def test_damage_is_gone_back_over(stage: Stage, folder: str, how: str, back: int
 
 
 def test_where_all_is_damaged_the_peers_is_taken(stage: Stage) -> None:
-    told(stage).close()
+    with_history(stage).close()
     one = stage.start("1")
     stage.source.close(22, 21)
     one.settle()
@@ -503,7 +503,7 @@ def test_where_all_is_damaged_the_peers_is_taken(stage: Stage) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"name": 1}'])
 def test_a_damaged_timeline_file_is_as_good_as_none(stage: Stage, content: bytes | None) -> None:
-    told(stage).close()
+    with_history(stage).close()
     one = stage.start("1")
     one.close()
     (path,) = (stage.root("1") / "timelines").glob("*.json")
@@ -519,7 +519,7 @@ def test_a_damaged_timeline_file_is_as_good_as_none(stage: Stage, content: bytes
 
 def test_a_checkpoint_of_an_earlier_version_is_rejected(stage: Stage) -> None:
     """It said up to where the output was closed, beside what had been read."""
-    zero = told(stage)
+    zero = with_history(stage)
     zero.close()
     for path in (zero.checkpoint / "offsets").glob("[0-9]*"):
         version, metadata, *offsets = path.read_text().splitlines()
@@ -534,7 +534,7 @@ def test_a_checkpoint_of_an_earlier_version_is_rejected(stage: Stage) -> None:
 
 
 def test_many_restarts_need_no_more_room(stage: Stage) -> None:
-    zero = told(stage)
+    zero = with_history(stage)
     for upto in range(22, 60):
         zero.close()
         zero = stage.start("0")

@@ -29,7 +29,7 @@ from anabranch.protocol.stage.standby import PRIMARY_SETTLED_MS, PRIMARY_SILENT_
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.heartbeats import HeartbeatSender
 from harness import spark_files
-from harness.control_topics import said
+from harness.control_topics import all_control_records
 from harness.outages import Away
 from harness.waiting import wait_until
 
@@ -284,7 +284,7 @@ def test_it_becomes_the_primary_when_the_old_one_is_silent(world: World) -> None
     made.close()
     own = [
         entry
-        for entry in said(world.log, world.pipeline)
+        for entry in all_control_records(world.log, world.pipeline)
         if isinstance(entry, Heartbeat) and entry.service == "standby"
     ]
     assert (own[0].replica, own[0].state, own[0].checkpoint_bucket) == ("1", "standby", 0)
@@ -386,7 +386,11 @@ def test_one_that_is_moved_is_due_when_it_could_go_on_from_where_the_other_is(
     made.close()
     assert not made.copy()
     assert sorted(tmp_path.rglob("*")) == files, "the one that runs lives there"
-    beats = [entry for entry in said(world.log, world.pipeline) if isinstance(entry, Heartbeat)]
+    beats = [
+        entry
+        for entry in all_control_records(world.log, world.pipeline)
+        if isinstance(entry, Heartbeat)
+    ]
     assert {beat.state for beat in beats} == {"running", "standby"}, "the replica speaks for itself"
 
 

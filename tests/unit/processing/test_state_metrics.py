@@ -10,7 +10,7 @@ from anabranch.protocol.control.records import ReplicaState
 _OWN = {"pipeline": "p", "stage": "s", "replica": "0"}
 
 
-def test_one_state_holds_and_a_stream_that_is_back_is_said_to_be() -> None:
+def test_one_state_holds_and_a_stream_that_is_back_is_shown_as_back() -> None:
     registry = CollectorRegistry()
     metrics = StateMetrics(registry, "p", "s", "0")
 

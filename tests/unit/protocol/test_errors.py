@@ -36,7 +36,7 @@ def test_what_is_treated_in_another_way_is_not_caught_with_it(
     assert not any(issubclass(other, error) for other in others)
 
 
-def test_who_ran_when_the_engine_ended_is_told() -> None:
+def test_who_ran_when_the_engine_ended_is_reported() -> None:
     ended = errors.EngineEnded("killed", ("sums.0",))
     assert (str(ended), ended.during) == ("killed", ("sums.0",))
 

@@ -16,7 +16,7 @@ def test_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "A", "1a", "-a", "a.b", "a b", "a\n", "ä", "a" * 64, "a/b"])
-def test_what_may_not_be_a_name_is_told_with_its_kind(name: str) -> None:
+def test_what_may_not_be_a_name_is_reported_with_its_kind(name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"stage name .*lower case") as raised:
         checked_name("stage", name)
     assert repr(name) in str(raised.value)

@@ -82,7 +82,7 @@ def test_slices_of_one_bucket_and_partition_are_one_part(
     check(log, part, rows(0, 5))
 
 
-def test_blocks_that_are_not_written_are_told_as_if_they_were(
+def test_blocks_that_are_not_written_are_reported_as_if_they_were(
     log: LocalEventLog, writer: BlockWriter
 ) -> None:
     slices = [(0, 3, rows(1, 5)), (1, 3, rows(7, 2)), (0, 3, rows(9, 4)), (0, 4, rows(1, 0))]

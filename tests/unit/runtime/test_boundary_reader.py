@@ -102,7 +102,7 @@ def test_what_cannot_be_decoded_is_counted_and_passed_by(
     assert reader.counts == {"epoch": 1, "undecodable": 1, "accepted": 1}
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+def log_lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [
         (entry.levelname, entry.getMessage())
         for entry in caplog.records
@@ -127,7 +127,7 @@ def test_why_a_record_is_rejected_is_logged(
     )
     reader.poll(0)
     place = f"{AT.topic} offset"
-    assert said(caplog)[:4] == [
+    assert log_lines(caplog)[:4] == [
         ("DEBUG", f"a boundary record is rejected: known; writer '0', {place} 2, number 1"),
         ("INFO", f"a boundary record is rejected: fenced; writer '0', {place} 3, number 1"),
         ("WARNING", f"a boundary record is rejected: off_chain; writer '0', {place} 4, number 1"),
@@ -139,7 +139,7 @@ def test_why_a_record_is_rejected_is_logged(
             ),
         ),
     ]
-    level, text = said(caplog)[4]
+    level, text = log_lines(caplog)[4]
     assert (level, text.startswith("a boundary record is rejected: undecodable (")) == (
         "WARNING",
         True,
@@ -156,7 +156,7 @@ def test_many_rejected_records_are_few_lines(
         *(b"{" for _ in range(20)),
     )
     reader.read_to_end()
-    found = [text.split(": ", 1)[1] for _, text in said(caplog)]
+    found = [text.split(": ", 1)[1] for _, text in log_lines(caplog)]
     assert [(text.split(" ")[0].strip(";"), text.rsplit(" ", 1)[1]) for text in found] == [
         *(("unknown_writer", count) for count in ("1", "10", "100", "1000")),
         *(("undecodable", count) for count in ("1", "10")),

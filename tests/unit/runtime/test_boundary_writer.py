@@ -273,7 +273,7 @@ class TestFenced:
         writer.append(record(writer, 4, 1))
 
 
-def test_too_much_that_is_open_is_not_told_as_a_newer_process(
+def test_too_much_that_is_open_is_not_reported_as_a_newer_process(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 2)

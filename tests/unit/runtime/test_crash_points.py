@@ -19,7 +19,7 @@ def test_a_crash_point_kills_at_its_nth_time(
 ) -> None:
     killed: list[tuple[int, int]] = []
     monkeypatch.setenv(crash_points.VARIABLE, wanted)
-    monkeypatch.setattr(crash_points, "_ASKED", bool(wanted))
+    monkeypatch.setattr(crash_points, "_IS_ARMED", bool(wanted))
     monkeypatch.setattr(crash_points, "_TIMES", itertools.count(1))
     monkeypatch.setattr("os.kill", lambda pid, number: killed.append((pid, number)))
     times = 0

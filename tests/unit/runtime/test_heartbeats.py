@@ -60,7 +60,7 @@ def log(clock: VirtualClock) -> LocalEventLog:
     return log
 
 
-def said(log: LocalEventLog) -> list[ControlRecord]:
+def sent_records(log: LocalEventLog) -> list[ControlRecord]:
     return [
         control_records.decode(value) for chunk in everything(log, TOPIC) for value in chunk.values
     ]
@@ -88,7 +88,7 @@ def test_news_at_once_and_the_rest_now_and_then(log: LocalEventLog, clock: Virtu
     assert not sender.send(replace(BEAT, corrects=True))
     clock.advance(1)
     assert sender.send(replace(BEAT, corrects=True))
-    assert [entry.written_ms for entry in said(log)] == [
+    assert [entry.written_ms for entry in sent_records(log)] == [
         clock.now_ms() - 550,
         clock.now_ms() - 500,
         clock.now_ms(),
@@ -98,7 +98,7 @@ def test_news_at_once_and_the_rest_now_and_then(log: LocalEventLog, clock: Virtu
 
 
 @pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown])
-def test_what_could_not_be_said_is_said_later_with_what_is_true_then(
+def test_what_could_not_be_sent_is_sent_later_with_what_is_true_then(
     log: LocalEventLog, clock: VirtualClock, error: type[AnabranchError]
 ) -> None:
     sender = HeartbeatSender(log, TOPIC, clock)
@@ -108,7 +108,7 @@ def test_what_could_not_be_said_is_said_later_with_what_is_true_then(
     assert not sender.send(BEAT), "a broker in trouble is left alone for a while"
     clock.advance(1)
     assert sender.send(replace(BEAT, bucket=9))
-    assert said(log) == [replace(BEAT, bucket=9, written_ms=clock.now_ms())]
+    assert sent_records(log) == [replace(BEAT, bucket=9, written_ms=clock.now_ms())]
 
 
 class SilentWriter(LocalLogWriter):
@@ -141,10 +141,10 @@ def test_a_broker_that_does_not_answer_holds_no_heartbeat_up(
         begun_ms = clock.monotonic_ms()
         assert not sender.send(replace(BEAT, bucket=4))
         assert clock.monotonic_ms() == begun_ms
-    assert said(log) == []
+    assert sent_records(log) == []
     monkeypatch.setattr(SilentWriter, "is_silent", False)
     assert sender.send(replace(BEAT, bucket=5))
-    assert [entry.bucket for entry in said(log) if isinstance(entry, Heartbeat)] == [3, 5]
+    assert [entry.bucket for entry in sent_records(log) if isinstance(entry, Heartbeat)] == [3, 5]
 
 
 @pytest.mark.usefixtures("_silent")
@@ -160,13 +160,14 @@ def test_a_broker_that_does_not_answer_holds_the_manager_up_for_a_moment_only(
     )
     monkeypatch.setattr(SilentWriter, "is_silent", False)
     assert writer.write([replace(BEAT, bucket=5)])
-    assert [entry.bucket for entry in said(log) if isinstance(entry, Heartbeat)] == [3, 5], (
-        "a slow broker is not given up"
-    )
+    assert [entry.bucket for entry in sent_records(log) if isinstance(entry, Heartbeat)] == [
+        3,
+        5,
+    ], "a slow broker is not given up"
 
 
 @pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown])
-def test_a_rejection_that_is_told_later_is_no_news(
+def test_a_rejection_that_is_reported_later_is_no_news(
     log: LocalEventLog, clock: VirtualClock, error: type[AnabranchError]
 ) -> None:
     """Of a heartbeat that was under way; and one that a writer rejects at all."""
@@ -181,7 +182,7 @@ def test_a_rejection_that_is_told_later_is_no_news(
     del log.writer
     clock.advance(HEARTBEAT_SEND_MS)
     assert sender.send(replace(BEAT, bucket=6))
-    assert [entry.bucket for entry in said(log) if isinstance(entry, Heartbeat)] == [6]
+    assert [entry.bucket for entry in sent_records(log) if isinstance(entry, Heartbeat)] == [6]
 
 
 def test_a_writer_that_failed_while_nobody_looked(log: LocalEventLog, clock: VirtualClock) -> None:

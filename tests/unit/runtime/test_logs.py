@@ -49,7 +49,7 @@ def test_what_readers_of_boundary_logs_say_is_heard_from_the_level_of_the_proces
     assert found == [("of info", "info"), ("of debug", "debug"), ("of debug", "info")]
 
 
-def test_a_talkative_library_is_cut_and_the_cut_is_told() -> None:
+def test_a_talkative_library_is_cut_and_the_cut_is_reported() -> None:
     stream = io.StringIO()
     logs.configure("ingestion", "reports", "info", stream)
     library = logging.getLogger("talkative")

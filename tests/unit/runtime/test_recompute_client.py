@@ -38,7 +38,7 @@ def recompute_client(context: ServiceContext) -> Iterator[RecomputeClient]:
     made.close()
 
 
-def said(context: ServiceContext) -> list[ControlRecord]:
+def sent_records(context: ServiceContext) -> list[ControlRecord]:
     reader, found = (
         ControlReader(
             context.log, {OWN: Speaker(frozenset(), "processing.next.0")}, from_beginning=True
@@ -70,7 +70,7 @@ def test_an_ask_its_answers_and_the_end(
 ) -> None:
     with capture_logs() as logs:
         assert recompute_client.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals"
-        (ask,) = said(context)
+        (ask,) = sent_records(context)
         assert isinstance(ask, Ask)
         assert (ask.stream, ask.reader, ask.bucket_first, ask.bucket_last) == (
             STAGE,
@@ -79,7 +79,7 @@ def test_an_ask_its_answers_and_the_end(
             9,
         )
         assert recompute_client.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals"
-        assert said(context) == [ask]
+        assert sent_records(context) == [ask]
         answer(context, ask, AskOutcome.UNABLE, "0", "its input is gone")
         assert (
             recompute_client.ask({STAGE: (3, 9)})
@@ -108,7 +108,7 @@ def test_an_ask_that_nobody_hears_is_repeated(
     recompute_client.ask({STAGE: (3, 9)})
     context.clock.sleep_ms(ASK_AGAIN_MS)
     recompute_client.ask({STAGE: (3, 9)})
-    first, second = said(context)
+    first, second = sent_records(context)
     assert isinstance(first, Ask)
     assert isinstance(second, Ask)
     assert second.number > first.number
@@ -121,5 +121,5 @@ def test_nobody_is_asked_for_a_source(
         recompute_client.ask({"reports": (3, 9)})
         == "nobody can be asked for reports: it is a source"
     )
-    assert said(context) == []
+    assert sent_records(context) == []
     assert gauge(context, "anabranch_blocks_gone", "reports") == 1

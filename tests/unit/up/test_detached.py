@@ -45,7 +45,7 @@ def test_it_comes_back_when_all_is_ready_and_the_other_goes_on(tmp_path: Path) -
     assert (tmp_path / "logs" / "up.log").read_text() == "starting Kafka\n"
 
 
-def test_what_it_ends_with_is_told(tmp_path: Path) -> None:
+def test_what_it_ends_with_is_reported(tmp_path: Path) -> None:
     code, said = start(tmp_path, "print('topics differ'); sys.exit(2)")
     assert (code, said) == (2, ["starting Kafka", "topics differ"])
 

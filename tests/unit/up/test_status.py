@@ -41,7 +41,7 @@ from anabranch.up.status import Hop, Row, detail_in_words, hops_of, slowest_in_w
         (None, ""),
     ],
 )
-def test_what_is_not_as_it_should_be_is_said(detail: object, words: str) -> None:
+def test_what_is_not_as_it_should_be_is_reported(detail: object, words: str) -> None:
     assert detail_in_words({"detail": detail}) == words
 
 
@@ -89,7 +89,7 @@ def test_a_hop_adds_what_its_slowest_input_has_not_taken_before() -> None:
     )
 
 
-def test_nothing_is_said_of_hops_before_they_are_known_or_of_simulated_time() -> None:
+def test_nothing_is_reported_of_hops_before_they_are_known_or_of_simulated_time() -> None:
     assert slowest_in_words([]) == ""
     assert slowest_in_words(hops_of(PIPELINE, rows_with(delivery=90_000_000))) == ""
     assert slowest_in_words(hops_of(PIPELINE, rows_with(delivery=-5))) == ""

@@ -75,14 +75,14 @@ ASK_REJECTED_MS: Final = 60_000
 class RequestState(Enum):
     """Of one request, as its reader sees it."""
 
-    ASKED = auto()
+    SENT = auto()
     TAKEN = auto()
     RECOMPUTED = auto()
     REJECTED = auto()
 
 
 _PATIENCE_MS = {
-    RequestState.ASKED: ASK_AGAIN_MS,
+    RequestState.SENT: ASK_AGAIN_MS,
     RequestState.TAKEN: ASK_TAKEN_MS,
     RequestState.RECOMPUTED: ASK_AGAIN_MS,
     RequestState.REJECTED: ASK_REJECTED_MS,
@@ -133,7 +133,7 @@ class RecomputeRequests:
             return None
         self._number = max(self._number + 1, now_ms)
         ask = Ask(stream, self._reader, self._number, first, last, now_ms)
-        self._requests[stream] = _Request(ask, RequestState.ASKED, now_ms)
+        self._requests[stream] = _Request(ask, RequestState.SENT, now_ms)
         return ask
 
     def there(self, stream: str) -> None:
@@ -154,7 +154,7 @@ class RecomputeRequests:
         else:
             found.rejections[answer.replica] = answer.reason
             all_rejected = found.rejections.keys() == self._writers[answer.stream]
-            found.state = RequestState.REJECTED if all_rejected else RequestState.ASKED
+            found.state = RequestState.REJECTED if all_rejected else RequestState.SENT
         found.since_ms = now_ms
 
     def state(self, stream: str) -> RequestState | None:
@@ -176,7 +176,7 @@ class RecomputeRequests:
             f"replica {replica}: {reason}" for replica, reason in sorted(found.rejections.items())
         )
         return {
-            RequestState.ASKED: f"asked for {what}" + (f" ({reasons})" if reasons else ""),
+            RequestState.SENT: f"asked for {what}" + (f" ({reasons})" if reasons else ""),
             RequestState.TAKEN: f"replica {found.taken_by} makes {what} again",
             RequestState.RECOMPUTED: f"{what} were recomputed",
             RequestState.REJECTED: f"nobody can make {what} again: {reasons}",

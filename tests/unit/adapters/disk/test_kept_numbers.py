@@ -12,7 +12,7 @@ from anabranch.protocol.errors import ConfigurationError
 ONE, OTHER = b"\1" * 32, b"\2" * 32
 
 
-def test_what_is_kept_is_there_again_and_what_is_told_is_not(tmp_path: Path) -> None:
+def test_what_is_kept_is_there_again_and_what_is_revealed_is_not(tmp_path: Path) -> None:
     path = tmp_path / "auditor" / "p.numbers.json"
     kept = NumbersFile(path)
     kept.keep("m", ())

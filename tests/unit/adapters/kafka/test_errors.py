@@ -130,5 +130,5 @@ def test_what_fails_because_of_another_record_is_not_the_cause(code: int) -> Non
         KafkaError._MSG_TIMED_OUT,
     ],
 )
-def test_what_may_be_a_cause_is_told(code: int) -> None:
+def test_what_may_be_a_cause_is_reported(code: int) -> None:
     assert not follows_another(KafkaError(code))

@@ -59,7 +59,7 @@ def test_no_more_are_opened_than_are_missing_and_those_that_wait_are_served() ->
     assert len(MADE) == 3
 
 
-def test_another_owners_cluster_that_is_away_is_told_with_its_own_variable() -> None:
+def test_another_owners_cluster_that_is_away_is_reported_with_its_own_variable() -> None:
     address = f"127.0.0.1:{free_port()}"
     security = security_from_environment("their_broker")
     admin = KafkaEventLog(address, request_timeout_ms=500, security=security).admin()

@@ -32,7 +32,7 @@ def test_someone_listens_and_never_answers() -> None:
         assert time.monotonic() - began < QUICK_S
 
 
-def test_the_password_is_not_told() -> None:
+def test_the_password_is_not_shown() -> None:
     index = RedisIndex("redis://user:secret@127.0.0.1:9/0")
     with pytest.raises(Unavailable) as caught:
         index.get("a")

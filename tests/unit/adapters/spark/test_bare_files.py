@@ -44,7 +44,7 @@ def repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Repository:
     return repository
 
 
-def test_the_jar_is_fetched_once_and_spark_is_told(repository: Repository) -> None:
+def test_the_jar_is_fetched_once_and_spark_uses_it(repository: Repository) -> None:
     assert bare_files.settings() == {}
     bare_files.fetch()
     bare_files.fetch()
@@ -55,7 +55,7 @@ def test_the_jar_is_fetched_once_and_spark_is_told(repository: Repository) -> No
     assert bare_files.settings()["spark.driver.extraClassPath"] == str(found)
 
 
-def test_without_a_network_spark_runs_without_and_it_is_said_why(repository: Repository) -> None:
+def test_without_a_network_spark_runs_without_and_the_log_says_why(repository: Repository) -> None:
     repository.content = None
     with pytest.raises(ConfigurationError, match=r"no network.*fork a chmod"):
         bare_files.fetch()

@@ -127,7 +127,7 @@ def test_a_standby_master_will_do(master: str) -> None:
     assert cluster.reached(several) == "127.0.0.1"
 
 
-def test_no_master_is_told_in_one_line() -> None:
+def test_no_master_is_reported_in_one_line() -> None:
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1: .*resources\.NODE\.master") as found:
         cluster.reached("spark://127.0.0.1:1")
     assert "\n" not in str(found.value)

@@ -232,13 +232,13 @@ class TestEnd:
         assert runner.last_words() == ""
         server.close()
 
-    def test_an_error_of_a_reader_is_told_to_spark(self, tmp_path: Path) -> None:
+    def test_an_error_of_a_reader_reaches_spark(self, tmp_path: Path) -> None:
         runner = Runner(tmp_path, options(socket=str(tmp_path / "nobody")))
         runner.ask_for_latest_offset()
         assert "FileNotFoundError" in runner.error()
         assert runner.last_words() == ""
 
-    def test_an_error_that_spark_cannot_be_told_of_is_told_all_the_same(
+    def test_an_error_that_cannot_reach_spark_is_reported_all_the_same(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)

@@ -112,7 +112,7 @@ def test_what_went_wrong_is_raised_where_somebody_waits(
         spark.session()
 
 
-def test_a_secret_that_cannot_be_read_is_told_at_once(tmp_path: Path) -> None:
+def test_a_secret_that_cannot_be_read_is_reported_at_once(tmp_path: Path) -> None:
     settings = SparkSettings(secret_file=tmp_path / "nowhere")
     with pytest.raises(ConfigurationError, match="nowhere"):
         begin(tmp_path, settings)

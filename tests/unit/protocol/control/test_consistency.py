@@ -202,7 +202,7 @@ def test_different_plans_are_not_compared(log: Log) -> None:
     assert (log.audit.compared, log.audit.uncompared) == (0, 3)
 
 
-def test_different_code_of_one_version_is_told_where_rows_differ_and_outvotes_nobody() -> None:
+def test_different_code_of_one_version_is_reported_where_rows_differ_and_outvotes_nobody() -> None:
     log = Log(("0", "1", "2"))
     for writer in "012":
         log.begin(writer, "newer" if writer == "2" else "f")
@@ -486,7 +486,7 @@ def test_tentative_buckets_are_not_compared(log: Log) -> None:
     assert log.audit.compared == 0
 
 
-def test_a_gap_is_told_once_also_after_a_restart() -> None:
+def test_a_gap_is_reported_once_also_after_a_restart() -> None:
     gap = Alarm("gap", "s", 4, "buckets 4..9 are given up", 1)
     book = AlarmBook()
     assert book.is_new(gap)

@@ -74,7 +74,9 @@ def test_what_the_file_does_not_name_keeps_its_place() -> None:
         "two owners by the rule",
     ],
 )
-def test_what_cannot_be_is_said(named: Mapping[str, Sequence[str]], label: str, says: str) -> None:
+def test_what_cannot_be_is_reported(
+    named: Mapping[str, Sequence[str]], label: str, says: str
+) -> None:
     (found,) = misplaced(STAGES, named)
     assert found.label == label
     assert says in found.text
@@ -102,7 +104,7 @@ LABELS = [label for stage in STAGES for label in stage.labels()]
         unique_by=lambda pair: pair[1],
     )
 )
-def test_no_two_replicas_of_a_stage_share_a_node_unless_it_is_said(
+def test_no_two_replicas_of_a_stage_share_a_node_unless_the_file_says_so(
     pairs: list[tuple[str, str]],
 ) -> None:
     named: dict[str, list[str]] = {}
@@ -213,7 +215,7 @@ def test_one_that_is_removed_has_no_place_until_it_is_added_again() -> None:
         "owner of an empty node",
     ],
 )
-def test_what_cannot_be_moved_is_said_and_counts_for_nobody(
+def test_what_cannot_be_moved_is_reported_and_counts_for_nobody(
     label: str, node: str, says: str
 ) -> None:
     places = moved()
@@ -224,7 +226,7 @@ def test_what_cannot_be_moved_is_said_and_counts_for_nobody(
     )
 
 
-def test_pc4_a_move_that_is_said_twice_is_one_move() -> None:
+def test_pc4_a_move_that_is_written_twice_is_one_move() -> None:
     places = moved(move("clean.0", "north.2"), move("clean.0", "north.2"))
     assert (places.node_of("clean.0"), places.came_from("clean.0")) == ("north.2", "north.0")
 

@@ -33,7 +33,7 @@ def answer(
     return AskReply(replica=replica, outcome=outcome, reason=reason, written_ms=0, **fields)  # type: ignore[arg-type]
 
 
-def asked(requests: RecomputeRequests, first: int = 5, last: int = 9, now_ms: int = NOW) -> Ask:
+def request(requests: RecomputeRequests, first: int = 5, last: int = 9, now_ms: int = NOW) -> Ask:
     ask = requests.lacking("means", first, last, now_ms)
     assert ask is not None
     return ask
@@ -42,20 +42,20 @@ def asked(requests: RecomputeRequests, first: int = 5, last: int = 9, now_ms: in
 class TestReader:
     def test_an_ask_names_what_is_gone(self, requests: RecomputeRequests) -> None:
         assert requests.describe("means") == "means is not asked for yet"
-        assert asked(requests) == Ask("means", READER, NOW, 5, 9, NOW)
-        assert requests.state("means") is RequestState.ASKED
+        assert request(requests) == Ask("means", READER, NOW, 5, 9, NOW)
+        assert requests.state("means") is RequestState.SENT
         assert requests.describe("means") == "asked for buckets 5..9 of means"
 
     def test_rq8_while_somebody_works_nothing_is_repeated(
         self, requests: RecomputeRequests
     ) -> None:
-        ask, now_ms = asked(requests), NOW
+        ask, now_ms = request(requests), NOW
         for _ in range(2 * ASK_TAKEN_MS // ASK_TAKEN_EVERY_MS):
             requests.heard(answer(ask, AskOutcome.TAKEN), now_ms)
             now_ms += ASK_TAKEN_EVERY_MS
             assert requests.lacking("means", 5, 9, now_ms) is None
         now_ms += ASK_TAKEN_MS - ASK_TAKEN_EVERY_MS
-        assert asked(requests, now_ms=now_ms).number > ask.number, "he says nothing any more"
+        assert request(requests, now_ms=now_ms).number > ask.number, "he says nothing any more"
 
     def test_nobody_is_asked_for_a_source(self, requests: RecomputeRequests) -> None:
         assert requests.lacking("reports", 5, 9, NOW) is None
@@ -63,7 +63,7 @@ class TestReader:
         assert requests.describe("reports") == "nobody can be asked for reports: it is a source"
 
     def test_rq2_it_is_not_repeated_while_there_is_hope(self, requests: RecomputeRequests) -> None:
-        asked(requests)
+        request(requests)
         assert requests.lacking("means", 5, 9, NOW + ASK_AGAIN_MS - 1) is None
         assert requests.lacking("means", 6, 8, NOW + ASK_AGAIN_MS - 1) is None, (
             "what is still gone is within it"
@@ -72,18 +72,18 @@ class TestReader:
     @pytest.mark.parametrize(
         ("outcomes", "state", "patience_ms"),
         [
-            ([], RequestState.ASKED, ASK_AGAIN_MS),
+            ([], RequestState.SENT, ASK_AGAIN_MS),
             ([("0", AskOutcome.TAKEN)], RequestState.TAKEN, ASK_TAKEN_MS),
             (
                 [("0", AskOutcome.TAKEN), ("0", AskOutcome.RECOMPUTED)],
                 RequestState.RECOMPUTED,
                 ASK_AGAIN_MS,
             ),
-            ([("0", AskOutcome.UNABLE)], RequestState.ASKED, ASK_AGAIN_MS),
+            ([("0", AskOutcome.UNABLE)], RequestState.SENT, ASK_AGAIN_MS),
             ([("0", AskOutcome.UNABLE), ("1", AskOutcome.TAKEN)], RequestState.TAKEN, ASK_TAKEN_MS),
             (
                 [("0", AskOutcome.UNABLE), ("0", AskOutcome.UNABLE)],
-                RequestState.ASKED,
+                RequestState.SENT,
                 ASK_AGAIN_MS,
             ),
             (
@@ -91,7 +91,7 @@ class TestReader:
                 RequestState.REJECTED,
                 ASK_REJECTED_MS,
             ),
-            ([("stranger", AskOutcome.TAKEN)], RequestState.ASKED, ASK_AGAIN_MS),
+            ([("stranger", AskOutcome.TAKEN)], RequestState.SENT, ASK_AGAIN_MS),
         ],
     )
     def test_the_table_of_states(
@@ -101,7 +101,7 @@ class TestReader:
         state: RequestState,
         patience_ms: int,
     ) -> None:
-        ask = asked(requests)
+        ask = request(requests)
         for replica, outcome in outcomes:
             requests.heard(answer(ask, outcome, replica), NOW)
         assert requests.state("means") is state
@@ -109,36 +109,36 @@ class TestReader:
         again = requests.lacking("means", 5, 9, NOW + patience_ms)
         assert again is not None
         assert again.number > ask.number, "RQ1"
-        assert requests.state("means") is RequestState.ASKED
+        assert requests.state("means") is RequestState.SENT
 
     def test_rq2_other_buckets_are_asked_for_at_once(self, requests: RecomputeRequests) -> None:
-        first = asked(requests)
-        assert asked(requests, 4, 9).number == first.number + 1
-        assert asked(requests, 5, 10).number == first.number + 2
+        first = request(requests)
+        assert request(requests, 4, 9).number == first.number + 1
+        assert request(requests, 5, 10).number == first.number + 2
 
     def test_a_clock_that_jumps_back_makes_an_ask_come_early(
         self, requests: RecomputeRequests
     ) -> None:
-        assert asked(requests).number == NOW
-        assert asked(requests, now_ms=NOW - 1).number == NOW + 1, "RQ1"
+        assert request(requests).number == NOW
+        assert request(requests, now_ms=NOW - 1).number == NOW + 1, "RQ1"
 
     def test_answers_to_others_and_to_older_asks_do_not_count(
         self, requests: RecomputeRequests
     ) -> None:
-        ask = asked(requests)
+        ask = request(requests)
         for other in ({"reader": "delivery.out"}, {"number": ask.number - 1}, {"stream": "speeds"}):
             requests.heard(answer(ask, AskOutcome.TAKEN, **other), NOW)
-        assert requests.state("means") is RequestState.ASKED
+        assert requests.state("means") is RequestState.SENT
 
     def test_blocks_that_are_there_end_it(self, requests: RecomputeRequests) -> None:
-        ask = asked(requests)
+        ask = request(requests)
         requests.there("means")
         requests.there("means")
         requests.heard(answer(ask, AskOutcome.TAKEN), NOW)
         assert requests.state("means") is None
 
     def test_people_are_told(self, requests: RecomputeRequests) -> None:
-        ask = asked(requests)
+        ask = request(requests)
         requests.heard(answer(ask, AskOutcome.UNABLE, "0", "its input is gone"), NOW)
         assert (
             requests.describe("means")

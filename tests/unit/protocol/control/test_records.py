@@ -24,7 +24,7 @@ from anabranch.protocol.control.records import (
 
 
 @pytest.mark.parametrize("state", list(ReplicaState))
-def test_a_state_is_heard_as_it_was_said(state: ReplicaState) -> None:
+def test_a_state_is_heard_as_it_was_sent(state: ReplicaState) -> None:
     assert ReplicaState.heard(state.value) is state
 
 

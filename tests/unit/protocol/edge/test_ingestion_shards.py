@@ -117,7 +117,7 @@ def test_a_single_partition_is_looked_at_where_there_are_others() -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_the_others_are_told_of_a_partition_that_is_left_out(shards: int) -> None:
+def test_the_others_learn_of_a_partition_that_is_left_out(shards: int) -> None:
     """They may wait for it while nothing that this one says changes otherwise."""
     m = machine(partition_idle_ms=1_000, bounded=True, shards=shards)
     due = []

@@ -104,7 +104,7 @@ def test_sp3_in_silence_it_ends_what_it_had_begun_and_waits_for_no_record_far_ah
     assert pace.upto_ms == 1_005_000 + PACE_CATCH_UP_MS
 
 
-def test_what_was_said_before_is_gone_on_from() -> None:
+def test_what_was_reported_before_is_gone_on_from() -> None:
     pace = SourcePace(700_000, -2_000)
     pace.go_on(10**9, 500, speaks=True)
     assert pace.upto_ms == 702_500

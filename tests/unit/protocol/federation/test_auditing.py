@@ -136,7 +136,7 @@ def test_buckets_are_computed_together_whose_input_adjoins_or_is_the_same() -> N
     assert len(made.wanted(0)) == WANTED_MAX
 
 
-def test_au1_a_number_is_told_after_the_next_hash_and_once_all_of_its_term_is_judged() -> None:
+def test_au1_a_number_is_revealed_after_the_next_hash_and_once_all_of_its_term_is_judged() -> None:
     ledger, made = committed()
     made.drawn(NUMBERS[1])
     look(made, ledger, stream(60), 6_000)
@@ -162,7 +162,7 @@ def test_au1_buckets_of_the_term_that_are_not_closed_yet_are_waited_for() -> Non
     assert [type(each) for each in write(made, ledger, 9_100)] == [Audited]
 
 
-def test_au3_a_finding_ends_the_term_and_is_told_with_its_number() -> None:
+def test_au3_a_finding_ends_the_term_and_is_reported_with_its_number() -> None:
     ledger, made = committed()
     look(made, ledger, stream(60), 6_000)
     wrong = Finding(55, Fault.WRONG_RESULT)
@@ -179,7 +179,7 @@ def test_au3_a_finding_ends_the_term_and_is_told_with_its_number() -> None:
     assert ledger.is_wrong(NAME)
 
 
-def test_au3_findings_are_told_with_the_number_of_whose_sample_they_are() -> None:
+def test_au3_findings_are_reported_with_the_number_of_whose_sample_they_are() -> None:
     ledger, made = committed()
     made.drawn(NUMBERS[1])
     write(made, ledger, 6_000)
@@ -192,7 +192,9 @@ def test_au3_findings_are_told_with_the_number_of_whose_sample_they_are() -> Non
     ]
 
 
-def test_at_the_end_of_the_movement_the_number_is_told_and_what_has_no_hash_is_dropped() -> None:
+def test_at_the_end_of_the_movement_the_number_is_revealed_and_what_has_no_hash_is_dropped() -> (
+    None
+):
     ledger, made = committed()
     made.drawn(NUMBERS[1])
     end(ledger, 6_000)

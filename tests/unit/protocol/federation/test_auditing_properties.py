@@ -83,13 +83,13 @@ class History:
     def write(self) -> None:
         for entry in self.audit.entries(self.ledger.movements[NAME], WIDTH_MS):
             if isinstance(entry, Audited):
-                self.check_told(entry)
+                self.check_report(entry)
             assert self.ledger.add(entry, self.now_ms) == "", "it counts"
             self.written.append(entry)
             if isinstance(entry, AuditCommitted):
                 self.begun_ms[entry.digest] = self.now_ms
 
-    def check_told(self, entry: Audited) -> None:
+    def check_report(self, entry: Audited) -> None:
         hashes = list(self.begun_ms)
         index = hashes.index(commitment(entry.nonce))
         assert self.is_over or index + 1 < len(hashes), "AU1"

@@ -29,7 +29,9 @@ def signed(text: Contract = CONTRACT, by: str = "both") -> ContractBook:
     return book
 
 
-def said(book: ContractBook, by: str, change: Change, number: int = 1, **more: Any) -> Verdict:
+def verdict_on(
+    book: ContractBook, by: str, change: Change, number: int = 1, **more: Any
+) -> Verdict:
     word = ContractChange(
         **{
             "contract_id": "north-south",
@@ -71,33 +73,33 @@ def test_fc1_only_in_its_time() -> None:
 @pytest.mark.parametrize("by", ["north", "south"])
 def test_fc1_not_while_suspended(by: str) -> None:
     book = signed()
-    assert said(book, by, Change.SUSPENDED) is Verdict.ACCEPTED
+    assert verdict_on(book, by, Change.SUSPENDED) is Verdict.ACCEPTED
     assert state(book) is ContractState.SUSPENDED
     assert not may_move(book)
-    assert said(book, by, Change.RESUMED, 2) is Verdict.ACCEPTED
+    assert verdict_on(book, by, Change.RESUMED, 2) is Verdict.ACCEPTED
     assert may_move(book)
 
 
 def test_who_suspended_resumes() -> None:
     book = signed()
-    assert said(book, "north", Change.SUSPENDED) is Verdict.ACCEPTED
-    assert said(book, "south", Change.RESUMED) is Verdict.NOT_NOW
-    assert said(book, "south", Change.SUSPENDED, 2) is Verdict.ACCEPTED
-    assert said(book, "south", Change.SUSPENDED, 3) is Verdict.NOT_NOW
-    assert said(book, "north", Change.RESUMED, 2) is Verdict.ACCEPTED
+    assert verdict_on(book, "north", Change.SUSPENDED) is Verdict.ACCEPTED
+    assert verdict_on(book, "south", Change.RESUMED) is Verdict.NOT_NOW
+    assert verdict_on(book, "south", Change.SUSPENDED, 2) is Verdict.ACCEPTED
+    assert verdict_on(book, "south", Change.SUSPENDED, 3) is Verdict.NOT_NOW
+    assert verdict_on(book, "north", Change.RESUMED, 2) is Verdict.ACCEPTED
     assert not may_move(book), "south has not resumed it"
-    assert said(book, "south", Change.RESUMED, 4) is Verdict.ACCEPTED
+    assert verdict_on(book, "south", Change.RESUMED, 4) is Verdict.ACCEPTED
     assert may_move(book)
 
 
 def test_fc1_a_notice_ends_movement_at_once_and_the_contract_after_the_drain() -> None:
     book = signed()
-    assert said(book, "south", Change.NOTICE) is Verdict.ACCEPTED
+    assert verdict_on(book, "south", Change.NOTICE) is Verdict.ACCEPTED
     end_ms = DAY_MS + 60_000
     assert state(book, end_ms - 1) is ContractState.ENDING
     assert not may_move(book)
     assert state(book, end_ms) is ContractState.ENDED
-    assert said(book, "south", Change.NOTICE, 2) is Verdict.NOT_NOW
+    assert verdict_on(book, "south", Change.NOTICE, 2) is Verdict.NOT_NOW
     assert (
         book.sign(contract(version=2), signature(contract(version=2), "north"), 0)
         is Verdict.NOT_NOW
@@ -106,19 +108,19 @@ def test_fc1_a_notice_ends_movement_at_once_and_the_contract_after_the_drain() -
 
 def test_what_is_suspended_can_end_by_notice_and_by_time() -> None:
     book = signed()
-    assert said(book, "north", Change.SUSPENDED) is Verdict.ACCEPTED
+    assert verdict_on(book, "north", Change.SUSPENDED) is Verdict.ACCEPTED
     assert state(book, 30 * DAY_MS) is ContractState.ENDED
-    assert said(book, "south", Change.NOTICE) is Verdict.ACCEPTED
+    assert verdict_on(book, "south", Change.NOTICE) is Verdict.ACCEPTED
     assert state(book) is ContractState.ENDING
 
 
 def test_a_proposal_can_be_withdrawn_by_who_made_it_and_has_no_end_of_its_own() -> None:
     book = signed(by="north")
     assert state(book, 31 * DAY_MS) is ContractState.PROPOSED
-    assert said(book, "south", Change.WITHDRAWN) is Verdict.NOT_NOW
-    assert said(book, "north", Change.WITHDRAWN) is Verdict.ACCEPTED
+    assert verdict_on(book, "south", Change.WITHDRAWN) is Verdict.NOT_NOW
+    assert verdict_on(book, "north", Change.WITHDRAWN) is Verdict.ACCEPTED
     assert list(book) == []
-    assert said(book, "north", Change.WITHDRAWN, 2) is Verdict.UNKNOWN
+    assert verdict_on(book, "north", Change.WITHDRAWN, 2) is Verdict.UNKNOWN
 
 
 def test_fc2_a_text_that_contradicts_what_both_signed_changes_nothing() -> None:
@@ -145,9 +147,9 @@ def test_fc3_a_record_that_is_written_again_changes_nothing() -> None:
     assert book.sign(CONTRACT, signature(CONTRACT, "north"), 0) is Verdict.KNOWN
     book = signed()
     assert book.sign(CONTRACT, signature(CONTRACT, "north"), 0) is Verdict.KNOWN
-    assert said(book, "north", Change.SUSPENDED) is Verdict.ACCEPTED
-    assert said(book, "north", Change.RESUMED, 2) is Verdict.ACCEPTED
-    assert said(book, "north", Change.SUSPENDED) is Verdict.KNOWN
+    assert verdict_on(book, "north", Change.SUSPENDED) is Verdict.ACCEPTED
+    assert verdict_on(book, "north", Change.RESUMED, 2) is Verdict.ACCEPTED
+    assert verdict_on(book, "north", Change.SUSPENDED) is Verdict.KNOWN
     assert may_move(book)
 
 
@@ -156,7 +158,7 @@ def test_fc3_versions_follow_each_other_and_keep_the_state() -> None:
     second, third = contract(version=2, fixed_price=2_000), contract(version=3)
     assert book.sign(second, signature(second, "north"), 0) is Verdict.NOT_NEXT
     book = signed()
-    assert said(book, "north", Change.SUSPENDED) is Verdict.ACCEPTED
+    assert verdict_on(book, "north", Change.SUSPENDED) is Verdict.ACCEPTED
     assert book.sign(third, signature(third, "north"), 0) is Verdict.NOT_NEXT
     assert book.sign(second, signature(second, "north"), 0) is Verdict.ACCEPTED
     assert book.find("north-south") == booked(
@@ -167,15 +169,17 @@ def test_fc3_versions_follow_each_other_and_keep_the_state() -> None:
     assert book.find("north-south") == booked(
         second, ContractState.SUSPENDED, suspended_by=("north",)
     )
-    assert said(book, "north", Change.RESUMED, 2) is Verdict.NOT_NEXT, "it is of the first version"
-    assert said(book, "north", Change.RESUMED, 3, version=2) is Verdict.ACCEPTED
+    assert verdict_on(book, "north", Change.RESUMED, 2) is Verdict.NOT_NEXT, (
+        "it is of the first version"
+    )
+    assert verdict_on(book, "north", Change.RESUMED, 3, version=2) is Verdict.ACCEPTED
 
 
 def test_fc3_a_word_that_was_out_of_place_does_not_count_later() -> None:
     book = signed()
-    assert said(book, "north", Change.RESUMED, 2) is Verdict.NOT_NOW
-    assert said(book, "north", Change.SUSPENDED, 3) is Verdict.ACCEPTED
-    assert said(book, "north", Change.RESUMED, 2) is Verdict.KNOWN
+    assert verdict_on(book, "north", Change.RESUMED, 2) is Verdict.NOT_NOW
+    assert verdict_on(book, "north", Change.SUSPENDED, 3) is Verdict.ACCEPTED
+    assert verdict_on(book, "north", Change.RESUMED, 2) is Verdict.KNOWN
     assert not may_move(book)
 
 
@@ -185,10 +189,10 @@ def test_fc4_others_have_nothing_to_say() -> None:
         book.sign(contract(version=2), signature(contract(version=2), "east"), 0)
         is Verdict.NOT_A_PARTY
     )
-    assert said(book, "east", Change.SUSPENDED) is Verdict.NOT_A_PARTY
-    assert said(book, "north", Change.SIGNED) is Verdict.NOT_A_PARTY
-    assert said(book, "north", Change.EXPIRED) is Verdict.NOT_A_PARTY
-    assert said(book, "north", Change.SUSPENDED, contract_id="other") is Verdict.UNKNOWN
+    assert verdict_on(book, "east", Change.SUSPENDED) is Verdict.NOT_A_PARTY
+    assert verdict_on(book, "north", Change.SIGNED) is Verdict.NOT_A_PARTY
+    assert verdict_on(book, "north", Change.EXPIRED) is Verdict.NOT_A_PARTY
+    assert verdict_on(book, "north", Change.SUSPENDED, contract_id="other") is Verdict.UNKNOWN
 
 
 def test_what_is_unsigned_expired_or_defective_is_rejected() -> None:
@@ -239,7 +243,7 @@ def test_any_words_replayed_give_the_same_book_and_load_moves_only_when_nobody_o
     objects: set[str] = set()
     notice = False
     for by, change, number in words:
-        if said(first, by, change, number) is Verdict.ACCEPTED:
+        if verdict_on(first, by, change, number) is Verdict.ACCEPTED:
             objects = (
                 objects | {by}
                 if change is Change.SUSPENDED
@@ -250,7 +254,7 @@ def test_any_words_replayed_give_the_same_book_and_load_moves_only_when_nobody_o
             notice = notice or change is Change.NOTICE
     for _ in range(2):
         for by, change, number in words:
-            said(again, by, change, number)
+            verdict_on(again, by, change, number)
     assert may_move(first) == (not objects and not notice)
     assert list(first) == list(again)
 

@@ -14,7 +14,7 @@ NAMES = st.sampled_from(["north", "north", "south"])
 PIPELINES = st.sampled_from(["north", "other"])
 
 
-class Said(NamedTuple):
+class Entry(NamedTuple):
     where: str
     participant: str
     by: str
@@ -31,9 +31,9 @@ class Said(NamedTuple):
         )
 
 
-SAID = st.lists(
+ENTRIES = st.lists(
     st.builds(
-        Said,
+        Entry,
         NAMES,
         NAMES,
         NAMES,
@@ -45,21 +45,21 @@ SAID = st.lists(
 )
 
 
-def all_of(said: list[Said]) -> Catalogs:
+def all_of(entries: list[Entry]) -> Catalogs:
     made = Catalogs()
-    for each in said:
+    for each in entries:
         what = each.entry()
         made.lookup.add(each.where, what, signature(what, each.by, each.key_id), each.at_ms)
     return made
 
 
-@given(SAID)
-def test_what_is_listed_is_the_newest_that_its_participant_has_signed(said: list[Said]) -> None:
+@given(ENTRIES)
+def test_what_is_listed_is_the_newest_that_its_participant_has_signed(entries: list[Entry]) -> None:
     found = {
         (each.entry.participant, each.entry.pipeline): each.entry.at_ms
-        for each in all_of(said).lookup.listings()
+        for each in all_of(entries).lookup.listings()
     }
-    counts = [s for s in said if s.where == s.participant == s.by and s.key_id == "1"]
+    counts = [s for s in entries if s.where == s.participant == s.by and s.key_id == "1"]
     newest: dict[tuple[str, str], int] = {}
     for each in counts:
         where = each.participant, each.pipeline
@@ -67,16 +67,16 @@ def test_what_is_listed_is_the_newest_that_its_participant_has_signed(said: list
     assert found == newest
 
 
-@given(SAID, st.integers(0, 12))
-def test_what_is_written_again_changes_nothing(said: list[Said], many: int) -> None:
-    assert all_of(said).lookup.listings() == all_of(said + said[:many]).lookup.listings()
+@given(ENTRIES, st.integers(0, 12))
+def test_what_is_written_again_changes_nothing(entries: list[Entry], many: int) -> None:
+    assert all_of(entries).lookup.listings() == all_of(entries + entries[:many]).lookup.listings()
 
 
-@given(SAID, NAMES, PIPELINES, st.integers(BEGIN_MS, BEGIN_MS + 120_000))
+@given(ENTRIES, NAMES, PIPELINES, st.integers(BEGIN_MS, BEGIN_MS + 120_000))
 def test_what_is_found_is_current_and_nobody_elses(
-    said: list[Said], participant: str, pipeline: str, now_ms: int
+    entries: list[Entry], participant: str, pipeline: str, now_ms: int
 ) -> None:
-    made = all_of(said)
+    made = all_of(entries)
     found = made.lookup.find(WantedStream(participant, "speeds", 250, pipeline), now_ms)
     current = {
         each.entry.participant

@@ -64,7 +64,7 @@ def test_rk2_an_input_that_is_not_known_so_far_is_waited_for() -> None:
     assert not Recheck([7, 9], 0, inputs() | {"b": inputs(8)["b"]}, SAFE).is_known
 
 
-def test_rk2_what_is_gone_is_said() -> None:
+def test_rk2_what_is_gone_is_reported() -> None:
     log_states = inputs()
     recheck = Recheck([7, 9], 2, log_states, SAFE)
     assert recheck.lacks(nothing_gone) == ""
@@ -80,7 +80,7 @@ def test_rk2_what_is_gone_is_said() -> None:
     assert recheck.lacks(nothing_gone) == "the log of a describes its buckets up to 5 no more"
 
 
-def test_what_was_computed_is_of_the_wanted_buckets_and_empty_ones_are_told() -> None:
+def test_what_was_computed_is_of_the_wanted_buckets_and_empty_ones_are_reported() -> None:
     recheck = Recheck([7, 9], 0, inputs(), SAFE)
     finished = []
     for parts, closed in (((part(7), part(8)), 8), ((part(7, "b"),), 9)):

@@ -55,7 +55,7 @@ def test_a_stage_is_at_its_partner_only_while_that_one_is_to_run_it(
 
 @pytest.mark.parametrize("place", list(Place))
 @pytest.mark.parametrize("runs_on", ["north.0", "south.0", "east.0", ""])
-def test_the_ledger_is_told_when_the_other_side_runs_it(place: Place, runs_on: str) -> None:
+def test_the_ledger_gets_it_when_the_other_side_runs_it(place: Place, runs_on: str) -> None:
     expected = (place, runs_on) in {(Place.LEAVING, "south.0"), (Place.COMING, "north.0")}
     assert is_ready(place, runs_on, "north.0", "south.0") is expected
 

@@ -21,7 +21,7 @@ class Inner:
 
 
 @dataclass(frozen=True)
-class Said:
+class Text:
     SIGNED_AS: ClassVar[str] = "said"
 
     a: Any
@@ -29,7 +29,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class SaidOtherwise:
+class OtherText:
     SIGNED_AS: ClassVar[str] = "said otherwise"
 
     a: Any
@@ -81,10 +81,8 @@ def plain(value: Any) -> Any:
 
 
 @given(VALUES, VALUES)
-def test_fs1_what_was_said_can_be_read_back_so_no_two_statements_share_bytes(
-    a: Any, b: Any
-) -> None:
-    encoded = signed_bytes(Said(a, b))
+def test_fs1_a_statement_can_be_read_back_so_no_two_share_bytes(a: Any, b: Any) -> None:
+    encoded = signed_bytes(Text(a, b))
     assert encoded.startswith(PREFIX)
     assert read(encoded.removeprefix(PREFIX)) == [["said", "a", plain(a), "b", plain(b)]]
 
@@ -92,7 +90,7 @@ def test_fs1_what_was_said_can_be_read_back_so_no_two_statements_share_bytes(
 @pytest.mark.parametrize("value", [1, True, "1", b"1", (1,), None, "", b"", (), 0, False])
 def test_fs1_values_that_python_or_a_reader_may_take_for_each_other_differ(value: Any) -> None:
     others = [1, True, "1", b"1", (1,), None, "", b"", (), 0, False]
-    same = [other for other in others if signed_bytes(Said(other)) == signed_bytes(Said(value))]
+    same = [other for other in others if signed_bytes(Text(other)) == signed_bytes(Text(value))]
     assert len(same) == 1
     assert same[0] is value or same[0] == value
 
@@ -100,7 +98,7 @@ def test_fs1_values_that_python_or_a_reader_may_take_for_each_other_differ(value
 def test_these_bytes_stay() -> None:
     """They were signed: an encoding that changes makes all signatures void."""
     expected = b"T" + bytes(7) + b"\x3a"
-    assert signed_bytes(Said(-7, Side.BUYER)) == (
+    assert signed_bytes(Text(-7, Side.BUYER)) == (
         b"anabranch statement 1\n"
         + expected
         + b"S\0\0\0\0\0\0\0\x04said"
@@ -112,9 +110,9 @@ def test_these_bytes_stay() -> None:
 
 
 def test_fs2_a_signature_of_one_kind_of_statement_is_none_of_another() -> None:
-    given_signature = signature(Said("x"), "north")
-    assert is_signed(Said("x"), "north", given_signature, verify)
-    assert not is_signed(SaidOtherwise("x"), "north", given_signature, verify)
+    given_signature = signature(Text("x"), "north")
+    assert is_signed(Text("x"), "north", given_signature, verify)
+    assert not is_signed(OtherText("x"), "north", given_signature, verify)
 
 
 def test_a_signature_is_of_one_participant_and_whole() -> None:
@@ -128,4 +126,4 @@ def test_a_signature_is_of_one_participant_and_whole() -> None:
 
 def test_a_value_without_an_encoding_is_a_bug_here() -> None:
     with pytest.raises(LocalProtocolError, match="float has no encoding"):
-        signed_bytes(Said(1.5))
+        signed_bytes(Text(1.5))

@@ -122,7 +122,7 @@ def test_a_log_cannot_fill_a_readers_memory(monkeypatch: pytest.MonkeyPatch) -> 
     assert add(signers, word(at_ms=22)) == "more signers than a participant has"
 
 
-def test_what_has_to_be_said_is_what_is_not_said_yet() -> None:
+def test_what_has_to_be_stated_is_what_is_not_stated_yet() -> None:
     signers = StreamSigners(verify)
     wanted = {"speeds": ["south", "east"], "tolls": ["south"]}
     first = wanted_words("north", "roads", wanted, signers, 20)

@@ -19,7 +19,7 @@ SPEEDS = OwnedStream("north", "roads", "speeds")
 NAMES = ("north", "south", "east")
 
 
-class Said(NamedTuple):
+class Word(NamedTuple):
     in_log_of: str
     owner: str
     signer: str
@@ -30,9 +30,9 @@ class Said(NamedTuple):
         return self.in_log_of == self.owner == self.signed_by == "north"
 
 
-SAID = st.lists(
+WORDS = st.lists(
     st.builds(
-        Said,
+        Word,
         st.sampled_from(["north", "north", "south"]),
         st.sampled_from(["north", "north", "south"]),
         st.sampled_from(["south", "east"]),
@@ -47,7 +47,7 @@ def signature(by: str) -> Signature:
     return Signature(by, "1", bytes(64))
 
 
-def all_of(words: list[Said], until: int = 1_000) -> StreamSigners:
+def all_of(words: list[Word], until: int = 1_000) -> StreamSigners:
     signers = StreamSigners(lambda *_: True)
     for at_ms, said in enumerate(words[:until]):
         word = StreamSigner(said.owner, "roads", "speeds", said.signer, said.is_withdrawn, at_ms)
@@ -55,9 +55,9 @@ def all_of(words: list[Said], until: int = 1_000) -> StreamSigners:
     return signers
 
 
-@given(SAID, st.sampled_from(NAMES), st.integers(0, 13), st.booleans())
+@given(WORDS, st.sampled_from(NAMES), st.integers(0, 13), st.booleans())
 def test_a_record_counts_if_the_owners_last_word_until_then_is_that_it_does(
-    words: list[Said], by: str, at_ms: int, is_snapshot: bool
+    words: list[Word], by: str, at_ms: int, is_snapshot: bool
 ) -> None:
     last = [each for each in words[: at_ms + 1] if each.counts() and each.signer == by]
     is_named = bool(last) and not last[-1].is_withdrawn
@@ -65,17 +65,17 @@ def test_a_record_counts_if_the_owners_last_word_until_then_is_that_it_does(
     assert (found == "") is (by == "north" or (is_named and not is_snapshot))
 
 
-@given(SAID, st.integers(0, 13))
+@given(WORDS, st.integers(0, 13))
 def test_fj5_what_comes_later_changes_no_judgement_about_before(
-    words: list[Said], at_ms: int
+    words: list[Word], at_ms: int
 ) -> None:
     whole, part = all_of(words), all_of(words, at_ms + 1)
     assert whole.named(SPEEDS, at_ms) == part.named(SPEEDS, at_ms)
 
 
-@given(SAID, st.sets(st.sampled_from(["south", "east"])))
-def test_after_what_had_to_be_said_those_may_sign_and_no_others(
-    words: list[Said], wanted: set[str]
+@given(WORDS, st.sets(st.sampled_from(["south", "east"])))
+def test_after_the_words_that_it_took_those_may_sign_and_no_others(
+    words: list[Word], wanted: set[str]
 ) -> None:
     signers = all_of(words)
     for word in wanted_words("north", "roads", {"speeds": sorted(wanted)}, signers, 100):

@@ -65,7 +65,7 @@ def test_a_slot_waits_for_all_inputs_and_for_the_stage() -> None:
     assert not other.is_over(SLOT, METER_MS)
 
 
-def test_of_a_slot_that_was_not_followed_whole_nothing_is_said() -> None:
+def test_a_slot_that_was_not_followed_whole_has_no_figure() -> None:
     load = Workload(("a",), WIDTH_MS)
     assert not load.is_over(SLOT, METER_MS)
     load.arrived("a", FIRST, {FIRST: 9})
@@ -119,7 +119,7 @@ def test_what_a_node_closes_a_second_time_stays_whose_it_was() -> None:
     assert not load.has_made(SLOT, METER_MS, "north.0")
 
 
-def test_memory_is_bounded_and_old_slots_are_not_said() -> None:
+def test_memory_is_bounded_and_old_slots_have_no_figure() -> None:
     load = followed()
     upto = 38
     for _ in range(3):
@@ -167,7 +167,7 @@ def test_the_order_of_reading_makes_no_difference(cuts: list[int]) -> None:
     ends = [38 + sum(cuts[: number + 1]) for number in range(len(cuts))]
     rows = {bucket: bucket % 5 for bucket in range(39, 120)}
 
-    def told(order: list[str]) -> list[int | None]:
+    def loads(order: list[str]) -> list[int | None]:
         load, before = followed(), {"a": 38, "made": 38}
         steps: dict[str, Callable[[int], None]] = {
             "a": lambda end: load.arrived(
@@ -181,7 +181,7 @@ def test_the_order_of_reading_makes_no_difference(cuts: list[int]) -> None:
                 before[what] = end
         return [load.units(slot, METER_MS, "n1", 1_000) for slot in range(9, 30)]
 
-    assert told(["a", "made"]) == told(["made", "a"])
+    assert loads(["a", "made"]) == loads(["made", "a"])
 
 
 def test_the_unit_is_a_row_and_second() -> None:

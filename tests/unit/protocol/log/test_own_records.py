@@ -173,7 +173,7 @@ class TestUnderWay:
         with pytest.raises(Fenced, match=r"s: own record .* was rejected: off_chain"):
             log.is_settled()
 
-    def test_ow3_too_much_that_is_open_is_not_told_as_a_newer_process(
+    def test_ow3_too_much_that_is_open_is_not_reported_as_a_newer_process(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 2)

@@ -190,7 +190,7 @@ def test_the_first_piece_begins_the_branch() -> None:
     ) == (4, 2, True)
 
 
-def test_a_backlog_of_sliding_windows_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backlog_of_sliding_windows_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three days of readings, one a minute, in windows of five minutes that slide by ten
     seconds: 24 575 buckets.
     """

@@ -69,7 +69,7 @@ def test_nothing_is_known_before_anything_was_heard() -> None:
     assert others.event_times_ms == []
 
 
-def test_what_is_heard_first_counts_as_said_now_unless_it_was_left_out() -> None:
+def test_what_is_heard_first_counts_as_of_now_unless_it_was_left_out() -> None:
     others = OtherShards()
     assert not others.hear([position(1, 5, 900, idle=True)], 10)
     assert others.spoke_ms is None

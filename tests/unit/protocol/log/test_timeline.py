@@ -131,7 +131,7 @@ def test_what_no_engine_keeps_is_forgotten() -> None:
         timeline.tip(low - 1)
 
 
-def test_rule_6_a_base_record_is_said_again_until_something_was_committed() -> None:
+def test_rule_6_a_base_record_is_repeated_until_something_was_committed() -> None:
     peer = Timeline.from_peer(timeline_name(8, 0), 4, base=9)
     again = peer.copied(timeline_name(9, 0), 4)
     assert (again.base, again.start_tip) == (9, BatchId(timeline_name(9, 0), 4))

@@ -98,7 +98,7 @@ def test_la1_a_branch_is_no_result() -> None:
 
 @pytest.mark.parametrize("from_snapshot", [False, True])
 @pytest.mark.parametrize("gone", [0, 9])
-def test_la2_all_begin_where_the_first_has_said(gone: int, from_snapshot: bool) -> None:
+def test_la2_all_begin_where_the_first_has_stated(gone: int, from_snapshot: bool) -> None:
     assert says_late_start(FIRST)
     assert begun(log_state_of(FIRST, from_snapshot=from_snapshot), gone=gone) == (7, 7)
     behind = log_state_of(FIRST, replace(FIRST, closed=5), from_snapshot=from_snapshot)
@@ -308,7 +308,7 @@ def sold(*nodes: str) -> StageLog:
     return log
 
 
-def test_cm1_what_a_partner_made_otherwise_stands_and_is_told_once() -> None:
+def test_cm1_what_a_partner_made_otherwise_stands_and_is_reported_once() -> None:
     log = sold("partner", "partner", "partner")
     assert make_again(comparison(log), log, b10=4_711) == [PartnerWrong("s", 10, "partner")]
 

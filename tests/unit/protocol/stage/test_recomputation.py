@@ -152,7 +152,7 @@ def test_rc2_a_stateless_query_needs_no_checkpoint() -> None:
     assert steps.send("") == Create(NAME)
 
 
-def test_rc6_what_is_gone_of_the_input_is_said() -> None:
+def test_rc6_what_is_gone_of_the_input_is_reported() -> None:
     asked: list[int] = []
 
     def gone(stream: str, buckets: Iterable[TakenBucket]) -> int | None:

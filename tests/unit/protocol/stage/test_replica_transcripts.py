@@ -73,7 +73,7 @@ def test_a_failure_shorter_than_the_wait_leaves_no_trace() -> None:
     assert (bench.at(ZERO), bench.replica.number, bench.state) == (59, (7, 0), STABLE)
 
 
-def test_inputs_that_never_said_anything_are_no_failure() -> None:
+def test_inputs_that_never_sent_anything_are_no_failure() -> None:
     bench = Bench("ab", Settings(warm_up=True))
     bench.wait(10 * FIRST)
     bench.settle()
@@ -465,7 +465,7 @@ def test_re7_abandoned_before_the_successor_ever_asked() -> None:
     assert bench.replica.abandon(bench.now_ms) is None
 
 
-class TestWhatIsSaid:
+class TestAdvertisedState:
     """RE10."""
 
     def test_a_replica_that_begins_far_behind_says_failure_until_it_has_caught_up(self) -> None:
