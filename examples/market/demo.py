@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -47,21 +48,7 @@ _CAPACITY: Final = {"north": 450, "south": 1_500}
 _SOUTHS_OWN: Final = 50
 """Rows per second of south's own stage."""
 _GUEST: Final = "south-for-north"
-TERMS: Final = """\
-contract: north-south
-buyer: north
-seller: south
-valid: {{from: {begins}, to: {ends}}}
-price: {{fixed: 20, delta: 14}}  # micro-units per row and second: from 6 to 20
-unit: {{reference: row/s, share_ppm: 1000000}}
-tasks: [north.speeds]
-min_hold: 15s
-moving: {{transfer: rebuild, payer: buyer, deadline: 2m}}
-quality: {{delay: 15s, availability_ppm: 999000, precision_ppm: 1000000}}
-ending: {{notice: 1h, drain: 1m}}
-penalty: {{violation: 100000, silent_per_s: 2000}}
-audit: {{meter: 2s, tolerance_ppm: 100000, sample_ppm: 10000, settle: 8s}}
-"""
+TERMS: Final = _FOLDER / "rush" / "terms.yaml"
 
 
 class Market:
@@ -92,11 +79,8 @@ class Market:
         now = datetime.now(UTC)
         terms = self._folder / "terms.yaml"
         begins, ends = now - timedelta(hours=1), now + timedelta(days=1)
-        terms.write_text(
-            TERMS.format(
-                begins=begins.isoformat("T", "seconds"), ends=ends.isoformat("T", "seconds")
-            )
-        )
+        valid = f"valid: {{from: {begins:%Y-%m-%dT%H:%M:%SZ}, to: {ends:%Y-%m-%dT%H:%M:%SZ}}}"
+        terms.write_text(re.sub(r"(?m)^valid: .*$", valid, TERMS.read_text(encoding="utf-8")))
         for name in _CAPACITY:
             self.run("keys", name, "new", str(self._key(name)))
             self.run("keys", name, "publish", "--kafka", self._kafka)

@@ -232,37 +232,26 @@ class TradingWorld:
     log: EventLog
     clock: Clock
     folder: Path
+    """Of the pipeline files; without any they are made."""
     passes: Callable[[], None]
     """Lets a little time pass."""
     federation: str = "tolls"
     prefix: str = ""
     """Before the names of both pipelines."""
     rate: int = CALM
+    """Rows per second of north."""
+    souths_rate: int = CALM
     agents: dict[str, AgentService] = field(default_factory=dict)
     brokers: dict[str, broker_service.ContractBroker] = field(default_factory=dict)
     before_round: Callable[[], None] = lambda: None
     """What somebody does who is none of them."""
 
     def __post_init__(self) -> None:
-        (self.folder / "functions.py").write_text("def same(sightings):\n    return sightings\n")
-        (self.folder / "report.avsc").write_text(json.dumps(REPORT.avro))
-        more = {
-            "north": "partners: {south: [speeds]}",
-            "south": f"hosts: {{{self.prefix}north: north.yaml}}",
+        if not (self.folder / "north.yaml").exists():
+            self._write_files()
+        self.pipelines: dict[str, Pipeline] = {
+            name: load(self.folder / f"{name}.yaml") for name in CAPACITY
         }
-        self.pipelines: dict[str, Pipeline] = {}
-        for name, lines in more.items():
-            path = self.folder / f"{name}.yaml"
-            path.write_text(
-                FILE.format(
-                    name=name,
-                    pipeline=f"{self.prefix}{name}",
-                    federation=self.federation,
-                    more=lines,
-                    capacity=CAPACITY[name],
-                )
-            )
-            self.pipelines[name] = load(path)
         self.book = FederationWorld(self.log, self.federation)
         self.book.make("offers", self.book.topics.offers("north-south"))
         admin = self.log.admin()
@@ -280,6 +269,23 @@ class TradingWorld:
             name: Node(self.log, self.clock, north, name, seed)
             for seed, name in enumerate(("north.0", "south.0"), 10)
         }
+
+    def _write_files(self) -> None:
+        (self.folder / "functions.py").write_text("def same(sightings):\n    return sightings\n")
+        (self.folder / "report.avsc").write_text(json.dumps(REPORT.avro))
+        more = {
+            "north": "partners: {south: [speeds]}",
+            "south": f"hosts: {{{self.prefix}north: north.yaml}}",
+        }
+        for name, lines in more.items():
+            text = FILE.format(
+                name=name,
+                pipeline=f"{self.prefix}{name}",
+                federation=self.federation,
+                more=lines,
+                capacity=CAPACITY[name],
+            )
+            (self.folder / f"{name}.yaml").write_text(text)
 
     @property
     def task(self) -> str:
@@ -332,7 +338,7 @@ class TradingWorld:
         """Everybody does a little."""
         self.before_round()
         for name, source in self.sources.items():
-            source.write(self.rate if name == "north" else CALM)
+            source.write(self.rate if name == "north" else self.souths_rate)
         for node in self.nodes.values():
             node.run(self.sources["north"].upto)
         for agent in self.agents.values():

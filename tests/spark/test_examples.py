@@ -16,7 +16,18 @@ from anabranch.operating.trial import cases_in, judge, run_case
 from anabranch.pipeline.file import load
 from anabranch.pipeline.transforms import import_roots
 
-FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/pipeline.yaml"))
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ALONE: list[tuple[Path, list[str]]] = [
+    (file, []) for file in sorted(EXAMPLES.glob("*/pipeline.yaml"))
+]
+OF_SEVERAL = [
+    (file, [case.name])
+    for case in sorted(EXAMPLES.glob("*/tests/*"))
+    if (file := case.parents[1] / f"{case.name}.yaml").exists()
+]
+"""Where a folder has several pipelines, a case is called as its pipeline."""
+PIPELINES = ALONE + OF_SEVERAL
+"""A pipeline file, and its cases; none: all that there are."""
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +37,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Iterator[SampleRun]:
-    roots = [root for file in FILES for root in import_roots(load(file).stages.values(), file)]
+    roots = [
+        root for file, _ in PIPELINES for root in import_roots(load(file).stages.values(), file)
+    ]
     session = start_session(
         "examples",
         master="local[1]",
@@ -42,16 +55,18 @@ def run(folder: Path) -> Iterator[SampleRun]:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+@pytest.mark.parametrize(
+    ("file", "names"), PIPELINES, ids=["-".join((f.parent.name, *names)) for f, names in PIPELINES]
+)
 def test_an_example_gives_what_stands_beside_it(
-    file: Path, run: SampleRun, monkeypatch: pytest.MonkeyPatch
+    file: Path, names: list[str], run: SampleRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(
         __import__("sys").modules, "stages", raising=False
     )  # each example has a module of that name
     monkeypatch.syspath_prepend(str(file.parent))
     pipeline = load(file)
-    cases = list(cases_in(pipeline, file.parent / "tests", []))
+    cases = list(cases_in(pipeline, file.parent / "tests", names))
     try:
         # Java's workers know the folders of whichever test has started it: they get classes whole.
         stages = importlib.import_module("stages")

@@ -53,6 +53,15 @@ def test_a_folder_says_what_it_shows_and_has_sample_records(name: str) -> None:
     assert all((sample / f"{source}.jsonl").exists() for source in load_of(name).sources)
 
 
+def test_each_folder_has_its_words_its_data_and_what_is_expected_of_them() -> None:
+    folders = {file.relative_to(EXAMPLES).parts[0] for file in EXAMPLES.rglob("*.yaml")}
+    assert {"first_pipeline", "federation", "market", "remote_definition"} <= folders
+    for folder in (EXAMPLES / name for name in folders):
+        records = {file.name.endswith(".expected.jsonl") for file in folder.rglob("*.jsonl")}
+        assert (folder / "README.md").exists(), folder
+        assert records == {False, True}, folder
+
+
 def test_the_first_pipeline_is_the_one_that_init_writes_and_the_readme_shows() -> None:
     text = (EXAMPLES.parent / "README.md").read_text()
     for name, content in files("sensors").items():
