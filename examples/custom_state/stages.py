@@ -27,7 +27,7 @@ class Silence(BatchSafeProcessor):
     def row(
         self, key: tuple[Any, ...], row: Row, state: tuple[Any, ...] | None, timers: Timers
     ) -> Found:
-        """The machine has said something."""
+        """The machine has sent a reading."""
         last, is_silent = state or (row.event_time, False)
         timers.set(row.event_time + self._wait)
         seconds = round((row.event_time - last).total_seconds())

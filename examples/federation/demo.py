@@ -128,7 +128,7 @@ class Story:
         threading.Thread(target=self._follow, daemon=True).start()
 
     def end(self) -> None:
-        """No more is told."""
+        """It prints nothing more."""
         self._stopping.set()
 
     def _follow(self) -> None:

@@ -154,7 +154,7 @@ class Market:
 
 
 class Teller:
-    """Tells what agents say, in a thread of its own, until ``end``."""
+    """Prints the messages of agents, in a thread of its own, until ``end``."""
 
     def __init__(self, market: Market) -> None:
         self._market, self._lines_read = market, {"north": 0, "south": 0}
@@ -172,7 +172,7 @@ class Teller:
                         self._market.say(text)
 
     def end(self) -> None:
-        """No more is told."""
+        """It prints nothing more."""
         self._ending.set()
 
 

@@ -97,7 +97,7 @@ def toll_notices(
 
     An inner join with a bound in time on both sides: a toll holds for the window that begins where
     its own ended. So Spark can forget both sides, and a notice has the report's time, which is
-    never the earlier one. Nobody is told where no vehicle was in that window.
+    never the earlier one. A window without a vehicle gives nobody a notice.
     """
     entering = (
         reduce(lambda left, right: left.unionByName(right), reports.values())

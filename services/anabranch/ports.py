@@ -86,7 +86,7 @@ class LogReader(Protocol):
         """
 
     def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
-        """(first offset that exists, end offset), asked from the broker now. With committed
+        """(first offset that exists, end offset), as the broker answers now. With committed
         isolation the end is the last stable offset.
 
         Raises:
@@ -94,15 +94,15 @@ class LogReader(Protocol):
         """
 
     def offset_from(self, at: TopicPartition, time_ms: int) -> int:
-        """The first offset whose record has a broker's timestamp of ``time_ms`` or later, asked
-        from the broker now; the end where there is none.
+        """The first offset whose record has a broker's timestamp of ``time_ms`` or later, as the
+        broker answers now; the end where there is none.
 
         Raises:
             Unavailable: no answer within the adapter's time-out, or no such partition.
         """
 
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
-        """The end offsets of ``places``, as by ``offsets`` but all asked at once; without
+        """The end offsets of ``places``, as by ``offsets`` but in one request; without
         those of which no answer came within ``wait_ms``.
         """
 
@@ -382,8 +382,8 @@ class Checkpoints(Protocol):
         """Make ``timeline`` the newest, durably."""
 
     def sync(self, name: str) -> None:
-        """What is in the directory now survives a loss of power. Takes as long as the disk
-        does: call it with no lock held.
+        """What is in the directory now survives a loss of power. Takes as long as the disk does:
+        call it without a lock.
 
         Raises:
             Fenced, FileNotFoundError: a newer process has removed the directory (rule 21).
@@ -428,7 +428,7 @@ class Disks(Protocol):
 
 
 class KeptNumbers(Protocol):
-    """The numbers that an auditor has drawn and not told yet. Not thread-safe."""
+    """The numbers that an auditor has drawn and not revealed yet. Not thread-safe."""
 
     def of(self, movement_id: str) -> tuple[bytes, ...]:
         """Those of a movement, the oldest first."""
@@ -477,8 +477,8 @@ class QueryDriver(Protocol):
     """
 
     def advance(self, query: str, name: str, start: Offset) -> Offset | None:
-        """What input ``name`` of ``query`` runs after the offset ``start``: the same offset
-        whenever it is asked again. None: nothing yet.
+        """What input ``name`` of ``query`` runs after the offset ``start``: the same offset at
+        every further call. None: nothing yet.
         """
 
     def begin(
@@ -550,7 +550,7 @@ class PreparedStage(Protocol):
 
         For each in this order: ask the driver for a plan, until all inputs have one; log it;
         ``begin``; read exactly what it names; run under the plan's own boundary as the watermark;
-        write blocks; ``finish``; commit. ``done`` is told of it, before or after the commit. A plan
+        write blocks; ``finish``; commit. ``done`` gets it, before or after the commit. A plan
         that is logged and not committed is run again, without a question, when a query is started
         in the same place.
 
@@ -560,7 +560,7 @@ class PreparedStage(Protocol):
             output: As whom it writes.
             place: Of its checkpoint, the directory of its timeline; None: one of its own, which
                 ends with it.
-            done: Told of each batch that is recorded.
+            done: Gets each batch that is recorded.
         """
 
     def close(self) -> None:

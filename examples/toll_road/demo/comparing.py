@@ -27,7 +27,7 @@ class Result(NamedTuple):
     event_time_ms: int
     key: bytes | None
     partition: int | None
-    """None: whoever told of the result does not know."""
+    """None: the result does not show it."""
 
 
 def result(

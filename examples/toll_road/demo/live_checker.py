@@ -88,7 +88,7 @@ def transactions(
     """The transactions in their order, from records that are in order within each partition, and
     what is wrong with them.
 
-    What has not ended yet in every partition is told as wrong, and the transactions begin with
+    What has not ended yet in every partition counts as wrong, and the transactions begin with
     those that all partitions have: whoever still reads takes these and looks at what is wrong when
     everything is read.
     """

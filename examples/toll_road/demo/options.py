@@ -101,8 +101,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def planned(options: argparse.Namespace, job: Job) -> tuple[str | None, float]:
     """Which service is cut off, and how many seconds of traffic there are.
 
-    Cut off is the one asked for; else the last source, where there is a live topic to see it on and
-    nothing is killed.
+    The source to cut off: the one that was given; else the last one, where there is a live topic to
+    see it on and nothing is killed.
     """
     cut: str | None = options.cut or (
         None if options.kill or options.kill_each else f"ingestion/{job.sources[-1]}"

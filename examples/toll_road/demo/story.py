@@ -337,7 +337,7 @@ class Story:
         broken += self._not_shown(again, road, cut_ms, heal_ms)
         broken += followed("live", self.topic.records(), again.records())
         if verdict.failures > 1 and not was_killed:
-            broken.append(f"one cut is told as {verdict.failures} failures")
+            broken.append(f"the topic shows one cut as {verdict.failures} failures")
         return FailureReport(
             cut=self.source,
             cut_ms=heal_ms - cut_ms,

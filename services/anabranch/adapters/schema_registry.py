@@ -26,7 +26,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _TIMEOUT_S: Final = 5
 _TRIES_MORE: Final = 2
 _WAIT_MS: Final = 500
-"""Before it is asked again."""
+"""Between two requests, where the first failed."""
 _MESSAGE_CHARACTERS_MAX: Final = 400
 """Of what the registry says, in an error of ours."""
 _DENIED: Final = (401, 403)

@@ -1,9 +1,9 @@
-"""What the parties of contracts say to each other: the topics of offers, and who said it.
+"""The messages that the parties of contracts send each other on the topics of offers.
 
-Theory of operation. What is said is news: it is read from now on, and what does not get through is
-not said again. Of what is read only that counts which a key of its speaker signed that counts now:
-whoever may write a topic may write anything into it. What the rules make of a repeated offer or
-answer is theirs (``protocol.federation.offers``).
+Theory of operation. A message is news: a process reads those that come after its start, and nobody
+sends a lost one again. A message counts only with its sender's signature by a key that is valid
+now: whoever may write to a topic may write anything into it. The rules decide about repeated offers
+and answers (``protocol.federation.offers``).
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Conversations:
             self._reader.assign(self._next)
 
     def poll(self, wait_ms: int) -> list[Signed]:
-        """What others have said; waits up to ``wait_ms`` for the first."""
+        """Messages of others; waits up to ``wait_ms`` for the first."""
         if not self._next:
             self._clock.sleep_ms(wait_ms)
             return []
         try:
             chunks = self._reader.fetch(_FETCH_RECORDS, wait_ms)
         except DataMissing:
-            # It slept longer than what is said is kept: none of that was worth anything any more.
+            # It slept longer than the topic keeps messages: none of those counted any more.
             self._next = {at: self._reader.offsets(at)[1] for at in self._next}
             self._reader.assign(self._next)
             return []

@@ -1,14 +1,14 @@
 """A participant's agent: wiring of ``protocol.federation.agent`` to topics, logs and nodes.
 
-Theory of operation. Nothing here decides about a task. What was measured, said and written goes
-into the machine; what it says goes out, signed. Where a stage runs is set right in each round
-(``protocol.federation.stage_moves``): a place that is not what follows from the agent's table is
-written anew into the log of moves, and the nodes do the rest, as for an operator. So each step of a
-movement may be lost, or interrupted by the end of either side, and the next round goes on from what
-the logs say.
+Theory of operation. Nothing here decides about a task. The service passes measurements, messages
+and ledger entries to the state machine, and signs and sends what it answers. Each round compares
+where every stage runs with the agent's table (``protocol.federation.stage_moves``). Where they
+differ, the service appends a move to the log of moves, and the nodes do the rest, as for an
+operator. So each step of a movement may be lost, or interrupted by the end of either side, and the
+next round goes on from what the logs say.
 
 A new process reads the ledgers from their beginnings and comes to the same tasks at the same
-places. What it had offered, and what it had been told, it forgets: offers lapse, and a stage whose
+places. It forgets the offers that it had made and received: offers lapse, and a stage whose
 movement nobody started goes home.
 """
 
@@ -312,7 +312,7 @@ class AgentService:
             if units is not None:
                 self.agent.measured(task, units)
 
-    # ---------------------------------------------------------------- what is said
+    # ---------------------------------------------------------------- messages out
 
     def _perform(self, commands: list[Command]) -> None:
         """Say it, or write it. ``Prepare`` and ``BringHome`` need no hand: where a stage is to run

@@ -1,4 +1,5 @@
-"""The stages of one's own: where each runs, where it is to run, and what the ledger is to be told.
+"""The stages of one's own: where each runs, where it should run, and the statements that the ledger
+needs.
 
 A crash loses nothing: where a stage is to run follows from the agent's table, which follows from
 the ledgers, and is compared with the log of moves again.
@@ -100,7 +101,7 @@ class OwnStages:
     def settle(
         self, agent: Agent, contracts: Mapping[str, ContractLog], now_ms: int
     ) -> list[Command]:
-        """Set right where each stage is to run; what the ledgers are to be told."""
+        """Set right where each stage is to run; the statements that the ledgers need."""
         commands: list[Command] = []
         running = set()
         for stage in self.names:
@@ -132,7 +133,7 @@ class OwnStages:
         """Why it was taken home, or is to be. Who has taken it home does not bring it back:
         whoever is heard then is a node of its own.
         """
-        assert holding.went is not None, "asked for"  # noqa: S101
+        assert holding.went is not None, "the caller looked"  # noqa: S101
         name, ledger = holding.went.movement_id, contract.ledger
         movement = None if ledger is None else ledger.movements.find(name)
         if holding.place is not Place.AWAY or ledger is None or movement is None:
@@ -158,7 +159,7 @@ class OwnStages:
         take: what proves it may be measured only once the stage is home. Then the end is free, if
         the stage has stayed long enough.
         """
-        assert holding.went is not None, "asked for"  # noqa: S101
+        assert holding.went is not None, "the caller looked"  # noqa: S101
         assert contract.ledger is not None, "it moved under it"  # noqa: S101
         ledger, (_, fled_ms) = contract.ledger, self._fled[holding.went.movement_id]
         movement = ledger.movements[holding.went.movement_id]

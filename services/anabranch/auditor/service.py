@@ -216,7 +216,7 @@ class AuditorService:
         return "" if reason else stage
 
     def _audit_of(self, contract_id: str, movement: Movement) -> MovementAudit | None:
-        """None: all that is to be said of the movement is said."""
+        """None: the movement is over, and no number is left to reveal."""
         name = movement.movement_id
         numbers = self._numbers.of(name)
         if movement.state is MovementState.OVER and not numbers:

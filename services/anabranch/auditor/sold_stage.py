@@ -46,7 +46,7 @@ GONE: Final = "its input is gone"
 
 
 class UnableError(Exception):
-    """Buckets cannot be computed again. ``reason`` is one of a few, to be counted; GONE is said of
+    """Buckets cannot be computed again. ``reason`` is one of a few, to be counted; GONE is about
     the first of the buckets alone.
     """
 
@@ -61,7 +61,7 @@ class SoldStageLogs:
     def __init__(self, context: ServiceContext, stage: str, engine: Callable[[], Engine]) -> None:
         """Open the logs of the stage and of what it reads, and read them to their ends.
 
-        ``engine``: asked for when something is to be computed.
+        ``engine``: called when there is something to compute.
 
         Raises:
             Unavailable: a log is not there, or there is no answer.

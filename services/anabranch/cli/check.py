@@ -38,8 +38,8 @@ def check(
 
     Every mistake is one line: `FILE:LINE: key: what; how to fix`. Exit code 2 if there is any. With
     `--kafka` a stream of another participant that is not in its catalog, or is not what it was when
-    it was looked up, is a mistake, too. Other clusters that the file names are then asked for what
-    is read there; exit code 1 if one of them does not answer.
+    it was looked up, is a mistake, too. The command then looks up what the pipeline reads on other
+    clusters that the file names, too; exit code 1 if one of them does not answer.
 
         anabranch check
 

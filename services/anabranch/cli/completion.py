@@ -36,7 +36,7 @@ def outputs(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def outputs_and_sources(context: typer.Context, incomplete: str) -> list[str]:
-    """Of the pipeline file; sources only where rejected records are asked for."""
+    """Of the pipeline file; sources only with ``--rejected``."""
     of_sources = sources(context, incomplete) if context.params.get("rejected") else []
     return [*outputs(context, incomplete), *of_sources]
 

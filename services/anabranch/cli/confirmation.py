@@ -8,7 +8,7 @@ from anabranch.protocol.errors import ConfigurationError
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Return if the person at the terminal agrees, or has said ``--yes``.
+    """Return if the person at the terminal agrees, or gave ``--yes``.
 
     Raises:
         ConfigurationError: they do not agree, or nobody is there to answer.

@@ -123,7 +123,7 @@ def _status_table(rows: list[Row]) -> Table:
         )
     for row in rows:
         stages = stages_of(row)
-        # What a node waits for, or failed with, is said of its replicas.
+        # The rows of a node's replicas show what it waits for, or failed with.
         reported = () if stages else _describe(row)
         table.add_row(*_cells(str(row["service"]), row, reported or (str(row["cut"] or ""),)))
         for stage in stages:

@@ -81,9 +81,7 @@ class Values(Generic[T]):
                 f"{'.'.join(map(str, each['loc']))}: {each['msg']}"
                 for each in error.errors(include_input=False)[:3]
             )
-            raise RemoteProtocolError(
-                f"a value is not of the type that was asked for: {where}"
-            ) from error
+            raise RemoteProtocolError(f"a value is not of the requested type: {where}") from error
         except (EOFError, ValueError, IndexError, KeyError, TypeError) as error:
             raise RemoteProtocolError(f"a value does not fit the Avro schema: {error!r}") from error
 

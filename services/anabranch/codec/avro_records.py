@@ -3,7 +3,7 @@
 
 Both framings are read, record by record as they come; ``avro_encoding`` writes the first. Without a
 registry ids are fixed: each version of a record says its own (``record_schema``). With one the ids
-are its own: it is asked for each once, and what it says never changes. A record written with
+are its own: one request gives each schema, which never changes. A record written with
 another version is read as the newest: fields by name, defaults for new ones, numbers widened. NaN
 and infinity are rejected, as in JSON.
 """
@@ -87,7 +87,7 @@ class AvroDecoder:
         """The framing that most records have, and the number of its version."""
 
     def _learn(self, values: Sequence[bytes], schema_of: Callable[[int], str]) -> None:
-        """Ask for the schemas of ``values`` that nobody asked for. That there is none, or one that
+        """Get the schemas of ``values`` that are not known yet. That there is none, or one that
         cannot be read as the record, is no error: records that were written with it are rejected.
         """
         known = {version.confluent for version in self._versions} | self._unusable.keys()
@@ -168,7 +168,7 @@ class AvroDecoder:
 
     def decode_one(self, value: bytes) -> list[Any]:
         """The values of one record, field by field, as ``columns`` takes them: the same as
-        ``decode``, told in the plainest way.
+        ``decode``, in the plainest way.
 
         Raises:
             RecordRejected: it cannot be used.

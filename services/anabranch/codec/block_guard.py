@@ -59,7 +59,7 @@ def check_stream(value: bytes) -> None:
 
 
 def check_table(table: pa.Table) -> None:
-    """Check what a stream held (BG2, BG3).
+    """Check the rows of a stream (BG2, BG3).
 
     Raises:
         RemoteProtocolError: more rows or another type than a block may have, or data that

@@ -21,7 +21,7 @@ from anabranch.protocol.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What some values held."""
+    """The content of some values."""
 
     table: pa.Table
     """Accepted records in order: the record's columns, nothing more."""

@@ -100,7 +100,7 @@ def encode_key(word: PublishedKey) -> bytes:
 
 
 def decode(value: bytes | None) -> Signed:
-    """What is said in ``value``.
+    """The statement in ``value``.
 
     Raises:
         RemoteProtocolError: nothing that we know, torn, too large, or with a name that is longer

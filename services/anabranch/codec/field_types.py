@@ -195,7 +195,7 @@ class FieldParser:
     def _type(
         self, avro: object, space: str, path: str, depth: int, *, in_union: bool = False
     ) -> Field | None:
-        """The field without its name; None: not supported, which is told unless it is plain."""
+        """The field without its name; None: not supported, which is reported unless it is plain."""
         if isinstance(avro, str):
             if avro in KINDS:
                 return Field("", avro)

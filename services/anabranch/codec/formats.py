@@ -2,7 +2,7 @@
 
 A format is a module and a line in ``FORMATS``. All who read a pipeline file, decode a source, send
 to one or encode an output ask the table; none of them knows a format by its name. A format loads
-Arrow when it is asked for a codec: the client and the reading commands do without it.
+Arrow with its first codec: the client and the reading commands do without it.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ _FIRST: Final = (
     RejectionReason.MISSING_FIELD,
     RejectionReason.OUT_OF_RANGE,
 )
-"""Of several reasons the one that is told."""
+"""The order in which one of several reasons is reported."""
 
 
 def _reasons(value: object, field: Field, strict: bool) -> Iterator[RejectionReason]:

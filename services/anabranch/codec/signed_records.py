@@ -80,7 +80,7 @@ def by_one_of(keys: Collection[bytes]) -> Callable[[bytes, bytes], bool]:
     try:
         known = [Ed25519PublicKey.from_public_bytes(key) for key in keys]
     except ValueError as error:
-        raise ConfigurationError(f"a key of a binding is none: {error}") from None
+        raise ConfigurationError(f"a key of a binding is not valid: {error}") from None
 
     def verify(message: bytes, signature: bytes) -> bool:
         for key in known:

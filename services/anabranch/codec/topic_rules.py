@@ -1,6 +1,6 @@
 """How a topic that exists differs from what it must be, and what to do about it.
 
-A topic may give more than is asked for: keep records longer, take larger ones, ask for more copies.
+A topic may give more than it must: keep records longer, take larger ones, ask for more copies.
 What is reported is what gives less.
 """
 
@@ -44,7 +44,7 @@ records are is the user's business.
 
 
 def of_users(topic: TopicSettings, partitions: int) -> TopicSettings:
-    """What is asked of an existing topic of a user's, which has ``partitions``."""
+    """What an existing topic of a user's must give, which has ``partitions``."""
     return replace(
         topic,
         partitions=partitions,

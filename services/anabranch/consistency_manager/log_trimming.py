@@ -182,7 +182,7 @@ class LogTrimming:
                 self._context.logger.warning("no_log_snapshot", stream=stream, reason=reason)
 
     def _append(self, log: _Log, log_snapshot: LogSnapshot) -> bool:
-        """Whether it could be said. What became of it is seen in the log.
+        """Whether a record can hold it. The log shows what became of it.
 
         Raises:
             OutcomeUnknown, Unavailable: see there.

@@ -30,7 +30,7 @@ class Access:
         return self._token is not None
 
     def is_host(self, host: str) -> bool:
-        """Whether the page may be asked for under this name (the header ``Host``)."""
+        """Whether a browser may request the page under this name (the header ``Host``)."""
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         return self._token is not None or name.lower() in _LOOPBACK
 
@@ -41,8 +41,8 @@ class Access:
         )
 
     def cookie(self) -> str:
-        """The value of the cookie for who has said the token."""
-        assert self._token is not None, "asked for where a token is needed"  # noqa: S101
+        """The value of the cookie for who has sent the token."""
+        assert self._token is not None, "called where a token is needed"  # noqa: S101
         return hmac.new(self._token, b"anabranch page", hashlib.sha256).hexdigest()
 
     def admits(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:

@@ -2,7 +2,7 @@
 reads.
 
 Lines of other families are passed over before anything is taken apart: a process has hundreds, and
-is asked every few seconds.
+the page reads them every few seconds.
 """
 
 from __future__ import annotations

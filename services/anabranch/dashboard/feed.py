@@ -66,7 +66,7 @@ class Feed:
                         with self.page() as page:
                             page.show_contact(str(error))
                     self.stopping.wait(AGAIN_S)
-                except Exception as error:  # noqa: BLE001 - told by whoever waits for the end
+                except Exception as error:  # noqa: BLE001 - raised by whoever waits for the end
                     self.failure = error
                     self.stopping.set()
 

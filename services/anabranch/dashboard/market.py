@@ -93,8 +93,8 @@ class Offers:
         self._offers: deque[dict[str, Any]] = deque(maxlen=_OFFERS_MAX)
 
     def read(self, contracts: Collection[str]) -> None:
-        """What is new under these contracts; of those that are new themselves a little of what
-        was said before, too.
+        """What is new under these contracts; of those that are new themselves a few earlier
+        messages, too.
 
         Raises:
             AdapterError: the broker does not answer.
@@ -111,7 +111,7 @@ class Offers:
         try:
             chunks = self._reader.fetch(_RECORDS_AT_ONCE, _WAIT_MS)
         except DataMissing:
-            self._next.clear()  # it was slower than what is said is kept
+            self._next.clear()  # it was slower than the topic keeps messages
             return
         for chunk in chunks:
             self._next[chunk.at] = chunk.offset_next

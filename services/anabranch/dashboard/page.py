@@ -11,8 +11,8 @@ A crash loses nothing but what happened (events): all else is read again.
 Invariants:
     PG1 memory is bounded: by the streams and processes of the pipeline file, CELLS_MAX, EVENTS_MAX,
         and TEXT_MAX for each text from outside.
-    PG2 nothing of a record's content is in a message but counts and times; what a dead letter holds
-        is asked for separately.
+    PG2 nothing of a record's content is in a message but counts and times; the browser requests the
+        content of a dead letter separately.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _CONNECTIONS_MAX: Final = 64
 _END_S: Final = 2
 _LOOK_S: Final = 0.2
 _REQUEST_S: Final = 10
-"""A connection on which nothing is asked for so long is closed: who only holds on keeps nobody out.
+"""The server closes a connection without a request for so long: idle ones keep nobody out.
 """
 _JOIN_S: Final = 12.0
 """A call to a broker that does not answer takes so long."""

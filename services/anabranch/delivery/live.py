@@ -154,7 +154,7 @@ class LiveTopic:
 
     @property
     def wait_ms(self) -> int | None:
-        """In so many ms a bucket that is held back is to be shown; None: nothing is."""
+        """In so many ms a delayed bucket is to be shown; None: none is delayed."""
         return self._choice.hold_ms or None
 
     def start(self) -> None:

@@ -28,7 +28,7 @@ _FETCH_RECORDS: Final = 20_000
 _WAIT_MS: Final = 100
 
 Waiting = Callable[[str | None], None]
-"""Told what is waited for, None: something came; raises to give up."""
+"""Gets what the caller waits for, None: something came; raises to give up."""
 
 Take = Callable[[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]], None]
 """Given the value, key and headers of a record."""

@@ -110,7 +110,7 @@ class Renderer:
         Raises:
             ConfigurationError: a key column is missing, a column cannot be written in the output's
                 format, or the registry rejects the schema.
-            Unavailable: the registry does not answer. It is asked once for each schema.
+            Unavailable: the registry does not answer. Each schema takes one request.
         """
         columns = table.drop_columns([EVENT_TIME])
         if self._encoder is None or columns.schema != self._columns:

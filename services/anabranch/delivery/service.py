@@ -254,7 +254,7 @@ class DeliveryService:
                 self._context.log, self._progress_topic, self._output.name, self._wait_for
             )
         except (Unavailable, _StoppingError):
-            return  # asked again in the next round
+            return  # the next round tries again
         stage, gone = self._output.stage, self._gone_after(delivery.cursor.bucket - 1)
         lack = delivery.without_blocks(
             progress, gone, self._reader().gone_upto, live_has_any=self._live_has_any()
@@ -319,8 +319,8 @@ class DeliveryService:
         return self._live.has_any
 
     def _stand(self, delivery: CorrectedDelivery) -> None:
-        """What comes next is trimmed, and the boundary log describes it no more: nobody can
-        be asked for it, and never is less delivered.
+        """What comes next is trimmed, and the boundary log describes it no more: no request could
+        bring it back, and delivery never leaves rows out.
         """
         text = (
             f"buckets {delivery.cursor.bucket}..{self._following().log_state.forgotten} of"

@@ -13,8 +13,8 @@ from anabranch.protocol.errors import ConfigurationError
 def prepare(
     admin: LogAdmin, output: str, sink: Sink, topic: TopicSettings, ours: Sequence[TopicSettings]
 ) -> tuple[int, Mapping[str, str]]:
-    """Make what is missing. What is there is not asked for again: on a broker with ACLs delivery
-    may not make topics (``pipeline.access``).
+    """Make what is missing. It does not try to create topics that are there: on a broker with ACLs
+    delivery may not make topics (``pipeline.access``).
 
     Args:
         admin: Of the log.

@@ -2,8 +2,8 @@
 
 A process is found by the mark that it and everything below it carry (``up.processes``), so a drill
 reaches a node's JVM and its Python workers too, and never a process that was given the same id
-since. A cut is asked for in a file and made by the proxy (``drills.links``). No drill needs the
-supervisor to do anything: it may be slow, or be busy with the last drill.
+since. The drill writes a cut into a file, and the proxy makes it (``drills.links``). No drill needs
+the supervisor to do anything: it may be slow, or be busy with the last drill.
 """
 
 from __future__ import annotations

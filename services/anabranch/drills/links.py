@@ -1,7 +1,7 @@
 """Links: the one way of each service to the embedded broker in a deployment with fault drills, and
 the cuts in them.
 
-A service of ``up --drills`` is told the address of its own link. The proxy listens there and passes
+A service of ``up --drills`` gets the address of its own link. The proxy listens there and passes
 everything on to a listener of the broker that exists for this link alone and advertises the link's
 address, so the service never learns of another way.
 
@@ -62,7 +62,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What does not pass. ``reset``: connections are closed and new ones refused, instead of held.
+    """What does not pass. ``reset``: connections are closed and new ones refused, instead of
+    standing still.
 
     With a ``delay_ms`` it is no cut but a slow link: everything passes in the end, at most one read
     of the proxy per delay and direction.
@@ -141,7 +142,7 @@ def want(folder: Path, label: str, cut: Cut | None) -> None:
 
 
 def wanted(folder: Path) -> dict[str, Cut]:
-    """The cuts that are asked for, by label."""
+    """The requested cuts, by label."""
     found = {}
     with contextlib.suppress(FileNotFoundError):  # no links at all
         for name in sorted(os.listdir(folder / _CUTS)):  # noqa: PTH208 - the proxy asks this 50 times a second

@@ -45,7 +45,7 @@ LOOK_MS: Final = 20
 """
 
 _SLOW_STEP_MS: Final = 5
-"""Between two looks at what a slow link holds: how much later than asked for it may pass on."""
+"""Between two looks at what a slow link holds: how much later than set it may pass on."""
 
 _READ_BYTES: Final = 256 * 1024
 _WAITING_MAX: Final = 128
@@ -137,8 +137,8 @@ class _Connection:
             self.watch()
 
     def watch(self) -> None:
-        """Ask the selector for what is possible now, and for nothing else: a held socket must
-        not wake anybody.
+        """Ask the selector for what is possible now, and for nothing else: a paused socket must not
+        wake anybody.
         """
         if self._connecting:
             self._ask(self._broker, selectors.EVENT_WRITE)

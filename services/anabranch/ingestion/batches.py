@@ -286,8 +286,8 @@ def _without_event_time(
 def _heartbeats(
     batch: Batch, source: Source, above_ms: int
 ) -> tuple[dict[int, int], list[tuple[int, RecordRejected]]]:
-    """(largest event time said per chunk, rejected ones). Where event time is the arrival, a
-    heartbeat says its own arrival.
+    """(largest stated event time per chunk, rejected ones). Where event time is the arrival, a
+    heartbeat states its own arrival.
     """
     stated: dict[int, int] = {}
     rejected: list[tuple[int, RecordRejected]] = []

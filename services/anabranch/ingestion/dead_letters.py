@@ -37,8 +37,8 @@ have.
 
 _OURS: Final = "anabranch-"
 _SENDERS: Final = "sender-"
-"""Goes before the names of a sender's headers that look like ours: who reads the first one of
-a name must not be told a place or reason by senders.
+"""Goes before the names of a sender's headers that look like ours: who reads the first one of a
+name must not get a place or reason from senders.
 """
 
 
@@ -140,8 +140,9 @@ class DeadLetters:
     def _settle(self, letters: Sequence[_Letter], *, is_cut: bool = False) -> None:
         """``letters`` were sent: wait until they are in the log.
 
-        It is not told which one was too large, and what is sent together with a large one is
-        rejected with it. So the large ones go each alone, and one that is rejected alone goes cut.
+        The client does not report which one was too large, and what is sent together with a large
+        one is rejected with it. So the large ones go each alone, and one that is rejected alone
+        goes cut.
         """
         for _ in range(WRITE_TRIES_MAX):
             try:
@@ -162,8 +163,8 @@ class DeadLetters:
             else:
                 return
         message = (
-            f"{self._topic}: nobody says what became of {WRITE_TRIES_MAX} attempts to write dead"
-            " letters"
+            f"{self._topic}: the outcome of {WRITE_TRIES_MAX} attempts to write dead letters is"
+            " unknown"
         )
         raise Unavailable(message)
 

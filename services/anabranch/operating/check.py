@@ -75,7 +75,7 @@ class _Plans:
         self.facts: list[str] = []
 
     def look(self, stage: Stage) -> None:
-        """Take note of what can be said of ``stage``."""
+        """Note the facts and errors about ``stage``."""
         unknown = [s for s in stage.reads if s not in self.schemas]
         if unknown and self._pipeline.host:
             self.facts.append(

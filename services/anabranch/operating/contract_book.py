@@ -89,7 +89,7 @@ def movements_of(reader: FederationReader) -> list[dict[str, Any]]:
 
 
 def _movement(of: ContractLog, movement: Movement) -> dict[str, Any]:
-    assert of.ledger is not None, "asked for"  # noqa: S101 - the caller has looked
+    assert of.ledger is not None, "the caller looked"  # noqa: S101 - the caller has looked
     text = of.ledger.movements.contract(movement.version)
     is_over = movement.state is MovementState.OVER
     return {

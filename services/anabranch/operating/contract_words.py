@@ -84,8 +84,8 @@ class Words:
         self._write(topic, federation_records.encode_key(word))
 
     def name_signers(self, pipeline: str, signers: dict[str, list[str]]) -> list[StreamSigner]:
-        """Say who may sign which streams of a pipeline beside their owner, and take back what was
-        said of others; what had to be said.
+        """State who may sign which streams of a pipeline beside their owner, and withdraw earlier
+        statements about others; the statements that this took.
 
         Raises:
             ConfigurationError: it would not count.

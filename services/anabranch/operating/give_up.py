@@ -95,7 +95,7 @@ class GiveUp:
         """What ``do`` would give up, as the log stands now.
 
         Raises:
-            ConfigurationError: it would be nothing, or more than was asked for.
+            ConfigurationError: it would be nothing, or more than the caller wants.
             Unavailable: the broker does not answer, or the source's boundary log does not exist.
         """
         reader = BoundaryReader(

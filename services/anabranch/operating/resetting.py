@@ -45,7 +45,7 @@ class Plan:
     """The broker is this deployment's own, and goes whole."""
 
     def in_words(self) -> list[str]:
-        """For the person who is asked."""
+        """For the person who confirms."""
         found = [f"delete topic {topic}" for topic in self.topics]
         found += [
             f"delete {path}"

@@ -40,8 +40,8 @@ class Shown:
 
     @property
     def repeated(self) -> bool:
-        """Whether it says to this partition what another one is told, too, or only that time
-        goes on: nothing for people.
+        """Whether another partition has the same record, too, or it only says that time goes on:
+        nothing for people.
         """
         return self.kind == "boundary" or (
             self.kind in ("undo", "rec_done") and self.value.startswith("{") and self.partition > 0

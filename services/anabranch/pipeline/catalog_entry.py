@@ -103,7 +103,7 @@ def binding_of(found: FoundStream) -> KeptBinding:
         and 1 <= listed.hops <= limits.HOPS_MAX
         and listed.out_of_orderness_ms >= 0
     ):
-        raise ConfigurationError(f"{label}: its replicas, hops or out-of-orderness are none")
+        raise ConfigurationError(f"{label}: its replicas, hops or out-of-orderness are not valid")
     return KeptBinding(
         participant=entry.participant,
         pipeline=entry.pipeline,

@@ -22,8 +22,8 @@ _UNFINISHED: Final = re.compile(r"(?<!\$)\$\{")
 
 
 def fill_in(root: Any, variables: Mapping[str, str], mistake: Callable[[Place, str], None]) -> None:
-    """Fill in the values of ``root``, a mapping or list, in place. ``mistake`` is told of
-    each variable that is not set.
+    """Fill in the values of ``root``, a mapping or list, in place. ``mistake`` gets each variable
+    that is not set.
     """
     _walk(root, (), variables, mistake, set())
 

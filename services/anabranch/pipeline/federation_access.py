@@ -110,7 +110,7 @@ def _of_agent(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iter
     reads the logs of those. A partner's agent measures what it runs by the same logs:
     ``agent.PARTNER`` stands for its principal.
     """
-    assert pipeline.federation is not None, "asked for"  # noqa: S101
+    assert pipeline.federation is not None, "the caller looked"  # noqa: S101
     agent, names = f"{before}agent", FederationTopics(pipeline.federation.name)
     yield from _of_both(agent, names, contracts)
     for contract in contracts:
@@ -138,7 +138,7 @@ def _of_auditor(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> It
     """Another participant's process: it reads what the stages that partners may run read, and what
     stands of them in their logs, and writes into ledgers.
     """
-    assert pipeline.federation is not None, "asked for"  # noqa: S101
+    assert pipeline.federation is not None, "the caller looked"  # noqa: S101
     auditor, names = f"{before}auditor", FederationTopics(pipeline.federation.name)
     yield from _of_both(auditor, names, contracts)
     stages = [pipeline.stages[stage] for stage in pipeline.audited_stages()]

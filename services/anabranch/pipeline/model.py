@@ -3,7 +3,7 @@ holds a checked one.
 
 Words: a *source* is a stream that ingestion writes, a *stage* one that processing writes, an
 *output* a stream that delivery hands to users. All times are in ms; ``None`` for a time means never
-or unlimited, as said at the field.
+or unlimited, as the field's text says.
 """
 
 from __future__ import annotations
@@ -449,7 +449,7 @@ class Pipeline(_Model):
         return place(self.placed_stages(), self.named_nodes)
 
     def places(self) -> Places:
-        """The same, to be told of moves."""
+        """The same, to take moves."""
         return Places(self.placed_stages(), self.named_nodes, self.partner_nodes)
 
     @property

@@ -10,7 +10,7 @@ from anabranch.pipeline.model import MASTER, MASTER_FORMS, Pipeline, Resources
 from anabranch.protocol import limits
 
 STAGE_KEYS: Final = ("memory", "cores")
-"""Of a stage: where tasks run is said of nodes alone."""
+"""Of a stage: only a node's section says where tasks run."""
 
 _NODE_KEYS: Final = (*STAGE_KEYS, "master")
 _MEMORY: Final = re.compile(r"[1-9][0-9]{0,6}[mg]\Z")
@@ -53,8 +53,8 @@ def read_resources(file: Document, value: object, at: Place, keys: tuple[str, ..
 
 
 def of_node(pipeline: Pipeline, node: str) -> Resources:
-    """What the Spark of ``node`` may take: what is said of the node; of what is not, what its
-    stages need together: the sum of their memory, and the cores of the one that has most.
+    """What the Spark of ``node`` may take: what the node's section says; where it says nothing,
+    what its stages need together: the sum of their memory, and the cores of the one that has most.
     """
     stated = pipeline.resources.get(node, Resources())
     stages = {label.rpartition(".")[0] for label in pipeline.nodes().get(node, [])}

@@ -78,7 +78,7 @@ class FederationTopics:
         return f"{self.federation}.catalog.{participant}"
 
     def contract(self, contract_id: str) -> str:
-        """Everything that was said about a contract: its parties and the auditor."""
+        """The history of a contract: all that its parties and the auditor state."""
         return f"{self.federation}.contract.{contract_id}"
 
     def offers(self, contract_id: str) -> str:

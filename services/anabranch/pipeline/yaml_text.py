@@ -1,4 +1,4 @@
-"""A file as YAML that knows its lines; what is not YAML is told with the line."""
+"""A file as YAML that knows its lines; a text that is not YAML gives an error with the line."""
 
 from __future__ import annotations
 

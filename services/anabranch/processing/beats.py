@@ -47,7 +47,7 @@ class Beats(threading.Thread):
         self._ending = threading.Event()
 
     def run(self) -> None:
-        """The thread's body. What the broker does not take is not said."""
+        """The thread's body. What the broker does not take is lost."""
         try:
             while not self._ending.wait(_PAUSE_S):
                 beat = self._beat()
@@ -60,8 +60,8 @@ class Beats(threading.Thread):
             self._sender.close()
 
     def end(self) -> None:
-        """That it has ended is the last that is said: call this when nothing runs any more.
-        Idempotent; takes two seconds at most.
+        """Send the last heartbeat, which says that it has ended: call this when nothing runs any
+        more. Idempotent; takes two seconds at most.
         """
         self._ending.set()
         if self.is_alive():

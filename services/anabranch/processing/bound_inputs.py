@@ -40,7 +40,7 @@ class BoundInputs:
         """The clusters of inputs that are not on the own one."""
 
     def await_topics(self, status: ServiceStatus) -> bool:
-        """Whether the topics of other pipelines that it reads are there; False: told to stop.
+        """Whether the topics of other pipelines that it reads are there; False: it must stop.
 
         Their owners may start later, or never: the other stages of the node go on. What is on a
         cluster that does not answer is not waited for: the stage does without it.

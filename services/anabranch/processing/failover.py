@@ -1,4 +1,4 @@
-"""Where the time of a failover goes: its phases one after the other, said once, when results come
+"""Where the time of a failover goes: its phases one after the other, logged once, when results come
 again.
 
 A crash loses the figures and nothing else.

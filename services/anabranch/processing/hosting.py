@@ -39,7 +39,7 @@ class Replica(Protocol):
     status: ServiceStatus
 
     def start(self) -> None:
-        """Fail over; returns early when it was told to stop."""
+        """Fail over; returns early when it must stop."""
 
     def step(self) -> None:
         """One short round."""
@@ -65,11 +65,11 @@ class HostedReplica:
 
         Args:
             label: ``STAGE.REPLICA``.
-            make: A new one; it is told by the event to stop, and how often it was started before.
+            make: Makes a replica, from the event that stops it and the number of starts before.
             clock: Of this process.
             logger: Of the node.
-            after_end: Whether to start it again, by all that is known now: asked when it has ended,
-                and told whether it was fenced.
+            after_end: Whether to start it again, by all that is known now; called when it has
+                ended, with whether it was fenced.
         """
         self.label = label
         self._make = make

@@ -1,5 +1,5 @@
-"""What is there of a stage's inputs when a replica starts: asked once its followers have read
-as far as the logs go.
+"""What is there of a stage's inputs when a replica starts, once its followers have read as far as
+the logs go.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class StageInputs:
-    """The inputs' logs and blocks. The broker is asked with no lock held: the followers, who
-    need it, go on.
+    """The inputs' logs and blocks. It asks the broker without the lock: the followers, who need
+    that, go on.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class StageInputs:
     ) -> None:
         """``lock``: under which the log states of ``followers`` change. ``pause``: waits a
         little, or raises to give up. ``elsewhere``: the clusters of inputs that are on others. Of
-        one that does not answer nothing is known, and nothing is said to be gone.
+        one that does not answer nothing is known, and nothing is reported as gone.
         """
         self._log, self._elsewhere = log, elsewhere
         self._names = names
@@ -76,7 +76,7 @@ class StageInputs:
         """
         with self._read() as readers:
             for stream in self._followers.keys() - readers.keys():
-                raise Unavailable(f"nobody answers where {stream} is")
+                raise Unavailable(f"the cluster of {stream} does not answer")
             return min(follower.reader.log_state.upto for follower in self._followers.values())
 
     def last_gone(self) -> int:
@@ -105,7 +105,7 @@ class StageInputs:
             for stream, reader in readers.items():
                 log_state = self._followers[stream].reader.log_state
                 if after < (forgotten := log_state.forgotten):
-                    # Nobody knows what was in them, so nobody can be asked for it.
+                    # Nobody knows what was in them, so nobody can recompute it.
                     return (
                         f"buckets {after + 1}..{forgotten} of {stream} are trimmed, and its log"
                         " describes them no more"
@@ -141,7 +141,7 @@ class StageInputs:
 
     @contextmanager
     def _read(self) -> Iterator[dict[str, LogReader]]:
-        """Wait until the inputs' logs are read up to an end asked for now; what asks on for each,
+        """Wait until the inputs' logs are read up to an end requested now; a reader of each,
         without those on clusters that do not answer.
         """
         with ExitStack() as closing_them:

@@ -119,7 +119,7 @@ class Node:
         self._kept: set[str] = set()
         """They run here, and have their place elsewhere."""
         self._leaving: set[str] = set()
-        """Told to stop."""
+        """They must stop."""
         self.status = ServiceStatus(detail={"stages": []})
 
     def start(self) -> None:
@@ -187,7 +187,7 @@ class Node:
             context.logger.info("made_way", node=self._node, ms=waited_ms)
 
     def _await_topics(self, wanted: set[str]) -> bool:
-        """Whether ``wanted`` are there; False: told to stop. The node may be started before
+        """Whether ``wanted`` are there; False: it must stop. The node may be started before
         the broker, or before the topics are made.
         """
         context = self._context

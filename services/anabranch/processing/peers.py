@@ -22,9 +22,9 @@ class HostProcess:
     lock: threading.Condition = field(default_factory=threading.Condition)
     """The readers of the inputs hold it while their log states change."""
     log_lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while the own boundary log is used: see ``processing.replica``."""
+    """Guards the own boundary log: see ``processing.replica``."""
     stopping: Callable[[], bool] = lambda: False
-    """Whether it was told to stop."""
+    """Whether it must stop."""
     crash_point: Callable[[str], None] = lambda _: None
     """Where a test may end it (``runtime.crash_points``)."""
     epoch_begun: Callable[[], None] = lambda: None

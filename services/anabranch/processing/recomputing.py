@@ -69,7 +69,7 @@ class Made:
     disk: Checkpoints
     boundary: BoundaryWriter
     log_lock: AbstractContextManager[object]
-    """Held while ``boundary`` is used."""
+    """Guards ``boundary``."""
     run: Callable[[RangeQuery], None]
     """Runs a query in its directory until it is finished, RECOMPUTE_MS_MAX at most; raises what
     it died of.

@@ -5,11 +5,11 @@ Knows nothing of Spark: an engine asks ``advance`` for what a query runs next, s
 ``finish`` around each batch, and carries out ``orders``. The one for real is Spark
 (``processing.stage_replica``); the simulation has a small one.
 
-Two locks, of which no thread has both at once. ``lock`` guards the log states of the inputs, what
-is known of neighbours, and every decision; it is held for moments, never while a disk or a broker
-is waited for: followers, heartbeats and timers need it. ``log_lock`` is whose turn it is at the own
-boundary log; it is held until a record is seen there, and only who writes there, or must know what
-is written, waits for it.
+Two locks; no thread has both at once. ``lock`` guards the log states of the inputs, what is known
+of neighbours, and every decision. Followers, heartbeats and timers need it, so a thread takes it
+for moments only, and never waits for a disk or a broker meanwhile. ``log_lock`` guards the own
+boundary log. A writer keeps it until it has read its record back, so only a thread that writes
+there, or must know what is written, waits for it.
 
 What holds after a crash at any point: the newest timeline file names a directory from which the
 next process goes on; every record that was appended is either continued or cut off by its records;
@@ -140,7 +140,7 @@ class ReplicaRunner:
         self._successor: StartQuery | None = None
         """Started when ``Replica.successor_due``."""
         self._ended: BranchEnded | None = None
-        """Of a branch that was dropped: to be said in the log."""
+        """The end of a dropped branch, which is to be appended to the log."""
         self.unread: set[str] = set()
         """Inputs that are not read on since there is no room for more of them."""
         self.missing: tuple[str, ...] = ()
@@ -299,8 +299,8 @@ class ReplicaRunner:
         )
 
     def _own_is_there(self, now_ms: int) -> bool:
-        """Whether the own cluster answers, as far as that is to be known now: asked itself, where
-        no input is on it.
+        """Whether the own cluster answers, as far as that is to be known now: by a question of its
+        own, where no input is on it.
         """
         with self.lock:
             wanted = self._replica is not None and (
@@ -341,8 +341,8 @@ class ReplicaRunner:
         """A branch that was dropped ends for readers, too. After a crash before this it ends for
         them when the next process begins.
 
-        By the stable query alone: if it cannot be said the process ends, as with a record that
-        cannot be appended.
+        By the stable query alone: if the end cannot be appended, the process ends, as with any
+        other record.
         """
         with self.lock:
             if self._ended is None or query != self._started().stable_query:
@@ -471,7 +471,7 @@ class ReplicaRunner:
         """``query`` died of ``cause``. Whether the process may go on without it: it was a branch,
         or had been dropped before.
 
-        The log is asked first. A newer process of this replica takes the directories of the older
+        The log decides first. A newer process of this replica takes the directories of the older
         ones away, so whatever a query of an older one met then is the end of its epoch and nothing
         else. A log that cannot be read says nothing, and the query's own error counts.
 

@@ -211,7 +211,7 @@ class StageReplica:
 
     def _await_word(self) -> bool:
         """Whether what is signed here counts for readers of other owners, who would pass over what
-        comes before, and over all that follows it; False: told to stop.
+        comes before, and over all that follows it; False: it must stop.
         """
         federation, sign = self._pipeline.federation, self._sign
         if federation is None or sign is None:
@@ -377,7 +377,7 @@ class StageReplica:
         return self._standing_by.standby
 
     def _partner_wrong(self, found: PartnerWrong) -> None:
-        """What the partner made stands; who is to know is told."""
+        """What the partner made stands; log the difference, and show it in the status."""
         self._state_metrics.partner_wrong()
         self._context.logger.error(
             "partner_wrong",
@@ -483,7 +483,7 @@ class StageReplica:
 
     def _input_schema(self, stream: str) -> pa.Schema | None:
         """Columns of an input; of another stage's stream they are in its log: wait for its
-        first process. None: told to stop.
+        first process. None: it must stop.
         """
         if stream not in self._pipeline.stages:
             return source_schema(self._pipeline, stream)

@@ -14,7 +14,7 @@
     |-- TooManyParts             a record names more open parts than readers hold: its writer ends
     |-- StageFunctionError       the user's function raised, or returned what it must not
     |-- EngineEnded              a node's engine has ended, and all queries with it: the node ends
-    `-- AdapterError             a broker, Redis or a disk did not do what was asked
+    `-- AdapterError             a broker, Redis or a disk did not do what it should
         |-- OutcomeUnknown       it may or may not have happened; the caller reads back first
         `-- Unavailable          it did not happen; the caller may ask again
             `-- RecordTooLarge   nor would it: larger than its topic, or the client, takes
@@ -122,7 +122,7 @@ class EngineEnded(AnabranchError):
 
 
 class AdapterError(AnabranchError):
-    """An outside system did not do what was asked."""
+    """An outside system did not do what it should."""
 
 
 class OutcomeUnknown(AdapterError):

@@ -135,7 +135,7 @@ HOPS_MAX: Final = 64
 """Stages one after the other: more than any pipeline has, so what is above is a slip of the pen."""
 
 DELIVERY_BUCKETS_MAX: Final = 2_000
-"""Non-empty buckets of one transaction of delivery: bounds the blocks that are asked for at
+"""Non-empty buckets of one transaction of delivery: bounds the blocks that delivery requests at
 once.
 """
 
@@ -160,7 +160,7 @@ read.
 """
 
 CLUSTER_AGAIN_MS: Final = 1_000
-"""So often a cluster that does not answer is asked again."""
+"""Between two questions to a cluster that does not answer."""
 
 HEARTBEAT_EVERY_MS: Final = 500
 """Between two heartbeats of a process that has no news: four may be lost before others take
@@ -187,8 +187,8 @@ a minute each less than the time after which a loop that does not come round is 
 """
 
 ASK_BUCKETS_MAX: Final = 2_000
-"""Non-empty buckets that one request is for: bounds what is recomputed at once. What is gone
-beyond them is asked for afterwards.
+"""Non-empty buckets that one request is for: bounds what is recomputed at once. The next request is
+for what is gone beyond them.
 """
 
 RECOMPUTE_MS_MAX: Final = 180_000

@@ -54,7 +54,8 @@ class BlockWriter:
         return self.finish()
 
     def begin(self, slices: Sequence[Slice]) -> None:
-        """Send ``slices`` as one fresh attempt, without waiting. They are held until ``finish``.
+        """Send ``slices`` as one fresh attempt, without waiting. They stay in memory until
+        ``finish``.
 
         Raises:
             Unavailable: the log rejected it for good.
@@ -99,7 +100,7 @@ class BlockWriter:
                 return parts
         self._forget()
         message = (
-            f"{self._topic}: nobody says what became of {WRITE_TRIES_MAX} attempts to write blocks"
+            f"{self._topic}: the outcome of {WRITE_TRIES_MAX} attempts to write blocks is unknown"
         )
         raise Unavailable(message)
 

@@ -53,8 +53,8 @@ class Judge(Protocol):
     """Whose signed records count."""
 
     def refresh(self) -> None:
-        """Read what is said of signers by now; called after records were fetched, and before they
-        are judged.
+        """Read the statements about signers by now; called after records were fetched, and before
+        they are judged.
 
         Raises:
             Unavailable: no answer: they are judged later.
@@ -146,7 +146,7 @@ class BoundaryReader:
             listener: Called with every decoded record, after it was applied: (offset, record,
                 outcome). Where the log is read from a log snapshot on, that comes first, accepted:
                 all that was applied until there.
-            lock: Held while the log state changes, for callers that look at it from another thread.
+            lock: Guards the log state, for callers that look at it from another thread.
             expected: What the log must match.
         """
         self._log, self._at = log, TopicPartition(topic, 0)
@@ -235,7 +235,7 @@ class BoundaryReader:
     def _check_signature(
         self, value: bytes | None, headers: Headers, time_ms: int, *, is_snapshot: bool
     ) -> None:
-        assert self._expected.judge is not None, "asked for"  # noqa: S101 - the caller has looked
+        assert self._expected.judge is not None, "see the caller"  # noqa: S101 - the caller has looked
         message = signed_message(self._at.topic, value)
         reason = self._expected.judge.why_not(
             signature_of(headers), message, time_ms, is_snapshot=is_snapshot

@@ -78,7 +78,7 @@ POINTS: Final = {
 
 
 def crash_point(name: str) -> None:
-    """End the process here, if that is asked for. ``name`` is one of ``POINTS``."""
+    """End the process here, if the variable says so. ``name`` is one of ``POINTS``."""
     if _IS_ARMED:
         _reached(name)
 
@@ -92,4 +92,4 @@ def _reached(name: str) -> None:
 _IS_ARMED: Final = bool(os.environ.get(VARIABLE))
 """Looked up once: points stand in loops that run for every batch."""
 _TIMES: Final = itertools.count(1)
-"""How often the point that is asked for was passed."""
+"""How often the process has passed the point."""

@@ -1,11 +1,11 @@
 """Follows a log on another owner's cluster, which may be out of reach at any time, for longer than
 anybody here may wait.
 
-Theory of operation. Whatever is asked of such a cluster may take as long as its client likes. So a
+Theory of operation. A request to such a cluster may take as long as its client likes. So a
 thread of its own opens the log, reads it and checks its signatures, and whoever follows the stream
-never waits for more than it says. The thread reads only when it is told to, once each time: who has
-no room for more does not tell it. What is wrong with the way there is no error, and is tried again;
-what is wrong with the log is one, as on the own cluster.
+never waits for more than it says. The thread reads only on request, once each time: who has no room
+for more sends none. What is wrong with the way there is no error, and is tried again; what is wrong
+with the log is one, as on the own cluster.
 """
 
 from __future__ import annotations

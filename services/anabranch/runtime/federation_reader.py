@@ -39,7 +39,7 @@ class FederationReader:
         listener: Callable[[ContractStatement], None] = lambda _: None,
     ) -> None:
         """Nothing is read yet. ``auditor``: whose findings count, in all contracts. ``listener``:
-        told of each statement that counts, in the order of its log.
+        gets each statement that counts, in the order of its log.
         """
         self._listener = listener
         self._key_reader = KeyReader(log, topics)
@@ -104,7 +104,7 @@ class FederationReader:
         return sum(len(chunk.offsets) for chunk in chunks)
 
     def read_keys(self) -> None:
-        """Take what is said of keys by now, in the logs that it follows.
+        """Take the statements about keys by now, in the logs that it follows.
 
         Raises:
             Unavailable: no answer, or nothing comes although there is more.

@@ -1,5 +1,5 @@
-"""Are the blocks still there that come after a position? Asked before a start, so that it
-does not end in the middle of its first batch.
+"""Are the blocks still there that come after a position? A process looks before it starts, so that
+it does not end in the middle of its first batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anabranch.protocol.log.records import Part
 from anabranch.protocol.stage.planner import TakenBucket
 
 Lock = AbstractContextManager[object]
-"""Held while a log state is looked at that another thread changes; never while the log is asked."""
+"""Guards a log state that another thread changes; nobody takes it while waiting for the log."""
 _ALONE: Final[Lock] = nullcontext()
 """Of a log state that no other thread changes."""
 
@@ -26,7 +26,7 @@ the front.
 
 
 class GoneBlocks:
-    """What is gone of one stream's blocks. The beginnings of partitions are asked for once."""
+    """What is gone of one stream's blocks. It reads the beginnings of partitions once."""
 
     def __init__(self, reader: LogReader, topic_of: Callable[[str], str]) -> None:
         """``reader``: of the log, to ask for the beginnings of partitions;

@@ -60,7 +60,7 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """The port in use; chosen by the system where 0 was asked for."""
+        """The port in use; chosen by the system where 0 was given."""
         return int(self._server.server_address[1])
 
     def start(self) -> None:

@@ -181,7 +181,7 @@ class HeartbeatSender:
         return sent
 
     def say_last(self, beat: Heartbeat) -> None:
-        """Send ``beat`` now, whatever was said just before, and wait for the broker to have
+        """Send ``beat`` now, whatever the last one was, and wait for the broker to have
         it, ``CONTROL_WAIT_MS`` at most.
         """
         self._writer.write([replace(beat, written_ms=self._clock.now_ms())])
@@ -251,7 +251,7 @@ class ControlReader:
         return self.counts["undecodable"] + self.counts["forged"]
 
     def to_end(self) -> Iterator[ControlRecord]:
-        """Everything up to the ends that are asked for now."""
+        """Everything up to the ends that the topics have now."""
         ends = {at: self._reader.offsets(at)[1] for at in self._next}
         while any(self._reader.position(at) < end for at, end in ends.items()):
             yield from self.poll(_WAIT_MS)
@@ -262,8 +262,7 @@ class ControlReader:
 
 
 def records_so_far(log: EventLog, speakers: Mapping[str, Speaker]) -> Iterator[ControlRecord]:
-    """Everything that stands in the control topics, which are opened when the first record is asked
-    for.
+    """Everything that stands in the control topics, which are opened with the first ``next``.
 
     Raises:
         Unavailable: one of them does not exist, or there is no answer.
@@ -304,8 +303,8 @@ class ReplicaControl:
     ) -> None:
         """``detector``: what is heard of its peers, and of the replicas of its inputs.
 
-        ``listener`` gets every record; what it raises, ``poll`` does. ``lock``: held while what
-        follows changes, for callers that ask from other threads; not while the topic is read.
+        ``listener`` gets every record; what it raises, ``poll`` does. ``lock``: guards what
+        follows, for callers in other threads; not taken while the topic is read.
         """
         self._listener, self._lock = listener, lock
         self._reader = reader

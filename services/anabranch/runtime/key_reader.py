@@ -56,7 +56,7 @@ class TopicLogs:
         return self._reader.position(self._at(topic))
 
     def read_to_end(self, poll: Callable[[int], object]) -> None:
-        """``poll`` until each is read to an end that is asked for now."""
+        """``poll`` until each is read to the end that it has now."""
         ends = {topic: self._reader.offsets(self._at(topic))[1] for topic in self.topics}
         for topic, end in ends.items():
             position = _position_of(self, topic)
@@ -76,7 +76,7 @@ def _position_of(logs: TopicLogs, topic: str) -> Callable[[], int]:
 
 
 class KeyReader:
-    """One reader of the logs that it was told to follow. Not thread-safe."""
+    """One reader of the logs given by ``follow``. Not thread-safe."""
 
     def __init__(self, log: EventLog, topics: FederationTopics) -> None:
         """Nothing is read yet."""

@@ -1,4 +1,4 @@
-"""Reads one partition up to an end that was asked for: all that stood there then."""
+"""Reads one partition up to the end that it has now."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def read_to(
 
 
 def end_of(reader: LogReader, at: TopicPartition, wait_ms: int) -> int:
-    """Where the log ends now; for who follows it and may not be held up for longer.
+    """Where the log ends now; for who follows it and may not wait for longer.
 
-    Asked by the call for many ends: the Kafka client's own for beginning and end of one partition
-    waits for ever where the broker that was asked is no longer known when it answers (librdkafka
-    issue 2588).
+    It uses the call for many ends: the Kafka client's own for beginning and end of one partition
+    waits for ever where the client no longer knows the broker when that answers (librdkafka issue
+    2588).
 
     Raises:
         Unavailable: no answer within ``wait_ms``.

@@ -41,7 +41,7 @@ def offered_inputs(stage: Stage, schemas: Mapping[str, pa.Schema]) -> Mapping[st
 
 def not_as_offered(stage: Stage, schema: pa.Schema) -> str:
     """How the columns of a stage differ from those that its owner offers; empty: they do not."""
-    assert stage.offered is not None, "asked of an instance"  # noqa: S101
+    assert stage.offered is not None, "of an instance"  # noqa: S101
     wrong = not_as_stated(stage.offered.gives, schema)
     return f"it does not give what the offer says: {wrong}" if wrong else ""
 

@@ -58,7 +58,7 @@ class PlacementReader:
         return isinstance(entry, Move) and self.places.moved(entry)
 
     def read_to_end(self) -> None:
-        """Take everything up to an end that is asked for now.
+        """Take everything up to the end that the log has now.
 
         Raises:
             Unavailable: no answer, or nothing comes although there is more.

@@ -32,7 +32,7 @@ anybody is there, and is given up if not: the stage must be able to go on withou
 _FETCH_RECORDS: Final = 4_000
 _FETCH_MS: Final = 200
 _LOOK_MS: Final = 30_000
-"""After so long without a record the log is asked whether what is wanted is there at all."""
+"""After so long without a record a look at the log shows whether what is wanted is there at all."""
 _LOOK_WAIT_MS: Final = 5_000
 _SILENCE_MS_MAX: Final = 120_000
 """A broker that is away for longer ends what is read for; a shorter absence only holds it up."""

@@ -94,7 +94,7 @@ class ServiceStatus:
     detail: dict[str, object] = field(default_factory=dict)
 
     def shown(self) -> dict[str, object]:
-        """All of it, as it is now: keys may come and go while whoever asked looks at it."""
+        """All of it, as it is now: keys may come and go while the caller looks at it."""
         fields: dict[str, object] = {
             each.name: getattr(self, each.name) for each in dataclasses.fields(self)
         }
@@ -166,7 +166,7 @@ Build = Callable[[ServiceSettings, ServiceContext], Service]
 def main(
     service_name: str, build: Build, connect: Connect, arguments: Sequence[str] | None = None
 ) -> NoReturn:
-    """Run one service until it is told to stop; ends the process with an ``ExitCode``.
+    """Run one service until it must stop; ends the process with an ``ExitCode``.
 
     A service's ``__main__`` is ``main("ingestion", build, connect)`` with ``connect`` from
     ``anabranch.adapters.connect``.
@@ -224,8 +224,8 @@ def _check_name(service_name: str, name: str, pipeline: Pipeline) -> None:
 
 
 class Loop:
-    """Drives one service: start, step until told to stop, stop. ``on_ending`` is told before
-    ``stop`` is called.
+    """Drives one service: start, step until it must stop, stop. Calls ``on_ending`` before
+    ``stop``.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class Loop:
         }
 
     def run(self) -> ExitCode:
-        """Until told to stop, or an error. The error is logged once, with its traceback."""
+        """Until it must stop, or an error. The error is logged once, with its traceback."""
         settings, logger = self._context.settings, self._context.logger
         code = ExitCode.STOPPED
         health: HealthServer | None = None
@@ -358,7 +358,7 @@ def _ended(
 
 
 def _stop_on_signals(stopping: threading.Event, logger: FilteringBoundLogger) -> None:
-    """A thread of its own is told of signals: handlers in Python wait for the main thread,
+    """A thread of its own waits for signals: handlers in Python wait for the main thread,
     which may be in a call that does not return.
     """
     wakes, tells = socket.socketpair()

@@ -60,7 +60,7 @@ def open_elsewhere(
     log: EventLog, pipeline: Pipeline, stream: str, *, lock: AbstractContextManager[object]
 ) -> DistantReader:
     """The same of a stream on another cluster, for who may not wait for that: nothing is contacted
-    by the caller. ``lock``: held while its log state changes, by a thread of its own.
+    by the caller. ``lock``: guards its log state, which a thread of its own changes.
     """
     return DistantReader(
         log,

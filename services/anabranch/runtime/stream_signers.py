@@ -65,7 +65,7 @@ class PublishedSigners:
             raise
 
     def refresh(self) -> None:
-        """Take what the owner, and those whom it has named, have said by now.
+        """Take the statements of the owner, and of those whom it has named, by now.
 
         Raises:
             Unavailable: no answer.

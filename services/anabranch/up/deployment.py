@@ -85,7 +85,7 @@ def specs_of(
     replicas: int = 0,
     offers: Path | None = None,
 ) -> list[ProcessSpec]:
-    """How each process is started; one with a link is told that for Kafka's address. ``replicas``:
+    """How each process is started; one with a link gets that as Kafka's address. ``replicas``:
     of stages, on all nodes together. ``offers``: the file of whoever runs what it offers.
 
     The Redis URL may hold a password, so it goes by the environment, which others cannot read, to

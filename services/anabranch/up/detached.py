@@ -33,7 +33,7 @@ def start(
     """Run ``anabranch up`` with ``arguments`` in the background; returns when it is ready, or has
     ended: its exit code, 0 for ready.
 
-    What it says meanwhile is said here, too, and kept in ``<state_dir>/logs/up.log``. ``stopping``:
+    Its output appears here, too, and is kept in ``<state_dir>/logs/up.log``. ``stopping``:
     it is stopped again. ``program``: another one.
     """
     log = log_path(state_dir.resolve(), "up", "")

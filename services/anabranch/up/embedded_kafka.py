@@ -1,10 +1,10 @@
 """A real Kafka broker of one node, from its jars, for a machine without one.
 
 The same state folder gives the same broker: its data, its cluster id and, if it is free, its port.
-Once it has run, it comes back at its port or not at all, since its clients were told that one.
+Once it has run, it comes back at its port or not at all, since its clients know that one.
 
 With ``linked`` services the broker has one listener more for each, which advertises the address of
-a proxy (``drills.links``): a client that comes through the proxy is told that the broker is there,
+a proxy (``drills.links``): a client that comes through the proxy learns that address of the broker,
 and never goes around it.
 """
 

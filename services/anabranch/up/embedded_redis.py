@@ -45,8 +45,8 @@ def find_redis_server() -> Path:
 
 
 class EmbeddedRedis(OwnedServer):
-    """One Redis server. Not thread-safe. What it held is gone after a stop, as after any
-    restart of an index.
+    """One Redis server. Not thread-safe. Its content is gone after a stop, as after any restart of
+    an index.
     """
 
     def __init__(self, state_dir: Path, port: int = 0) -> None:

@@ -34,7 +34,7 @@ def archive(java: Path, jars: Sequence[Path]) -> Path:
 
 
 def options(java: Path, jars: Sequence[Path]) -> list[str]:
-    """What Java must be told to use it; nothing where there is none."""
+    """The options with which Java uses it; none where there is no archive."""
     path = archive(java, jars)
     return [f"{_USE}={path}"] if path.exists() else []
 

@@ -79,11 +79,11 @@ class OwnedServer:
             self._process.kill()
 
     def _needed_port(self) -> int:
-        """The port that it must have: the one that was asked for, or that it had before, which its
+        """The port that it must have: the requested one, or that it had before, which its
         clients know; 0: any.
 
         Raises:
-            ConfigurationError: the one that was asked for is taken.
+            ConfigurationError: the requested one is taken.
             Unavailable: the one that it had before is taken: by a process that took it while this
                 one was down, so it may be given back.
         """

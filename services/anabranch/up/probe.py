@@ -18,7 +18,7 @@ _ANSWER_BYTES_MAX: Final = 1024 * 1024
 
 
 def metrics_port(state_dir: Path, service: str, name: str, pid: int) -> int | None:
-    """The port that process ``pid`` took; None: it has not said so yet."""
+    """The port that process ``pid`` took; None: it has not reported it yet."""
     try:
         content = json.loads(run_file(state_dir, service, name).read_text(encoding="utf-8"))
         return int(content["metrics_port"]) if content["pid"] == pid else None

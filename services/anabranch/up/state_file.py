@@ -58,7 +58,7 @@ class Deployment:
 
 
 def default_directory(pipeline_file: Path) -> Path:
-    """Where the state of a pipeline is kept unless told otherwise: next to its file."""
+    """Where the state of a pipeline is kept by default: next to its file."""
     return pipeline_file.resolve().parent / DIRECTORY_NAME
 
 
@@ -72,7 +72,7 @@ def directory_of(state_dir: Path | None, pipeline_file: Path | None) -> Path:
 
 
 def nothing_runs(directory: Path) -> str:
-    """What is said where a command meant a deployment of this directory, and there is none."""
+    """The message where a command meant a deployment of this directory, and there is none."""
     return (
         f"nothing runs in {directory.absolute()}: name the deployment with -f FILE or --state-dir"
         " DIR, or start it with `anabranch up`"

@@ -91,8 +91,8 @@ def topics_of(
 def prepare(
     log: EventLog, topics: Iterable[Topic], *, create_inputs: bool, say: Callable[[str], None]
 ) -> list[str]:
-    """Create the topics that are missing; their names. What existing ones give less than they must
-    is said, with what to do.
+    """Create the topics that are missing; their names. ``say`` gets what existing ones give less
+    than they must, with what to do.
 
     Raises:
         ConfigurationError: an input topic is missing and ``create_inputs`` is false, or a number of
@@ -137,8 +137,8 @@ def prepare(
 def _of_users(
     admin: LogAdmin, topics: Iterable[TopicSettings], existing: Mapping[str, int]
 ) -> Iterator[str]:
-    """What existing topics of users give less than "nothing is lost" needs; whoever may not
-    ask for their settings is told so.
+    """What existing topics of users give less than "nothing is lost" needs; a note where their
+    settings cannot be read.
     """
     for topic in topics:
         wanted = of_users(topic, existing[topic.name])

@@ -62,7 +62,7 @@ def test_what_is_deleted_when_the_live_topic_alone_has_something_is_waited_for(
         service = world.service()
     for _ in range(3):
         service.step()
-    assert str(service.status.waiting_for).endswith("asked for buckets 1..4 of totals")
+    assert str(service.status.waiting_for).endswith("requested buckets 1..4 of totals")
     assert list(delivered(world.log, world.pipeline)) == []
     world.replica.append_recomputed({n: rows(n, 2) for n in (1, 2, 3, 4)})
     drain(service, 4)

@@ -399,7 +399,7 @@ def test_blocks_that_nobody_has_are_asked_for_and_waited_for() -> None:
     assert service.status.state == "waiting"
     assert (
         service.status.waiting_for
-        == "blocks of totals from bucket 2 on, which are deleted: asked for buckets 2..2 of totals"
+        == "blocks of totals from bucket 2 on, which are deleted: requested buckets 2..2 of totals"
     )
     assert len(delivered(world.log, world.pipeline)) == 2
     peer.append_recomputed({2: rows(2, 6)})

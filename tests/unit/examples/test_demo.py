@@ -71,7 +71,7 @@ def test_good_only_if_nothing_is_wrong() -> None:
         replace(GOOD, rejections=Rejections(1, 1, 0, 0, 1)),
         replace(GOOD, left_processes=[4711]),
         replace(GOOD, failure=replace(FAILURE, longest_ms=3_701)),
-        replace(GOOD, failure=replace(FAILURE, broken=("one cut is told as 2 failures",))),
+        replace(GOOD, failure=replace(FAILURE, broken=("the topic shows one cut as 2 failures",))),
     ],
 )
 def test_any_deviation_is_not_good(outcome: Outcome) -> None:

@@ -135,11 +135,11 @@ def test_a_reader_gets_what_it_would_write_out(tmp_path: Path) -> None:
         ({"record": b"\xff"}, "not JSON"),
         ({"record": b" " * 70_000}, "larger than"),
         ({"record": b'{"type": "record", "name": "r", "fields": []}'}, "no fields"),
-        ({"replicas": 0}, "none"),
-        ({"replicas": 17}, "none"),
-        ({"hops": 0}, "none"),
-        ({"hops": 65}, "none"),
-        ({"out_of_orderness_ms": -1}, "none"),
+        ({"replicas": 0}, "not valid"),
+        ({"replicas": 17}, "not valid"),
+        ({"hops": 0}, "not valid"),
+        ({"hops": 65}, "not valid"),
+        ({"out_of_orderness_ms": -1}, "not valid"),
     ],
 )
 def test_what_no_stream_can_be_is_rejected(

@@ -235,7 +235,7 @@ def test_of_a_cluster_that_does_not_answer_nothing_is_known(
     elsewhere.there.is_silent = True
     assert (elsewhere.made.missing(0), elsewhere.made.last_gone()) == ("", 0)
     assert elsewhere.made.recomputed(0), "what was to be read there is planned anew"
-    with pytest.raises(Unavailable, match="nobody answers where b is"):
+    with pytest.raises(Unavailable, match="the cluster of b does not answer"):
         elsewhere.made.complete()
     elsewhere.delete_before(6)
     assert elsewhere.made.missing(3) == "the blocks of a from bucket 4 on are deleted"

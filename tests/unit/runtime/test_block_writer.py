@@ -206,5 +206,5 @@ def test_a_log_that_never_says_what_became_of_it_is_given_up(
     check(log, part, rows(0, 2))
     for _ in range(WRITE_TRIES_MAX):
         log.fail_next(Operation.FLUSH, applied=0, topic=TOPIC)
-    with pytest.raises(Unavailable, match="nobody says"):
+    with pytest.raises(Unavailable, match="attempts to write"):
         writer.write([(0, 4, rows(0, 2))])

@@ -69,7 +69,7 @@ def test_an_ask_its_answers_and_the_end(
     context: ServiceContext, recompute_client: RecomputeClient
 ) -> None:
     with capture_logs() as logs:
-        assert recompute_client.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals"
+        assert recompute_client.ask({STAGE: (3, 9)}) == "requested buckets 3..9 of totals"
         (ask,) = sent_records(context)
         assert isinstance(ask, Ask)
         assert (ask.stream, ask.reader, ask.bucket_first, ask.bucket_last) == (
@@ -78,16 +78,16 @@ def test_an_ask_its_answers_and_the_end(
             3,
             9,
         )
-        assert recompute_client.ask({STAGE: (3, 9)}) == "asked for buckets 3..9 of totals"
+        assert recompute_client.ask({STAGE: (3, 9)}) == "requested buckets 3..9 of totals"
         assert sent_records(context) == [ask]
         answer(context, ask, AskOutcome.UNABLE, "0", "its input is gone")
         assert (
             recompute_client.ask({STAGE: (3, 9)})
-            == "asked for buckets 3..9 of totals (replica 0: its input is gone)"
+            == "requested buckets 3..9 of totals (replica 0: its input is gone)"
         )
         answer(context, ask, AskOutcome.DIFFERENT, "1", "bucket 4 has other rows")
         assert recompute_client.ask({STAGE: (3, 9)}).startswith(
-            "nobody can make buckets 3..9 of totals again: replica 0: its input is gone; replica 1"
+            "no replica can recompute buckets 3..9 of totals: replica 0: its input is gone;"
         )
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [
         ("blocks_gone", "warning"),
@@ -119,7 +119,7 @@ def test_nobody_is_asked_for_a_source(
 ) -> None:
     assert (
         recompute_client.ask({"reports": (3, 9)})
-        == "nobody can be asked for reports: it is a source"
+        == "no replica can recompute reports: it is a source"
     )
     assert sent_records(context) == []
     assert gauge(context, "anabranch_blocks_gone", "reports") == 1

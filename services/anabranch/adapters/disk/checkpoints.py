@@ -81,7 +81,7 @@ class ReplicaDisk:
         self._removed: dict[str, int] = {}
         """Of directories that were removed, how many syncs still look for them."""
         self._removing = threading.Lock()
-        """Held while that changes."""
+        """Guards it."""
         for folder in (self._timelines, self._checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
 

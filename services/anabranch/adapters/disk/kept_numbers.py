@@ -1,4 +1,4 @@
-"""The numbers that the auditor has drawn and not told yet, in a file for its owner alone.
+"""The numbers that the auditor has drawn and not revealed yet, in a file for its owner alone.
 
 A number is in the file before its hash is in the ledger, and until the ledger has the number. So a
 crash at any point loses none that the auditor has committed to.

@@ -34,7 +34,7 @@ def broker_answers(address: str, timeout_s: float) -> bool:
     """Whether a broker at ``address`` answers a metadata request within ``timeout_s`` and has
     a controller that it names.
     """
-    # Its log is dropped: not being there yet is what is asked about.
+    # Its log is dropped: the question is whether it is there yet.
     silent = logging.getLogger("anabranch.adapters.kafka.unheard")
     silent.setLevel(logging.CRITICAL + 1)
     client = AdminClient(KafkaSettings(address).administrator(), logger=silent)
@@ -52,16 +52,16 @@ class KafkaLogAdmin:
         self._settings = settings
         self._rejected: KafkaError | None = None
         self._copies: dict[str, int] = {}
-        """Of each topic, as the last metadata said."""
+        """Of each topic, by the last metadata."""
         self._brokers = 0
-        """As the last metadata said."""
+        """By the last metadata."""
         options: dict[str, object] = {**settings.administrator(), "error_cb": self._on_error}
         self._client: AdminClient | None = AdminClient(options, logger=LOGGER)
         self._timeout_s = settings.request_timeout_ms / 1000
 
     def create(self, topics: Sequence[TopicSettings]) -> list[str]:
-        """Create those that are missing and wait until the cluster knows them; what is to be said,
-        as sentences.
+        """Create those that are missing and wait until the cluster knows them; notes for people, as
+        sentences.
 
         That is how those that were there differ, and that new ones have one copy where the cluster
         could keep more.
@@ -200,8 +200,8 @@ class KafkaLogAdmin:
         try:
             answer = self._open().list_topics(timeout=self._timeout_s)
         except KafkaException as error:
-            # That nobody answered is what a broker that let nobody in looks like: what it said then
-            # is in the callback.
+            # A broker that lets nobody in looks like one that does not answer: the callback has its
+            # reason.
             self._open().poll(0)
             if self._rejected is None and nobody_answers(error.args[0]):
                 raise no_answer(error.args[0], self._settings, self._timeout_s) from error
@@ -237,7 +237,7 @@ class KafkaLogAdmin:
                 raise Unavailable(message)
 
     def _await(self, topics: Sequence[TopicSettings]) -> None:
-        """Return when every topic has leaders: until then a writer would be told that the
+        """Return when every topic has leaders: until then a writer would get the error that the
         topic is unknown.
         """
         deadline = time.monotonic() + self._timeout_s

@@ -20,8 +20,8 @@ _LOST: Final = re.compile(
 
 
 def lost_is_a_warning(record: logging.LogRecord) -> bool:
-    """A filter of LOGGER, which lets everything through. What is said of a certificate, of a
-    password, or of anything else stays an error.
+    """A filter of LOGGER, which lets everything through. A line about a certificate, a password, or
+    anything else stays an error.
     """
     if record.levelno == logging.ERROR and _LOST.search(record.getMessage()):
         record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)

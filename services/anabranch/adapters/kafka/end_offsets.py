@@ -1,4 +1,4 @@
-"""The ends of many partitions, asked together: a reader that watches hundreds cannot wait for one
+"""The ends of many partitions, by one request: a reader that watches hundreds cannot wait for one
 answer after the other.
 
 By the call that finds offsets for times, to which the end is a time like others. librdkafka's own

@@ -1,9 +1,9 @@
 """The one place where librdkafka's errors become anabranch's (table-driven,
 tests/unit/adapters/kafka/test_errors.py).
 
-The question behind every row is: *may what was asked have happened?*
+The question behind every row is: *may the request have had an effect?*
 
-- it certainly did not: ``Unavailable``;
+- it certainly had none: ``Unavailable``;
 - it may have: ``OutcomeUnknown``;
 - someone newer replaced this one: ``Fenced``;
 - data that was named is not there: ``DataMissing``.
@@ -33,7 +33,7 @@ from anabranch.protocol.errors import (
 
 
 class Doing(Enum):
-    """What was asked when the error came."""
+    """The request on which the error came."""
 
     SENDING = "sending"
     """A record, in a transaction or not."""
@@ -136,7 +136,7 @@ _UNANSWERED: Final = frozenset(
 
 
 def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
-    """The anabranch error for ``error``; ``what`` says in words what was asked, for its text."""
+    """The anabranch error for ``error``; ``what`` describes the request, for its text."""
     text = f"{what}: {error.name()}: {error.str()}"
     code = error.code()
     if code in _UNSEEN:
@@ -165,7 +165,7 @@ def says_missing(error: KafkaError) -> bool:
 
 
 def nobody_answers(error: KafkaError) -> bool:
-    """Whether what was asked got no answer from any broker: a wrong address, one that is not
+    """Whether a request got no answer from any broker: a wrong address, one that is not
     there, one that speaks otherwise.
     """
     return error.code() in _UNANSWERED

@@ -102,7 +102,7 @@ class KafkaEventLog:
             return KafkaLogWriter(self.settings())
 
     def open_ahead(self, writers: int) -> None:
-        """See the port. What they have to say of their connections is said now."""
+        """See the port. They log now what they have to report of their connections."""
         for writer in list(self._ahead):
             writer.serve()
         while len(self._ahead) < writers:

@@ -43,7 +43,7 @@ still. Else a partition that ends in what nobody is shown would never seem read 
 """
 
 _SILENCE_S: Final = 10.0
-"""After so long without a record the broker is asked whether there are any. If so twice in a
+"""After so long without a record the reader asks the broker whether there are any. If so twice in a
 row, and none came in between, the client has stopped.
 """
 
@@ -80,9 +80,9 @@ class KafkaLogReader:
         self._assigned_s, self._fetches = 0.0, 0
         """When that was, and the fetches since."""
         self._heard_s = 0.0
-        """When a record came, or the broker was asked why none does."""
+        """When a record came, or the reader asked the broker why none does."""
         self._behind: dict[TopicPartition, int] = {}
-        """Position of each partition that had more to read when the broker was asked."""
+        """Position of each partition that had more to read at the last question to the broker."""
         self._ended: set[TopicPartition] = set()
         """Partitions of which an error ended the reading: what stands behind it is not handed
         over.
@@ -193,7 +193,7 @@ class KafkaLogReader:
         return int(answer.offset)
 
     def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
-        """(first offset that exists, end offset), asked from the broker now. With committed
+        """(first offset that exists, end offset), as the broker answers now. With committed
         isolation the end is the last stable offset.
 
         Raises:
@@ -308,8 +308,8 @@ class KafkaLogReader:
         # which the next call trips over.
         if self._ended or any(map(Message.error, messages)):
             good = self._before_errors(messages)
-        # librdkafka hands over what one answer held of one partition in one run, so there are few
-        # groups.
+        # librdkafka hands over the records of one partition in one answer in one run, so there are
+        # few groups.
         for number, run in groupby(good, Message.partition):
             same = list(run)
             if self._one_topic:
@@ -350,8 +350,8 @@ class KafkaLogReader:
             try:
                 found.extend(each)  # what came before an error stays in the list
             except SystemError as error:
-                # Such a message is not asked again: the client then gives a list with holes, over
-                # which the interpreter would fall.
+                # Do not ask the client for such a message again: it would give a list with holes,
+                # over which the interpreter would fall.
                 if not isinstance(error.__cause__, UnicodeDecodeError):
                     raise
                 found.append(None)
@@ -400,8 +400,8 @@ class KafkaLogReader:
         while this one was made.
 
         librdkafka tells it all the same, and stops fetching the partition, which stands elsewhere
-        by now. An offset that does not exist is told as the position it was asked for, and nothing
-        below the assigned one is asked for.
+        by now. It reports an offset that does not exist as the requested position, and requests
+        nothing below the assigned one.
         """
         error, offset = message.error(), message.offset()
         if error is None or not says_missing(error) or offset is None or offset < 0:
@@ -418,8 +418,8 @@ class KafkaLogReader:
 
 
 def _offsets(messages: list[Message]) -> Iterable[int]:
-    """Those of messages of one partition, which ascend: mostly without a hole, and then nobody
-    need be asked but the first and the last.
+    """Those of messages of one partition, which ascend: mostly without a hole, and then the first
+    and the last are enough.
     """
     first, last = messages[0].offset(), messages[-1].offset()
     if first is not None and last is not None and last - first == len(messages) - 1:

@@ -4,8 +4,8 @@ calls ``south``: ``ANABRANCH_CLUSTER_SOUTH_SECURITY_PROTOCOL`` and so on, nothin
 
 Every client of this process, of the processes that Spark starts from it and of the commands of
 ``anabranch`` gets the same: they inherit the environment. Nothing of it can be given on a command
-line, where others on the machine would see it. Executors of a Spark cluster are told which files
-hold the secrets, never a secret.
+line, where others on the machine would see it. Executors of a Spark cluster get the names of the
+files that hold the secrets, never a secret.
 """
 
 from __future__ import annotations

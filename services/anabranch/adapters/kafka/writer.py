@@ -81,8 +81,8 @@ class KafkaLogWriter:
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> None:
-        """Queue one record. Blocks while the queue is full (backpressure). What is wrong with it is
-        told by ``flush``.
+        """Queue one record. Blocks while the queue is full (backpressure). ``flush`` raises what is
+        wrong with it.
 
         Raises:
             OutcomeUnknown, Fenced: an earlier call raised it; open a new writer.

@@ -7,7 +7,7 @@ import threading
 
 
 class VirtualClock:
-    """A clock that moves only when told to, or by sleeping: a sleep ends at once and has
+    """A clock that moves only by ``advance`` and by sleeping: a sleep ends at once and has
     taken its time. Thread-safe.
     """
 

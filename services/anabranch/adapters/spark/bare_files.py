@@ -34,7 +34,7 @@ def jar() -> Path | None:
 
 
 def settings() -> dict[str, str]:
-    """What Spark must be told to use it; nothing where there is no jar."""
+    """The settings with which Spark uses it; none where there is no jar."""
     found = jar()
     return (
         {}

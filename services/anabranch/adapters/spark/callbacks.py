@@ -2,7 +2,7 @@
 
 ``foreachBatch`` runs in this process. Java calls it by a port of the loopback address, at which
 PySpark, in the mode with a Java thread for each thread of Python, asks for no token, and Java's
-half could not send one. So the kernel is asked whose the other end of each connection is.
+half could not send one. So this module asks the kernel whose the other end of each connection is.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def _is_logged(checkpoint: Path, batch: int, *, committed: bool = True) -> bool:
             _state_ids(checkpoint, batch)
             whole = whole and _is_whole(checkpoint / "commits" / str(batch))
     except ConfigurationError:
-        raise  # it is whole, and of no use: that must be said
+        raise  # it is whole, and of no use: people must learn of that
     except _WRONG:
         return False
     return whole

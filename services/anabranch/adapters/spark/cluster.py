@@ -60,7 +60,7 @@ def settings(
     folder: Path,
     kafka_clusters: Sequence[str] = (),
 ) -> dict[str, str]:
-    """What Spark must be told beside what every node tells it.
+    """The settings that Spark needs beside those of every node.
 
     Puts ``secret`` into a file in ``folder``, where Spark's Java, which starts next, finds it:
     among the settings it would be an argument of Java, which everybody on the machine can read.

@@ -137,7 +137,7 @@ class SparkEngine:
         return self._plans.errors.get(query)
 
     def temporary_place(self) -> Path:
-        """A folder for a checkpoint that nobody needs again; whoever asked removes it."""
+        """A folder for a checkpoint that nobody needs again; the caller removes it."""
         return self._scratch.path / f"query-{secrets.token_hex(4)}"
 
     def _answer(self, query: str, name: str, start: dict[str, Any]) -> dict[str, Any] | None:

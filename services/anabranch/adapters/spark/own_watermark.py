@@ -8,8 +8,8 @@ set to the end of that plan. Rows are late by the watermark of the batch before,
 plan are above that; windows end, state goes and timers fire by the batch's own.
 
 Spark writes the watermark to its log together with the plan, and a batch that is run again after a
-crash takes both from there: nobody is asked, so nothing is set beyond it. A query begins with the
-watermark of its last commit, which is the end of that plan.
+crash takes both from there: it sends no request, so nothing is set beyond it. A query begins with
+the watermark of its last commit, which is the end of that plan.
 
 The classes are internal to Spark. Where they are not as they were the query ends with an error;
 where they do something else, its batch is rejected (``protocol.stage.planner.check_watermark``).

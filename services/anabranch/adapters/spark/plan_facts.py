@@ -44,8 +44,8 @@ def _name(node: Any) -> str:
 
 
 def _named(expression: Any, parent: str = "") -> Iterator[tuple[Any, str, str]]:
-    """(node, its name, that of the node above it) of ``expression`` and all below: every
-    question to Java takes time, so each is asked once.
+    """(node, its name, that of the node above it) of ``expression`` and all below: a question to
+    Java takes time, so each comes once.
     """
     name = _name(expression)
     yield expression, name, parent

@@ -2,8 +2,8 @@
 of their own.
 
 Requests and answers are lines of JSON over a socket in a folder that only this user may look into;
-the answer is an offset, or null for "nothing yet". The readers hold no state: whatever is lost with
-a connection is asked again.
+the answer is an offset, or null for "nothing yet". The readers hold no state: they repeat whatever
+request was lost with a connection.
 
 Before a plan goes out the watermark of its query is set to the end of it (``own_watermark``). A
 reader serves one run of one query, and so does its connection.

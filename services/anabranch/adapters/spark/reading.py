@@ -101,7 +101,7 @@ def _reader(options: SourceOptions, stream: str) -> BlockReader:
     """One per stream and query: a branch and its successor stand at different places, and what one
     has read too far is of no use to the other.
 
-    A query that two others were asked for after is gone: its reader is closed, with the threads,
+    The reader of a query is closed once two other queries have read after it, with the threads,
     sockets and buffers of its consumers.
     """
     kafka, cluster = options.kafka, options.cluster

@@ -149,7 +149,7 @@ _STOPPED: Final = (
     "java.nio.channels.ClosedByInterruptException",
     "SPARK_JOB_CANCELLED",
 )
-"""In the text of what Spark raises in a batch whose query is told to stop; any of them,
+"""In the text of what Spark raises in a batch whose query is stopped; any of them,
 depending on where it is.
 """
 
@@ -157,7 +157,7 @@ depending on where it is.
 class _StoppedError(Exception):
     """Spark's own words for the end of a batch whose query is stopped, as short as they can be.
 
-    When a query was told to stop, Spark looks through the text that comes back from Python, with a
+    When a query is stopped, Spark looks through the text that comes back from Python, with a
     regular expression that takes a stack frame for each character: the stack traces of Java in it
     make it overflow.
     """
@@ -170,7 +170,7 @@ class _StoppedError(Exception):
 
 
 class _NotOfBatches(logging.Filter):
-    """Py4J logs as an error whatever ends a batch: that its query was told to stop is none,
+    """Py4J logs as an error whatever ends a batch: a stop of its query is none,
     and errors of this project the service tells itself.
     """
 
@@ -217,7 +217,7 @@ class SinkQuery:
     checkpoint: Path
     """Its directory."""
     done: Callable[[BatchDone], None]
-    """Told of each batch."""
+    """Gets each batch."""
 
 
 class StageSink:

@@ -1,8 +1,8 @@
-"""Spark, from when Java is told to start.
+"""Spark, from the start of its Java on.
 
 Java takes longest of all that a node starts, and mostly one core. So it starts first, on a thread
-of its own, and this module imports no more than that takes: whoever asked for it imports the rest,
-and contacts the broker, meanwhile.
+of its own, and this module imports no more than that takes: meanwhile the caller imports the rest
+and contacts the broker.
 
 After a crash, or an end while it starts, nothing is left: Java ends with the process that started
 it.

@@ -26,8 +26,8 @@ def fetched(groups: Sequence[Sequence[str]], cache: Path) -> dict[tuple[str, str
     from jgo.maven import MavenContext
     from jgo.parse import Coordinate
 
-    # A person behind a mirror names it in jgo's own settings file ([repositories]); it is asked as
-    # well as Maven Central.
+    # A person behind a mirror names it in jgo's own settings file ([repositories]); jgo looks there
+    # as well as in Maven Central.
     named = dict(GlobalSettings.load().repositories)
     context = MavenContext(repo_cache=cache / "maven", remote_repos=None, timeout=_TIMEOUT_S)
     context.remote_repos.update(named)

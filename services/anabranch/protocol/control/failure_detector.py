@@ -8,7 +8,7 @@ that was stopped, or whose machine slept, has heard no one, through no fault of 
 counts at most ``OBSERVED_STEP_MS``: a process that wakes from a pause must look again, several
 times, before any of its time-outs is over.
 
-A process that follows the topic from now on hears only what is said from now on, so processes that
+A process that follows the topic from now on hears only later heartbeats, so processes that
 died earlier are silent. A process that reads the topic from its beginning counts everything in it
 as heard just now: it may call another process dead only after the silence that it waits for anyway.
 

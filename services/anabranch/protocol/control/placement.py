@@ -207,7 +207,7 @@ class Places:
         return (
             ""
             if others
-            else f"it is the last one of {self._stages[label].name}, which nobody would run"
+            else f"it is the last replica of {self._stages[label].name}, and a stage needs one"
         )
 
     def moved(self, move: Move) -> bool:

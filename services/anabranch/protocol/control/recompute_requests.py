@@ -18,11 +18,11 @@ The states of a reader, per stream (``RecomputeRequests``):
 ======  ===========================================  ================================
 state   event                                        action and next state
 ======  ===========================================  ================================
-(none)  blocks are gone                              ask; ASKED
-ASKED   a replica has taken it                       TAKEN
+(none)  blocks are gone                              ask; SENT
+SENT    a replica has taken it                       TAKEN
 any     all replicas are unable                      REJECTED
 any     a replica has recomputed it                  RECOMPUTED
-any     its time is over, or other buckets are gone  ask under the next number; ASKED
+any     its time is over, or other buckets are gone  ask under the next number; SENT
 any     the blocks are there                         (none)
 ======  ===========================================  ================================
 
@@ -32,12 +32,13 @@ Invariants:
     RQ3 a request is for ASK_BUCKETS_MAX non-empty buckets at most (the shell counts them).
     RQ4 a replica works at one request at a time, and holds at most ASKS_MAX, the newest of each
         reader.
-    RQ5 while a peer works, a replica begins nothing, until the peer has answered or has not said
-        for ASK_TAKEN_MS that it works.
+    RQ5 while a peer works, a replica begins nothing, until the peer has answered, or has not
+        repeated for ASK_TAKEN_MS that it works.
     RQ6 replicas take their turn in the order of their names; one that has answered a request does
         not take it again.
-    RQ7 a request that waited for ASK_AGAIN_MS after its turn is dropped: its reader has asked
-        again.
+    RQ7 a request that waited for ASK_AGAIN_MS after its turn is dropped: its reader has repeated
+        it.
+    RQ8 a replica that works at a request repeats so every ASK_TAKEN_EVERY_MS.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ ASK_AGAIN_MS: Final = 15_000
 """A request that nobody has taken is repeated: it was lost, or nobody was there."""
 
 ASK_TAKEN_EVERY_MS: Final = 5_000
-"""Who works at a request says so again after so long."""
+"""A replica that works at a request repeats so after so long."""
 
 ASK_TAKEN_MS: Final = 20_000
-"""A request that somebody has taken is repeated when he has not said so again for so long: he has
-died, or hangs.
+"""A request that a replica has taken is repeated when the replica has not repeated so for so long:
+it has died, or hangs.
 """
 
 ASK_REJECTED_MS: Final = 60_000
@@ -105,8 +106,8 @@ class RecomputeRequests:
     """
 
     def __init__(self, reader: str, writers: Mapping[str, Collection[str]]) -> None:
-        """``writers``: of every stream that can be asked for, its replicas. Sources are not
-        among them: nobody makes their rows again.
+        """``writers``: of every stream that can be recomputed, its replicas. Sources are not among
+        them: nobody makes their rows again.
         """
         self._reader, self._writers = (
             reader,
@@ -167,19 +168,19 @@ class RecomputeRequests:
         found = self._requests.get(stream)
         if found is None:
             return (
-                f"nobody can be asked for {stream}: it is a source"
+                f"no replica can recompute {stream}: it is a source"
                 if stream not in self._writers
-                else f"{stream} is not asked for yet"
+                else f"no request for {stream} yet"
             )
         what = f"buckets {found.ask.bucket_first}..{found.ask.bucket_last} of {stream}"
         reasons = "; ".join(
             f"replica {replica}: {reason}" for replica, reason in sorted(found.rejections.items())
         )
         return {
-            RequestState.SENT: f"asked for {what}" + (f" ({reasons})" if reasons else ""),
-            RequestState.TAKEN: f"replica {found.taken_by} makes {what} again",
+            RequestState.SENT: f"requested {what}" + (f" ({reasons})" if reasons else ""),
+            RequestState.TAKEN: f"replica {found.taken_by} recomputes {what}",
             RequestState.RECOMPUTED: f"{what} were recomputed",
-            RequestState.REJECTED: f"nobody can make {what} again: {reasons}",
+            RequestState.REJECTED: f"no replica can recompute {what}: {reasons}",
         }[found.state]
 
 
@@ -195,7 +196,7 @@ class RecomputeReplies:
         self._waiting: dict[str, tuple[Ask, int]] = {}
         self._working: Ask | None = None
         self._repeated_ms = 0
-        """When it was said last that it is worked at (RQ8)."""
+        """When it repeated last that it works at the request (RQ8)."""
         self._peer_until_ms: dict[str, int] = {}
         """Peers that work at a request, and until when that is believed (RQ5)."""
 
@@ -254,7 +255,7 @@ class RecomputeReplies:
         return None
 
     def to_say_again(self, now_ms: int) -> Ask | None:
-        """The request that is worked at, where it is to be said again that it is taken (RQ8)."""
+        """The request that it works at, if it is time to repeat so (RQ8)."""
         if self._working is None or now_ms - self._repeated_ms < ASK_TAKEN_EVERY_MS:
             return None
         self._repeated_ms = now_ms

@@ -157,7 +157,7 @@ class Lack(Enum):
     REPLACED = "another process delivers, and has delivered what was in them"
     DAMAGED = "they are there, but not as the boundary log says"
     LEFT_OUT = "the output begins after them"
-    AWAITED = "they are asked for, and waited for"
+    AWAITED = "delivery requests them, and waits"
 
 
 def live_asks(delivered: int | None, passed: int, *, has_any: bool) -> bool:
@@ -191,7 +191,7 @@ class CorrectedDelivery:
         *,
         after: int = 0,
     ) -> None:
-        """``starts`` and ``ends``: first and end offset of every place, asked after fencing: the
+        """``starts`` and ``ends``: first and end offset of every place, read after fencing: the
         output's partitions, then the rejected results.
 
         ``after``: an output that has no progress yet leaves out the buckets up to here, since their

@@ -34,9 +34,9 @@ Invariants:
         mark; a partition that never spoke holds it.
     IN3 a partition is left out only after observed silence of ``partition_idle_ms``, with a look no
         older than LOOK_FRESH_MS, if another partition has spoken at least that long after it; after
-        a silence of the whole source the others get that time anew. One that is held back speaks
-        while it has records to be read. One that was left out before a restart is so again by the
-        first look that finds nothing.
+        a silence of the whole source the others get that time anew. One that ingestion reads no
+        further speaks while it has records to be read. One that was left out before a restart is so
+        again by the first look that finds nothing.
     IN4 a source that is silent as a whole closes nothing by itself, except by ``source_idle_ms``
         (by observed time) or ``ends``.
     IN5 a record beyond ``limits().ahead_above_ms`` moves neither mark nor boundary, nor does a
@@ -105,7 +105,7 @@ of the broker, and is counted anew.
 """
 
 HEARTBEAT_AHEAD_MS: Final = 86_400_000
-"""How far a producer's heartbeat may be in front of all that its source has said where
+"""How far a producer's heartbeat may be in front of all that its source has stated where
 ``max_ahead`` is unlimited: a day. One from the year 2100 would close its partition for good.
 Simulated time that jumps further has a record there.
 """
@@ -182,7 +182,7 @@ class EventTimeLimits:
     never_late: Mapping[InputPartition, int] = field(default_factory=dict)
     """Records of these partitions up to this event time are not late but reassigned (IN9)."""
     stated_ms: int | None = None
-    """Largest event time that any partition has said, or the wall clock while none has; None:
+    """Largest event time that any partition has stated, or the wall clock while none has; None:
     the clock bounds heartbeats as it does records.
     """
 
@@ -289,7 +289,7 @@ class SourceMachine:
         self._moved_ms = now_ms
         self._is_unnamed = False
         self.is_full = False
-        """Whether too much was open when ``to_read`` was asked last."""
+        """Whether too much was open at the last ``to_read``."""
         self.is_pushed_back = False
         """Whether too many blocks were kept then (IN10)."""
         self._unread: frozenset[InputPartition] = frozenset()
@@ -457,7 +457,7 @@ class SourceMachine:
         return (self.closed, self.past, self._left_out()) != before
 
     def _left_out(self) -> list[InputPartition]:
-        """What the other shards are told is left out; nothing where there are none."""
+        """What this shard reports to the others as left out; nothing where there are none."""
         if self._rules.shards == 1:
             return []
         return [at for at, p in self._partitions.items() if p.left_out or p.was_idle]
@@ -499,8 +499,8 @@ class SourceMachine:
             at: The partition.
             empty: Everything up to the end had been given to ``read``. None: the broker did not
                 answer.
-            begun_ms: When the broker was asked: what came later is not covered.
-            done_ms: When it had answered.
+            begun_ms: The time of the question to the broker: what came later is not covered.
+            done_ms: The time of the answer.
         """
         partition = self._partitions[at]
         partition.look_next_ms = done_ms + LOOK_EVERY_MS
@@ -545,7 +545,7 @@ class SourceMachine:
 
         A record that closes nothing only adds open parts, which cost the broker and every reader,
         and which all readers hold in memory. So the next one is made when the next bucket is due to
-        close, as far as that can be told: event time goes on as fast as the clock. Where it does
+        close, by the assumption that event time goes on as fast as the clock. Where it does
         not, as in a source that catches up, a bucket is closed by APPEND_OPEN_EVERY_MS later than
         it could have been.
         """
@@ -627,7 +627,7 @@ class SourceMachine:
         )
 
     def _stated(self) -> int:
-        """The largest event time of the source; 0: it has said none."""
+        """The largest event time of the source; 0: it has stated none."""
         return max(self._event_time_max(), *self._others.event_times_ms, 0)
 
     def waiting_for(self, now_ms: int) -> InputPartition | None:

@@ -5,14 +5,14 @@ Theory of operation. Tentative buckets come from one replica as long as it is as
 again from the same replica, else from any that has it: which one it was does not matter any more.
 
 A replica that is done makes stable buckets while a peer's branch still makes tentative ones of the
-same input, often a moment earlier, which nobody needs. So while a peer says STABLE a tentative
-bucket is held back (``Hold``), but not for long: what a replica says of itself decides about this
-much time, never about a record.
+same input, often a moment earlier, which nobody needs. So while a peer says STABLE the delivery
+delays a tentative bucket (``Hold``), but not for long: what a replica says of itself decides about
+this much time, never about a record.
 
 How long depends on how much of its delay the bucket has used. What a branch closes first has had
 the stage's whole first wait, so little is left: ``LIVE_HOLD_MS``. It takes later buckets after the
 short wait; for those the difference between the waits is left, and while the topic stands outside a
-failure they may be held for it: a branch that began so late that its failure is over begins no
+failure the delay may be that long: a branch that began so late that its failure is over begins no
 other one. If the input is missing again, the stable peer forks after its own first wait, which is
 no later.
 
@@ -21,8 +21,8 @@ Invariants:
     LC2 a bucket that could not be read is offered no more, of that branch.
     LC3 outside a failure only what a branch that runs has made is offered: what is left of one that
         has ended begins no other failure.
-    LH1 nothing is held while no peer says STABLE.
-    LH2 a bucket is held for at most ``LIVE_HOLD_MS`` from when it could first be shown; one that
+    LH1 nothing is delayed while no peer says STABLE.
+    LH2 a bucket is delayed for at most ``LIVE_HOLD_MS`` from when it could first be shown; one that
         its branch closed later than with its first record, outside a failure, for at most what the
         stage's later wait is shorter than its first one, if that is more.
     LH3 so a later bucket is not shown later than a first one.
@@ -44,7 +44,7 @@ from anabranch.protocol.stage import upstream_selection
 from anabranch.protocol.stage.availability import BucketTimers, Policy, Waits
 
 LIVE_HOLD_MS: Final = 200
-"""How long a tentative bucket that has had the long wait is held back while a peer of its replica
+"""How long a tentative bucket that has had the long wait is delayed while a peer of its replica
 says that it is STABLE: the stable one is then about to come. Part of SLACK_MS.
 """
 
@@ -94,8 +94,8 @@ class Hold:
         since_ms = self._offered.started(offer.first + 1)
         if since_ms is None:
             message = (
-                f"tentative buckets {offer.first}..{offer.last} of {offer.replica} are none to be"
-                " held"
+                f"buckets {offer.first}..{offer.last} of {offer.replica} have no timer: they are"
+                " not offered"
             )
             raise LocalProtocolError(message)
         if not any(
@@ -118,7 +118,7 @@ class LiveChoice:
         self._hold = Hold(waits, policy)
         self._unreadable: dict[tuple[str, int, BranchNumber], None] = {}
         self.hold_ms = 0
-        """In so many ms the bucket that is held back is to be shown; 0: none is."""
+        """In so many ms the delayed bucket is to be shown; 0: none is delayed."""
 
     def available(
         self,
@@ -202,7 +202,7 @@ class LiveChoice:
             first = page[-1] + 1 if len(page) == DELIVERY_BUCKETS_MAX else last + 1
 
     def _shown_sizes(self, log_state: LogState, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """What is shown and not stable, the newest first. Asked for by an undo only."""
+        """What is shown and not stable, the newest first. For an undo only."""
         filled = {
             bucket
             for replica in log_state.writers

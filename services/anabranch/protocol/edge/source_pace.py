@@ -51,7 +51,7 @@ class SourcePace:
     """The pace of one source. Times named ``now_ms`` are of a monotonic clock."""
 
     def __init__(self, upto_ms: int, since_ms: int) -> None:
-        """``upto_ms``: what the source said last, at ``since_ms``; 0: nothing yet."""
+        """``upto_ms``: what the source reported last, at ``since_ms``; 0: nothing yet."""
         self.upto_ms = upto_ms
         """The source has got to this event time."""
         self._first: tuple[int, int] | None = None
@@ -67,8 +67,8 @@ class SourcePace:
             self._moves.popleft()
 
     def go_on(self, highest_ms: int, now_ms: int, *, speaks: bool) -> None:
-        """``highest_ms``: the largest event time that was read, 0: none yet; ``speaks``:
-        since it was asked last.
+        """``highest_ms``: the largest event time that was read, 0: none yet; ``speaks``: since the
+        last call.
         """
         if self._first is None and highest_ms:
             self._first = (now_ms, highest_ms)

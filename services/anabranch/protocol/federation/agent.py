@@ -1,11 +1,11 @@
 """A participant's agent: it sheds load that costs more to keep, and takes load that pays more than
 it costs.
 
-Theory of operation. The agent is a machine without input or output. It is told what was measured,
-what others say, what the ledgers say and that time has passed; it answers with commands for its
-shell. Each participant has one, with its own private cost function, and there is nobody above them.
-Its halves are ``shedding`` and ``taking``; what a task goes through is the table of ``holdings``;
-what a price may be is in ``pricing``.
+Theory of operation. The agent is a machine without input or output. Its shell passes it
+measurements, messages of others, entries of the ledgers and the time; it answers with commands for
+the shell. Each participant has one, with its own private cost function, and there is nobody above
+them. Its halves are ``shedding`` and ``taking``; what a task goes through is the table of
+``holdings``; what a price may be is in ``pricing``.
 
 Who runs a task is decided by the ledger alone (``movements``), so each message may be lost and each
 wait ends. An answer that is lost: the offer lapses, the seller's promise is withdrawn. A start that

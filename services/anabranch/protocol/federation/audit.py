@@ -67,7 +67,7 @@ class Commitment:
     """By the log's time."""
     bucket_ms: int
     is_open: bool = True
-    """Its number was not told yet."""
+    """Its number was not revealed yet."""
 
 
 class Commitments:

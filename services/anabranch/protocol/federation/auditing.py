@@ -5,29 +5,31 @@ Theory of operation. The time of a movement is covered by *terms*, each with a n
 number is drawn and kept, then its hash is written into the ledger. From then on the buckets of its
 sample count, until the hash of the next number stands there. A term lasts ``TERM_MS``, or until
 something is found: then the next hash is written first, so no seller sees a moment that nobody
-looks at, and after it the number, with what was found. Without findings it is told as well, so that
-everybody can check that the auditor looked where it had to.
+looks at, and after it the number, with what was found. Without findings it is revealed as well, so
+that everybody can check that the auditor looked where it had to.
 
-The number is secret until it is told, so it is kept by the auditor alone, and before its hash is
-written: a number that is lost has no findings, and costs what its term would have found.
+The number is secret until the auditor reveals it, so only the auditor keeps it, and does so before
+its hash is written: a number that is lost has no findings, and costs what its term would have
+found.
 
 Not every bucket of a sample says something of the seller. Those that another node has made do not,
 nor does what may be partial by right: within a horizon after the stage began late, or after its
-version began to count. Nor do results of another version of the stage than the auditor has. What is
-left out is said. Of one version all functions give the same, whatever fingerprint a seller claims.
+version began to count. Nor do results of another version of the stage than the auditor has. The
+audit counts what it leaves out. Of one version all functions give the same, whatever fingerprint a
+seller claims.
 
 The states of a term:
     drawn      --its hash stands in the ledger-->                    open
     open       --the next one is open, or the movement is over-->    over
-    over       --all is judged, or something was found-->            its number is told
+    over       --all is judged, or something was found-->            its number is revealed
     drawn      --the movement is over-->                             dropped
 
 Invariants:
-    AU1 a number is told only after the hash of the next one stands in the ledger, or the movement
-        is over.
+    AU1 a number is revealed only after the hash of the next one stands in the ledger, or the
+        movement is over.
     AU2 every bucket of a sample that the seller's node has made, and that may be judged, is wanted
         once, if its term does not end by a finding before.
-    AU3 a finding is told with the number of whose sample its bucket is, in whose term it ended.
+    AU3 a finding is reported with the number of whose sample its bucket is, in whose term it ended.
     AU4 a replay of the ledger with the numbers that were kept comes to the same terms.
 """
 
@@ -108,7 +110,7 @@ class MovementAudit:
     def __init__(
         self, auditor: str, contract_id: str, movement_id: str, numbers: Iterable[bytes] = ()
     ) -> None:
-        """``numbers``: that were drawn for it and not told, the oldest first."""
+        """``numbers``: that were drawn for it and not revealed, the oldest first."""
         self._auditor = auditor
         self._contract_id = contract_id
         self._movement_id = movement_id
@@ -122,7 +124,7 @@ class MovementAudit:
         return tuple(term.number for term in self._terms)
 
     def read(self, ledger: Ledger, movement: Movement) -> None:
-        """Take what the ledger says: which hashes stand in it, which numbers were told."""
+        """Take what the ledger says: which hashes stand in it, which numbers were revealed."""
         is_over = movement.state is MovementState.OVER
         kept = []
         for term in self._terms:

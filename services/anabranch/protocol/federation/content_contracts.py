@@ -4,10 +4,10 @@ Theory of operation. A content contract is between the sender and the receiver o
 receiver pays, other than for load, where the one pays who hands it over. It pays by the message or
 by subscription. The price depends on how much of the stream came in time: the contract has tiers,
 from the highest availability to the lowest, and the tier that was reached gives the price; below
-the last one nothing is due. A receiver may be told that it can have the stream elsewhere: a
-suggested contract. It changes nothing by itself; whoever takes it up signs a content contract with
-the new sender, and gives the old one notice. Sums are whole numbers, in thousandths of a micro-unit
-as in the ledger.
+the last one nothing is due. A *suggested contract* informs a receiver that it can have the stream
+elsewhere. It changes nothing by itself; whoever takes it up signs a content contract with the new
+sender, and gives the old one notice. Sums are whole numbers, in thousandths of a micro-unit as in
+the ledger.
 
 Invariants:
     FQ1  less availability never costs more.

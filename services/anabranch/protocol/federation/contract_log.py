@@ -1,5 +1,5 @@
-"""Everything that was said about one contract, in one order: its texts, what the parties say of it,
-and its ledger.
+"""The history of one contract, in one order: its texts, the parties' statements about it, and its
+ledger.
 
 Theory of operation. A contract has one log, which its two parties and the auditor write, and nobody
 else reads. Texts, words and ledger entries stand in it together, since what an entry is worth
@@ -12,7 +12,7 @@ A party says in a word when it says so, and a notice runs from then: a word whos
 the log's is none.
 
 Invariants:
-    FR1  a record without the signature of whoever must have said it changes nothing.
+    FR1  a record without the signature of its author changes nothing.
     FR2  replaying the log gives the same state; a record that is written again changes nothing.
     FR3  nobody can date a word back, or ahead, by more than ``WORD_SKEW_MS``.
     FR4  what a party has suspended a contract for, or resumed it after, is no reason to suspend it
@@ -68,7 +68,7 @@ STATEMENTS: Final = (
     Audited,
     Settled,
 )
-"""The same, to be asked for: of what else is signed nothing belongs there."""
+"""The same, for ``isinstance``: no other signed statement belongs there."""
 
 
 class ContractLog:

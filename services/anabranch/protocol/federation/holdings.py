@@ -39,7 +39,7 @@ class Place(Enum):
     COMING = "coming"
     """A seller runs it; it is being got ready here."""
     RETURNING = "returning"
-    """Here; its buyer has been asked to take it back."""
+    """Here; its buyer has the request to take it back."""
 
 
 class Event(Enum):
@@ -65,7 +65,7 @@ class Event(Enum):
     BACK = "back"
     """``went`` has ended."""
     UNWANTED = "unwanted"
-    """It costs more than it is paid, and its buyer is asked to take it back."""
+    """It costs more than it is paid, and its buyer gets the request to take it back."""
 
 
 TRANSITIONS: Final[dict[tuple[Place, Event], Place | None]] = {
@@ -116,7 +116,7 @@ class Holding:
     hold_until_ms: int = 0
     """FH3."""
     request_ms: int = 0
-    """When its buyer was last asked to take it back."""
+    """When its buyer last got the request to take it back."""
     unpaid_ms: int | None = None
     """Since when it has cost more than it is paid."""
 

@@ -2,8 +2,8 @@
 
 Theory of operation. Measurements are noisy and late. The mean follows them with a weight for each
 measurement, and is kept in millionths of a unit, so that small steps are not lost. The first
-measurement counts whole. What a seller is told of a task that it does not run yet is a measurement,
-too.
+measurement counts whole. The figure that an offer gives a seller of a task that it does not run yet
+is a measurement, too.
 
 Invariants:
     FW1  the mean lies between the smallest and the largest measurement.

@@ -103,7 +103,7 @@ class CatalogEntry:
     participant: str
     pipeline: str
     at_ms: int
-    """When it is said, by its owner's clock. It grows from entry to entry of a pipeline."""
+    """When its owner wrote it, by the owner's clock. It grows from entry to entry of a pipeline."""
     lease_ms: int
     public: bytes
     """The key that signs it."""

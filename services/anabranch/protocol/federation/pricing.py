@@ -2,10 +2,10 @@
 
 Theory of operation. The buyer bids at most what keeping the task costs it, the seller asks at least
 what taking it costs, both inside the bound. Where the bid reaches the ask there is a trade, at a
-price between them. The seller settles the price, since it knows its own ask and is told the bid.
-How the gain is split decides who has the money, not who runs what. At delta 0 there is one price,
-and nothing to compare: a trade takes place if the buyer saves more and the seller spends less than
-it. Everything is whole numbers, and comparisons multiply instead of dividing.
+price between them. The seller settles the price, since it knows its own ask and the offer has the
+bid. How the gain is split decides who has the money, not who runs what. At delta 0 there is one
+price, and nothing to compare: a trade takes place if the buyer saves more and the seller spends
+less than it. Everything is whole numbers, and comparisons multiply instead of dividing.
 
 Invariants:
     FP1  a price is within the bound.

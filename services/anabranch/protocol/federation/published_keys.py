@@ -79,7 +79,7 @@ class PublishedKeys:
         return term.public if term.until_ms is None or at_ms < term.until_ms else None
 
     def participants(self) -> list[str]:
-        """Those that have said something of their keys."""
+        """Those with statements about their keys."""
         return sorted(self._terms)
 
     def ids(self, participant: str, at_ms: int) -> list[str]:

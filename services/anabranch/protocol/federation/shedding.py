@@ -1,10 +1,10 @@
 """The buyer's half of an agent: OFFER_LOAD, and taking back what would cost less at home.
 
 Theory of operation. Now and then the buyer offers what it may, to one seller at a time: the
-cheapest first, and of equals the one that was asked longest ago. If that one takes nothing, or does
-not answer, the next one is asked; if nobody is left, it rests. After a success it rests, too, until
-the loads that it sees have followed. A task that is away comes home when it would cost less here
-than it is paid for there.
+cheapest first, and of equals the one with the oldest offer. If that one takes nothing, or does not
+answer, the buyer offers to the next one; if nobody is left, it rests. After a success it rests,
+too, until the loads that it sees have followed. A task that is away comes home when it would cost
+less here than it is paid for there.
 
 The phases; what is not in the table is a bug of this process:
     idle     --offers-->                    waiting    one offer is out
@@ -75,8 +75,8 @@ class Shedding:
     def __init__(self, standing: Standing) -> None:
         self.phase = Phase.IDLE
         self.turned_down_ms = -1
-        """When everybody had last been asked, and somebody was left with what it would rather
-        not have.
+        """The last time at which all sellers had got an offer, and load was left that the buyer
+        would rather not have.
         """
         self.agreed: dict[str, Answer] = {}
         """Movement -> the answer that it rests on, until a ledger has it."""
@@ -101,8 +101,8 @@ class Shedding:
             self._next_ms = now_ms
 
     def _sellers(self, now_ms: int) -> list[str]:
-        """Contracts under which load may leave now: the cheapest first, and of equals the one
-        that was asked longest ago.
+        """Contracts under which load may leave now: the cheapest first, and of equals the one with
+        the oldest offer.
         """
         usable = [
             (p.expected_price, p.number, name)

@@ -9,8 +9,8 @@ whoever comes back after a crash comes to the same node, and a move that was los
 The place of a task decides its node, the boundary log who runs it, the ledger who is paid:
     leaving, away   the partner's node: it stands by, becomes the primary, runs
     all others      a node of the owner's
-    away, failed    a node of the owner's, at once: the ledger is told when it has the proof, or
-                    when the stage need not stay any more
+    away, failed    a node of the owner's, at once: the ledger gets the end when it has the proof,
+                    or when the stage need not stay any more
 A seller has *failed* that is not heard, or makes nothing of what there is for longer than it may,
 or that the ledger convicts: by an audit, or by measurements in dispute.
 
@@ -110,7 +110,7 @@ def may_end(ledger: Ledger, movement: Movement, why: Why, at_ms: int) -> bool:
 
 
 def is_ready(place: Place, runs_on: str, home: str, partner: str) -> bool:
-    """Whether the ledger is to be told of a movement (FZ2). ``runs_on``: by the boundary log."""
+    """Whether to write a movement into the ledger (FZ2). ``runs_on``: by the boundary log."""
     if place is Place.LEAVING:
         return runs_on == partner
     return place is Place.COMING and runs_on == home

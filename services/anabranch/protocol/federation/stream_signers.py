@@ -42,7 +42,7 @@ class StreamSigner:
     signer: str
     is_withdrawn: bool
     at_ms: int
-    """When it is said, by the owner's clock. It grows from word to word about the same."""
+    """When the owner wrote it, by the owner's clock. It grows from word to word about the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class StreamSigners:
         return sorted(self._terms.get(stream, {}))
 
     def streams(self, owner: str, pipeline: str) -> list[str]:
-        """The streams of a pipeline about which its owner has said something."""
+        """The streams of a pipeline with statements of its owner."""
         return sorted(
             each.stream for each in self._terms if (each.owner, each.pipeline) == (owner, pipeline)
         )

@@ -3,9 +3,9 @@
 Theory of operation. The seller collects offers for a while, or up to a number, and answers the
 best-paid first. All that it has promised counts as here, so two offers of one batch, or of two,
 cannot be sold the same capacity. A task that came and costs more than it is paid is sold on if
-somebody takes it (``shedding`` does that); if everybody was asked and it is still here, its buyer
-is asked to take it back, again and again, and after the drain time the seller ends the movement by
-itself.
+somebody takes it (``shedding`` does that). If everybody got an offer and it is still here, the
+seller requests its buyer to take it back, again and again, and after the drain time the seller ends
+the movement by itself.
 
 Invariants: FA2 and FA3 of ``agent``.
 """
@@ -45,8 +45,8 @@ class Taking:
         )
 
     def tick(self, now_ms: int, turned_down_ms: int) -> list[Command]:
-        """What is due. ``turned_down_ms``: when everybody who could take a task had last been
-        asked.
+        """What is due. ``turned_down_ms``: when everybody who could take a task had last got an
+        offer.
         """
         commands = self._answer_all(now_ms) if self._offers and now_ms >= self._until_ms else []
         for holding in self._standing.holdings.at(Place.HERE, Place.RETURNING, Place.AWAY):
@@ -147,8 +147,8 @@ class Taking:
             return []
         if holding.unpaid_ms is None:
             holding.unpaid_ms = now_ms
-        # Selling it on comes first: since it does not pay, and may move, everybody must have been
-        # asked.
+        # Selling it on comes first: since it does not pay, and may move, everybody must have got an
+        # offer.
         if turned_down_ms < max(holding.unpaid_ms, holding.hold_until_ms):
             return []
         self._standing.holdings.befell(holding, Event.UNWANTED, now_ms)
@@ -156,7 +156,9 @@ class Taking:
         return [self._request(came)]
 
     def _again(self, holding: Holding, came: Term, pays: bool, now_ms: int) -> list[Command]:
-        """It was asked for: it pays again, or it is asked for again, or the wait is over (FA3)."""
+        """After a request to take it back: it pays again, or the request is repeated, or the wait
+        is over (FA3).
+        """
         if pays:
             self._standing.holdings.befell(holding, Event.KEPT, now_ms)
             holding.unpaid_ms = None

@@ -8,8 +8,8 @@ to one another, and a clock counts for nothing: a slot of the contract is the bu
 it. What a seller claims beyond that is a dispute; what it has not made is not paid.
 
 Rows are counted from the moment on at which the logs are followed and something is closed: the
-first bucket of a stream has a large number. Of a slot that was not followed
-whole nothing is said, as after a restart; the other side's figure counts then (``metering``).
+first bucket of a stream has a large number. A slot that was not followed whole has no figure, as
+after a restart; the other side's figure counts then (``metering``).
 
 How long the oldest bucket waits that the inputs have and the stage has not made says whether who
 runs it keeps up. Moments are the follower's own.
@@ -61,7 +61,7 @@ class Workload:
         """All inputs stable up to, and the moment of it: of what is not made."""
 
     def arrived(self, stream: str, upto: int, rows: Mapping[int, int], at_ms: int = 0) -> None:
-        """An input is stable up to ``upto``. ``rows``: of its buckets since it was told last."""
+        """An input is stable up to ``upto``. ``rows``: of its buckets since the last call."""
         before = self._arrived[stream]
         self._arrived[stream] = upto
         self._await(at_ms)
@@ -114,7 +114,7 @@ class Workload:
         return min(ends) if ends and len(ends) == len(self._arrived) else None
 
     def load(self) -> int | None:
-        """Mean load of what has arrived since this was asked last; None: nothing has."""
+        """Mean load of what has arrived since the last call; None: nothing has."""
         upto = self._upto
         if upto is None:
             return None

@@ -164,7 +164,7 @@ class LogState:
         self.given_up = GivenUpBuckets()
         """Never forgotten: results of any age are named by it."""
         self.bucket_ms = 0
-        """Width of the stream's buckets; 0: nobody has said it (BL16)."""
+        """Width of the stream's buckets; 0: no writer has stated it (BL16)."""
         self.stable_parts = 0
         """Parts of stable buckets that are not forgotten."""
 
@@ -237,8 +237,8 @@ class LogState:
         return self._writers[replica].origin
 
     def schema(self) -> str:
-        """Columns of the stream as the first of its writers that said so makes them; empty
-        while none has begun.
+        """Columns of the stream, by the first of its writers that states them; empty while none has
+        begun.
         """
         return next((w.schema for w in self._writers.values() if w.schema), "")
 
@@ -450,7 +450,7 @@ class LogState:
         """
         if last > self._upto or first <= self._forgotten:
             message = (
-                f"buckets {first}..{last} asked for; stable up to {self._upto}, forgotten up to"
+                f"buckets {first}..{last} requested; stable up to {self._upto}, forgotten up to"
                 f" {self._forgotten}"
             )
             raise LocalProtocolError(message)
@@ -495,7 +495,7 @@ class LogState:
         return self.has_branch(replica) and not self._writers[replica].branches.is_corrected()
 
     def ended_branch(self, replica: str) -> BranchNumber | None:
-        """The newest branch of the writer that is said to have ended; None: none is."""
+        """The newest branch of the writer that has ended by the log; None: none has."""
         return self._writers[replica].branches.ended
 
     def first_tentative_upto(self, replica: str) -> int:

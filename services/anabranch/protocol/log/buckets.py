@@ -13,7 +13,7 @@ Invariants:
     BU1 every event time in [1, EVENT_TIME_MS_MAX] is in exactly one bucket, ``bucket_of``.
     BU2 ``bound_ms(bucket_of(s)) - width < s <= bound_ms(bucket_of(s))``.
     BU3 ``closed_by(low)`` is the last bucket that no row with ``event_time >= low`` can be in.
-    BM1 the keys of a map are held in ascending order, each once.
+    BM1 a map has its keys in ascending order, each once.
     BM2 a range may be of any size: ``first..last`` of 10**15 buckets costs what stands in it.
 """
 

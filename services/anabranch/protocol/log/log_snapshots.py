@@ -11,11 +11,11 @@ Deleted is what lies below the newest log snapshot that is far enough behind the
 whoever has just begun to read, or lags a little, is not overtaken; whoever is ends, and begins
 again.
 
-A log that begins at offset 0 is read from there. Where it begins later, the reader holds records
-back until it meets the first log snapshot of a state that it can go on from: one that begins where
-the log does, or later, and was written soon after. It takes that state, then the records that were
-held back from there on, and from then on goes on as ever. Until then its log state is as at the
-beginning: nothing is known, and nothing wrong is stated.
+A log that begins at offset 0 is read from there. Where it begins later, the reader buffers records
+until it meets the first log snapshot of a state that it can go on from: one that begins where the
+log does, or later, and was written soon after. It takes that state, then its buffered records from
+there on, and from then on goes on as ever. Until then its log state is as at the beginning: nothing
+is known, and nothing wrong is stated.
 
 What a log snapshot may not forget, though readers have passed it: the last results of a stage that
 makes them again after it lost its disk, and compares (``protocol.stage.beginning``).
@@ -34,7 +34,8 @@ Invariants:
     LS1 the log state is, after each step of a reader, that of a beginning of the whole log, or
         still at its beginning.
     LS2 a log that begins at 0 is read record by record; its log snapshots change nothing.
-    LS3 at most SNAPSHOT_LATE_RECORDS offsets are held back, however far the next log snapshot is.
+    LS3 a reader buffers at most SNAPSHOT_LATE_RECORDS offsets, however far the next log snapshot
+        is.
     LS4 a log snapshot is taken as it stands or not at all; one that cannot be is passed by, and the
         next one may do.
 """
@@ -246,11 +247,11 @@ class LogStart:
         self._log_state, self._offset_first = log_state, offset_first
         self._buffered: deque[tuple[int, LogEntry]] = deque()
         self.is_over = offset_first == 0
-        """Nothing is held back any more."""
+        """It buffers nothing any more."""
 
     def apply(self, offset: int, entry: LogEntry) -> Iterator[Step]:
-        """Take the next record of the log. The log state changes once for each step that is
-        asked for.
+        """Take the next record of the log. The log state changes once for each step that the caller
+        takes.
         """
         if self.is_over:
             yield offset, entry, self._log_state.apply(offset, entry)

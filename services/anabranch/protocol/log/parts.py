@@ -10,11 +10,11 @@ How many buckets a batch of a stage gives results in is up to its function and i
 over a backlog end in far more buckets than were read. The plan stands in Spark's log before anybody
 can know, and is run again as it is (rule 9). So the record must be sayable however many parts it
 has. ``pieces`` cuts its parts by bucket. Each piece is an ordinary record that continues the one
-before and closes what is whole by then, so every reader takes it as any other, and what is held
-open does not grow with the batch. The last piece has the batch's own id, which is what whoever goes
-on from the checkpoint continues. The ids of those before are of one timeline of their own, named
-after the batch's: readers remember TIMELINES_MAX of them, and must not lose the batch's own over
-its pieces.
+before and closes what is whole by then, so every reader takes it as any other, and the number of
+open parts does not grow with the batch. The last piece has the batch's own id, which is what
+whoever goes on from the checkpoint continues. The ids of those before are of one timeline of their
+own, named after the batch's: readers remember TIMELINES_MAX of them, and must not lose the batch's
+own over its pieces.
 
 Invariants:
     OP1 ``len`` is the number of open parts, over all buckets: what PENDING_PARTS_MAX bounds.

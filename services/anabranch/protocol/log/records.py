@@ -100,7 +100,9 @@ class EpochStarted:
     bucket_ms: int = 0
     """Width of the writer's buckets; 0: not known. A stream keeps the first one (BL16)."""
     node: str = ""
-    """On which the writer runs (``protocol.control.placement``); empty: on none, or not said."""
+    """On which the writer runs (``protocol.control.placement``); empty: on none, or it is not
+    known.
+    """
 
 
 BranchNumber = tuple[int, int]
@@ -273,7 +275,7 @@ class ReplicaSnapshot:
     node: str = ""
     """Of the newest epoch."""
     ended: BranchNumber | None = None
-    """Its branches up to this one have ended; None: none is said to have."""
+    """Its branches up to this one have ended; None: the log has no end of one."""
     corrected: BranchNumber | None = None
     """Others have made all that its branches up to this one have shown; None: of none."""
 

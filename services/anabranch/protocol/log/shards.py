@@ -85,7 +85,7 @@ class OtherShards:
 
     def hear(self, positions: Iterable[InputPosition], now_ms: int) -> bool:
         """The newest record of another shard has read so far. Whether one of its partitions speaks
-        by it. What it says first is what it had read before, and counts as said now unless the
+        by it. Its first record has what it had read before; that counts as of now unless the
         partition was left out then.
         """
         spoke = False
@@ -109,14 +109,14 @@ class OtherShards:
     @property
     def lowest_ms(self) -> int:
         """The lowest of the largest event times of those partitions that are not left out; 0: one
-        of them has never said a time, or there is none.
+        of them has never stated a time, or there is none.
         """
         counted = [each.event_time_max_ms for each in self._partitions.values() if not each.is_idle]
         return min(counted, default=0)
 
     @property
     def event_times_ms(self) -> list[int]:
-        """The largest event time of each partition that has ever said one."""
+        """The largest event time of each partition that has ever stated one."""
         return [
             each.event_time_max_ms for each in self._partitions.values() if each.event_time_max_ms
         ]

@@ -19,7 +19,7 @@ Invariants:
         (with a base).
     TE2 a bucket is covered by the newest branch that closed it; it never goes back to an older one.
     TE3 ranges ascend and do not overlap; every bucket with parts lies in one.
-    TE4 nothing is held of buckets up to the stable ones, given by ``prune``.
+    TE4 it has nothing of buckets up to the stable ones, given by ``prune``.
     TE5 memory is bounded: above the limits the lowest buckets are not covered any more.
     TE6 ``upto`` never goes back.
     TE7 a branch that has ended never runs again: no record of it counts, and the end of an older
@@ -69,7 +69,7 @@ class Branches:
         self.upto = 0
         """The highest bucket that any branch has closed."""
         self.ended: BranchNumber | None = None
-        """Its branches up to this one have ended; None: none is said to have."""
+        """Its branches up to this one have ended; None: the log has no end of one."""
         self.corrected: BranchNumber | None = None
         """Others have made all that its branches up to this one have shown; None: of none."""
         self.first_upto = 0

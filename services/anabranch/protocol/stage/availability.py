@@ -12,20 +12,20 @@ more stages come after it, that the tentative bucket of the stage before is ther
 is over.
 
 The first bucket of a failure gets the long wait, ``Waits.first_ms``: a failure that ends before
-leaves no trace. After that, with the policy ``process``, later buckets get the short one,
-``Waits.next_ms``: long enough for the inputs that are well, and for the stages before.
+leaves no trace. With the policy ``process`` later buckets get the short wait, ``Waits.next_ms``:
+long enough for the healthy inputs, and for the stages before.
 
-A stage that joins a source with a stream that has gone through four stages sees a bucket of the
-source four hops before the stream's. Its timer starts with the source, so what the deeper input
-usually takes is no part of a failure, and the wait must leave time for it. How long a hop takes
-hangs on functions, batches and cores. So it is measured from what the boundary logs show anyway
-(``InputLags``): from the start of a bucket's timer to the moment at which the input had closed it,
-both on the clock of the one process that waits. The median of the last LAG_SAMPLES counts, which a
-short failure does not move. Until there is one, HOP_MS is taken for each hop.
+A stage may join a source with a stream that has gone through four stages. It then sees a bucket of
+the source four hops before that of the stream, and its timer starts with the source. The usual lag
+of the deeper input is no failure, so the wait must leave time for it. A hop's duration depends on
+functions, batches and cores, so the process measures the lag (``InputLags``): the time from the
+start of a bucket's timer until the input has closed that bucket, by the boundary logs and on the
+process's own clock. The median of the last LAG_SAMPLES counts, which a short failure does not move.
+Until there is a sample, the lag is HOP_MS for each hop.
 
 A process that was paused must not take its own sleep for a failure. So a wait is over only when the
-logs of all inputs were read up to an end that was asked for after the deadline, and the time for
-which nobody looked does not count.
+process, after the deadline, has asked for the ends of all inputs' logs and has read up to them.
+Time in which it did not look does not count.
 
 A stream of another owner's cluster may be out of reach while the own one answers. A process cannot
 tell which side of the way there has failed, and need not: it lacks that input. Who has lost the own
@@ -35,18 +35,18 @@ Invariants:
     AV1 the timer of bucket n never starts before a sign that an input is past n - 1, and never
         starts again.
     AV2 timers start in the order of buckets.
-    AV3 a wait is not over while one input's log has not been read to an end asked for after the
+    AV3 a wait is not over while one input's log has not been read to an end requested after the
         deadline.
     AV4 time in which nobody looked (longer than ``STALL_MS``) is added to every wait. Whoever has
-        not looked for so long is blind until the logs of all inputs were read to an end asked for
+        not looked for so long is blind until the logs of all inputs were read to an end requested
         since. So is who left the log of an input unread for want of memory.
     AV5 no wait is over for a bucket of which no input has anything: sources that all stand still,
         or have all ended, have not failed, and there would be nothing to show.
     AV6 a stage whose tentative results nobody sees never goes on without input.
     AV7 an input on another cluster that leaves a question for its end without an answer is silent
-        from then on: AV3 and AV4 do not wait for its log, until that was read to an end asked for
+        from then on: AV3 and AV4 do not wait for its log, until that was read to an end requested
         since. Waking from a pause ends it, too. They hold for the own cluster all the same: where
-        no input is on it, it is asked whether it answers.
+        no input is on it, the process asks whether it answers.
     IL1 an input that is no deeper than the shallowest has no lag.
     IL2 a lag is at most HOP_LONGEST_MS for each stage that the input has more than the shallowest:
         where stages are slower, the stage goes on without it.
@@ -263,11 +263,13 @@ class Availability:
         if self.elsewhere >= self._read_to.keys():
             self._read_to[OWN] = -1
         self._silent: dict[str, int] = {}
-        """When the question was asked that an input elsewhere has left without an answer."""
+        """The time of the question that an input elsewhere has left without an answer."""
         self._question_ms: dict[str, int] = {}
-        """When the cluster of an input elsewhere was asked last for the end of its log."""
+        """The time of the last question to the cluster of an input elsewhere for the end of its
+        log.
+        """
         self._ends: dict[str, tuple[int, int]] = {}
-        """Of logs that are being read up to an end: when it was asked for, and the end."""
+        """Of logs that are being read up to an end: the time of the question, and the end."""
         self._left: dict[str, int] = dict.fromkeys(self._read_to, -1)
         """When the log of an input was last left unread."""
         self._looked_ms: int | None = None
@@ -327,7 +329,7 @@ class Availability:
 
     def end_found(self, name: str, question_ms: int, end: int) -> None:
         """The log of input ``name`` ends at the offset ``end``, as an answer to the question of
-        ``question_ms`` says. What was asked before counts until reached, if it still says enough.
+        ``question_ms``. An earlier end counts until it is reached, if it still says enough.
         """
         self._question_ms[name] = question_ms
         before_ms, _ = self._ends.get(name, (-1, 0))
@@ -335,7 +337,7 @@ class Availability:
             self._ends[name] = question_ms, end
 
     def reached(self, name: str, offset: int) -> bool:
-        """The log of input ``name`` was read to ``offset``. Whether that is the end asked for."""
+        """The log of input ``name`` was read to ``offset``. Is that the requested end?"""
         question_ms, end = self._ends.get(name, (0, offset + 1))
         if offset < end:
             return False
@@ -343,15 +345,15 @@ class Availability:
         return True
 
     def read_to_end(self, name: str, question_ms: int) -> None:
-        """The log of input ``name`` was read up to an end that was asked for at ``question_ms``."""
+        """The log of input ``name`` was read up to an end requested at ``question_ms``."""
         self._ends.pop(name, None)
         self._read_to[name] = max(self._read_to[name], question_ms)
         if question_ms >= self._silent.get(name, -1):
             self._silent.pop(name, None)
 
     def unanswered(self, name: str, question_ms: int, now_ms: int) -> None:
-        """The cluster of input ``name`` was asked at ``question_ms`` for the end of its log, and
-        has not answered. Elsewhere it is silent (AV7); without the own one nothing is judged. Who
+        """The cluster of input ``name`` has not answered the question of ``question_ms`` for the
+        end of its log. Elsewhere it is silent (AV7); without the own one nothing is judged. Who
         slept meanwhile has not waited for the answer.
         """
         if name not in self.elsewhere:
@@ -366,8 +368,8 @@ class Availability:
         return self._silent.get(name, -1) >= self.look_due_ms(name)
 
     def _asks_elsewhere(self, name: str, now_ms: int, *, wanted: bool) -> bool:
-        """Whether the cluster of input ``name``, which is elsewhere, is asked now for the end of
-        its log: not again at once while it is silent, or its log is being read up to an end.
+        """Whether to ask the cluster of input ``name``, which is elsewhere, now for the end of its
+        log: not again at once while it is silent, or its log is being read up to an end.
         """
         silent, question_ms = self.is_silent(name), self._question_ms.get(name)
         waits = question_ms is not None and (silent or name in self._ends)
@@ -380,8 +382,8 @@ class Availability:
         self._left[name] = now_ms
 
     def look_due_ms(self, name: str) -> int:
-        """What the log of input ``name`` has is known when it was read to an end that was asked
-        for at this time or later.
+        """What the log of input ``name`` has is known when it was read to an end requested at this
+        time or later.
         """
         return max(self.woke_ms, self._left[name] + 1)
 
@@ -391,14 +393,14 @@ class Availability:
         return max(map(self.look_due_ms, self._read_to))
 
     def end_wanted(self, name: str) -> bool:
-        """Whether the log of input ``name`` was not read to an end yet that was asked for
-        since this process woke, or began, or left it unread, nor is silent.
+        """Whether the log of input ``name`` was not read to an end yet that was requested since
+        this process woke, or began, or left it unread, nor is silent.
         """
         return not self.is_silent(name) and self._read_to[name] < self.look_due_ms(name)
 
     def own_wanted(self) -> bool:
-        """Whether the own cluster is asked itself, and has not answered since this process woke or
-        began (AV7).
+        """Whether the own cluster gets a question of its own, and has not answered since this
+        process woke or began (AV7).
         """
         return OWN in self._read_to and self.end_wanted(OWN)
 
@@ -446,7 +448,7 @@ class Availability:
         extended: bool = False,
     ) -> bool:
         """Whether a wait for ``bucket`` or a later one may be over, if input ``name`` were read to
-        its end now; of an OWN that is not asked itself: never.
+        its end now; of an OWN that gets no question of its own: never.
 
         Args:
             name: The input.
@@ -501,8 +503,8 @@ class Availability:
         )
 
     def _decides(self, name: str, due_ms: int, now_ms: int) -> bool:
-        """Whether a look at input ``name`` may show that a wait is over at ``due_ms``. A cluster
-        elsewhere is asked so early that at that time it is known whether it answers.
+        """Whether a look at input ``name`` may show that a wait is over at ``due_ms``. The question
+        to a cluster elsewhere comes so early that its answer, or silence, is known at that time.
         """
         if name not in self._read_to or self.is_silent(name):
             return False

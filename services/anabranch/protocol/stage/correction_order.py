@@ -107,7 +107,7 @@ class CorrectionGate:
         )
 
     def open(self, now_ms: int) -> bool:
-        """Whether to correct at full speed now. To be asked again and again: it may close."""
+        """Whether to correct at full speed now. Call it again and again: it may close."""
         self.why = self._decide(now_ms)
         return self.why in OPEN
 

@@ -1,9 +1,9 @@
 """SUnion: which buckets does a stage's query take next, the same on all its inputs, and what does
 the query allow?
 
-Theory of operation. A stage advances over all its inputs together, bucket by bucket. The planner is
-asked between two batches, with the position that the query stands at (it is in Spark's own log) and
-the log states of the input streams. It answers with a plan: a range of buckets that is complete on
+Theory of operation. A stage advances over all its inputs together, bucket by bucket. Between two
+batches the planner gets the position that the query stands at (it is in Spark's own log) and the
+log states of the input streams. It answers with a plan: a range of buckets that is complete on
 every input, and the parts that they are made of; or that there is nothing to do yet. A plan is
 written to Spark's log before it runs, so a batch that is run again reads exactly the same rows.
 

@@ -1,8 +1,8 @@
 """One replica of a stage: the stable query, the branch that goes on without some of its input, and
 the successor that corrects.
 
-Theory of operation. A replica has one query, the *stable query*, in its stable timeline. Asked for
-the next batch, it runs complete buckets; when the next one is missing for longer than the stage may
+Theory of operation. A replica has one query, the *stable query*, in its stable timeline. For its
+next batch it gets complete buckets; when the next one is missing for longer than the stage may
 wait, the replica **forks**: a snapshot of the stable query's checkpoint becomes the stable
 timeline, and the query that runs, warm as it is, goes on from there as the **branch**, on
 incomplete input, writing tentative records. The snapshot's query is the **successor**: it is the
@@ -23,7 +23,7 @@ FAILURE        next bucket complete                        the stable query runs
 STABLE         next bucket complete                        the stable query runs it
 STABLE         paused, or no branch at an overdue bucket   FAILURE
 STABLE         long wait over, next bucket not complete    fork; UP_FAILURE
-UP_FAILURE     asked by the branch, a bucket is due        the branch runs it, tentative
+UP_FAILURE     the branch asks, a bucket is due            the branch runs it, tentative
 UP_FAILURE     the bucket at the hole becomes complete     the successor runs it; STABILIZATION
 STABILIZATION  next bucket complete                        the stable query runs it
 STABILIZATION  the stable query does not come nearer       the branch is paced, then suspended
@@ -63,8 +63,8 @@ Invariants:
     RE10 without a branch a replica says STABLE only while its results come in time. The stable
         query has run all that was complete when the logs of all inputs were first read to their
         ends, since the process began, woke from a pause, or had no room for them (RE8); and its
-        next bucket is not overdue, by a hop, in which a replica that may fork does. What is asked
-        of a replica here is only its own logs: a pipeline in which all are behind waits for nobody.
+        next bucket is not overdue, by a hop, in which a replica that may fork does. Only a
+        replica's own logs decide this: a pipeline in which all are behind waits for nobody.
     RE11 where there is a cap of rows a second, a query rests after a batch for as long as its rows
         take by the cap. It takes the rows of a second at once, or one bucket that has more. What
         waits stays in its input, and counts as late like any other.
@@ -239,10 +239,10 @@ class _Bounds:
 
 @dataclass(slots=True)
 class _Query:
-    """One query, from when it asked first or was forked."""
+    """One query, from its first question or its fork on."""
 
     position: QueryPosition
-    """Where it stood when it asked last."""
+    """Where it stood at its last question."""
     has_begun: bool = False
     """As the stable query."""
     paced_until_ms: int = 0
@@ -264,7 +264,7 @@ class _Branch:
     None: the stable query has asked since that batch ended.
     """
     is_extended: bool = False
-    """It waits a hop longer, as of when it asked last."""
+    """It waits a hop longer, as of its last question."""
     shown_ms: int | None = None
     """When it had its first bucket out."""
     rows_ms: int | None = None
@@ -346,7 +346,7 @@ class Replica:
         return self._phase is Phase.CORRECTING
 
     def position(self, query: str) -> QueryPosition | None:
-        """Where ``query`` stood when it asked last."""
+        """Where ``query`` stood at its last question."""
         found = self._queries.get(query)
         return None if found is None else found.position
 
@@ -669,7 +669,7 @@ class JointPlan:
     """The plan that all inputs of one query run together.
 
     Spark polls the inputs of a query one after the other, in an order that is fixed within a run.
-    The input that is asked first leads: only its question makes a new plan, the others get their
+    The input that Spark polls first leads: only its question makes a new plan, the others get their
     part of it, so all inputs of a batch advance together (PN1).
     """
 

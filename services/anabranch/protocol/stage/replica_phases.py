@@ -103,5 +103,5 @@ def next_phase(phase: Phase, event: Event) -> Phase:
 
 
 def advertised(phase: Phase, *, in_time: bool) -> ReplicaState:
-    """What others are told (RF4). ``in_time``: its results are."""
+    """The state that heartbeats show to others (RF4). ``in_time``: its results are."""
     return _ADVERTISED.get(phase, ReplicaState.STABLE if in_time else ReplicaState.FAILURE)

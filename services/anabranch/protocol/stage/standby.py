@@ -23,7 +23,7 @@ state    event                                              action and next stat
 (start)  -                                                  stand by: no process is primary by right
 STANDBY  a checkpoint within reach is further than its own  copy it
 STANDBY  the primary is silent, and it is this one's turn   begin an epoch; PRIMARY
-STANDBY  the primary has said that it ends, and this turn   begin an epoch; PRIMARY
+STANDBY  the primary has ended, and it is this one's turn   begin an epoch; PRIMARY
 STANDBY  it was moved here, and is up to date               begin an epoch; PRIMARY
 PRIMARY  a newer epoch is in the log                        end (the next process stands by)
 =======  =================================================  ========================================

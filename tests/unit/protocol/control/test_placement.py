@@ -177,7 +177,9 @@ def test_one_that_is_removed_has_no_place_until_it_is_added_again() -> None:
         ["clean.0"],
     )
     assert places.rejected("clean.0", "") == "clean.0 is removed"
-    assert places.rejected("clean.1", "") == "it is the last one of clean, which nobody would run"
+    assert (
+        places.rejected("clean.1", "") == "it is the last replica of clean, and a stage needs one"
+    )
     assert not places.is_under_way("clean.0", "north.0")
     assert places.moved(move("clean.0", "north.9"))
     assert places.of_node("north.9") == ["clean.0"]

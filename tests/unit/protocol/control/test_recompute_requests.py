@@ -41,10 +41,10 @@ def request(requests: RecomputeRequests, first: int = 5, last: int = 9, now_ms: 
 
 class TestReader:
     def test_an_ask_names_what_is_gone(self, requests: RecomputeRequests) -> None:
-        assert requests.describe("means") == "means is not asked for yet"
+        assert requests.describe("means") == "no request for means yet"
         assert request(requests) == Ask("means", READER, NOW, 5, 9, NOW)
         assert requests.state("means") is RequestState.SENT
-        assert requests.describe("means") == "asked for buckets 5..9 of means"
+        assert requests.describe("means") == "requested buckets 5..9 of means"
 
     def test_rq8_while_somebody_works_nothing_is_repeated(
         self, requests: RecomputeRequests
@@ -60,7 +60,7 @@ class TestReader:
     def test_nobody_is_asked_for_a_source(self, requests: RecomputeRequests) -> None:
         assert requests.lacking("reports", 5, 9, NOW) is None
         assert requests.state("reports") is None
-        assert requests.describe("reports") == "nobody can be asked for reports: it is a source"
+        assert requests.describe("reports") == "no replica can recompute reports: it is a source"
 
     def test_rq2_it_is_not_repeated_while_there_is_hope(self, requests: RecomputeRequests) -> None:
         request(requests)
@@ -142,17 +142,17 @@ class TestReader:
         requests.heard(answer(ask, AskOutcome.UNABLE, "0", "its input is gone"), NOW)
         assert (
             requests.describe("means")
-            == "asked for buckets 5..9 of means (replica 0: its input is gone)"
+            == "requested buckets 5..9 of means (replica 0: its input is gone)"
         )
         requests.heard(answer(ask, AskOutcome.TAKEN, "1"), NOW)
-        assert requests.describe("means") == "replica 1 makes buckets 5..9 of means again"
+        assert requests.describe("means") == "replica 1 recomputes buckets 5..9 of means"
         requests.heard(answer(ask, AskOutcome.RECOMPUTED, "1"), NOW)
         assert requests.describe("means") == "buckets 5..9 of means were recomputed"
         requests.heard(answer(ask, AskOutcome.DIFFERENT, "1", "bucket 6 has other rows"), NOW)
         assert (
             requests.describe("means")
-            == "nobody can make buckets 5..9 of means again: replica 0: its input is gone; replica"
-            " 1: bucket 6 has other rows"
+            == "no replica can recompute buckets 5..9 of means: replica 0: its input is gone;"
+            " replica 1: bucket 6 has other rows"
         )
 
 
