@@ -32,7 +32,7 @@ merge migrate model move name narrow note number omit open order pack parse pass
 pin place plan plant prefer prepare print process profile prove publish put quote raise read
 rebuild record recover reduce refer regroup reject release reload relax remove rename repair
 repeat replace report reproduce request require reset resolve respect restart restore restrict
-retry return reuse revert review rewrite round run sample save schedule scope see select send
+retry return reuse revert review rewrite round run sample save say schedule scope see select send
 separate serve set share shorten show shrink sign simplify skip slow sort speed split start
 state stop store strengthen stress strip support survive switch take teach tell test tighten
 time trace track translate treat trigger trim trust try tune turn type undo unify update upgrade
