@@ -198,7 +198,7 @@ ci: test ## what .ci/run runs
 
 .PHONY: demo
 demo: java classes ## the toll-road example end to end, compared with an oracle
-	$(BIN)/python -m examples.toll_road.demo $(ARGS)
+	$(BIN)/python -m demo $(ARGS)
 
 .PHONY: demo-federation
 demo-federation: java classes ## a rush in one region, whose stage a partner runs under a contract until it is over; compared with an oracle

@@ -26,12 +26,12 @@ from typing import Any, Final
 import polars as pl
 
 from anabranch.up.tcp_ports import free_port
-from examples.toll_road.demo.comparing import Delivered, compare
-from examples.toll_road.demo.consuming import TopicReader, delivered
-from examples.toll_road.demo.job import read_job
-from examples.toll_road.demo.oracle import answers
-from examples.toll_road.demo.oracle import results as results_of
-from examples.toll_road.demo.traffic import Traffic, TrafficWriter
+from demo.comparing import Delivered, compare
+from demo.consuming import TopicReader, delivered
+from demo.job import read_job
+from demo.oracle import answers
+from demo.oracle import results as results_of
+from demo.traffic import Traffic, TrafficWriter
 
 ROOT: Final = Path(__file__).parents[1]
 PROJECT: Final = "anabranch-check"

@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 from rich.console import Console
 
 from anabranch.client import LiveView, corrected, follow
-from examples.progress import Shown
+from demo.progress import Shown
 
 _FOLDER: Final = Path(__file__).parent
 _ANABRANCH: Final = Path(sys.executable).with_name("anabranch")

@@ -32,8 +32,8 @@ from anabranch.client import corrected
 from anabranch.operating.contract_book import ledgers_of, movements_of, read_book
 from anabranch.pipeline.model import Federation
 from anabranch.protocol.federation.costs import QueueCost
+from demo.progress import Shown
 from examples.federation.demo import Sighting, Story, Traffic, oracle
-from examples.progress import Shown
 
 _FOLDER: Final = Path(__file__).parent
 _ANABRANCH: Final = Path(sys.executable).with_name("anabranch")

@@ -1,7 +1,7 @@
 """The current answer of the toll road's live topic, as a table that keeps itself up to date.
 
     anabranch up -f examples/toll_road/pipeline.yaml           # in one terminal; prints the ADDRESS
-    python -m examples.toll_road.demo.traffic --kafka ADDRESS  # traffic, in another
+    python -m demo.traffic --kafka ADDRESS  # traffic, in another
     python -m examples.toll_road.live_view --kafka ADDRESS     # this, in a third
 
 What is tentative is marked, with what was missing; when the input is back the marks go, and the

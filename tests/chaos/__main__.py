@@ -20,8 +20,8 @@ from chaos.judgement import Injected, Recovery
 from chaos.rate import in_words
 from chaos.run import CALM_S, WARM_S, Verdict, as_json, run, schedule_text
 from chaos.schedule import Kind, draw
-from examples.toll_road.demo.comparing import percentile_ms
-from examples.toll_road.demo.deployment import DeploymentError
+from demo.comparing import percentile_ms
+from demo.deployment import DeploymentError
 
 GIB = 1024**3
 _TARGETS = (

@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from chaos.schedule import Kind, has_peer, service_of
 from checkers import streams
-from examples.toll_road.demo import live_checker, tentative
-from examples.toll_road.demo.comparing import shortened
-from examples.toll_road.demo.live import Delay
-from examples.toll_road.demo.reporting import TOLLS_MIN
-from examples.toll_road.demo.story import LiveTopic
-from examples.toll_road.demo.tentative import Road
+from demo import live_checker, tentative
+from demo.comparing import shortened
+from demo.live import Delay
+from demo.reporting import TOLLS_MIN
+from demo.story import LiveTopic
+from demo.tentative import Road
 
 MASKED_MS: Final = 5_000
 """A fault is masked when the next result comes no later than without it, and this: a replica

@@ -30,8 +30,8 @@ from chaos.nemesis import Nemesis
 from chaos.others import OthersShare
 from chaos.rate import NOT_JUDGED
 from chaos.schedule import Fault, draw
-from examples.toll_road.demo import consuming, oracle
-from examples.toll_road.demo.comparing import (
+from demo import consuming, oracle
+from demo.comparing import (
     Answer,
     Comparison,
     Rejections,
@@ -40,13 +40,13 @@ from examples.toll_road.demo.comparing import (
     followed,
     percentile_ms,
 )
-from examples.toll_road.demo.consuming import received_ms
-from examples.toll_road.demo.deployment import Deployment, DeploymentError, copy_pipeline, stopped
-from examples.toll_road.demo.job import CLOSING_MS, Collected, Job, read_job
-from examples.toll_road.demo.live import delays
-from examples.toll_road.demo.process_tree import TreeMeter
-from examples.toll_road.demo.tentative import Road
-from examples.toll_road.demo.traffic import Traffic, TrafficWriter, Truth, span
+from demo.consuming import received_ms
+from demo.deployment import Deployment, DeploymentError, copy_pipeline, stopped
+from demo.job import CLOSING_MS, Collected, Job, read_job
+from demo.live import delays
+from demo.process_tree import TreeMeter
+from demo.tentative import Road
+from demo.traffic import Traffic, TrafficWriter, Truth, span
 from harness.waiting import wait_until
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntr
 from chaos import judgement
 from chaos.judgement import Digest, Injected, Made, Recovery, Seen, Waits
 from chaos.schedule import BROKER, REDIS, Kind
-from examples.toll_road.demo.live import Delay
-from examples.toll_road.demo.live_checker import (
+from demo.live import Delay
+from demo.live_checker import (
     BOUNDARY,
     INSERTION,
     REC_DONE,
@@ -19,10 +19,10 @@ from examples.toll_road.demo.live_checker import (
     UNDO,
     LiveRecord,
 )
-from examples.toll_road.demo.reporting import TOLLS_MIN
-from examples.toll_road.demo.story import LiveTopic
-from examples.toll_road.demo.tentative import Road
-from examples.toll_road.demo.traffic import COLUMNS
+from demo.reporting import TOLLS_MIN
+from demo.story import LiveTopic
+from demo.tentative import Road
+from demo.traffic import COLUMNS
 from harness.boundary_logs import record, started
 
 TARGETS = (

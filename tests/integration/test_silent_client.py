@@ -12,7 +12,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.reader import KafkaLogReader
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
-from examples.toll_road.demo import consuming
+from demo import consuming
 from harness.waiting import wait_until
 
 

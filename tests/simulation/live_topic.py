@@ -11,8 +11,8 @@ from anabranch.pipeline.shape import normal_ms, waits
 from anabranch.protocol.edge.live_delivery import REC_DONE_WAIT_MS
 from anabranch.protocol.limits import HOP_MS
 from checkers import availability, streams
-from examples.toll_road.demo import live_checker as live
-from examples.toll_road.demo.live_checker import LiveRecord
+from demo import live_checker as live
+from demo.live_checker import LiveRecord
 from simulation import workload
 from simulation.conduct import ENGINE_MS
 from simulation.options import OutputOptions

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from anabranch.adapters.memory.partition import Record
 from checkers import upsert
 from checkers.corrected import Delivered
-from examples.toll_road.demo.oracle import murmur2
+from demo.oracle import murmur2
 from simulation.options import OutputOptions
 from simulation.raw_logs import headers_of, records
 from simulation.world import Run

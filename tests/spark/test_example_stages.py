@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from demo import oracle
+from demo.traffic import COLUMNS, Report, Traffic, plan
 from examples.toll_road import stages
-from examples.toll_road.demo import oracle
-from examples.toll_road.demo.traffic import COLUMNS, Report, Traffic, plan
 
 pytestmark = pytest.mark.integration
 START_MS = 1_700_000_000_000

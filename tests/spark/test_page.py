@@ -20,7 +20,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from examples.toll_road.demo.deployment import Deployment
+from demo.deployment import Deployment
 from harness.browser import await_text, browser, missing
 from harness.page_scenes import TOLL_ROAD
 from harness.waiting import wait_until

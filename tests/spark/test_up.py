@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.up.processes import MARK, mark_of, marked
 from anabranch.up.status import rows_of, stages_of
-from examples.toll_road.demo.consuming import TopicReader, header
+from demo.consuming import TopicReader, header
 from harness.stages import RECORD
 from harness.waiting import given_s, wait_until
 

@@ -191,7 +191,7 @@ def test_each_command_says_what_it_does_and_has_what_it_runs(root: Path) -> None
     scripts += [
         f"{module.replace('.', '/')}.py"
         for module in re.findall(
-            r"\$\(BIN\)/python -m ((?:deploy|examples|benchmarks|experiments)\.[\w.]+)", makefile
+            r"\$\(BIN\)/python -m ((?:benchmarks|demo|deploy|examples|experiments)[\w.]*)", makefile
         )
     ]
     parts = [root / part for script in scripts for part in script.split()]

@@ -109,7 +109,7 @@ def test_no_two_modules_number_their_invariants_alike(root: Path, files: list[Pa
     assert {path.partition("/")[0] for path, its in modules.items() if its} == {
         "services",
         "tests",
-        "examples",
+        "demo",
     }
     assert of_several(modules) == []
     assert of_several({"a": {"AB"}, "b": {"AB", "C"}, "c": {"CD"}}) == ["AB", "C"]
@@ -133,7 +133,7 @@ def test_no_text_of_the_code_names_a_rule_that_is_not_one(root: Path, files: lis
     sources = [
         path
         for path in files
-        if path.suffix == ".py" and path.parts[0] in ("services", "tests", "examples")
+        if path.suffix == ".py" and path.parts[0] in ("services", "tests", "examples", "demo")
     ]
     cited = [
         (path, number)

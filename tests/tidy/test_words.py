@@ -20,7 +20,14 @@ NAMES: Final = re.compile(
 """What variables, attributes, parameters, functions and classes are not called: a plain verb or
 what the value is says more.
 """
-NAMED: Final = ("services/anabranch/", "benchmarks/", "deploy/", "examples/", "experiments/")
+NAMED: Final = (
+    "services/anabranch/",
+    "benchmarks/",
+    "demo/",
+    "deploy/",
+    "examples/",
+    "experiments/",
+)
 """Where all names are looked at; of tests those of helpers are: functions and classes."""
 SCRIPT_TEXT: Final = re.compile(
     r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL

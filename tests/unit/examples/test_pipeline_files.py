@@ -12,10 +12,10 @@ import pytest
 from anabranch.operating.new_pipeline import files
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
-from examples.toll_road.demo import oracle
-from examples.toll_road.demo.deployment import copy_pipeline
-from examples.toll_road.demo.job import read_job
-from examples.toll_road.demo.options import parse
+from demo import oracle
+from demo.deployment import copy_pipeline
+from demo.job import read_job
+from demo.options import parse
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 FOLDERS = sorted(file.parent.name for file in EXAMPLES.glob("*/pipeline.yaml"))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from examples.toll_road.demo.comparing import (
+from demo.comparing import (
     TEXTS_MAX,
     Delivered,
     Result,
@@ -13,7 +13,7 @@ from examples.toll_road.demo.comparing import (
     result,
     shortened,
 )
-from examples.toll_road.demo.traffic import Rejected
+from demo.traffic import Rejected
 
 
 def row(

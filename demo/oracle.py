@@ -10,7 +10,7 @@ import json
 
 import polars as pl
 
-from examples.toll_road.demo.comparing import Result, result
+from demo.comparing import Result, result
 
 
 def segment_statistics(reports: pl.DataFrame, window_ms: int) -> pl.DataFrame:

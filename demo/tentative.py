@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 import numpy as np
 import polars as pl
 
-from examples.toll_road.demo import oracle
-from examples.toll_road.demo.comparing import Result
-from examples.toll_road.demo.live_checker import TENTATIVE, LiveRecord, Transaction
+from demo import oracle
+from demo.comparing import Result
+from demo.live_checker import TENTATIVE, LiveRecord, Transaction
 
 if TYPE_CHECKING:
-    from examples.toll_road.demo.job import Job
+    from demo.job import Job
 
 OUTPUT: Final = "tolls"
 STAGE: Final = "segment_statistics"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from examples.toll_road.demo import live_checker as live
-from examples.toll_road.demo.live_checker import LiveRecord
+from demo import live_checker as live
+from demo.live_checker import LiveRecord
 
 ANSWER: dict[int, list[tuple[object, ...]]] = {3: [("a",), ("b",)], 5: [("c",)]}
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from examples.toll_road.demo.comparing import Comparison, Rejections
-from examples.toll_road.demo.story import FailureReport, longest_ms_max
+from demo.comparing import Comparison, Rejections
+from demo.story import FailureReport, longest_ms_max
 
 GIB = 1024**3
 MEMORY_BYTES_MAX = 4 * GIB

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 import polars as pl
 import pytest
 
-from examples.toll_road.demo.comparing import Result, result
-from examples.toll_road.demo.live_checker import (
+from demo.comparing import Result, result
+from demo.live_checker import (
     BOUNDARY,
     INSERTION,
     TENTATIVE,
     LiveRecord,
     transactions,
 )
-from examples.toll_road.demo.tentative import STAGE, Road, check
-from examples.toll_road.demo.traffic import COLUMNS
+from demo.tentative import STAGE, Road, check
+from demo.traffic import COLUMNS
 
 SOURCES = ("a", "b")
 WINDOW_MS, BUCKET_MS = 10_000, 500

@@ -8,9 +8,9 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from examples.toll_road.demo.comparing import Comparison, Delivered, result
-from examples.toll_road.demo.consuming import received_ms
-from examples.toll_road.demo.live_checker import (
+from demo.comparing import Comparison, Delivered, result
+from demo.consuming import received_ms
+from demo.live_checker import (
     BOUNDARY,
     INSERTION,
     REC_DONE,
@@ -18,9 +18,9 @@ from examples.toll_road.demo.live_checker import (
     UNDO,
     LiveRecord,
 )
-from examples.toll_road.demo.story import FailureReport, LiveTopic, Story, streams_of
-from examples.toll_road.demo.tentative import Road
-from examples.toll_road.demo.traffic import COLUMNS
+from demo.story import FailureReport, LiveTopic, Story, streams_of
+from demo.tentative import Road
+from demo.traffic import COLUMNS
 
 GOOD = FailureReport(
     cut="ingestion/a",

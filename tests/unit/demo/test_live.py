@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from examples.toll_road.demo.comparing import result
-from examples.toll_road.demo.live import (
+from demo.comparing import result
+from demo.live import (
     Account,
     account,
     delays,
@@ -16,7 +16,7 @@ from examples.toll_road.demo.live import (
     live_record,
     seen_event_times_ms,
 )
-from examples.toll_road.demo.live_checker import (
+from demo.live_checker import (
     BOUNDARY,
     INSERTION,
     REC_DONE,

@@ -5,7 +5,7 @@ from collections import Counter
 
 import polars as pl
 
-from examples.toll_road.demo.traffic import (
+from demo.traffic import (
     BAD,
     COLUMNS,
     DAY_MS,

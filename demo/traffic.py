@@ -11,8 +11,8 @@ A small share of records is bad on purpose. What becomes of each is known before
 holds the reports that count and the records that must be rejected, with their reason. The same seed
 and start make the same records.
 
-    python -m examples.toll_road.demo.traffic --kafka $KAFKA --rate 1000 --duration 60 --truth truth
-    python -m examples.toll_road.demo.traffic --kafka $KAFKA --rate 100000 --duration 10 --preload
+    python -m demo.traffic --kafka $KAFKA --rate 1000 --duration 60 --truth truth
+    python -m demo.traffic --kafka $KAFKA --rate 100000 --duration 10 --preload
 """
 
 from __future__ import annotations

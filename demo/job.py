@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from confluent_kafka import Message
 from ruamel.yaml import YAML
 
-from examples.toll_road.demo import consuming
-from examples.toll_road.demo.comparing import Delivered
-from examples.toll_road.demo.story import LiveTopic
-from examples.toll_road.demo.traffic import Rejected
+from demo import consuming
+from demo.comparing import Delivered
+from demo.story import LiveTopic
+from demo.traffic import Rejected
 
 T = TypeVar("T")
 CLOSING_MS = 3_000

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from examples.toll_road.demo.comparing import result
-from examples.toll_road.demo.live_checker import (
+from demo.comparing import result
+from demo.live_checker import (
     BOUNDARY,
     INSERTION,
     REC_DONE,

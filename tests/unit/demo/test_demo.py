@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from examples.toll_road.demo.comparing import Comparison, Rejections
-from examples.toll_road.demo.job import read_job
-from examples.toll_road.demo.options import parse, planned
-from examples.toll_road.demo.reporting import TOLLS_MIN, Outcome, report
-from examples.toll_road.demo.story import FailureReport
+from demo.comparing import Comparison, Rejections
+from demo.job import read_job
+from demo.options import parse, planned
+from demo.reporting import TOLLS_MIN, Outcome, report
+from demo.story import FailureReport
 
 GOOD = Outcome(
     records_in=10,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from examples.toll_road.demo.job import Job
+from demo.job import Job
 
-PIPELINE = Path(__file__).resolve().parents[1] / "pipeline.yaml"
+PIPELINE = Path(__file__).resolve().parents[1] / "examples" / "toll_road" / "pipeline.yaml"
 AFTER_HEAL_S = 20.0
 """Traffic goes on for so long after the cut is healed, to show that all is as before."""
 

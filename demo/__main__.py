@@ -28,22 +28,22 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from examples.progress import Shown
-from examples.toll_road.demo import consuming, oracle
-from examples.toll_road.demo.comparing import (
+from demo import consuming, oracle
+from demo.comparing import (
     compare,
     compare_rejected,
     followed,
     percentile_ms,
 )
-from examples.toll_road.demo.deployment import Deployment, DeploymentError, copy_pipeline, stopped
-from examples.toll_road.demo.job import CLOSING_MS, Collected, read_job
-from examples.toll_road.demo.options import parse, planned
-from examples.toll_road.demo.process_tree import TreeMeter
-from examples.toll_road.demo.reporting import Outcome, Sofar, progress, report
-from examples.toll_road.demo.story import Story
-from examples.toll_road.demo.tentative import Road
-from examples.toll_road.demo.traffic import Traffic, TrafficWriter, Truth, span
+from demo.deployment import Deployment, DeploymentError, copy_pipeline, stopped
+from demo.job import CLOSING_MS, Collected, read_job
+from demo.options import parse, planned
+from demo.process_tree import TreeMeter
+from demo.progress import Shown
+from demo.reporting import Outcome, Sofar, progress, report
+from demo.story import Story
+from demo.tentative import Road
+from demo.traffic import Traffic, TrafficWriter, Truth, span
 
 SETTLE_S = 2.0
 """After the last expected record, so long nothing more must come."""

@@ -3,8 +3,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from examples.toll_road.demo import oracle
-from examples.toll_road.demo.traffic import COLUMNS
+from demo import oracle
+from demo.traffic import COLUMNS
 
 WINDOW_MS = 10_000
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from examples.toll_road.demo.process_tree import (
+from demo.process_tree import (
     Process,
     TreeMeter,
     descendants,

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from ruamel.yaml import YAML
 
-from examples.toll_road.demo.process_tree import Process, descendants, is_running
+from demo.process_tree import Process, descendants, is_running
 
 STOP_S = 20
 _READY_AGAIN_S = 300.0

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from examples.progress import Shown
-from examples.toll_road.demo.reporting import Sofar, progress
+from demo.progress import Shown
+from demo.reporting import Sofar, progress
 
 
 def console(*, terminal: bool) -> tuple[Console, io.StringIO]:

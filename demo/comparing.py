@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from examples.toll_road.demo.live_checker import LiveRecord
+from demo.live_checker import LiveRecord
 
 if TYPE_CHECKING:
-    from examples.toll_road.demo.traffic import Rejected
+    from demo.traffic import Rejected
 
 EXAMPLES_MAX = 5
 TEXTS_MAX = 20

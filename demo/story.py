@@ -14,8 +14,8 @@ from typing import Protocol
 from confluent_kafka import Message
 
 from anabranch.client import LiveView
-from examples.toll_road.demo import tentative
-from examples.toll_road.demo.comparing import (
+from demo import tentative
+from demo.comparing import (
     Comparison,
     Delivered,
     compare,
@@ -24,9 +24,9 @@ from examples.toll_road.demo.comparing import (
     result,
     shortened,
 )
-from examples.toll_road.demo.consuming import received_ms
-from examples.toll_road.demo.live import account, delays, events, live_record, seen_event_times_ms
-from examples.toll_road.demo.live_checker import (
+from demo.consuming import received_ms
+from demo.live import account, delays, events, live_record, seen_event_times_ms
+from demo.live_checker import (
     REC_DONE,
     TENTATIVE,
     UNDO,
@@ -36,7 +36,7 @@ from examples.toll_road.demo.live_checker import (
     transactions,
     until,
 )
-from examples.toll_road.demo.tentative import STAGE, Road
+from demo.tentative import STAGE, Road
 
 USUAL_MS = 20_000
 """The time before the cut that tells what is usual: before that, everything was just started

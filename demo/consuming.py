@@ -19,8 +19,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from examples.toll_road.demo.comparing import Delivered, result
-from examples.toll_road.demo.traffic import Rejected
+from demo.comparing import Delivered, result
+from demo.traffic import Rejected
 
 _WHOLE_S: Final = 90.0
 _SILENCE_S: Final = 20.0
