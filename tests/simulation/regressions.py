@@ -61,6 +61,18 @@ _MOSTLY: Final = Options(
 Each says what it has otherwise.
 """
 
+_STAGE: Final = StageOptions(
+    name="s0",
+    reads=("a",),
+    operator="sum",
+    replicas=1,
+    is_batch_safe=True,
+    policy="process",
+    batch_ms=0,
+    ha="active",
+)
+"""What most stages have, likewise."""
+
 REGRESSIONS: Final = (
     Regression(
         "a reader stood before blocks that had been trimmed, and took what it wanted for missing",
@@ -69,14 +81,7 @@ REGRESSIONS: Final = (
             seed=5,
             out_of_orderness_ms=50,
             stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a",),
-                    operator="both",
-                    replicas=2,
-                    is_batch_safe=False,
-                    policy="suspend",
-                ),
+                replace(_STAGE, operator="both", replicas=2, is_batch_safe=False, policy="suspend"),
                 StageOptions(
                     name="s1",
                     reads=("s0",),
@@ -104,14 +109,7 @@ REGRESSIONS: Final = (
             bucket_ms=250,
             buckets=8,
             stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a", "b"),
-                    operator="both",
-                    replicas=1,
-                    is_batch_safe=True,
-                    policy="suspend",
-                ),
+                replace(_STAGE, reads=("a", "b"), operator="both", policy="suspend"),
                 StageOptions(
                     name="s1",
                     reads=("s0",),
@@ -155,16 +153,7 @@ REGRESSIONS: Final = (
             bucket_ms=200,
             max_delay_ms=2500,
             rows_max=1,
-            stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a", "b"),
-                    operator="later",
-                    replicas=3,
-                    is_batch_safe=True,
-                    policy="process",
-                ),
-            ),
+            stages=(replace(_STAGE, reads=("a", "b"), operator="later", replicas=3),),
             heal_ms=4300,
             snapshot_every=10,
             seen_wait_ms=100,
@@ -185,16 +174,7 @@ REGRESSIONS: Final = (
             buckets=15,
             rows_max=1,
             idle_ms=1500,
-            stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a",),
-                    operator="map",
-                    replicas=2,
-                    is_batch_safe=True,
-                    policy="suspend",
-                ),
-            ),
+            stages=(replace(_STAGE, operator="map", replicas=2, policy="suspend"),),
             heal_ms=3000,
             trim_every_ms=300,
         ),
@@ -214,14 +194,7 @@ REGRESSIONS: Final = (
             late="reassign",
             idle_ms=1500,
             stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a", "b"),
-                    operator="sum",
-                    replicas=1,
-                    is_batch_safe=False,
-                    policy="delay",
-                ),
+                replace(_STAGE, reads=("a", "b"), is_batch_safe=False, policy="delay"),
                 StageOptions(
                     name="s1",
                     reads=("s0",),
@@ -257,16 +230,7 @@ REGRESSIONS: Final = (
             out_of_orderness_ms=50,
             late="reassign",
             idle_ms=1500,
-            stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a",),
-                    operator="map",
-                    replicas=3,
-                    is_batch_safe=True,
-                    policy="process",
-                ),
-            ),
+            stages=(replace(_STAGE, operator="map", replicas=3),),
             has_manager=False,
             heal_ms=4600,
             trim_every_ms=300,
@@ -289,8 +253,8 @@ REGRESSIONS: Final = (
             buckets=26,
             rows_max=2,
             stages=(
-                StageOptions(
-                    name="s0",
+                replace(
+                    _STAGE,
                     reads=("a", "b"),
                     operator="later",
                     replicas=2,
@@ -325,15 +289,7 @@ REGRESSIONS: Final = (
             rows_max=1,
             out_of_orderness_ms=50,
             stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a",),
-                    operator="later",
-                    replicas=2,
-                    is_batch_safe=False,
-                    policy="process",
-                    ha="passive",
-                ),
+                replace(_STAGE, operator="later", replicas=2, is_batch_safe=False, ha="passive"),
             ),
             is_live=False,
             heal_ms=7000,
@@ -356,16 +312,7 @@ REGRESSIONS: Final = (
             buckets=24,
             out_of_orderness_ms=150,
             idle_ms=600,
-            stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a",),
-                    operator="both",
-                    replicas=2,
-                    is_batch_safe=True,
-                    policy="process",
-                ),
-            ),
+            stages=(replace(_STAGE, operator="both", replicas=2),),
             has_manager=False,
             heal_ms=7500,
             trim_every_ms=300,
@@ -382,15 +329,7 @@ REGRESSIONS: Final = (
             _MOSTLY,
             seed=7,
             stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a",),
-                    operator="later",
-                    replicas=2,
-                    is_batch_safe=False,
-                    policy="process",
-                    ha="passive",
-                ),
+                replace(_STAGE, operator="later", replicas=2, is_batch_safe=False, ha="passive"),
             ),
             buckets=24,
             heal_ms=14_000,
@@ -412,14 +351,7 @@ REGRESSIONS: Final = (
             out_of_orderness_ms=150,
             idle_ms=1500,
             stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a",),
-                    operator="map",
-                    replicas=2,
-                    is_batch_safe=True,
-                    policy="process",
-                ),
+                replace(_STAGE, operator="map", replicas=2),
                 StageOptions(
                     name="s1",
                     reads=("s0",),
@@ -455,16 +387,7 @@ REGRESSIONS: Final = (
             rows_max=1,
             out_of_orderness_ms=50,
             idle_ms=600,
-            stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a",),
-                    operator="map",
-                    replicas=2,
-                    is_batch_safe=True,
-                    policy="process",
-                ),
-            ),
+            stages=(replace(_STAGE, operator="map", replicas=2),),
             is_upsert=True,
             has_manager=False,
             latency_max_ms=5,
@@ -489,16 +412,7 @@ REGRESSIONS: Final = (
             buckets=17,
             rows_max=2,
             out_of_orderness_ms=50,
-            stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a",),
-                    operator="map",
-                    replicas=1,
-                    is_batch_safe=True,
-                    policy="suspend",
-                ),
-            ),
+            stages=(replace(_STAGE, operator="map", policy="suspend"),),
             is_live=False,
             has_manager=False,
             heal_ms=6600,
@@ -519,16 +433,7 @@ REGRESSIONS: Final = (
             seed=1378,
             bucket_ms=250,
             buckets=18,
-            stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a",),
-                    operator="later",
-                    replicas=2,
-                    is_batch_safe=True,
-                    policy="process",
-                ),
-            ),
+            stages=(replace(_STAGE, operator="later", replicas=2),),
             is_live=False,
             has_manager=False,
             latency_max_ms=2,
@@ -553,17 +458,7 @@ REGRESSIONS: Final = (
             bucket_ms=250,
             max_delay_ms=2500,
             buckets=21,
-            stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a",),
-                    operator="both",
-                    replicas=1,
-                    is_batch_safe=True,
-                    policy="process",
-                    ha="amnesia",
-                ),
-            ),
+            stages=(replace(_STAGE, operator="both", ha="amnesia"),),
             is_live=False,
             has_manager=False,
             latency_max_ms=2,
@@ -592,16 +487,7 @@ REGRESSIONS: Final = (
             buckets=19,
             out_of_orderness_ms=50,
             hostile_percent=10,
-            stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a", "b"),
-                    operator="both",
-                    replicas=1,
-                    is_batch_safe=False,
-                    policy="process",
-                ),
-            ),
+            stages=(replace(_STAGE, reads=("a", "b"), operator="both", is_batch_safe=False),),
             has_manager=False,
             latency_max_ms=2,
             heal_ms=9750,
@@ -623,17 +509,7 @@ REGRESSIONS: Final = (
             max_delay_ms=4000,
             buckets=36,
             hostile_percent=5,
-            stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a",),
-                    operator="both",
-                    replicas=2,
-                    is_batch_safe=True,
-                    policy="process",
-                    batch_ms=600,
-                ),
-            ),
+            stages=(replace(_STAGE, operator="both", replicas=2, batch_ms=600),),
             latency_max_ms=2,
             heal_ms=12_000,
             trim_every_ms=10_000,
@@ -660,16 +536,7 @@ REGRESSIONS: Final = (
             hostile_percent=5,
             late="reassign",
             idle_ms=600,
-            stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a",),
-                    operator="later",
-                    replicas=1,
-                    is_batch_safe=False,
-                    policy="process",
-                ),
-            ),
+            stages=(replace(_STAGE, operator="later", is_batch_safe=False),),
             has_manager=False,
             heal_ms=8600,
             trim_every_ms=300,
@@ -694,17 +561,7 @@ REGRESSIONS: Final = (
             source_partitions=2,
             max_delay_ms=2500,
             buckets=21,
-            stages=(
-                StageOptions(
-                    name="s0",
-                    reads=("a", "b"),
-                    operator="map",
-                    replicas=3,
-                    is_batch_safe=True,
-                    policy="process",
-                    ha="passive",
-                ),
-            ),
+            stages=(replace(_STAGE, reads=("a", "b"), operator="map", replicas=3, ha="passive"),),
             is_live=False,
             latency_max_ms=5,
             heal_ms=9300,
@@ -714,6 +571,32 @@ REGRESSIONS: Final = (
         [
             Fault(1829, "away", "processing/s0.0", 2, 1390),
             Fault(4272, "broker away", "everything", 0, 7585),
+        ],
+    ),
+    Regression(
+        "two gaps of a stage that lost its state twice were taken for one, since the second process"
+        " began where the first had ended: a mistake of the checker",
+        replace(
+            _MOSTLY,
+            seed=700001610,
+            source_partitions=2,
+            partitions=1,
+            bucket_ms=250,
+            max_delay_ms=2500,
+            buckets=22,
+            out_of_orderness_ms=150,
+            stages=(replace(_STAGE, ha="amnesia"),),
+            heal_ms=8500,
+            trim_every_ms=300,
+            snapshot_every=60,
+            seen_wait_ms=100,
+            scenario="amnesia",
+            edge_percent=60,
+        ),
+        [
+            Fault(1755, "disk", "processing/s0.0", 0, 0),
+            Fault(2208, "silent", "a", 22, 3321),
+            Fault(2347, "disk", "processing/s0.0", 0, 0),
         ],
     ),
 )

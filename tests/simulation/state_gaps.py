@@ -7,7 +7,7 @@ that people were told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,20 +30,24 @@ class _GivenUp:
     """By one boundary record."""
 
     offset: int
+    """Of that record; of the first one of its process where that one closed nothing new."""
     begins: bool
-    """As the first record of a process without a checkpoint."""
+    """As the first news of a process without a checkpoint."""
     buckets: range
 
 
 def _given_up(run: Run, stage: StageOptions, replica: str) -> Iterator[_GivenUp]:
     writers = run.pipeline.stream_writers(stage.name)
     writer = streams.read(boundary_log(run, stage.name), writers).writers[replica]
-    closed = 0
+    closed, began = 0, None
     for offset, record in writer.accepted:
-        if record.missing and record.closed > closed:
-            buckets = range(closed + 1, record.closed + 1)
-            yield _GivenUp(offset, record.prev is None, buckets)
-        closed = max(closed, record.closed)
+        if record.prev is None:
+            began = offset
+        if record.closed > closed:
+            if record.missing:
+                buckets = range(closed + 1, record.closed + 1)
+                yield _GivenUp(offset if began is None else began, began is not None, buckets)
+            closed, began = record.closed, None
 
 
 def _incomplete(run: Run) -> list[StageOptions]:
@@ -75,13 +79,13 @@ def check(run: Run, complete: Mapping[str, list[tuple[int, int]]]) -> list[str]:
         if run.options.scenario == "added late":
             wrong += _check_late(run, stage, complete)
             continue
-        found = _gaps(run, stage, "0")
         target = f"processing/{stage.name}.0"
         lost_ms = [
             fault.at_ms
             for fault in run.faults
             if fault.kind in _LOSSES and fault.target in (target, "everything")
         ]
+        found = _gaps(run, stage, "0", lost_ms)
         inputs = [complete[stream] for stream in stage.reads]
         wrong += gaps.check(stage.name, found, lost_ms, inputs, stage.horizon_buckets)
         if run.is_complete and run.options.has_manager:
@@ -89,14 +93,21 @@ def check(run: Run, complete: Mapping[str, list[tuple[int, int]]]) -> list[str]:
     return wrong
 
 
-def _gaps(run: Run, stage: StageOptions, replica: str) -> list[gaps.Gap]:
+def _gaps(run: Run, stage: StageOptions, replica: str, lost_ms: Collection[int]) -> list[gaps.Gap]:
+    """Neighbours are one gap, unless the state was lost once more between them: a process that
+    dies before its first commit begins again.
+    """
     times = appended_ms(run, run.pipeline.topic_names.boundaries(stage.name))
     found: list[gaps.Gap] = []
     for each in _given_up(run, stage, replica):
-        if found and found[-1].last == each.buckets[0] - 1 and not each.begins:
+        at_ms, first = times[each.offset], each.buckets[0]
+        is_next = bool(found) and found[-1].last == first - 1
+        if is_next and not (
+            each.begins and any(found[-1].at_ms < lost <= at_ms for lost in lost_ms)
+        ):
             found[-1] = found[-1]._replace(last=each.buckets[-1])
         else:
-            found.append(gaps.Gap(times[each.offset], each.buckets[0], each.buckets[-1]))
+            found.append(gaps.Gap(at_ms, first, each.buckets[-1]))
     return found
 
 
@@ -111,7 +122,7 @@ def _check_late(
     ]
     wrong = []
     for replica in run.pipeline.stream_writers(stage.name):
-        found = _gaps(run, stage, replica)
+        found = _gaps(run, stage, replica, deleted_ms[:1])
         wrong += gaps.check(
             stage.name, found, deleted_ms[:1], [[(0, max(closed))]], stage.horizon_buckets
         )
