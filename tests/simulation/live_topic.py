@@ -114,15 +114,15 @@ def _check_ends(
     run: Run, output: OutputOptions, found: Sequence[LiveRecord], reading: streams.Reading
 ) -> tuple[list[str], int]:
     """Where nobody counts as dead the end of a failure is told when no branch runs, or has been
-    waited for (LD5). What is wrong, and how many branches have been waited for so: what one of
-    them shows after that is another failure, once.
+    waited for (LD5). What is wrong, and how many ends waited so: what such a branch shows after one
+    of them is another failure.
     """
     if not only_silence(run):
         return [], 0
     times = appended_ms(run, run.pipeline.topic_names.boundaries(output.stream))
     wait_ms = run.options.rec_done_wait_ms or REC_DONE_WAIT_MS
     wrong: list[str] = []
-    waited_for: set[tuple[str, int]] = set()
+    waited = 0
     for at_ms, corrected_ms in _ends(run, output, found):
         beside = [
             (replica, times[begun])
@@ -132,14 +132,14 @@ def _check_ends(
         ]
         if beside and at_ms >= corrected_ms + wait_ms:
             run.history.reached("live rec_done beside a branch")
-            waited_for.update(beside)
+            waited += 1
         else:
             wrong += [
                 f"live: the end of a failure is told at {at_ms} ms, replica {replica} has had a"
                 f" branch since {begun_ms} ms (LD5)"
                 for replica, begun_ms in beside
             ]
-    return wrong, len(waited_for)
+    return wrong, waited
 
 
 def _ends(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -> list[tuple[int, int]]:
