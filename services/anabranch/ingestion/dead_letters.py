@@ -105,8 +105,10 @@ class DeadLetters:
         self._writer: LogWriter | None = None
         self._queued: list[_Letter] = []
 
-    def send(self, chunk: Chunk, index: int, why: RecordRejected) -> None:
-        """Queue record ``index`` of ``chunk``; records of one input partition stay in order."""
+    def add(self, chunk: Chunk, index: int, why: RecordRejected) -> None:
+        """Record ``index`` of ``chunk`` goes with the next ``flush``; records of one input
+        partition stay in order.
+        """
         self._queued.append(
             _Letter(
                 chunk.at,
@@ -117,17 +119,18 @@ class DeadLetters:
                 why,
             )
         )
-        self._put(self._queued[-1])
 
     def flush(self) -> None:
-        """Wait until all are in the log. After an unknown outcome, or where one is too large, all
-        queued ones are sent again.
+        """Send what was added, and wait until all of it is in the log. After an unknown outcome, or
+        where one is too large, all are sent again.
 
         Raises:
             Unavailable: the topic rejects one for good, or does not say what became of
                 WRITE_TRIES_MAX attempts.
         """
         if self._queued:
+            for letter in self._queued:
+                self._put(letter)
             self._settle(self._queued)
             self._queued.clear()
 

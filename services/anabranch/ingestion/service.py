@@ -1,10 +1,11 @@
 """The ingestion service: wiring of ``protocol.edge.ingestion`` to topics.
 
-A round: fetch; decide about every record; send dead letters and blocks; when both are in the log,
-send one boundary record that names the parts, the positions read to, and what was closed when they
-were read; see it accepted. Nothing that was read is kept in memory afterwards. A crash at any point
-is answered by going on from the positions of the last accepted boundary record (rule 17): blocks
-that no record names do not exist.
+A round: fetch; decide about every record; send blocks; when they are in the log, and so is the
+boundary record by which the decisions were made, write dead letters; then send one boundary record
+that names the parts, the positions read to, and what was closed when they were read; see it
+accepted. Nothing that was read is kept in memory afterwards. A crash at any point is answered by
+going on from the positions of the last accepted boundary record (rule 17): blocks that no record
+names do not exist.
 
 In a backlog the waits of a round are filled with the next one: the client sends blocks while
 further records are fetched and decoded. One attempt to write blocks and one boundary record are
@@ -356,7 +357,7 @@ class IngestionService:
         crash_point("ingestion.decoded")
         for number, why in judged.rejected:
             chunk, index = batch.locate(number)
-            self._dead_letters.send(batch.chunks[chunk], index, why)
+            self._dead_letters.add(batch.chunks[chunk], index, why)
         now_ms = context.clock.monotonic_ms()
         self._machine.read(judged.facts, now_ms)
         self._machine.advance(now_ms)
@@ -386,9 +387,11 @@ class IngestionService:
         if self._draft is None:
             return
         parts = self._blocks.finish()
+        # What was late is so by the boundary of the record before: without it in the log the next
+        # process would make it part of the stream.
+        self._accept()
         self._dead_letters.flush()
         crash_point("ingestion.blocks_written")
-        self._accept()
         self._boundaries.send(replace(self._draft, prev=self._boundaries.tip(), parts=parts))
         self._draft = None
         self._machine.named()

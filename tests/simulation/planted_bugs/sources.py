@@ -104,8 +104,17 @@ SOURCES: Final = (
         by=("ingestion",),
     ),
     Mutant(
+        "late_by_what_is_not_in_the_log",
+        "ingestion.service:IngestionService._name",
+        "parts = self._blocks.finish()",
+        "parts = self._blocks.finish(); self._dead_letters.flush()",
+        "3.1, rule 17",
+        ("zombie", "crash", "kill"),
+        by=("conservation",),
+    ),
+    Mutant(
         "dead_letter_of_the_neighbour",
-        "ingestion.dead_letters:DeadLetters.send",
+        "ingestion.dead_letters:DeadLetters.add",
         "chunk.values[index]",
         "chunk.values[index - 1]",
         "3.1",
@@ -114,7 +123,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "dead_letter_without_key",
-        "ingestion.dead_letters:DeadLetters.send",
+        "ingestion.dead_letters:DeadLetters.add",
         "chunk.keys[index]",
         "None",
         "3.1",

@@ -38,14 +38,24 @@ def log() -> LocalEventLog:
     return log
 
 
+def test_go_nowhere_before_they_are_flushed(log: LocalEventLog) -> None:
+    """What made them late may not be in the log yet."""
+    letters = DeadLetters(log, "dead", 2)
+    letters.add(CHUNK, 0, RecordRejected(RejectionReason.LATE, "late"))
+    assert everything(log, "dead", 2) == []
+    letters.flush()
+    assert [chunk.values for chunk in everything(log, "dead", 2)] == [[b"{"]]
+    letters.close()
+
+
 def test_carry_the_record_and_the_reason(log: LocalEventLog) -> None:
     letters = DeadLetters(log, "dead", 2)
-    letters.send(
+    letters.add(
         CHUNK,
         0,
         RecordRejected(RejectionReason.NOT_JSON, "umlaut \u00fc " + "x" * 2 * ERROR_CHARACTERS_MAX),
     )
-    letters.send(CHUNK, 1, RecordRejected(RejectionReason.NULL_VALUE, "no value \ud800"))
+    letters.add(CHUNK, 1, RecordRejected(RejectionReason.NULL_VALUE, "no value \ud800"))
     letters.flush()
     letters.close()
     (found,) = everything(log, "dead", 2)
@@ -72,7 +82,7 @@ def test_headers_of_senders_are_not_taken_for_ours(log: LocalEventLog) -> None:
         ("anabranch-reason", None),
     ]
     letters = DeadLetters(log, "dead", 2)
-    letters.send(
+    letters.add(
         replace(CHUNK, headers=[sent, ()]), 0, RecordRejected(RejectionReason.NOT_JSON, "no")
     )
     letters.flush()
@@ -90,8 +100,8 @@ def test_headers_of_senders_are_not_taken_for_ours(log: LocalEventLog) -> None:
 def test_are_sent_again_after_an_unknown_outcome(log: LocalEventLog) -> None:
     letters = DeadLetters(log, "dead", 2)
     why = RecordRejected(RejectionReason.NOT_JSON, "no")
-    letters.send(CHUNK, 0, why)
-    letters.send(CHUNK, 1, why)
+    letters.add(CHUNK, 0, why)
+    letters.add(CHUNK, 1, why)
     log.fail_next(Operation.FLUSH, applied=1)
     log.fail_next(Operation.FLUSH, applied=0)
     letters.flush()
@@ -101,7 +111,7 @@ def test_are_sent_again_after_an_unknown_outcome(log: LocalEventLog) -> None:
 
 def test_a_log_that_never_says_what_became_of_them_is_given_up(log: LocalEventLog) -> None:
     letters = DeadLetters(log, "dead", 2)
-    letters.send(CHUNK, 0, RecordRejected(RejectionReason.NOT_JSON, "no"))
+    letters.add(CHUNK, 0, RecordRejected(RejectionReason.NOT_JSON, "no"))
     for _ in range(WRITE_TRIES_MAX):
         log.fail_next(Operation.FLUSH, applied=0)
     with pytest.raises(Unavailable, match="attempts to write"):
@@ -123,7 +133,7 @@ class TestTooLarge:
         self, letters: DeadLetters, *records: tuple[bytes | None, bytes | None, Headers]
     ) -> None:
         for offset, (value, key, headers) in enumerate(records):
-            letters.send(Chunk(AT, [offset], [value], [key], [1], [headers]), 0, self.WHY)
+            letters.add(Chunk(AT, [offset], [value], [key], [1], [headers]), 0, self.WHY)
         letters.flush()
 
     def found(self) -> list[tuple[int, bytes | None, bytes | None, dict[str, bytes | None]]]:
@@ -179,7 +189,7 @@ class TestTooLarge:
         letters = DeadLetters(log, "dead", 1)
         why = RecordRejected(RejectionReason.TOO_LARGE, "\U0001f4a5" * 2 * ERROR_CHARACTERS_MAX)
         at = TopicPartition("t" * NAME_CHARACTERS_MAX, 3)
-        letters.send(
+        letters.add(
             Chunk(
                 at,
                 [2**62],
@@ -243,7 +253,7 @@ class TestTooLarge:
 
 def test_that_the_topic_rejects_stop_everything(log: LocalEventLog) -> None:
     letters = DeadLetters(log, "gone", 1)
-    letters.send(CHUNK, 0, RecordRejected(RejectionReason.NOT_JSON, "no"))
+    letters.add(CHUNK, 0, RecordRejected(RejectionReason.NOT_JSON, "no"))
     with pytest.raises(Unavailable):
         letters.flush()
 
