@@ -14,6 +14,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import CLUSTER_ANSWER_MS
 from anabranch.runtime.gone_blocks import gone_range, last_gone
+from anabranch.runtime.log_end import end_of
 
 if TYPE_CHECKING:
     import threading
@@ -171,7 +172,7 @@ class StageInputs:
             end = None
             while not follower.reader.trouble:
                 follower.raise_error()
-                there = reader.offsets(at, CLUSTER_ANSWER_MS)[1]
+                there = end_of(reader, at, CLUSTER_ANSWER_MS)
                 end = there if end is None else end
                 if follower.reader.offset_next >= end:
                     return True

@@ -244,7 +244,9 @@ class KafkaLogReader:
         """The end offsets of ``places``, one question to each leader; without those whose
         leader does not answer within ``wait_ms``.
         """
-        return self._ends.ask(self._open(), places, wait_ms)
+        found = self._ends.ask(self._open(), places, wait_ms)
+        self._reached = self._reached or bool(found)
+        return found
 
     def partitions(self, topic: str, wait_ms: int) -> int | None:
         """Number of partitions of ``topic`` now, with or without leaders; None: no such

@@ -17,7 +17,7 @@ from anabranch.adapters.kafka import reader as under_test
 from anabranch.adapters.kafka.reader import KafkaLogReader
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.ports import TopicPartition
-from anabranch.protocol.errors import DataMissing
+from anabranch.protocol.errors import AnabranchError, DataMissing
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 OTHER = TopicPartition("u", 0)
@@ -356,6 +356,23 @@ class TestSilence:
     ) -> None:
         del consumer.ends[B]
         assert (waiting(), waiting()) == (1, 2)
+
+    def test_a_broker_that_has_answered_is_no_wrong_address(
+        self, reader: KafkaLogReader, waiting: Callable[[], int]
+    ) -> None:
+        """Its name may not resolve for a moment, also for who has read nothing yet."""
+        waiting()
+        reader._on_error(KafkaError(KafkaError._RESOLVE))
+        assert read(reader) == {}
+
+    def test_one_that_never_did_may_be(
+        self, consumer: Consumer, reader: KafkaLogReader, waiting: Callable[[], int]
+    ) -> None:
+        consumer.ends.clear()
+        waiting()
+        reader._on_error(KafkaError(KafkaError._RESOLVE))
+        with pytest.raises(AnabranchError):
+            reader.fetch(10, 0)
 
     def test_a_new_assignment_is_given_time(
         self, reader: KafkaLogReader, waiting: Callable[[], int]
