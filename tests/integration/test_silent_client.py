@@ -4,10 +4,14 @@ as librdkafka stops by itself after a broker's restart.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from anabranch.adapters.kafka import reader as module
+from anabranch.adapters.kafka.end_offsets import EndOffsets
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.reader import KafkaLogReader
 from anabranch.codec.catalog import TopicSettings
@@ -32,9 +36,11 @@ def send(kafka: str, at: TopicPartition, *values: bytes) -> None:
     writer.close()
 
 
+@pytest.mark.parametrize("answers", [True, False])
 def test_what_was_not_handed_over_is_read_by_a_new_client(
-    kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
+    kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:
+    """``answers``: the stopped client still finds out where the log ends."""
     monkeypatch.setattr(module, "_SILENCE_S", 0.5)
     send(kafka, at, b"0", b"1")
     reader = KafkaEventLog(kafka).reader()
@@ -49,6 +55,14 @@ def test_what_was_not_handed_over_is_read_by_a_new_client(
     stopped = reader._consumer
     assert stopped is not None
     stopped.pause([KafkaPartition(at.topic, at.partition)])
+    real = EndOffsets.ask
+
+    def answer(
+        ends: EndOffsets, client: Consumer, places: Collection[TopicPartition], wait_ms: int
+    ) -> dict[TopicPartition, int]:
+        return real(ends, client, places, wait_ms) if answers or client is not stopped else {}
+
+    monkeypatch.setattr(EndOffsets, "ask", answer)
     send(kafka, at, b"2", b"3")
     wait_until(lambda: has(4), 30, "what came after the client stopped")
     assert found == [b"0", b"1", b"2", b"3"]

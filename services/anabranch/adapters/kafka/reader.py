@@ -44,13 +44,11 @@ still. Else a partition that ends in what nobody is shown would never seem read 
 
 _SILENCE_S: Final = 10.0
 """After so long without a record the reader asks the broker whether there are any. If so twice in a
-row, and none came in between, the client has stopped.
+row, or if no answer comes either time, and no record came in between, the client has stopped.
 """
 
 _SILENCE_ASK_MS: Final = 500
-"""For so long at most the answer is waited for: a broker that is slower has nothing to hand
-over, either.
-"""
+"""For so long at most the answer is waited for: who reads several logs in turn waits with it."""
 
 
 class KafkaLogReader:
@@ -82,7 +80,9 @@ class KafkaLogReader:
         self._heard_s = 0.0
         """When a record came, or the reader asked the broker why none does."""
         self._behind: dict[TopicPartition, int] = {}
-        """Position of each partition that had more to read at the last question to the broker."""
+        """Position of each partition that had more to read at the last question to the broker, or
+        of which no answer came.
+        """
         self._ended: set[TopicPartition] = set()
         """Partitions of which an error ended the reading: what stands behind it is not handed
         over.
@@ -268,13 +268,19 @@ class KafkaLogReader:
         """Make the client anew where it hands over nothing though there is more.
 
         After the restart of a broker librdkafka sometimes never fetches an assigned partition
-        again, without an error (its issue 5153, open in 2.16). Who only follows would stand still
-        for ever, and nothing else would tell.
+        again, without an error (its issue 5153, open in 2.16). And where a broker that shuts down
+        names no broker in its last metadata, the client forgets the only one that it knew and asks
+        nobody any more (5301). Who only follows would stand still for ever, and nothing else would
+        tell. While the broker is away a new client does no harm.
         """
         before, self._behind = self._behind, {}
         positions = self._positions()
-        ends = self.ends(positions, _SILENCE_ASK_MS)  # where nobody answers nothing is expected
-        self._behind = {at: positions[at] for at, end in ends.items() if end > positions[at]}
+        ends = self.ends(positions, _SILENCE_ASK_MS)
+        self._behind = {
+            at: position
+            for at, position in positions.items()
+            if at not in ends or ends[at] > position
+        }
         stopped = [
             f"{at.topic}[{at.partition}] at {position}"
             for at, position in self._behind.items()
@@ -282,7 +288,8 @@ class KafkaLogReader:
         ]
         if stopped:
             LOGGER.warning(
-                "no record came for %d s though there are more: %s; the client is made anew",
+                "no record came for %d s, and the broker has more or does not answer: %s;"
+                " the client is made anew",
                 2 * _SILENCE_S,
                 ", ".join(stopped),
             )

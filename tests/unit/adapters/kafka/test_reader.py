@@ -342,14 +342,20 @@ class TestSilence:
             assert waiting() == 1
             consumer.positions[A], consumer.ends[A] = place, place + 9
 
-    def test_of_a_broker_that_does_not_answer_nothing_is_expected(
+    def test_one_that_twice_gets_no_answer_is_made_anew_too(
         self, consumer: Consumer, waiting: Callable[[], int]
     ) -> None:
-        waiting()
         consumer.ends.clear()
-        assert (waiting(), waiting()) == (1, 1)
-        consumer.ends.update({A: 9, B: 0})
         assert (waiting(), waiting()) == (1, 2)
+        assert (consumer.closed, consumer.assigned) == (1, {0: 7, 1: 0})
+
+    def test_one_answer_that_does_not_come_is_nothing(
+        self, consumer: Consumer, waiting: Callable[[], int]
+    ) -> None:
+        consumer.ends.clear()
+        assert waiting() == 1
+        consumer.ends.update({A: 7, B: 0})
+        assert (waiting(), waiting()) == (1, 1)
 
     def test_what_one_leader_does_not_say_holds_up_no_other(
         self, consumer: Consumer, waiting: Callable[[], int]
