@@ -91,12 +91,18 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-class Planner:
-    """One of PySpark's daemons for planning, with a worker, as Spark starts and asks them."""
+class Daemon:
+    """One of the daemons, with a worker, as Spark starts and asks them."""
 
-    def __init__(self, module: str, folder: Path, python_path: Iterable[Path | str]) -> None:
+    def __init__(
+        self,
+        worker_module: str,
+        folder: Path,
+        python_path: Iterable[Path | str],
+        daemon_module: str = "pyspark.daemon",
+    ) -> None:
         self._daemon = subprocess.Popen(
-            [sys.executable, "-m", "pyspark.daemon", f"pyspark.sql.worker.{module}"],
+            [sys.executable, "-m", daemon_module, worker_module],
             env=os.environ
             | {
                 "PYTHON_UNIX_DOMAIN_ENABLED": "true",
@@ -160,19 +166,29 @@ class Planner:
         return self._daemon.communicate(timeout=60)[1].decode()
 
 
+def test_a_task_worker_has_what_reads_blocks_before_its_first_task(folder: Path) -> None:
+    """It need not import it, and shares its memory."""
+    module = "anabranch.adapters.spark.worker_daemon"
+    daemon = Daemon("pyspark.worker", folder, [SERVICES], module)
+    libraries = Path(f"/proc/{daemon.worker}/maps").read_text(encoding="utf-8")
+    assert "libarrow" in libraries
+    assert "cimpl" in libraries, "Kafka's client"
+    assert daemon.last_words() == ""
+
+
 def test_a_worker_that_looks_for_data_sources_ends_without_a_word(folder: Path) -> None:
-    planner = Planner("lookup_data_sources", folder, [SERVICES, PLANNER_PATH])
-    planner.look_up()
-    assert planner.last_words() == ""
+    daemon = Daemon("pyspark.sql.worker.lookup_data_sources", folder, [SERVICES, PLANNER_PATH])
+    daemon.look_up()
+    assert daemon.last_words() == ""
 
 
 def test_a_worker_that_makes_the_data_source_ends_without_a_word(folder: Path) -> None:
-    planner = Planner("create_data_source", folder, [SERVICES])
-    planner.create()
-    assert planner.last_words() == ""
+    daemon = Daemon("pyspark.sql.worker.create_data_source", folder, [SERVICES])
+    daemon.create()
+    assert daemon.last_words() == ""
 
 
 def test_another_one_tells_of_it_as_pyspark_does(folder: Path) -> None:
-    planner = Planner("lookup_data_sources", folder, [])
-    planner.look_up()
-    assert "BrokenPipeError" in planner.last_words(), "else none of this is needed any more"
+    daemon = Daemon("pyspark.sql.worker.lookup_data_sources", folder, [])
+    daemon.look_up()
+    assert "BrokenPipeError" in daemon.last_words(), "else none of this is needed any more"

@@ -1,9 +1,11 @@
-"""PySpark's daemon, from which Spark's Python workers are forked: they look for garbage among what
-tasks made, not among what they have imported.
+"""PySpark's daemon, from which Spark's Python workers are forked: it has imported what each of them
+needs, and they look for garbage among what tasks made, not among what was imported.
 
 PySpark's loop calls ``gc.collect()`` after every task. Over all that pyarrow, pandas, polars and
 the client of Kafka bring with them that takes 30 to 90 ms of processor time, most of what a worker
-does for a small batch. Spark starts this module where it would start ``pyspark.daemon``.
+does for a small batch. Importing what reads blocks takes half a second and 50 MB, in the first task
+of each worker if its daemon has not done it. Spark starts this module where it would start
+``pyspark.daemon``.
 
 Java closes the connection of a worker that was idle for a minute. At a socket of the file system
 the worker's last words then fail, of which PySpark prints a traceback.
