@@ -108,7 +108,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "keep_pending": 119,
     "trims_for_the_fastest": 73,
     "record_too_large": 960,
-    "pieces_not_chained": 960,
+    "pieces_not_chained": 269,
     "piece_closes_too_much": 5812,
     "ahead_is_taken": 12,
     "source_waits_too_little": 31,

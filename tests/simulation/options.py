@@ -432,13 +432,17 @@ def _rows_in_far_buckets(options: Options, rng: random.Random) -> Options:
         if rng.random() < 0.7
         else replace(first, operator="both", is_batch_safe=True)
     )
+    buckets, remembered = rng.randint(16, 24), rng.randint(3, 8)
+    parts_max = rng.choice((None, None, None, 1, 2, 3))
+    if parts_max is not None:
+        remembered += buckets // parts_max  # RP5: the record before a batch's first piece is, too
     return replace(
         options,
         stages=(first, *others),
-        buckets=rng.randint(16, 24),
+        buckets=buckets,
         rows_max=4,
-        chain_records_max=rng.randint(3, 8),
-        record_parts_max=rng.choice((None, 1, 2, 3)),
+        chain_records_max=remembered,
+        record_parts_max=parts_max,
     )
 
 
