@@ -74,12 +74,14 @@ PLANNER_PATH: Final = Path(__file__).with_name("planner_path")
 """
 
 _JAVA_OPTIONS: Final = (
-    "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:MaxMetaspaceSize=384m"
+    "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:MetaspaceSize=192m -XX:MaxMetaspaceSize=384m"
     " -XX:ReservedCodeCacheSize=128m -Xss4m -Darrow.enable_null_check_for_get=false"
 )
-"""The large stack is for plans whose expressions are deep, through which Spark goes by recursion.
-Without memory Java ends: Spark would go on with whatever thread is left. Spark asks whether a value
-is null before it gets it: Arrow need not ask again.
+"""Metaspace may grow to what a node loads before Java looks for classes to unload: it would do so
+four times until the first results, by full collections. The large stack is for plans whose
+expressions are deep, through which Spark goes by recursion. Without memory Java ends: Spark would
+go on with whatever thread is left. Spark asks whether a value is null before it gets it: Arrow need
+not ask again.
 """
 
 _COMPILERS: Final[dict[Compilers, str]] = {
