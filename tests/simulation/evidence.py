@@ -146,8 +146,11 @@ def judge(run: Run) -> list[str]:
     wrong += labelled("requests", check_requests(run))
     wrong += labelled("standbys", failovers.check(run))
     if only_silence(run):
+        # a batch under way ends first
+        batch_ms = max((stage.batch_ms for stage in options.stages), default=0)
         wrong += labelled(
-            "correction order", availability.check_correction_order(turns(run), _HEARD_MS)
+            "correction order",
+            availability.check_correction_order(turns(run), _HEARD_MS + batch_ms),
         )
     if not run.is_complete:
         return wrong

@@ -82,7 +82,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "later_buckets_wait_again": 440,
     "shown_twice": 28,
     "pending_not_inherited": 43,
-    "gate_always_open": 49,
+    "gate_always_open": 51,
     "never_forgets": 10,
     "branch_directory_stays": 10,
     "nothing_cleaned": 54,
