@@ -64,27 +64,27 @@ def _with_whole_tracebacks(lines: Iterable[str]) -> Iterator[str]:
     """The lines of a log, each traceback as one text up to the line that names the exception,
     with those that it led to.
     """
-    held: list[str] = []
+    traceback: list[str] = []
     is_open = is_chained = False
     for line in lines:
         text = line.rstrip()
         if is_open and not text.startswith("{"):  # else its process was killed while it wrote
-            held.append(text)
+            traceback.append(text)
             is_open = text.startswith(" ")
             continue
-        if held and not is_open and (not text or text in _BETWEEN):
+        if traceback and not is_open and (not text or text in _BETWEEN):
             is_chained = is_chained or bool(text)
             continue
-        if held and not (is_chained and text.startswith(_TRACEBACK)):
-            yield "\n".join(held)
-            held = []
+        if traceback and not (is_chained and text.startswith(_TRACEBACK)):
+            yield "\n".join(traceback)
+            traceback = []
         is_open, is_chained = text.startswith(_TRACEBACK), False
         if is_open:
-            held.append(text)
+            traceback.append(text)
         else:
             yield text.strip()
-    if held:
-        yield "\n".join(held)
+    if traceback:
+        yield "\n".join(traceback)
 
 
 _ERROR_TEXT: Final = re.compile(

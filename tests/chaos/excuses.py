@@ -149,25 +149,27 @@ def unexplained(
 def _explains(
     number: int,
     entry: Allowed,
-    said: Complaint,
+    complaint: Complaint,
     faults: Sequence[Injected],
     used: Counter[tuple[int, int, str]],
 ) -> bool:
-    if not entry.pattern.search(said.text):
+    if not entry.pattern.search(complaint.text):
         return False
-    target = target_of(said.file)
+    target = target_of(complaint.file)
     causes = [-1]
     if entry.needs_fault():
         causes = [
             fault.number
             for fault in faults
             if fault.kind in (entry.own if fault.target == target else entry.anywhere)
-            and said.at_ms is not None
-            and fault.begun_ms - _CLOCK_MS <= said.at_ms <= fault.ended_ms + entry.after_s * 1_000
+            and complaint.at_ms is not None
+            and fault.begun_ms - _CLOCK_MS
+            <= complaint.at_ms
+            <= fault.ended_ms + entry.after_s * 1_000
         ]
     for cause in causes:
-        if used[number, cause, said.file] < entry.most:
-            used[number, cause, said.file] += 1
+        if used[number, cause, complaint.file] < entry.most:
+            used[number, cause, complaint.file] += 1
             return True
     return False
 
@@ -175,14 +177,18 @@ def _explains(
 def _starts(
     number: int,
     entry: Allowed,
-    said: Complaint,
+    complaint: Complaint,
     ready_ms: int,
     used: Counter[tuple[int, int, str]],
 ) -> bool:
-    if said.at_ms is None or said.at_ms >= ready_ms or not entry.pattern.search(said.text):
+    if (
+        complaint.at_ms is None
+        or complaint.at_ms >= ready_ms
+        or not entry.pattern.search(complaint.text)
+    ):
         return False
-    used[number, _START, said.file] += 1
-    return used[number, _START, said.file] <= entry.starting
+    used[number, _START, complaint.file] += 1
+    return used[number, _START, complaint.file] <= entry.starting
 
 
 @dataclass(slots=True)

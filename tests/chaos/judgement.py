@@ -357,13 +357,13 @@ def live_promises(
 
 def missing_by_bucket(entries: Iterable[LogEntry]) -> Callable[[int], Collection[str]]:
     """What the branches of a stage say was missing of a bucket: of all that closed it."""
-    said: dict[str, int] = {}
+    closed_upto: dict[str, int] = {}
     ranges: list[tuple[int, int, tuple[str, ...]]] = []
     for entry in entries:
         if isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.TENTATIVE:
-            first = entry.base if entry.base is not None else said.get(entry.replica, 0)
+            first = entry.base if entry.base is not None else closed_upto.get(entry.replica, 0)
             ranges.append((first + 1, entry.closed, entry.missing))
-            said[entry.replica] = entry.closed
+            closed_upto[entry.replica] = entry.closed
     return lambda bucket: {
         name for first, last, names in ranges if first <= bucket <= last for name in names
     }

@@ -81,7 +81,7 @@ class Nemesis(threading.Thread):
         self._journal = journal
         self._until_s = until_s
         self._say = say
-        self._stop_asked = threading.Event()
+        self._stop_requested = threading.Event()
         self._pause = threading.Event()
         self._copies: dict[int, tuple[str, ChildProcess]] = {}
         self._were_ready: set[int] = set()
@@ -108,7 +108,7 @@ class Nemesis(threading.Thread):
             while begins or ends:
                 is_end = bool(ends) and (not begins or ends[0][0] <= begins[0].at_ms / 1_000)
                 due_s = ends[0][0] if is_end else begins[0].at_ms / 1_000
-                if self._stop_asked.wait(max(0.0, self._begin + due_s - time.monotonic())):
+                if self._stop_requested.wait(max(0.0, self._begin + due_s - time.monotonic())):
                     break
                 if is_end:
                     self._undo(self._faults[heapq.heappop(ends)[1]])
@@ -128,7 +128,7 @@ class Nemesis(threading.Thread):
         """Do no more; what is broken is healed, and what is not within a while is woken by
         the supervisor's own stop.
         """
-        self._stop_asked.set()
+        self._stop_requested.set()
         self.join(_STOP_S)
 
     def heal(self) -> None:
@@ -380,7 +380,7 @@ class Nemesis(threading.Thread):
             port = probe.metrics_port(folder, service, name, copy.pid)
             if port is not None and probe.ready(port):
                 return "ready"
-            return "ended" if not copy.alive() or self._stop_asked.is_set() else ""
+            return "ended" if not copy.alive() or self._stop_requested.is_set() else ""
 
         try:
             is_ready = (

@@ -48,7 +48,7 @@ OWN = Allowed(
 
 
 @pytest.mark.parametrize(
-    ("said", "faults", "count"),
+    ("complaints", "faults", "count"),
     [
         ([Complaint(A, "gone", 15_000)], [fault(Kind.CUT)], 0),
         ([Complaint(A, "gone", 50_000)], [fault(Kind.CUT)], 0),
@@ -79,9 +79,9 @@ OWN = Allowed(
     ],
 )
 def test_only_a_fault_of_its_target_in_its_time_explains_an_error(
-    said: list[Complaint], faults: list[Injected], count: int
+    complaints: list[Complaint], faults: list[Injected], count: int
 ) -> None:
-    assert len(unexplained(said, [OWN], faults)) == count
+    assert len(unexplained(complaints, [OWN], faults)) == count
 
 
 def test_what_needs_no_fault_is_counted_too() -> None:
@@ -100,11 +100,11 @@ def test_what_needs_no_fault_is_counted_too() -> None:
 def test_a_start_explains_so_much_until_all_is_ready() -> None:
     """Then only a fault does."""
     text = "ERROR [QuorumController id=1] controller event queue overloaded. Timed out heartbeat"
-    said = [Complaint("kafka.log", f"{text} {number}", 5_000) for number in range(3)]
-    assert unexplained(said[:2], ALLOWED, [], 10_000) == []
-    assert len(unexplained(said, ALLOWED, [], 10_000)) == 1
-    assert len(unexplained(said[:1], ALLOWED, [], 5_000)) == 1
-    assert len(unexplained([said[0]._replace(at_ms=None)], ALLOWED, [], 10_000)) == 1
+    complaints = [Complaint("kafka.log", f"{text} {number}", 5_000) for number in range(3)]
+    assert unexplained(complaints[:2], ALLOWED, [], 10_000) == []
+    assert len(unexplained(complaints, ALLOWED, [], 10_000)) == 1
+    assert len(unexplained(complaints[:1], ALLOWED, [], 5_000)) == 1
+    assert len(unexplained([complaints[0]._replace(at_ms=None)], ALLOWED, [], 10_000)) == 1
     assert (
         len(unexplained([Complaint(A, "ERROR of another kind", 5_000)], ALLOWED, [], 10_000)) == 1
     )
@@ -114,12 +114,12 @@ def test_the_java_of_a_killed_node_tells_of_its_queries_right_after() -> None:
     text = "Query s.0 terminated with error: ConnectionError: the planner closed the connection"
     line = json.dumps({"event": "spark", "level": "error", "text": text})
     node, killed = "processing/north.0", Kind.KILL
-    said = Complaint("processing-north.0.log", line, 11_000)
+    complaint = Complaint("processing-north.0.log", line, 11_000)
     faults = [fault(killed, node)]
-    assert unexplained([said] * 4, ALLOWED, faults) == []
-    assert len(unexplained([said] * 5, ALLOWED, faults)) == 1
-    assert len(unexplained([said._replace(at_ms=40_000)], ALLOWED, faults)) == 1
-    assert len(unexplained([said], ALLOWED, [fault(Kind.PAUSE, node)])) == 1
+    assert unexplained([complaint] * 4, ALLOWED, faults) == []
+    assert len(unexplained([complaint] * 5, ALLOWED, faults)) == 1
+    assert len(unexplained([complaint._replace(at_ms=40_000)], ALLOWED, faults)) == 1
+    assert len(unexplained([complaint], ALLOWED, [fault(Kind.PAUSE, node)])) == 1
 
 
 EXIT = Complaint(A, json.dumps({"level": "error", "exit_code": 3, "event": "stopped"}), 15_000)

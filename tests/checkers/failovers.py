@@ -62,12 +62,12 @@ def _last_sign_ms(at_ms: int, begun: Sequence[Began], words: Sequence[Word]) -> 
     if not known:
         return None
     newest = max(known, key=lambda each: each.epoch)
-    said = [
+    signs_ms = [
         word.at_ms
         for word in words
         if word.epoch == newest.epoch and word.at_ms <= at_ms - ON_THE_WAY_MS
     ]
-    return max([newest.at_ms, *said])
+    return max([newest.at_ms, *signs_ms])
 
 
 def check(
@@ -128,12 +128,12 @@ def check_in_time(
     """
     wrong = []
     for before, after in pairwise([*begun, Began(until_ms, -1)]):
-        said = [
+        signs_ms = [
             word.at_ms
             for word in words
             if word.epoch == before.epoch and before.at_ms <= word.at_ms <= after.at_ms
         ]
-        sign_ms = max([before.at_ms, *said])
+        sign_ms = max([before.at_ms, *signs_ms])
         # Others of whom no more is heard may have been heard just before.
         deadline_ms = sign_ms + waits.silent_ms + 2 * waits.turn_ms + LATE_MS
         if after.at_ms > deadline_ms and free(sign_ms, deadline_ms):

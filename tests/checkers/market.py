@@ -34,9 +34,9 @@ def waits(made: Exchange, longest_ms: int) -> Iterator[str]:
     where somebody lives.
     """
     for name, agent in made.agents.items():
-        for held in agent.holdings.at(Place.PROMISED, Place.OFFERED, Place.LEAVING, Place.COMING):
-            if made.is_up(name) and made.now_ms - held.since_ms > longest_ms:
-                yield f"{held.name} is {held.place.value} at {name} since {held.since_ms}"
+        for task in agent.holdings.at(Place.PROMISED, Place.OFFERED, Place.LEAVING, Place.COMING):
+            if made.is_up(name) and made.now_ms - task.since_ms > longest_ms:
+                yield f"{task.name} is {task.place.value} at {name} since {task.since_ms}"
 
 
 def calm(made: Exchange) -> Iterator[str]:

@@ -311,12 +311,12 @@ def test_the_long_wait_of_another_failure_is_right(anew_ms: list[int], count: in
 
 def test_who_says_stable_and_is_behind_is_found() -> None:
     complete, reads = {"a": [(10, 5), (20, 9)], "b": [(10, 7)]}, {"s": ["a"], "t": ["a", "b"]}
-    said = [(29, "s", 5), (30, "s", 9), (30, "t", 7), (5, "s", 0)]
-    assert availability.check_stable_claims(said, complete, reads, 10) == []
+    claims = [(29, "s", 5), (30, "s", 9), (30, "t", 7), (5, "s", 0)]
+    assert availability.check_stable_claims(claims, complete, reads, 10) == []
     assert (
         len(
             availability.check_stable_claims(
-                [*said, (30, "s", 8), (20, "t", 4)], complete, reads, 10
+                [*claims, (30, "s", 8), (20, "t", 4)], complete, reads, 10
             )
         )
         == 2
@@ -324,10 +324,10 @@ def test_who_says_stable_and_is_behind_is_found() -> None:
 
 
 def test_what_is_trimmed_before_a_living_reader_is_found() -> None:
-    said = [(10, "a", 5), (10, "b", 9), (50, "a", 8)]
+    claims = [(10, "a", 5), (10, "b", 9), (50, "a", 8)]
     readers = {"s": ["a", "b"], "t": ["b", "c"]}
-    assert trimming.check(said, [(20, "s", 5), (50, "s", 8), (200, "t", 99)], readers, 60) == []
-    assert len(trimming.check(said, [(20, "s", 6), (50, "s", 9), (59, "t", 1)], readers, 60)) == 3
+    assert trimming.check(claims, [(20, "s", 5), (50, "s", 8), (200, "t", 99)], readers, 60) == []
+    assert len(trimming.check(claims, [(20, "s", 6), (50, "s", 9), (59, "t", 1)], readers, 60)) == 3
 
 
 def test_replicas_that_correct_together_are_found() -> None:

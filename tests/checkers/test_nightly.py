@@ -31,7 +31,7 @@ HERE = Facts("2026-03-04 05:06", "`abc`", "2 x fast")
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
+    ("output", "found"),
     [
         (PYTEST, Tally(41, 46)),
         ("........ [100%]\n8 passed in 1.00s\n", Tally(8, 8)),
@@ -44,12 +44,12 @@ HERE = Facts("2026-03-04 05:06", "`abc`", "2 x fast")
         ("5000 seeds in 10.0 s\n", None),
     ],
 )
-def test_what_a_step_says_is_counted(said: str, found: Tally | None) -> None:
-    assert tally(said) == found
+def test_what_a_step_says_is_counted(output: str, found: Tally | None) -> None:
+    assert tally(output) == found
 
 
 @pytest.mark.parametrize(
-    ("said", "lines"),
+    ("output", "lines"),
     [
         (PYTEST, ["- 1 x FAILED tests/a.py::test_b"]),
         (MUTANTS, ["- 1 x no_read_back survives"]),
@@ -58,17 +58,17 @@ def test_what_a_step_says_is_counted(said: str, found: Tally | None) -> None:
         ("a\nKeyError: 1\n", ["- 1 x KeyError: N"]),
     ],
 )
-def test_what_was_not_good_is_named(said: str, lines: list[str]) -> None:
-    assert kinds(said) == lines
+def test_what_was_not_good_is_named(output: str, lines: list[str]) -> None:
+    assert kinds(output) == lines
 
 
 def test_what_differs_in_seeds_numbers_and_folders_is_of_one_kind() -> None:
-    said = "".join(f"LATE: seed 7: results of {n} came {n}.5 s later\n" for n in (3, 4, 12))
-    said += "LATE: seed 8: results of 3 came 3.5 s later\nWRONG: /srv/x/y.py is not there\n"
-    said += "WRONG: tolls: bucket 4: it has 46 results: or others\n"
-    said += 'WRONG: seed 9: ingestion-reports_0.log: {"event": "x"}\n'
-    said += 'WRONG: seed 8: ingestion-reports_1.log: {"event": "y"}\n'
-    assert kinds(said) == [
+    output = "".join(f"LATE: seed 7: results of {n} came {n}.5 s later\n" for n in (3, 4, 12))
+    output += "LATE: seed 8: results of 3 came 3.5 s later\nWRONG: /srv/x/y.py is not there\n"
+    output += "WRONG: tolls: bucket 4: it has 46 results: or others\n"
+    output += 'WRONG: seed 9: ingestion-reports_0.log: {"event": "x"}\n'
+    output += 'WRONG: seed 8: ingestion-reports_1.log: {"event": "y"}\n'
+    assert kinds(output) == [
         "- 4 x LATE: results of N came N s later",
         "- 2 x WRONG: an error in the log of ingestion that no fault explains",
         "- 1 x WRONG: y.py is not there",
@@ -77,14 +77,14 @@ def test_what_differs_in_seeds_numbers_and_folders_is_of_one_kind() -> None:
 
 
 def test_of_many_kinds_the_most_frequent_are_named() -> None:
-    said = "".join(f"WRONG: {letter}\n" for letter in "abcdefghijklmnopqrstuvwxyz")
-    assert kinds(said)[-2:] == ["- 1 x WRONG: t", "- 6 more kinds"]
+    output = "".join(f"WRONG: {letter}\n" for letter in "abcdefghijklmnopqrstuvwxyz")
+    assert kinds(output)[-2:] == ["- 1 x WRONG: t", "- 6 more kinds"]
 
 
 def outcome(
-    said: str, code: int = 0, *, alone: bool = False, title: str = "bugs", facts: Facts = HERE
+    output: str, code: int = 0, *, alone: bool = False, title: str = "bugs", facts: Facts = HERE
 ) -> Outcome:
-    return Outcome(title, f"make {title}", code, said, 125, facts, alone)
+    return Outcome(title, f"make {title}", code, output, 125, facts, alone)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_every_step_is_run_and_reported_whatever_came_of_others(
 ) -> None:
     """Each step here is a small program of its own."""
 
-    def fake(name: str, said: str, code: int) -> nightly.Step:
+    def fake(name: str, output: str, code: int) -> nightly.Step:
         (tmp_path / "tests" / f"{name}.py").write_text(
-            f"print({said!r})\nraise SystemExit({code})\n"
+            f"print({output!r})\nraise SystemExit({code})\n"
         )
         return nightly.Step(name, name, f"make {name}", (name,), needs_path=True)
 

@@ -23,13 +23,15 @@ def check(
         silent_ms: One that has said nothing for so long holds nothing back. One that never said
             anything holds back everything so long.
     """
-    held: dict[str, list[tuple[int, int]]] = {}
+    claims_of: dict[str, list[tuple[int, int]]] = {}
     for at_ms, reader, bucket in claims:
-        held.setdefault(reader, []).append((at_ms, bucket))
+        claims_of.setdefault(reader, []).append((at_ms, bucket))
     wrong = []
     for at_ms, stream, bucket in points:
         for reader in sorted(readers[stream]):
-            heard = [(when_ms, upto) for when_ms, upto in held.get(reader, []) if when_ms <= at_ms]
+            heard = [
+                (when_ms, upto) for when_ms, upto in claims_of.get(reader, []) if when_ms <= at_ms
+            ]
             is_gone = at_ms - max((when_ms for when_ms, _ in heard), default=0) >= silent_ms
             upto = max((upto for _, upto in heard), default=0)
             if bucket > upto and not is_gone:

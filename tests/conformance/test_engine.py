@@ -128,7 +128,9 @@ def test_after_a_crash_at_any_step_the_logged_plan_runs_again(rig: EngineRig, at
     rig.until(lambda: 3 in again.made, query, "the batches after the crash")
     query.stop()
     assert again.order[:2] == ["begin 2", "finish 2"]
-    assert again.asked == ([2, 3] if at == "advance" else [3]), "what is logged is not asked for"
+    assert again.given_out == ([2, 3] if at == "advance" else [3]), (
+        "what is logged is not asked for"
+    )
     if at != "advance":
         assert again.begun[0] == dying.begun[-1]
     assert {plan: rig.results("sums", parts) for plan, parts in again.made.items()} == {

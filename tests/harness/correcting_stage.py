@@ -35,20 +35,20 @@ class ReplicaProcess:
     wants: bool = False
     stuck: bool = False
     bucket: int = 0
-    said: Heartbeat | None = None
-    said_ms: int = 0
+    last_beat: Heartbeat | None = None
+    last_beat_ms: int = 0
 
     def news(self, beat: Heartbeat, now_ms: int) -> bool:
         """Whether it is time to say ``beat``, as ``runtime.heartbeats`` judges it."""
-        old = self.said
+        old = self.last_beat
         changed = old is None or (old.replica_state, old.corrects, old.epoch) != (
             beat.replica_state,
             beat.corrects,
             beat.epoch,
         )
-        if self.mute or (not changed and now_ms - self.said_ms < HEARTBEAT_EVERY_MS):
+        if self.mute or (not changed and now_ms - self.last_beat_ms < HEARTBEAT_EVERY_MS):
             return False
-        self.said, self.said_ms = beat, now_ms
+        self.last_beat, self.last_beat_ms = beat, now_ms
         return True
 
 

@@ -132,7 +132,7 @@ class HandDriver:
         self._dies_at = dies_at
         self._hold_ms = hold_ms
         self._plans: dict[int, Plan] = {}
-        self.asked: list[int] = []
+        self.given_out: list[int] = []
         """The plans that were given out."""
         self.begun: list[tuple[int, list[Offset], int]] = []
         """(plan, its offsets, watermark) of each batch that was begun."""
@@ -151,7 +151,7 @@ class HandDriver:
         if plan is None:
             return None
         self._die("advance", plan.after.sequence)
-        self.asked.append(plan.after.sequence)
+        self.given_out.append(plan.after.sequence)
         return offset_of(plan, name)
 
     def begin(

@@ -72,8 +72,8 @@ class LiveFeed:
             self.error = error
 
     def _send(self) -> None:
-        held = [
+        due = [
             row for bucket in range(self.sent + 1, self.bucket + 1) for row in self._rows_of(bucket)
         ]
-        self._feed.append(readings(held) if held else None, self.bucket)
+        self._feed.append(readings(due) if due else None, self.bucket)
         self.sent = self.bucket

@@ -125,8 +125,8 @@ def letters(to: Path) -> None:
         ]
     ):
         place = {"topic": "reports.0", "partition": "1", "offset": str(4_711 + 40 * offset)}
-        said = {"reason": reason, "error": error} | place
-        headers = [(f"anabranch-{name}", text.encode()) for name, text in said.items()]
+        facts = {"reason": reason, "error": error} | place
+        headers = [(f"anabranch-{name}", text.encode()) for name, text in facts.items()]
         writer.send(TopicPartition(topic, 0), value, headers=headers)
     writer.flush()
     scene.to_now()
@@ -151,9 +151,9 @@ def market(to: Path) -> None:
     world.say("north", replace(begun, signature=world.keys["south"].sign(answer())))
     topic = world.topics.offers("north-south")
     world.make("offers", topic)
-    for said in (offer(), answer(), offer(2, OfferedTask("north.b", 25, 940))):
-        by = "north" if isinstance(said, Offer) else "south"
-        world.write(topic, federation_records.encode(said, world.keys[by].sign(said)))
+    for statement in (offer(), answer(), offer(2, OfferedTask("north.b", 25, 940))):
+        by = "north" if isinstance(statement, Offer) else "south"
+        world.write(topic, federation_records.encode(statement, world.keys[by].sign(statement)))
     scene.to_now()
     with looked_at(scene, height=1000) as (driver, feed):
         tasks = {

@@ -133,7 +133,7 @@ class Bench:
         self.streams = {name: Stream() for name in names}
         self.now_ms = 0
         self.may_correct = True
-        self.held = False
+        self.upstream_works = False
         self.peer_serves = False
         self.unreachable: set[str] = set()
         """Inputs of which nobody can read the log to its end."""
@@ -222,7 +222,7 @@ class Bench:
             self.now_ms,
             {n: s.log_state for n, s in self.streams.items()},
             chosen,
-            frozenset(self.names if self.held else ""),
+            frozenset(self.names if self.upstream_works else ""),
             may_correct=self.may_correct,
             peer_serves=self.peer_serves,
         )

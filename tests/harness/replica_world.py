@@ -235,7 +235,7 @@ class CutReader(BoundaryReader):
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world.log, name, ["0"])
         self._world, self._name = world, name
-        self.asked = 0
+        self.end_requests = 0
 
     @property
     def _is_cut(self) -> bool:
@@ -246,7 +246,7 @@ class CutReader(BoundaryReader):
         return 0 if self._is_cut else super().poll(wait_ms)
 
     def end(self) -> int:
-        self.asked += 1
+        self.end_requests += 1
         if self._is_cut:
             raise Unavailable("nobody answers")
         return super().end()
@@ -320,11 +320,11 @@ class Process:
         directory = self.world.disk.directory(query)
         before, batch = self.world.position(query), directory.last_commit + 1
         if batch not in directory.logged:
-            asked = self.ask(query)
-            if asked is None:
+            planned = self.ask(query)
+            if planned is None:
                 return False
             self.point("planned")
-            self.world.plan(query, asked)
+            self.world.plan(query, planned)
         self.point("logged")
         logged = directory.logged[batch]
         offsets = [logged.offsets[name] for name in self.world.names]

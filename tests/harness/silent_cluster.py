@@ -28,7 +28,7 @@ class SilentReader(LocalLogReader):
 
     def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
         """No answer where nobody answers."""
-        self._cluster.asked += 1
+        self._cluster.requests += 1
         if self._cluster.is_silent:
             raise Unavailable("nobody answers")
         return super().offsets(at, wait_ms)
@@ -60,7 +60,7 @@ class SilentCluster(LocalEventLog):
         super().__init__(SystemClock())
         self.is_silent = False
         self.is_closed_to_us = False
-        self.asked = 0
+        self.requests = 0
         self.assigned = 0
 
     def reader(

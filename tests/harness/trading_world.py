@@ -366,8 +366,8 @@ class TradingWorld:
         return f"runs on {self.runs_on()}, {places}, {self.ledger().postings}"
 
     def place(self, of: str = "north") -> Place | None:
-        held = self.agents[of].agent.holdings.tasks.get(self.task)
-        return None if held is None else held.place
+        holding = self.agents[of].agent.holdings.tasks.get(self.task)
+        return None if holding is None else holding.place
 
     def newest(self) -> str:
         """The node that began last."""

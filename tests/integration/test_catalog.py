@@ -113,8 +113,8 @@ def test_a_stream_that_its_owner_lists_is_looked_up_and_read(world: World) -> No
             DEADLINE_S,
             f"north is listed:\n{process.log()}",
         )
-    code, said = world.check()
-    assert code == 0, said
+    code, output = world.check()
+    assert code == 0, output
     (entry,) = world.shown()["entries"]
     assert entry["key"] == world.keys["north"].public.hex()
     assert entry["streams"][0]["boundaries"] == f"{world.name}-north.totals.boundaries"
@@ -153,9 +153,9 @@ def test_what_is_rejected_is_shown_with_its_reason_and_exit_code(world: World) -
     assert world.check()[0] == 0, "north's own entry holds"
 
     world.list_pipeline("south", world.entry("south", pipeline))
-    code, said = world.check()
+    code, output = world.check()
     assert code == 2
-    assert f"north and south both list pipeline {pipeline} as their own" in said
+    assert f"north and south both list pipeline {pipeline} as their own" in output
     key = world.keys["north"].public.hex()
     world.billing.write_text(
         world.billing.read_text().replace("totals}", f"totals, keys: [{key}]}}")
@@ -174,7 +174,7 @@ def test_what_is_not_refreshed_is_unknown_and_what_was_kept_goes_on(world: World
         lambda: not world.shown()["entries"][0]["is_current"], DEADLINE_S, "the lease is over"
     )
     assert "unknown since" in world.do("catalog").stdout
-    code, said = world.check()
+    code, output = world.check()
     assert code == 2
-    assert "what north lists is not refreshed, and unknown since" in said
+    assert "what north lists is not refreshed, and unknown since" in output
     assert load(world.billing).bindings["theirs"].pipeline == pipeline

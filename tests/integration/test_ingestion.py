@@ -313,9 +313,9 @@ def test_a_source_that_is_given_up_goes_on_behind_it(source: Source) -> None:
         DEADLINE_S,
         "nothing is read",
     )
-    asked = Times(0, 4_000)
+    times = Times(0, 4_000)
     assert GiveUp(
-        source.log, source.pipeline, "reports", asked, SystemClock(), SystemEntropy()
+        source.log, source.pipeline, "reports", times, SystemClock(), SystemEntropy()
     ).do() == GivenUp("reports", 1, 40)
     assert source.view.closed() == 40
 

@@ -117,13 +117,13 @@ def test_a_strip_is_read_by_keyboard_as_by_pointer(driver: webdriver.Chrome) -> 
         seen = set()
         for _ in range(90):
             ActionChains(driver).send_keys(Keys.ARROW_LEFT).perform()
-            told, readout = driver.execute_script(
+            value_text, readout = driver.execute_script(
                 "return [document.querySelector(arguments[0]).getAttribute('aria-valuetext'),"
                 " document.querySelector('#readout').textContent]",
                 strip,
             )
-            assert told == readout
-            seen.add(told.split(" · ")[1])
+            assert value_text == readout
+            seen.add(value_text.split(" · ")[1])
             if "corrected" in seen:
                 break
         assert {"stable", "corrected"} <= seen

@@ -73,12 +73,12 @@ def test_nothing_breaks_down_in_the_client(broker: EmbeddedKafka, what: str) -> 
     )
     pid = broker.pid
     assert pid is not None
-    said, is_paused = None, False
-    while said is None:
+    output, is_paused = None, False
+    while output is None:
         try:
-            said, _ = process.communicate(timeout=0.3)
+            output, _ = process.communicate(timeout=0.3)
         except subprocess.TimeoutExpired:
             os.kill(pid, signal.SIGCONT if is_paused else signal.SIGSTOP)
             is_paused = not is_paused
     os.kill(pid, signal.SIGCONT)
-    assert (process.returncode, said) == (0, "True\n")
+    assert (process.returncode, output) == (0, "True\n")

@@ -182,7 +182,7 @@ def run(step: Step) -> Outcome:
         )
     print(f"\n==== {step.title}: {step.command}", flush=True)
     LOGS.mkdir(parents=True, exist_ok=True)
-    begun, said = time.monotonic(), []
+    begun, lines = time.monotonic(), []
     with (LOGS / f"{step.name}.txt").open("w", encoding="utf-8") as kept:
         process = subprocess.Popen(
             [sys.executable, "-m", *step.arguments],
@@ -196,14 +196,14 @@ def run(step: Step) -> Outcome:
         )
         assert process.stdout is not None
         for line in process.stdout:
-            said.append(line)
+            lines.append(line)
             kept.write(line)
             print(line, end="", flush=True)
     return Outcome(
         step.title,
         step.command,
         process.wait(),
-        "".join(said),
+        "".join(lines),
         time.monotonic() - begun,
         facts(),
         step.alone,

@@ -55,14 +55,14 @@ class Tally(NamedTuple):
     tried: int
 
 
-def tally(said: str) -> Tally | None:
+def tally(output: str) -> Tally | None:
     """What a step says at its end; None where it broke off before."""
-    if found := _OF.findall(said):
+    if found := _OF.findall(output):
         good, tried = map(int, found[-1])
         return Tally(good, tried)
-    if (seeds := _SEEDS.findall(said)) and (failed := _FAILED.findall(said)):
+    if (seeds := _SEEDS.findall(output)) and (failed := _FAILED.findall(output)):
         return Tally(int(seeds[-1]) - int(failed[-1]), int(seeds[-1]))
-    if summaries := _PYTEST.findall(said):
+    if summaries := _PYTEST.findall(output):
         counts = {
             word.rstrip("s"): int(number)
             for number, word in re.findall(r"(\d+) ([a-z]+)", summaries[-1])
@@ -88,7 +88,7 @@ class Outcome:
     title: str
     command: str
     code: int
-    said: str
+    output: str
     took_s: float
     facts: Facts
     alone: bool = False
@@ -96,7 +96,7 @@ class Outcome:
 
     @property
     def tally(self) -> Tally | None:
-        return Tally(int(self.code == 0), 1) if self.alone else tally(self.said)
+        return Tally(int(self.code == 0), 1) if self.alone else tally(self.output)
 
     @property
     def is_good(self) -> bool:
@@ -120,14 +120,14 @@ class Outcome:
 
     def more(self) -> list[str]:
         """What stands under the table: what faults there were, what was not good."""
-        kept = "; ".join(_KEPT.findall(self.said))
+        kept = "; ".join(_KEPT.findall(self.output))
         lines = [f"{self.facts.when}: {kept}."] if kept else []
         if not self.is_good:
             lines += [
                 *([""] if lines else []),
                 f"{self.facts.when}, not good:",
                 "",
-                *kinds(self.said),
+                *kinds(self.output),
             ]
         return ["", *lines] if lines else []
 
@@ -175,11 +175,11 @@ def text(page: str, outcomes: Sequence[Outcome], titles: Sequence[str], *, appen
     return "\n".join([INTRODUCTION, *(f"## {title}\n\n{found[title]}\n" for title in ordered)])
 
 
-def kinds(said: str) -> list[str]:
+def kinds(output: str) -> list[str]:
     """What was not good, by its kind, with how many lines say so, the most frequent first. Seeds,
     numbers and folders of the machine are left out: what each step said is kept beside the report.
     """
-    lines = _TELLING.findall(said) or said.splitlines()[-1:]
+    lines = _TELLING.findall(output) or output.splitlines()[-1:]
     counted = Counter(map(kind, lines)).most_common()
     found = [f"- {count} x {what}" for what, count in counted[:_KINDS_MAX]]
     return found + [f"- {len(counted) - _KINDS_MAX} more kinds"] * (len(counted) > _KINDS_MAX)

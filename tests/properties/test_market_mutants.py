@@ -248,7 +248,9 @@ def hostile_ledger() -> Iterator[str]:
     early = sample(number, name, range(1, first), CONTRACT.audit.sample_ppm)[0]
     other = next(bucket for bucket in range(first, last) if bucket not in drawn)
     fixed = AuditCommitted("north-south", name, "broker", commitment(number), 100)
-    told = Audited("north-south", name, "broker", number, (Finding(drawn[0], Fault.WRONG_RESULT),))
+    audited = Audited(
+        "north-south", name, "broker", number, (Finding(drawn[0], Fault.WRONG_RESULT),)
+    )
     log: list[tuple[LedgerEntry, int, bool]] = [
         (forged, 0, False),
         (dear, 0, False),
@@ -266,11 +268,11 @@ def hostile_ledger() -> Iterator[str]:
         (Settled("north-south", "south", 0, second), 130_000, False),
         (fixed, 140_000, True),
         (replace(fixed, by="north"), 140_000, False),
-        (replace(told, by="north"), 300_000, False),
-        (replace(told, nonce=bytes(17)), 300_000, False),
-        (replace(told, findings=(Finding(early, Fault.WRONG_RESULT),)), 300_000, False),
-        (replace(told, findings=(Finding(other, Fault.WRONG_RESULT),)), 300_000, False),
-        (told, 300_000, True),
+        (replace(audited, by="north"), 300_000, False),
+        (replace(audited, nonce=bytes(17)), 300_000, False),
+        (replace(audited, findings=(Finding(early, Fault.WRONG_RESULT),)), 300_000, False),
+        (replace(audited, findings=(Finding(other, Fault.WRONG_RESULT),)), 300_000, False),
+        (audited, 300_000, True),
     ]
     ledger = Ledger(CONTRACT, verify, "broker")
     for entry, at_ms, counts in log:

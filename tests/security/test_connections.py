@@ -127,7 +127,7 @@ def test_a_false_broker_learns_nothing(secured: Secured, tmp_path: Path) -> None
     ):
         with impostor(certificate) as (address, heard):
             rejected(address, secured.broker.by_password(WHO))
-        assert not [said for said in heard if said]
+        assert not [received for received in heard if received]
 
 
 def test_a_new_password_counts_without_a_restart(

@@ -125,9 +125,9 @@ def test_a_wrong_password_is_not_repeated(secured: Secured, tmp_path: Path) -> N
     variables = of(secured, "secure.ingestion.reports", ANABRANCH_KAFKA_SASL_PASSWORD=PLANTED)
     with process("ingestion", "reports", tmp_path, variables) as (run, log):
         assert run.wait(DEADLINE_S) == 1
-    said = log.read_text()
-    assert PLANTED not in said
-    assert "authentication" in said.lower()
+    text = log.read_text()
+    assert PLANTED not in text
+    assert "authentication" in text.lower()
 
 
 @pytest.mark.integration
@@ -149,18 +149,18 @@ def test_the_commands_use_the_same_settings(secured: Secured, tmp_path: Path) ->
     assert made.returncode == 0, made.stderr
     denied = run("secure.ingestion.payments", "topics", "-f", str(FILE), "--create")
     assert denied.returncode != 0
-    asked = run(
+    foreign = run(
         "secure.consumer.audit", "tail", "out", "-f", str(FILE), "--from-beginning", "--count", "1"
     )
-    assert asked.returncode != 0, "a consumer of another output sees nothing"
-    for done in (made, denied, asked):
+    assert foreign.returncode != 0, "a consumer of another output sees nothing"
+    for done in (made, denied, foreign):
         assert not [
             secret for secret in secured.passwords.values() if secret in done.stdout + done.stderr
         ]
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "message"),
     [
         (
             {"SASL_PASSWORD": PLANTED},
@@ -202,14 +202,14 @@ def test_the_commands_use_the_same_settings(secured: Secured, tmp_path: Path) ->
     ],
 )
 def test_mistakes_are_reported_without_the_secret(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], said: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, value in variables.items():
         monkeypatch.setenv(f"ANABRANCH_KAFKA_{name}", value)
     with pytest.raises(ConfigurationError) as caught:
         KafkaEventLog("127.0.0.1:9")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     text = "".join(str(error) + repr(error) for error in (caught.value, caught.value.__cause__))
     assert PLANTED not in text
 

@@ -360,9 +360,9 @@ def test_a_missing_right_is_reported(vault: Vault, tmp_path: Path) -> None:
                 ]
 
             last = json.loads(wait_until(ends, DEADLINE_S, "the replica ends")[-1])
-        said = stage.log.read_text()
+        logged = stage.log.read_text()
         assert topic in last["error"]
         assert "may not see it" in last["error"]
-        assert [secret for secret in vault.hidden() if secret in said.encode()] == []
+        assert [secret for secret in vault.hidden() if secret in logged.encode()] == []
     finally:
         vault.broker.allow(rights(vault.pipeline))

@@ -84,13 +84,13 @@ def check_trimmed(run: Run) -> list[str]:
                 if speaker.may_say(entry):
                     found.append((at_ms, entry))
     found.sort(key=itemgetter(0))
-    said = [
+    claims = [
         (at_ms, f"{e.service} {e.name}.{e.replica}", e.checkpoint_bucket)
         for at_ms, e in found
         if isinstance(e, Heartbeat)
     ]
     points = [(at_ms, e.stream, e.bucket) for at_ms, e in found if isinstance(e, TrimPoint)]
-    return trimming.check(said, points, _readers(run.options), hurrying.READER_MS)
+    return trimming.check(claims, points, _readers(run.options), hurrying.READER_MS)
 
 
 def _readers(options: Options) -> dict[str, list[str]]:

@@ -119,10 +119,10 @@ def _overtaken(life: Life, rivals: list[Life], now_ms: int, transaction_ms: int)
     late_ms = life.befell.get(WRITE_LATE)
     if late_ms is not None and late_ms <= life.begun_ms + WINDOW_MS and late_ms >= now_ms - LATE_MS:
         return "the record of its own epoch, which it had to write again, came late"
-    held_up = TRANSACTION_TIMED_OUT in life.befell and life.latest(
+    timed_out = TRANSACTION_TIMED_OUT in life.befell and life.latest(
         now_ms, transaction_ms + WINDOW_MS
     )
-    return TRANSACTION_TIMED_OUT if held_up else ""
+    return TRANSACTION_TIMED_OUT if timed_out else ""
 
 
 def is_superseded(

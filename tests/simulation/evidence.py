@@ -130,13 +130,13 @@ def judge(run: Run) -> list[str]:
     wrong += labelled("gaps", state_gaps.check(run, complete))
     wrong += labelled("forks", check_forks(run, readings))
     wrong += labelled("conservation", check_conservation(run, sources, replays))
-    said = (entry for source in options.sources for _, entry in boundary_log(run, source))
+    source_log = (entry for source in options.sources for _, entry in boundary_log(run, source))
     results = (
         headers_of(record)
         for output in options.outputs
         for _, _, record in records(run, output.name)
     )
-    wrong += labelled("given up", operating.check_named(results, said, options))
+    wrong += labelled("given up", operating.check_named(results, source_log, options))
     reads = {stage.name: stage.reads for stage in options.stages}
     wrong += labelled(
         "states",

@@ -22,7 +22,7 @@ from simulation.raw_logs import appended_ms, boundary_log, records
 from simulation.world import Run
 
 _WAITS: Final = failovers.Waits(PRIMARY_SILENT_MS, STANDBY_TURN_MS)
-_HELD_UP: Final = ("pause", "zombie", "cut", "cut_to", "cut_from", "slow", "clock", "drift")
+_DELAYING: Final = ("pause", "zombie", "cut", "cut_to", "cut_from", "slow", "clock", "drift")
 """Faults while which a process may judge later than others, or by a clock that is wrong."""
 
 
@@ -126,13 +126,13 @@ def _free(run: Run, stage: str, begin_ms: int, end_ms: int) -> list[str]:
     found = []
     for number in range(next(s.replicas for s in run.options.stages if s.name == stage)):
         target = f"processing/{stage}.{number}"
-        is_held_up = any(
+        is_delayed = any(
             fault.target in (target, EVERYTHING)
             and fault.at_ms <= end_ms
-            and (fault.kind in _HELD_UP or fault.at_ms >= begin_ms - _WAITS.silent_ms)
+            and (fault.kind in _DELAYING or fault.at_ms >= begin_ms - _WAITS.silent_ms)
             for fault in run.faults
         )
-        if not is_held_up and _stood_by(run, target, begin_ms, end_ms):
+        if not is_delayed and _stood_by(run, target, begin_ms, end_ms):
             found.append(target)
     return found
 

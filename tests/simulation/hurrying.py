@@ -40,10 +40,10 @@ STANDBY_TURN_MS: Final = 600
 @contextlib.contextmanager
 def hurried(options: Options) -> Iterator[None]:
     """Within it they are as ``options`` say."""
-    is_asked = options.scenario == "asked for"
+    is_recomputing = options.scenario == "asked for"
     is_passive = any(stage.ha == "passive" for stage in options.stages)
     changed: list[tuple[Any, str, object]] = [
-        (recompute_requests, "_PATIENCE_MS", ASK_PATIENCE_MS if is_asked else None),
+        (recompute_requests, "_PATIENCE_MS", ASK_PATIENCE_MS if is_recomputing else None),
         (own_records, "SEEN_WAIT_MS", options.seen_wait_ms),
         (ingestion, "_BACKLOG_RECORDS", options.backlog_records),
         (standby, "MOVED_BEHIND_MS", BEHIND_MS),

@@ -51,16 +51,16 @@ def _arrivals(run: Run, source: str) -> dict[int, list[ingestion.Arrival]]:
         for offset in range(partition.start, partition.end):
             record = partition.at(offset)
             headers, row = dict(record.headers), workload.row_of(record.value)
-            said = headers.get(HEARTBEAT)
+            beat = headers.get(HEARTBEAT)
             time_ms = (
-                row[0] if row is not None and said is None else None if said is None else int(said)
+                row[0] if row is not None and beat is None else None if beat is None else int(beat)
             )
             mine.append(
                 ingestion.Arrival(
                     record.timestamp_ms - workload.BASE_MS,
                     time_ms,
-                    None if said else row,
-                    said is not None,
+                    None if beat else row,
+                    beat is not None,
                 )
             )
     return found

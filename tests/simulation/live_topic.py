@@ -25,7 +25,7 @@ from simulation.silences import (
 )
 from simulation.world import Run
 
-_TOLD_MS = 1_000
+_DELIVERY_MS = 1_000
 """What delivery takes at most, without faults, from what it has read of the boundary log to what
 readers of the live topic see.
 """
@@ -128,7 +128,7 @@ def _check_ends(
             (replica, times[begun])
             for replica, writer in reading.writers.items()
             for begun, ended in writer.runs
-            if times[begun] + _TOLD_MS < at_ms and (ended is None or at_ms < times[ended])
+            if times[begun] + _DELIVERY_MS < at_ms and (ended is None or at_ms < times[ended])
         ]
         if beside and at_ms >= corrected_ms + wait_ms:
             run.history.reached("live rec_done beside a branch")

@@ -212,9 +212,9 @@ def hunt(mutant: Mutant, seeds_max: int) -> tuple[int | None, str]:
         with planted(mutant):
             outcome = once(seed)
         check_runs(mutant, outcome.error)
-        told = [line for line in outcome.wrong if line.split(":")[0] in mutant.by]
-        if told and not once(seed).wrong:
-            return seed, told[0]
+        wrong = [line for line in outcome.wrong if line.split(":")[0] in mutant.by]
+        if wrong and not once(seed).wrong:
+            return seed, wrong[0]
     return None, ""
 
 

@@ -169,24 +169,24 @@ class Tampering:
         names, writers = self._pipeline.topic_names, self._pipeline.stream_writers(stream)
         log_state = self._log_state(stream)
         writer = writers[choice % len(writers)]
-        held, needed = self._blocks_needed(log_state, writer, writers)
+        spare, needed = self._blocks_needed(log_state, writer, writers)
         if spoils:
-            for part in held:
+            for part in spare:
                 self._network.spoil(
                     TopicPartition(names.blocks(stream, writer), part.partition),
                     part.offset_first,
                     part.offset_next,
                 )
             return
-        self._delete(stream, writer, held, needed)
+        self._delete(stream, writer, spare, needed)
 
     def _delete(
-        self, stream: str, writer: str, held: Sequence[Part], needed: Sequence[Part]
+        self, stream: str, writer: str, spare: Sequence[Part], needed: Sequence[Part]
     ) -> None:
-        """Blocks of ``held`` are gone, but none of ``needed``."""
+        """Blocks of ``spare`` are gone, but none of ``needed``."""
         names = self._pipeline.topic_names
         gone: dict[TopicPartition, int] = {}
-        for part in held:
+        for part in spare:
             at = TopicPartition(names.blocks(stream, writer), part.partition)
             gone[at] = max(part.offset_next, gone.get(at, 0))
         for part in needed:
@@ -201,7 +201,7 @@ class Tampering:
         """(parts of closed buckets that another of ``writers`` has too, all others that count).
         ``writers`` None: nobody has to have them.
         """
-        held: list[Part] = []
+        spare: list[Part] = []
         needed = list(log_state.pending(writer))
         for bucket, of, parts in log_state.stable(1, log_state.upto):
             others = [
@@ -210,10 +210,10 @@ class Tampering:
                 if other != writer and log_state.replica_bucket(other, bucket)
             ]
             mine = parts if of == writer else log_state.replica_bucket(writer, bucket) or ()
-            (held if others or writers is None else needed).extend(mine)
+            (spare if others or writers is None else needed).extend(mine)
         for bucket in log_state.tentative_filled(
             writer, log_state.upto + 1, log_state.tentative_upto(writer)
         ):
             found = log_state.tentative(writer, bucket)
             needed += found.parts if found is not None else ()
-        return held, needed
+        return spare, needed

@@ -107,8 +107,8 @@ def test_a_row_is_either_looked_for_or_listed_as_out_of_reach() -> None:
     table in its text.
     """
     text = inspect.getsource(boundary_log)
-    said = text[text.index("Accepted: epoch") : text.index("PENDING_PARTS_MAX).")]
-    reasons = set(re.findall(r"[a-z]+(?:_[a-z]+)*", said)) & {
+    listed = text[text.index("Accepted: epoch") : text.index("PENDING_PARTS_MAX).")]
+    reasons = set(re.findall(r"[a-z]+(?:_[a-z]+)*", listed)) & {
         *re.findall(r'"([a-z_]+)"', text + inspect.getsource(tentative))
     }
     assert {f"log state {reason}" for reason in reasons} == {

@@ -416,9 +416,9 @@ class World:
         """Followers, heartbeats and timers would stand still with it, for as long as a broker
         or a disk is slow. Told once of each process.
         """
-        told = f"locks: {process.name} waits while it holds {', '.join(sorted(process.locks))}"
-        if told not in self.unexpected:
-            self.unexpected.append(told)
+        complaint = f"locks: {process.name} waits while it holds {', '.join(sorted(process.locks))}"
+        if complaint not in self.unexpected:
+            self.unexpected.append(complaint)
 
     def _live(self, process: Process, port: Port, clock: SimulatedClock) -> None:
         """The life of a run, and what its supervisor does about its end, also if it was

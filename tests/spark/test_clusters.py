@@ -199,14 +199,14 @@ def test_a_cluster_that_does_not_answer_is_a_missing_input(two: Two) -> None:
         first = len(two.tentative())
         two.leave_alone()
         hold(two.there, signal.SIGSTOP)
-        held_at, held_s = two.bucket, time.monotonic()
-        two.wait_without(held_at)
+        stopped_at, stopped_s = two.bucket, time.monotonic()
+        two.wait_without(stopped_at)
         at_s, _ = two.tentative()[first]
-        print(f"first tentative after {at_s - held_s:.2f} s, at bucket {held_at}")
+        print(f"first tentative after {at_s - stopped_s:.2f} s, at bucket {stopped_at}")
         assert {record.missing for _, record in two.tentative()[first:]} == {("theirs",)}
         hold(two.there, signal.SIGCONT)
         two.feed_again()
-        two.output.wait_closed(held_at + 20)
+        two.output.wait_closed(stopped_at + 20)
         node.check()
         two.leave_alone()
         two.there.kill()

@@ -75,8 +75,8 @@ def test_an_example_gives_what_stands_beside_it(
         stages = None  # the stages are SQL
     try:
         for case in cases:
-            said, good = judge(case, run_case(pipeline, case, run), update=False)
-            assert good, "\n".join(said)
+            lines, good = judge(case, run_case(pipeline, case, run), update=False)
+            assert good, "\n".join(lines)
     finally:
         if stages is not None:
             cloudpickle.unregister_pickle_by_value(stages)

@@ -116,14 +116,14 @@ def answer(port: int, question: bytes) -> bytes:
     """All that comes until the other side closes, or says no more."""
     with socket.create_connection(("127.0.0.1", port), ANSWER_S) as connection:
         connection.settimeout(ANSWER_S)
-        said = b""
+        received = b""
         try:
             connection.sendall(question)
             while more := connection.recv(4_096):
-                said += more
+                received += more
         except OSError:
             pass
-        return said
+        return received
 
 
 def request(body: bytes) -> bytes:
@@ -167,10 +167,10 @@ def test_the_services_of_spark_answer_nobody(session: SparkSession) -> None:
     ports, questions = ports_of([java_of(session)]), rpc_questions(session)
     assert len(ports) >= 3, "the driver's, the block manager's, Py4J's"
     answered = {
-        (name, said[:100])
+        (name, reply[:100])
         for port in ports
         for name, question in questions.items()
-        if (said := answer(port, question))[8:9] == bytes([RPC_RESPONSE])
+        if (reply := answer(port, question))[8:9] == bytes([RPC_RESPONSE])
     }
     assert answered == set()
 
@@ -179,9 +179,9 @@ def test_java_takes_no_command_of_python_without_the_token(session: SparkSession
     """The command asks for the version of Java, which Py4J answers with ``!ys17...``."""
     command = b"c\nz:java.lang.System\ngetProperty\nsjava.version\ne\n"
     assert [
-        said
+        reply
         for port in ports_of([java_of(session)])
-        if (said := answer(port, command)).startswith(b"!y")
+        if (reply := answer(port, command)).startswith(b"!y")
     ] == []
 
 

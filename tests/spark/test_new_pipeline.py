@@ -67,10 +67,10 @@ def test_the_stage_of_a_new_pipeline_passes_its_test_and_a_wrong_one_does_not(
     stages = anabranch.folder / "stages.py"
     text = stages.read_text()
     stages.write_text(text.replace("F.max", "F.min"))
-    said = anabranch("test", code=1).splitlines()
-    assert said[0] == "sample: hottest: 6 rows, 3 rows are missing (-), 3 are not expected (+)"
-    assert '  - {"celsius": 23.25, "sensor": "roof", "until": "10:00:10"}' in said
-    assert '  + {"celsius": 21.5, "sensor": "roof", "until": "10:00:10"}' in said
+    lines = anabranch("test", code=1).splitlines()
+    assert lines[0] == "sample: hottest: 6 rows, 3 rows are missing (-), 3 are not expected (+)"
+    assert '  - {"celsius": 23.25, "sensor": "roof", "until": "10:00:10"}' in lines
+    assert '  + {"celsius": 21.5, "sensor": "roof", "until": "10:00:10"}' in lines
     stages.write_text(
         text.replace('F.max("celsius")', 'F.udf(lambda c: 1 / 0, "double")(F.max("celsius"))')
     )
@@ -92,9 +92,9 @@ def test_a_query_gives_what_the_function_gives_and_is_judged_as_it(anabranch: Sh
     file = anabranch.folder / "pipeline.yaml"
     file.write_text(file.read_text().replace("transform: stages:hottest", SQL))
     assert anabranch("test") == "sample: hottest: 6 rows, as expected\n"
-    said = anabranch("check")
-    assert "stage hottest: stateful; " in said
-    assert "gives sensor string, until string, celsius double" in said
+    output = anabranch("check")
+    assert "stage hottest: stateful; " in output
+    assert "gives sensor string, until string, celsius double" in output
     file.write_text(file.read_text().replace("window.end AS event_time", "window.end AS ended"))
     assert "error: stage hottest: sql: the result has no column event_time" in anabranch(
         "check", code=2
@@ -103,8 +103,8 @@ def test_a_query_gives_what_the_function_gives_and_is_judged_as_it(anabranch: Sh
 
 @pytest.mark.integration
 def test_from_an_empty_folder_to_results(anabranch: Shell) -> None:
-    said = anabranch("up", "--detach")
-    assert "\nready  kafka 127.0.0.1:" in said
+    output = anabranch("up", "--detach")
+    assert "\nready  kafka 127.0.0.1:" in output
     try:
         assert (
             anabranch("produce", "readings", "tests/sample/readings.jsonl")

@@ -147,12 +147,12 @@ def test_stages_of_a_node_share_a_spark_and_fail_alone(
             assert len(javas) == 1
         rows = [row for rows in output.buckets(11, END).values() for row in rows]
         assert Counter((row["event_time"], row["n"]) for row in rows) == expected(END)
-    said = [
+    entries = [
         json.loads(line)
         for line in node.log().splitlines()
         if line.startswith("{") and "replica_ended" in line
     ]
-    assert {entry["replica"].split(".")[0] for entry in said} <= {"odd", "unplanned"}
+    assert {entry["replica"].split(".")[0] for entry in entries} <= {"odd", "unplanned"}
 
 
 def test_the_older_of_two_nodes_of_one_name_ends(
@@ -201,12 +201,12 @@ def test_a_stage_that_takes_all_memory_is_named_the_second_time(
     """It ends the node's Java, and with it the node, which whoever started it starts again."""
     pipeline = pipeline_of(tmp_path, topic_prefix, STAGES + GREEDY)
     create_topics(kafka, pipeline)
-    said = []
+    errors = []
     with closing(Feed(kafka, pipeline, "a")) as feed:
         give(feed, 11, END)
         for _ in range(2):
             with StageProcess(pipeline, NODE, kafka, tmp_path / "state") as node:
                 assert node.wait(150) == ExitCode.ERROR, node.log()
-                said.append(error_of(node))
-    assert all("Java ended" in text for text in said), said
-    assert ["hog.0" in text for text in said] == [False, True], said
+                errors.append(error_of(node))
+    assert all("Java ended" in text for text in errors), errors
+    assert ["hog.0" in text for text in errors] == [False, True], errors

@@ -234,13 +234,13 @@ def test_south_starts_its_node_and_nothing_of_norths(both: Both) -> None:
     )
     try:
         assert up.stdout is not None
-        said = []
+        lines = []
         for line in up.stdout:
-            said.append(line)
+            lines.append(line)
             if line.startswith("ready"):
                 break
         found = state_file.read(both.state)
-        assert found is not None, "".join(said)
+        assert found is not None, "".join(lines)
         assert [(row.service, row.name) for row in found.processes] == [("processing", "south.0")]
         assert found.redis is None
     finally:
@@ -255,9 +255,9 @@ def test_south_does_not_start_what_it_has_changed(both: Both) -> None:
     process = StageProcess(both.pipeline(), "south.0", both.kafka, both.state, offers=both.south)
     with process:
         assert process.wait(60) == 2
-    said = process.all_of_its_log()
-    assert "parameter least is an integer from 5 to 10" in said
-    assert "spark_started" not in said
+    logged = process.all_of_its_log()
+    assert "parameter least is an integer from 5 to 10" in logged
+    assert "spark_started" not in logged
 
 
 @pytest.mark.nightly

@@ -147,12 +147,12 @@ def _arguments_with(secret: str) -> list[str]:
 
 
 def _settings(monkeypatch: pytest.MonkeyPatch, cluster: SparkCluster) -> None:
-    said = {
+    variables = {
         "MASTER": cluster.master,
         "SECRET_FILE": str(cluster.secret_file),
         "STATE_PARTITIONS": "4",
         "MEMORY": "512m",
         "COMPILERS": "quick",
     }
-    for name, value in said.items():
+    for name, value in variables.items():
         monkeypatch.setenv(f"ANABRANCH_SPARK_{name}", value)

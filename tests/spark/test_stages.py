@@ -573,8 +573,8 @@ def test_a_query_that_is_stopped_within_a_batch_is_no_error(
         assert query.exception() is None
     finally:
         session.stop()
-    said = capfd.readouterr().err
-    assert "Exception" not in said, said[:3000]
+    errors = capfd.readouterr().err
+    assert "Exception" not in errors, errors[:3000]
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 

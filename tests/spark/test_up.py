@@ -192,8 +192,8 @@ class Up:
 
     def status(self) -> list[dict[str, Any]]:
         """``anabranch status --json``."""
-        asked = command("status", "--state-dir", str(self._state_dir), "--json")
-        done = subprocess.run(asked, capture_output=True, timeout=60, check=True, text=True)
+        arguments = command("status", "--state-dir", str(self._state_dir), "--json")
+        done = subprocess.run(arguments, capture_output=True, timeout=60, check=True, text=True)
         rows: list[dict[str, Any]] = json.loads(done.stdout)
         return rows
 

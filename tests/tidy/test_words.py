@@ -13,22 +13,13 @@ import pytest
 
 from harness.syntax import nodes
 
-VAGUE: Final = r"(?:told|held|said|asked)"
+VAGUE: Final = r"(?:told|held|said|asked|refused)"
 NAMES: Final = re.compile(
     rf"(?:^|_|(?<=[a-z0-9])(?=[A-Z]))(?i:{VAGUE})(?:_|$|(?=[A-Z0-9]))|^_*(?i:{VAGUE})(?=[A-Z])"
 )
 """What variables, attributes, parameters, functions and classes are not called: a plain verb or
 what the value is says more.
 """
-NAMED: Final = (
-    "services/anabranch/",
-    "benchmarks/",
-    "demo/",
-    "deploy/",
-    "examples/",
-    "experiments/",
-)
-"""Where all names are looked at; of tests those of helpers are: functions and classes."""
 SCRIPT_TEXT: Final = re.compile(
     r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL
 )
@@ -111,29 +102,36 @@ def found(word: str, path: str, text: str) -> list[str]:
     ]
 
 
+def names_given(node: ast.AST) -> list[str]:
+    """Those that ``node`` itself gives a value, a function, a class or a module."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.arg(arg=name):
+            return [name]
+        case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
+            return [name]
+        case ast.alias(asname=str(name)) | ast.ExceptHandler(name=str(name)):
+            return [name]
+        case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            return [name]
+        case ast.MatchMapping(rest=str(name)):
+            return [name]
+        case _:
+            return []
+
+
 def vague_names(path: str, source: str) -> list[str]:
-    """Names that ``source`` gives and that are none of the field's."""
-    given = set()
-    for node in nodes(source):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            given.add((node.lineno, node.name))
-        elif isinstance(node, ast.arg):
-            given.add((node.lineno, node.arg))
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            given.add((node.lineno, node.attr))
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            given.add((node.lineno, node.id))
-    return [f"{path}:{line}: {name}" for line, name in sorted(given) if NAMES.search(name)]
-
-
-def vague_helpers(path: str, source: str) -> list[str]:
-    """The same of the functions and classes of a test's file; a test's name is a sentence."""
+    """Names that ``source`` gives and that are none of the field's. The name of a test is a
+    sentence.
+    """
+    given = {
+        (getattr(node, "lineno", 0), name) for node in nodes(source) for name in names_given(node)
+    }
     return [
-        f"{path}:{node.lineno}: {node.name}"
-        for node in nodes(source)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        and not node.name.startswith("test_")
-        and NAMES.search(node.name)
+        f"{path}:{line}: {name}"
+        for line, name in sorted(given)
+        if NAMES.search(name) and not (path.startswith("tests/") and name.startswith("test_"))
     ]
 
 
@@ -164,24 +162,18 @@ def test_the_words_of_the_field_are_used(word: str, texts: dict[str, str]) -> No
 
 def test_names_are_what_the_value_is(texts: dict[str, str]) -> None:
     sources = {
-        path: text
-        for path, text in texts.items()
-        if path.startswith(NAMED) and path.endswith(".py")
+        path: text for path, text in texts.items() if path.endswith(".py") and path not in OWN
     }
     assert {path.partition("/")[0] for path in sources} == {
-        folder.partition("/")[0] for folder in NAMED
+        "benchmarks",
+        "demo",
+        "deploy",
+        "examples",
+        "experiments",
+        "services",
+        "tests",
     }
     assert [line for path, source in sources.items() for line in vague_names(path, source)] == []
-
-
-def test_names_of_helpers_of_tests_are_what_they_are(texts: dict[str, str]) -> None:
-    sources = {
-        path: text
-        for path, text in texts.items()
-        if path.startswith("tests/") and path.endswith(".py")
-    }
-    assert sources
-    assert [line for path, source in sources.items() for line in vague_helpers(path, source)] == []
 
 
 def test_names_in_javascript_are_what_the_value_is(texts: dict[str, str]) -> None:
@@ -205,11 +197,31 @@ def test_names_in_javascript_are_what_the_value_is(texts: dict[str, str]) -> Non
         "class TestWhatIsSaid: ...",
         "_ASKED_AT_ONCE = 8",
         "class State(Enum):\n    ASKED = auto()",
+        "def test_it(said): ...",
+        "def test_it():\n    told: list[str] = []",
+        "def who_is_told(): ...",
+        "async def ask(self, *asked): ...",
+        "lambda held: 1",
+        "if (said := answer()): ...",
+        "first, (_, told) = x",
+        "with connect() as refused: ...",
+        "try: ...\nexcept Error as told: ...",
+        "import words as said",
+        "match x:\n    case [Ask(held), *_]: ...",
+        "match x:\n    case [_, *held]: ...",
+        "match x:\n    case {1: _, **held}: ...",
+        "match x:\n    case Ask() as asked: ...",
     ],
 )
 def test_a_vague_name_is_found(source: str) -> None:
-    assert len(vague_names("x", source)) == 1
-    assert vague_names("x", "withheld = household = HOUSEHELD = cabled.asked") == []
+    assert len(vague_names("tests/x.py", source)) == 1
+    assert vague_names("tests/x.py", "withheld = household = HOUSEHELD = cabled.asked") == []
+
+
+def test_the_name_of_a_test_is_a_sentence() -> None:
+    source = "def test_who_is_told(): ..."
+    assert vague_names("tests/x.py", source) == []
+    assert vague_names("services/x.py", source) == ["services/x.py:1: test_who_is_told"]
 
 
 @pytest.mark.parametrize(
@@ -226,11 +238,6 @@ def test_a_vague_name_is_found_in_javascript(script: str) -> None:
     assert len(vague_words("x", script)) == 1
     text = "// held\n/* asked\nsaid */ const household = \"told\"; const withheld = 'asked';"
     assert vague_words("x", text) == []
-
-
-def test_a_vague_helper_of_a_test_is_found() -> None:
-    assert vague_helpers("x", "def said(): ...\nclass Asked: ...") == ["x:1: said", "x:2: Asked"]
-    assert vague_helpers("x", "def test_who_is_reported(): ...\ndef f(said): ...") == []
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,8 @@ def _run(
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as caught:
         cli.main()
-    said = capsys.readouterr()
-    return int(caught.value.code or 0), said.out, said.err
+    captured = capsys.readouterr()
+    return int(caught.value.code or 0), captured.out, captured.err
 
 
 @pytest.fixture
@@ -148,10 +148,10 @@ def test_the_variable_of_the_address_counts_where_no_option_is_given(
     from anabranch.up import deployment as up
     from anabranch.up import topics
 
-    asked: list[str | None] = []
+    addresses: list[str | None] = []
 
     def seen(address: str | None) -> list[str]:
-        asked.append(address)
+        addresses.append(address)
         return []
 
     monkeypatch.setenv("ANABRANCH_KAFKA", "of-environment:1")
@@ -165,12 +165,12 @@ def test_the_variable_of_the_address_counts_where_no_option_is_given(
     assert (code, out) == (0, "Kafka: the cluster at given:1\n")
     assert run("topics", "-f", str(_FILE), "--create")[0] == 0
     assert run("doctor")[0] == 0
-    assert asked == ["of-environment:1", "given:1", "of-environment:1", "of-environment:1"]
+    assert addresses == ["of-environment:1", "given:1", "of-environment:1", "of-environment:1"]
     code, _, err = run("up", "-f", str(_FILE), *at, "--kafka-port", "9092")
     assert (code, "unset ANABRANCH_KAFKA" in err) == (2, True)
     monkeypatch.setenv("ANABRANCH_KAFKA", "")
     assert run("up", "-f", str(_FILE), *at)[1] == ""
-    assert asked[-1] is None
+    assert addresses[-1] is None
 
 
 @pytest.mark.parametrize("command", ["up", "topics", "tail", "doctor"])

@@ -68,12 +68,12 @@ def test_nodes_of_a_participant_share_a_volume_and_nobody_else_does() -> None:
 
 def test_the_page_asks_every_process_and_is_reached_from_this_machine_only() -> None:
     dashboard = CONTAINERS["dashboard"]
-    asked = {
+    processes = {
         each.removeprefix("--process=").partition("=")[::2]
         for each in dashboard["command"]
         if each.startswith("--process=")
     }
-    assert asked == {
+    assert processes == {
         (f"{service}/{name}", f"{container}:9100")
         for (service, name), container in PROCESSES.items()
     }

@@ -53,10 +53,10 @@ def test_the_example_runs() -> None:
 
 def test_the_example_gives_the_columns_that_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     found = names(example())
-    asked: list[tuple[Any, ...]] = []
-    found["transform"] = lambda *arguments: asked.append(arguments)
+    calls: list[tuple[Any, ...]] = []
+    found["transform"] = lambda *arguments: calls.append(arguments)
     found["sessions"]("clicks")
-    ((frame, keys, processor, schema),) = asked
+    ((frame, keys, processor, schema),) = calls
     assert (frame, keys) == ("clicks", ["user"])
     _, made = processor.timer(("ann",), START, (START, START, 1), stateful.Timers(None))
     assert list(made[0].asDict()) == [column.split()[0] for column in schema.split(", ")]

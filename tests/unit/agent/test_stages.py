@@ -72,13 +72,13 @@ def penalties(world: TradingWorld) -> list[tuple[str, str]]:
 def hostile_south_says(world: TradingWorld, units: int) -> None:
     """Each slot that is over, instead of south's own agent."""
     (movement,) = world.movements()
-    said = -1
+    last_slot = -1
 
     def round_() -> None:
-        nonlocal said
+        nonlocal last_slot
         slot = world.clock.now_ms() // METER_MS - 1
-        if slot > said:
-            said = slot
+        if slot > last_slot:
+            last_slot = slot
             world.book.say(
                 "south", Metered("north-south", movement.movement_id, "south", slot, units)
             )

@@ -32,7 +32,7 @@ def test_a_table_for_people() -> None:
 
 def test_json_and_commands_say_the_same() -> None:
     rights = json.loads(run("--json", "--principal-prefix", "p-"))
-    told = set()
+    commanded = set()
     for line in run("--commands", "--principal-prefix", "p-").splitlines()[2:]:
         words = shlex.split(line)
         assert words[:6] == [
@@ -52,10 +52,10 @@ def test_json_and_commands_say_the_same() -> None:
             words[words.index("--resource-pattern-type") + 1],
         )
         operations = [words[place + 1] for place, word in enumerate(words) if word == "--operation"]
-        told |= {
+        commanded |= {
             (who, resource, name, pattern == "prefixed", operation) for operation in operations
         }
-    assert told == {
+    assert commanded == {
         (r["principal"], r["resource"], r["name"], r["prefixed"], r["operation"]) for r in rights
     }
 

@@ -50,9 +50,9 @@ def test_it_shows_who_lists_what(world: World) -> None:
     world.lists()
     world.list_pipeline("south", world.entry("south", streams=(), offers=(catalogs.SLOW,)))
     world.list_pipeline("auditor", world.entry("auditor", streams=()))
-    said = do(world, "catalog")
+    output = do(world, "catalog")
     for word in ("speeds", "250 ms", "offer slow v2", "listed", "nothing"):
-        assert word in said
+        assert word in output
     found = shown(world, "--participant", "north")
     (entry,) = found["entries"]
     assert entry["key"] == world.keys["north"].public.hex()
@@ -76,9 +76,9 @@ def test_what_does_not_count_is_shown_with_its_reason(world: World) -> None:
     world.lists()
     world.list_pipeline("south", world.entry("south", "north"))
     world.write(world.topics.catalog("north"), b"nonsense")
-    said = do(world, "catalog")
-    assert "south lists it, too" in said
-    assert "rejected: 1 of north: not a record of this log" in said
+    output = do(world, "catalog")
+    assert "south lists it, too" in output
+    assert "rejected: 1 of north: not a record of this log" in output
     assert shown(world, "--participant", "south")["rejected"] == []
 
 
@@ -96,9 +96,9 @@ def test_bindings_are_kept_by_command_and_checked(world: World) -> None:
     with pytest.raises(ConfigurationError, match="north lists nothing"):
         do(world, "check", "--no-plan")
     world.lists()
-    said = do(world, "catalog", "--keep")
-    assert f"kept in {kept_path(world.path)}: theirs" in said
-    assert "there is no topic north.speeds.boundaries" in said
+    output = do(world, "catalog", "--keep")
+    assert f"kept in {kept_path(world.path)}: theirs" in output
+    assert "there is no topic north.speeds.boundaries" in output
     assert "note: binding theirs: there is no topic" in do(world, "check", "--no-plan")
     world.lists(hops=4)
     with pytest.raises(ConfigurationError, match="hops changed since it was looked up"):

@@ -15,12 +15,12 @@ FILE = Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline.yaml"
 
 
 def offered(words: str) -> list[str]:
-    asked = {
+    variables = {
         "_ANABRANCH_COMPLETE": "complete_bash",
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split(" ")) - 1),
     }
-    return CliRunner().invoke(app, [], prog_name="anabranch", env=asked).output.split()
+    return CliRunner().invoke(app, [], prog_name="anabranch", env=variables).output.split()
 
 
 def test_names_of_the_pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

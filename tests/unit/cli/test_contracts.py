@@ -105,8 +105,8 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
 
 def test_keys_are_made_published_and_revoked(office: Office) -> None:
     assert "no participant has published a key" in office.do("north", "keys")
-    said = office.do("north", "keys", "new", str(office.key("north")), "--id", "1")
-    assert f"anabranch keys publish --key {office.key('north')}" in said
+    output = office.do("north", "keys", "new", str(office.key("north")), "--id", "1")
+    assert f"anabranch keys publish --key {office.key('north')}" in output
     assert office.key("north").stat().st_mode & 0o777 == 0o600
     assert office.do("north", "keys", "publish", signs=True) == "key 1 of north is published\n"
     assert office.json("south", "keys") == {"north": ["1"]}
@@ -126,8 +126,8 @@ def test_keys_are_made_published_and_revoked(office: Office) -> None:
 def test_two_sign_and_the_contract_is_active(office: Office) -> None:
     assert "sees no contracts in tolls" in office.do("south", "contracts")
     office.with_keys("north", "south")
-    said = office.do("north", "contracts", "propose", str(office.terms), signs=True)
-    assert said == (
+    output = office.do("north", "contracts", "propose", str(office.terms), signs=True)
+    assert output == (
         "north-south: version 1 is proposed; south agrees with"
         " `anabranch contracts sign north-south`\n"
     )
@@ -135,8 +135,8 @@ def test_two_sign_and_the_contract_is_active(office: Office) -> None:
     assert (row["state"], row["waits_for_signature_of"]) == ("proposed", ["south"])
     assert row["proposed_terms"]["tasks"] == ["north.a", "north.volumes"]
     assert "south to sign version 1" in office.do("south", "contracts")
-    said = office.do("south", "contracts", "sign", "north-south", signs=True)
-    assert said == "north-south: version 1 is signed by both\n"
+    output = office.do("south", "contracts", "sign", "north-south", signs=True)
+    assert output == "north-south: version 1 is signed by both\n"
     (row,) = office.json("north", "contracts")
     assert (row["state"], row["may_move"], row["proposed_terms"]) == ("active", True, None)
     assert (row["price_lowest_micro"], row["price_highest_micro"]) == (800, 1_000)
@@ -236,9 +236,9 @@ def test_the_market_and_the_ledger_show_what_moved_and_who_owes_what(office: Off
     assert found["balances_nano"] == {"north": -penalty, "south": penalty}
     assert found["sum_nano"] == 0
     assert found["ignored"] == {"not signed by whom it must be": 1}
-    said = office.do("north", "ledger")
-    assert "ended before its time" in said
-    assert "1 records changed nothing" in said
+    output = office.do("north", "ledger")
+    assert "ended before its time" in output
+    assert "1 records changed nothing" in output
 
 
 def test_without_a_federation_the_commands_say_what_to_write(office: Office) -> None:
@@ -277,10 +277,10 @@ def test_the_owner_of_a_published_stage_names_who_else_signs_it(office: Office) 
     with pytest.raises(ConfigurationError, match="is not published"):
         office.do("north", "keys", "signers", signs=True)
     office.do("north", "keys", "publish", signs=True)
-    said = office.do("north", "keys", "signers", signs=True)
-    assert said == "south may sign north.totals\n"
+    output = office.do("north", "keys", "signers", signs=True)
+    assert output == "south may sign north.totals\n"
     assert office.do("north", "keys", "signers", signs=True) == "there is nothing new to say\n"
     assert office.json("south", "keys") == {"north": ["1"], "south": ["1"]}
     office.file("north").write_text(text)
-    said = office.do("north", "keys", "signers", signs=True)
-    assert said == "south may no longer sign north.totals\n"
+    output = office.do("north", "keys", "signers", signs=True)
+    assert output == "south may no longer sign north.totals\n"

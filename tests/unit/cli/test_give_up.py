@@ -25,9 +25,9 @@ def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
     class Recorded:
         def __init__(
-            self, _log: object, _pipeline: object, source: str, asked: object, *_: object
+            self, _log: object, _pipeline: object, source: str, times: object, *_: object
         ) -> None:
-            self._what = f"{source} {asked}"
+            self._what = f"{source} {times}"
 
         def plan(self) -> GivenUp:
             return GivenUp("reports", 11, 20)
@@ -54,13 +54,13 @@ def test_it_asks_and_does_it(done: list[str]) -> None:
 
 
 def test_without_a_yes_nothing_happens(done: list[str]) -> None:
-    asked = ["give-up", "reports", "--from", "1000", "--until", "2000", *_WHERE]
+    arguments = ["give-up", "reports", "--from", "1000", "--until", "2000", *_WHERE]
     for answer in ("n\n", None):
-        given = CliRunner().invoke(app, asked, input=answer)
+        given = CliRunner().invoke(app, arguments, input=answer)
         assert isinstance(given.exception, ConfigurationError)
         assert "--yes" in str(given.exception)
     assert done == []
-    assert CliRunner().invoke(app, [*asked, "--yes"]).exit_code == 0
+    assert CliRunner().invoke(app, [*arguments, "--yes"]).exit_code == 0
     assert len(done) == 1
 
 

@@ -32,14 +32,14 @@ class Registry:
     def __init__(self, schema_id: int) -> None:
         self.schema_id = schema_id
         self.registered: list[dict[str, Any]] = []
-        self.asked: list[int] = []
+        self.lookups: list[int] = []
 
     def register(self, schema: str) -> int:
         self.registered.append(json.loads(schema))
         return self.schema_id
 
     def schema_of(self, schema_id: int) -> str:
-        self.asked.append(schema_id)
+        self.lookups.append(schema_id)
         return json.dumps(self.registered[0])
 
 
@@ -55,7 +55,7 @@ def test_records_in_json_become_values_that_the_decoder_reads() -> None:
         table, rejected = form.decoder(RECORD, "ignore", schema_of).decode(values)
         assert (table.to_pylist(), rejected) == (ROWS, [])
         assert made([]) == []
-    assert (registry.registered, registry.asked) == ([WITHOUT_ID], [9])
+    assert (registry.registered, registry.lookups) == ([WITHOUT_ID], [9])
 
 
 def test_an_outputs_schema_is_registered_without_an_id_of_ours() -> None:
@@ -70,14 +70,14 @@ def test_an_outputs_schema_is_registered_without_an_id_of_ours() -> None:
 
 
 def test_a_registry_that_does_not_answer_is_not_taken_for_an_answer() -> None:
-    asked = []
+    lookups = []
 
     def away(schema_id: int) -> str:
-        asked.append(schema_id)
+        lookups.append(schema_id)
         raise Unavailable("away")
 
     decoder = AvroFormat().decoder(RECORD, "ignore", away)
     for _ in range(2):
         with pytest.raises(Unavailable):
             decoder.decode([b"\0\0\0\0\5\2\0\2x"])
-    assert asked == [5, 5]
+    assert lookups == [5, 5]

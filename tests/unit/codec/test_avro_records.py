@@ -315,10 +315,10 @@ class Registry:
 
     def __init__(self, **schemas: str) -> None:
         self._schemas = {int(name[1:]): text for name, text in schemas.items()}
-        self.asked: list[int] = []
+        self.lookups: list[int] = []
 
     def schema_of(self, schema_id: int) -> str:
-        self.asked.append(schema_id)
+        self.lookups.append(schema_id)
         if schema_id not in self._schemas:
             raise ConfigurationError("not\nthere")
         return self._schemas[schema_id]
@@ -334,7 +334,7 @@ class TestRegistry:
         values = [framed(row, SMALL, 70), framed(row, SMALL, 7), framed(row, SMALL, 70)]
         for _ in range(2):
             table, rejected = decoder.decode([*values, b"\0\0", single(row, SMALL)])
-            assert registry.asked == [7, 70]
+            assert registry.lookups == [7, 70]
             assert table.to_pylist() == [row, row]
             assert [(index, error.reason.value, str(error)) for index, error in rejected] == [
                 (0, "unknown_schema", "schema id 70: not; there"),
@@ -352,7 +352,7 @@ class TestRegistry:
             {"a": 3, "b": 4},
             {"a": 1, "b": 2},
         ]
-        assert registry.asked == [1]
+        assert registry.lookups == [1]
 
     def test_versions_of_other_tools_are_read_as_the_newest(self) -> None:
         written = {
@@ -401,7 +401,7 @@ class TestRegistry:
         value = framed({"a": 1, "b": 2}, SMALL, 5)
         decoder.decode([value])
         ((_, error),) = decoder.decode([value])[1]
-        assert registry.asked == [5]
+        assert registry.lookups == [5]
         assert error.reason is RejectionReason.UNKNOWN_SCHEMA
         assert re.search(says, str(error))
 
@@ -411,7 +411,7 @@ class TestRegistry:
         values = [b"\0" + number.to_bytes(4, "big") for number in range(SCHEMA_IDS_MAX + 50)]
         decoder.decode(values)
         ((_, error),) = decoder.decode(values[-1:])[1]
-        assert registry.asked == list(range(SCHEMA_IDS_MAX))
+        assert registry.lookups == list(range(SCHEMA_IDS_MAX))
         assert str(error) == (
             f"schema id {SCHEMA_IDS_MAX + 49}: there were {SCHEMA_IDS_MAX} others, more than this"
             " source looks up"

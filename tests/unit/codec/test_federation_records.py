@@ -175,8 +175,8 @@ def test_a_word_that_does_not_exist_is_rejected(why: str) -> None:
 
 @pytest.mark.parametrize("due", ["", "1.5", "+1", " 1", "01", "1_0", "-", "9" * 41, "\u0661"])
 def test_an_amount_is_written_in_one_way(due: str) -> None:
-    said = Settled("c", "n", 1, cast("int", due))
-    value = federation_records.encode(said, signature(CONTRACT, "north"))
+    settled = Settled("c", "n", 1, cast("int", due))
+    value = federation_records.encode(settled, signature(CONTRACT, "north"))
     with pytest.raises(RemoteProtocolError, match="is not an amount"):
         federation_records.decode(value)
 
@@ -184,13 +184,13 @@ def test_an_amount_is_written_in_one_way(due: str) -> None:
 def test_a_record_of_another_log_is_rejected() -> None:
     key = federation_records.encode_key(PublishedKey("north", "1", bytes(32)))
     word = ContractChange("c", 1, "n", Change.NOTICE, 1, 0)
-    said = federation_records.encode(word, replace(signature(word, "n"), key_id="2"))
+    changed = federation_records.encode(word, replace(signature(word, "n"), key_id="2"))
     with pytest.raises(RemoteProtocolError, match="published_key in a log of a contract"):
         federation_records.decode(key)
     with pytest.raises(RemoteProtocolError, match="contract_change in a log of keys"):
-        federation_records.decode_key_log(said)
+        federation_records.decode_key_log(changed)
     with pytest.raises(RemoteProtocolError, match="contract_change in a catalog"):
-        federation_records.decode_catalog(said)
+        federation_records.decode_catalog(changed)
     entry = catalogs.entry()
     listed = federation_records.encode(entry, catalogs.signature(entry))
     with pytest.raises(RemoteProtocolError, match="catalog_entry in a log of a contract"):

@@ -160,10 +160,10 @@ def test_a_stream_that_cannot_be_trimmed_does_not_hold_up_the_others(
 def test_a_rejection_is_tried_again_after_a_while(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    attempts: list[int] = []
 
     def reject(_self: LocalLogAdmin, _offsets: Mapping[TopicPartition, int]) -> None:
-        asked.append(1)
+        attempts.append(1)
         raise Unavailable("no answer")
 
     manager = stepped(world.manager())
@@ -171,7 +171,7 @@ def test_a_rejection_is_tried_again_after_a_while(
         patch.setattr(LocalLogAdmin, "delete_before", reject)
         world.delivered(6)
         stepped(manager, 10)
-        assert asked == [1]
+        assert attempts == [1]
     world.clock.advance(TRIM_EVERY_MS)
     stepped(manager)
     assert world.readable(1, 9) == [7, 8, 9]

@@ -160,9 +160,9 @@ def test_what_is_too_large_is_not_written_and_is_reported(
     manager = world.manager()
     world.close(15, manager)
     assert world.log_snapshots() == []
-    told = manager.status.detail["no_log_snapshot"]
-    assert isinstance(told, dict)
-    assert "more than 10" in told["totals"]
+    reported = manager.status.detail["no_log_snapshot"]
+    assert isinstance(reported, dict)
+    assert "more than 10" in reported["totals"]
     monkeypatch.setattr(log_snapshots, "SNAPSHOT_ITEMS_MAX", 1_000)
     encode = boundary_records.encode
 
@@ -259,10 +259,10 @@ def test_a_broker_that_is_away_is_waited_for_once_in_a_round(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = world.manager()
-    trimming, asked = manager._log_trimming, list[str]()
+    trimming, attempts = manager._log_trimming, list[str]()
 
     def away(self: LogTrimming, stream: str, *_: object) -> None:
-        asked.append(stream)
+        attempts.append(stream)
         raise Unavailable("away")
 
     monkeypatch.setattr(LogTrimming, "_sum_up", away)
@@ -273,10 +273,10 @@ def test_a_broker_that_is_away_is_waited_for_once_in_a_round(
     )
     for expected in (["totals"], ["totals", "other"], ["totals", "other"]):
         trimming.round(readers, {}, audits)
-        assert asked == expected
+        assert attempts == expected
     world.clock.advance(TRIM_EVERY_MS)
     trimming.round(readers, {}, audits)
-    assert asked == ["totals", "other", "totals"]
+    assert attempts == ["totals", "other", "totals"]
 
 
 def test_who_lags_by_more_than_is_left_is_overtaken(world: World) -> None:

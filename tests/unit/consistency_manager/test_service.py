@@ -233,12 +233,12 @@ def test_an_internal_topic_that_would_lose_records_is_reported_with_what_to_do()
     )
     manager = world.manager()
     manager.step()
-    (told,) = cast("list[str]", manager.status.detail["topics"])
-    assert told.startswith(
+    (note,) = cast("list[str]", manager.status.detail["topics"])
+    assert note.startswith(
         "topic p.totals.blocks.0 has retention.ms=604800000 instead of -1: records would be deleted"
         " before they are read"
     )
-    assert told.endswith("--add-config retention.ms=-1")
+    assert note.endswith("--add-config retention.ms=-1")
     manager.stop()
 
 

@@ -79,17 +79,17 @@ def test_large_ones_and_long_words_are_cut(world: World) -> None:
     (sample,) = world.look()
     assert len(sample["error"]) == TEXT_MAX
     assert sample["bytes"] == 1_000_000
-    held = world.letters.content("reports_0", "0/0")
-    assert held is not None
-    assert len(held["text"]) == CONTENT_BYTES_MAX
+    content = world.letters.content("reports_0", "0/0")
+    assert content is not None
+    assert len(content["text"]) == CONTENT_BYTES_MAX
 
 
 def test_what_is_no_text_is_base64_and_nothing_is_nothing(world: World) -> None:
     world.write(b"\xff\xfe", None)
     world.look()
-    held = world.letters.content("reports_0", "0/0")
-    assert held is not None
-    assert held["base64"] == "//4="
+    content = world.letters.content("reports_0", "0/0")
+    assert content is not None
+    assert content["base64"] == "//4="
     assert world.letters.content("reports_0", "0/1") is None
     assert world.letters.content("nobody", "0/0") is None
 

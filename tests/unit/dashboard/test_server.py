@@ -216,11 +216,11 @@ def test_who_only_holds_a_connection_is_let_go(monkeypatch: pytest.MonkeyPatch) 
     with page_of(scene.pipeline, scene.log) as (_, url):
         for begun in (b"", b"GET / HTT", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET"):
             with (
-                socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), 30) as held,
+                socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), 30) as client,
                 suppress(ConnectionError),  # it was let go before it said so much
             ):
-                held.sendall(begun)
-                while held.recv(4_096):
+                client.sendall(begun)
+                while client.recv(4_096):
                     pass
 
         def stays() -> bool:
@@ -241,7 +241,7 @@ def test_a_form_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
     scene = PageScene(past_ms=5_000)
     with (
         page_of(scene.pipeline, scene.log, token="secret") as (_, url),
-        socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), 30) as held,
+        socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), 30) as client,
     ):
-        held.sendall(b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\ntok")
-        assert held.recv(64).split()[1] == b"408"
+        client.sendall(b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\ntok")
+        assert client.recv(64).split()[1] == b"408"

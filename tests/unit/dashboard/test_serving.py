@@ -47,7 +47,7 @@ def test_the_broker_is_the_one_given_or_that_of_the_deployment_of_now(tmp_path: 
 
 
 def test_the_page_is_served_until_it_is_told_to_end_and_closes_its_port(tmp_path: Path) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     stopping = threading.Event()
 
     def run() -> None:
@@ -59,14 +59,14 @@ def test_the_page_is_served_until_it_is_told_to_end_and_closes_its_port(tmp_path
             host="127.0.0.1",
             port=0,
             token=None,
-            say=said.append,
+            say=lines.append,
             stopping=stopping,
         )
 
     thread = threading.Thread(target=run)
     thread.start()
-    wait_until(lambda: said, 10, "its address")
-    address = said[0].split()[-1]
+    wait_until(lambda: lines, 10, "its address")
+    address = lines[0].split()[-1]
     wait_until(
         lambda: json.loads(urlopen(f"{address}api/page").read())["contact"].startswith(
             "nothing runs"

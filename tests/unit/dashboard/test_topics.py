@@ -85,18 +85,18 @@ def test_a_pipeline_that_is_not_there_yet_is_waited_for() -> None:
 def test_a_stream_whose_log_is_gone_keeps_no_other_from_being_shown() -> None:
     scene = PageScene(past_ms=5_000)
     missing = scene.pipeline.topic_names.boundaries("reports_0")
-    held = scene.log.topics.pop(missing)
+    partitions = scene.log.topics.pop(missing)
     with page_of(scene.pipeline, scene.log) as (feed, _):
         await_shown(feed, lambda page: page["cells"]["tolls"], "the other streams")
         assert shown(feed)["cells"]["reports_0"] == []
-        scene.log.topics[missing] = held
+        scene.log.topics[missing] = partitions
         await_shown(feed, lambda page: page["cells"]["reports_0"], "the stream")
 
 
 def test_a_process_that_comes_later_is_heard() -> None:
     scene = PageScene(past_ms=5_000)
     late = scene.pipeline.topic_names.control("processing", "tolls.0")
-    held = scene.log.topics.pop(late)
+    partitions = scene.log.topics.pop(late)
     with page_of(scene.pipeline, scene.log) as (feed, _):
 
         def replica() -> dict[str, Any]:
@@ -105,7 +105,7 @@ def test_a_process_that_comes_later_is_heard() -> None:
 
         await_shown(feed, lambda page: page["cells"]["tolls"], "the streams")
         assert replica()["word"] != "STABLE"
-        scene.log.topics[late] = held
+        scene.log.topics[late] = partitions
 
         def heard() -> bool:
             scene.beats()

@@ -85,10 +85,10 @@ def test_what_the_live_topic_alone_lacks_is_asked_for() -> None:
     world.clock.sleep_ms(20_000)
     for _ in range(3):
         service.step()
-    asked = [
+    requests = [
         entry for entry in all_control_records(world.log, world.pipeline) if isinstance(entry, Ask)
     ]
-    assert [(ask.bucket_first, ask.bucket_last) for ask in asked] == [(3, 4)]
+    assert [(request.bucket_first, request.bucket_last) for request in requests] == [(3, 4)]
     world.replica.close_buckets(6, {6: rows(6, 2)})
     drain(service, 6)
     for _ in range(3):

@@ -20,15 +20,15 @@ def test_what_stays_hidden_is_not_waited_for_without_end() -> None:
     hiding.begin()
     hiding.send(TopicPartition("out", 0), b"1")
     hiding.flush()
-    told: list[str | None] = []
+    reasons: list[str | None] = []
     with pytest.raises(
         Unavailable, match=r"out\[0\] is readable up to 0 of 1: an open transaction"
     ):
-        read_back.committed(log, "out", [0], [1], lambda *_: None, told.append, headers=False)
-    assert told, "who waits is told why, all the while"
+        read_back.committed(log, "out", [0], [1], lambda *_: None, reasons.append, headers=False)
+    assert reasons, "who waits is told why, all the while"
     hiding.commit()
     taken: list[bytes | None] = []
     read_back.committed(
-        log, "out", [0], [1], lambda value, *_: taken.append(value), told.append, headers=False
+        log, "out", [0], [1], lambda value, *_: taken.append(value), reasons.append, headers=False
     )
     assert taken == [b"1"]

@@ -154,21 +154,21 @@ BEGIN_MS = 1_700_000_000_000
 
 def report_of(records: list[LiveRecord], again: list[LiveRecord] | None = None) -> FailureReport:
     at = road(BEGIN_MS)
-    told = Story(
+    story = Story(
         "ingestion/b", 50, 20, topic_of(records), lambda _: None, 3_000, BEGIN_MS + 3 * WINDOW_MS
     )
-    told.cut_ms, told.heal_ms = BEGIN_MS + 1_600, BEGIN_MS + 10_000
-    return told.report(at, topic_of(records if again is None else again), was_killed=False)
+    story.cut_ms, story.heal_ms = BEGIN_MS + 1_600, BEGIN_MS + 10_000
+    return story.report(at, topic_of(records if again is None else again), was_killed=False)
 
 
 def test_it_cuts_heals_and_tells_what_is_seen() -> None:
     begin_ms = (received_ms() - 2_500) // WINDOW_MS * WINDOW_MS
-    said = list[str]()
+    lines = list[str]()
     drills = Recorded()
     at = road(begin_ms)
     everything = story_of(at, begin_ms)
     topic = Kept(1)
-    story = Story("ingestion/b", 0.0, 0.0, topic, said.append, 3_000, begin_ms + 3 * WINDOW_MS)
+    story = Story("ingestion/b", 0.0, 0.0, topic, lines.append, 3_000, begin_ms + 3 * WINDOW_MS)
     for record in everything[:3]:
         topic.add(record)
     story.tick(drills)
@@ -184,16 +184,16 @@ def test_it_cuts_heals_and_tells_what_is_seen() -> None:
     story.tick(drills)
     story.tick(drills)
     assert story.is_over()
-    told = [line.partition("[/]  ")[2] for line in said]
-    assert told[0] == "so far results come 0.5 s after their window, stable at once"
-    assert [line.split(",")[0].split(":")[0].rpartition(" ")[0] for line in told[1:]] == [
+    events = [line.partition("[/]  ")[2] for line in lines]
+    assert events[0] == "so far results come 0.5 s after their window, stable at once"
+    assert [line.split(",")[0].split(":")[0].rpartition(" ")[0] for line in events[1:]] == [
         "[bold]anabranch drill cut",
         "[bold]anabranch drill heal",
         "tentative",
         "undo back to result",
         "",
     ]
-    assert "made without b" in told[3]
+    assert "made without b" in events[3]
 
 
 def test_a_right_story_is_good() -> None:

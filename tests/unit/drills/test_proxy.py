@@ -58,8 +58,8 @@ class Running:
         links.lay(folder, [self.link])
         self.echo = Echo(self.link.broker_port)
         self.echo.start()
-        self.said: list[str] = []
-        self.proxy = Proxy(folder, self.said.append)
+        self.logged: list[str] = []
+        self.proxy = Proxy(folder, self.logged.append)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -102,9 +102,9 @@ def exactly(client: socket.socket, count: int) -> bytes:
 
 def talk(running: Running) -> None:
     """Which of the steps meets a reset is the kernel's choice."""
-    with running.connect() as refused:
-        refused.sendall(b"y")
-        refused.recv(1)
+    with running.connect() as connection:
+        connection.sendall(b"y")
+        connection.recv(1)
 
 
 def silent(client: socket.socket) -> bool:
@@ -141,8 +141,8 @@ def test_a_cut_holds_everything_and_a_heal_lets_it_go_on(running: Running) -> No
         assert bytes(running.echo.got) == b"before"
         running.cut(None)
         assert exactly(client, 6) == b"during"
-    assert [json.loads(line)["event"] for line in running.said] == ["cut (both)", "healed"]
-    assert {json.loads(line)["connections"] for line in running.said} == {1}
+    assert [json.loads(line)["event"] for line in running.logged] == ["cut (both)", "healed"]
+    assert {json.loads(line)["connections"] for line in running.logged} == {1}
 
 
 def test_requests_alone_or_answers_alone_may_be_cut(running: Running) -> None:
@@ -174,16 +174,16 @@ def test_what_the_proxy_itself_holds_at_the_cut_stays_there(running: Running) ->
         def pending_at_the_cut() -> bytes:
             """Nothing as long as the kernel takes all."""
             running.cut(Cut(Direction.FROM))
-            held = bytes(connection.back.pending)
-            if not held:
+            pending = bytes(connection.back.pending)
+            if not pending:
                 running.cut(None)
-            return held
+            return pending
 
-        held = wait_until(pending_at_the_cut, 20, "the proxy holds some")
+        pending = wait_until(pending_at_the_cut, 20, "the proxy holds some")
         got = len(exactly(client, 100_000))
         while not silent(client):
             got += len(client.recv(65_536))
-        assert bytes(connection.back.pending) == held
+        assert bytes(connection.back.pending) == pending
         running.cut(None)
         assert exactly(client, len(sent) - got) == sent[got:]
         sender.join()
@@ -255,7 +255,7 @@ def test_a_slow_link_passes_everything_later_each_way_that_it_is_slow(
             return clock.monotonic_ms() - begun_ms < delay_ms
 
         wait_until(is_quick, 20, "nothing is held any more")
-    assert [json.loads(line)["event"] for line in running.said] == [
+    assert [json.loads(line)["event"] for line in running.logged] == [
         f"slow ({direction}, 150 ms)",
         "healed",
     ]
@@ -294,7 +294,7 @@ def test_a_restarted_proxy_keeps_the_cut(running: Running, tmp_path: Path) -> No
     (tmp_path / "drills" / "links.json").write_text(
         json.dumps([{"label": LABEL, "port": other.port, "broker_port": other.broker_port}])
     )
-    again = Proxy(running.folder, running.said.append)
+    again = Proxy(running.folder, running.logged.append)
     again.step()
     assert links.applied(running.folder) == {LABEL: Cut(Direction.TO)}
     again.close()

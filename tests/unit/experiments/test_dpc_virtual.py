@@ -181,9 +181,9 @@ def test_a_bound_that_was_kept_while_the_corrections_did_not_end_does_not_hold()
         "-",
         "yes",
     ], "it is judged by the real processes"
-    told = "NO, the corrections did not end"
+    verdict = "NO, the corrections did not end"
     table = rows([unended], [ended])
-    assert [row.holds for row in table] == [told, told, "-", "NO"]
+    assert [row.holds for row in table] == [verdict, verdict, "-", "NO"]
     assert (table[2].real, table[2].virtual) == ("1 did not end", "20.00 s")
     assert [row.real for row in rows([ended, unended], [])][2] == "20.00 s; 1 did not end"
     assert [

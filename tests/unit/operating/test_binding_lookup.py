@@ -78,8 +78,8 @@ def world(tmp_path: Path) -> World:
 def test_what_is_not_kept_is_looked_up_and_every_process_reads_it(world: World) -> None:
     with pytest.raises(ConfigurationError, match="anabranch catalog --keep"):
         load(world.path)
-    said = keep_missing(world.path, None, world.lookup())
-    assert said == [f"kept in {kept_path(world.path)}: theirs"]
+    lines = keep_missing(world.path, None, world.lookup())
+    assert lines == [f"kept in {kept_path(world.path)}: theirs"]
     bound = load(world.path).bindings["theirs"]
     assert (bound.pipeline, bound.stream, bound.participant) == ("north", "speeds", "north")
     assert [field.name for field in bound.record.fields] == ["segment"]
@@ -101,15 +101,15 @@ def test_check_keeps_what_is_new_and_says_what_changed(world: World) -> None:
     assert check_kept(world.path, None, world.lookup()).bindings["theirs"].hops == 1
     assert check_kept(world.path, None, world.lookup()).bindings["theirs"].hops == 1
     world.lists(hops=5, replicas=2)
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as caught:
         check_kept(world.path, None, world.lookup())
-    assert str(told.value) == (
+    assert str(caught.value) == (
         f"{world.path}: bindings.theirs: replicas, hops changed since it was looked up; anabranch"
         " catalog --keep takes it"
     )
     assert load(world.path).bindings["theirs"].hops == 1
-    said = keep_anew(world.path, None, world.lookup())
-    assert said == [
+    lines = keep_anew(world.path, None, world.lookup())
+    assert lines == [
         "bindings.theirs: replicas, hops changed since it was looked up",
         f"kept in {kept_path(world.path)}: theirs",
     ]
@@ -147,8 +147,8 @@ def test_a_stream_whose_log_is_not_seen_is_reported(world: World) -> None:
     lookup = world.lookup()
     pipeline = check_kept(world.path, None, lookup)
     assert world.lookup().without_log(pipeline) == []  # it was looked up before
-    (said,) = lookup.without_log(pipeline)
-    assert said.startswith("binding theirs: there is no topic north.speeds.boundaries, or")
+    (note,) = lookup.without_log(pipeline)
+    assert note.startswith("binding theirs: there is no topic north.speeds.boundaries, or")
     world.log.admin().create([topic_settings("boundaries", "north.speeds.boundaries")])
     assert lookup.without_log(pipeline) == []
 
@@ -164,10 +164,10 @@ def test_what_is_on_another_cluster_is_looked_up_there(world: World) -> None:
     world.clock.advance(1)
     key = there.keys["north"]
     stream = replace(SPEEDS, formats=(), hops=3)
-    said = catalogs.entry(
+    entry = catalogs.entry(
         "north", "", at_ms=world.clock.now_ms(), public=key.public, streams=(stream,)
     )
-    there.list_pipeline("north", said)
+    there.list_pipeline("north", entry)
     lookup = world.lookup()
     pipeline = check_kept(world.path, None, lookup)
     assert pipeline.bindings["theirs"].cluster == "elsewhere"

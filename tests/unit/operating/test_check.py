@@ -40,7 +40,7 @@ def written(folder: Path, corrected: str, live: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("corrected", "live", "said"),
+    ("corrected", "live", "mistakes"),
     [
         (PLAIN, "{topic: l}", []),
         (
@@ -76,10 +76,10 @@ def written(folder: Path, corrected: str, live: str) -> Path:
     ],
 )
 def test_a_sink_that_delivery_could_not_write_is_found(
-    tmp_path: Path, corrected: str, live: str, said: list[str]
+    tmp_path: Path, corrected: str, live: str, mistakes: list[str]
 ) -> None:
     pipeline = load(written(tmp_path, corrected, live))
-    assert check.sink_mistakes(pipeline, {"a": SCHEMA}) == said
+    assert check.sink_mistakes(pipeline, {"a": SCHEMA}) == mistakes
     assert check.sink_mistakes(pipeline, {}) == [], "a stage that cannot run was told already"
 
 

@@ -40,12 +40,12 @@ def test_on_a_cluster_all_but_the_inputs_goes(tmp_path: Path) -> None:
     index = LocalIndex()
     index.put("anabranch:toll-road:x", {"a": "b"})
     index.put("anabranch:other:x", {"a": "b"})
-    said: list[str] = []
+    lines: list[str] = []
     plan = resetting.plan(PIPELINE, state, log)
     assert set(log.topics) == {*(topic.settings.name for topic in topics), "others"}, (
         "a plan deletes nothing"
     )
-    resetting.carry_out(plan, state, log, index, "anabranch:toll-road:", said.append)
+    resetting.carry_out(plan, state, log, index, "anabranch:toll-road:", lines.append)
     assert set(log.topics) == {
         *(topic.settings.name for topic in topics if topic.owner == "input"),
         "others",

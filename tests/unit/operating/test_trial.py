@@ -51,10 +51,10 @@ def test_the_time_counts_where_it_is_expected() -> None:
 def test_what_differs_is_counted_and_can_be_taken(pipeline: Pipeline) -> None:
     (case,) = cases_in(pipeline, pipeline.path.parent / "tests", [])
     expected = case.expected["hottest"].read_text().splitlines()
-    said, good = judge(case, {"hottest": expected}, update=False)
-    assert (said, good) == ([f"sample: hottest: {len(expected)} rows, as expected"], True)
-    said, good = judge(case, {"hottest": [*expected[1:], '{"sensor":"x"}']}, update=False)
-    assert (said[0], good) == (
+    lines, good = judge(case, {"hottest": expected}, update=False)
+    assert (lines, good) == ([f"sample: hottest: {len(expected)} rows, as expected"], True)
+    lines, good = judge(case, {"hottest": [*expected[1:], '{"sensor":"x"}']}, update=False)
+    assert (lines[0], good) == (
         f"sample: hottest: {len(expected)} rows, 1 rows are missing (-), 1 are not expected (+)",
         False,
     )

@@ -189,7 +189,7 @@ def test_it_is_drawn(billing: Pipeline) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (BILLING.replace("stream: speeds, ", "", 1), "bindings.north_speeds.stream: is missing"),
         (BILLING.replace("pipeline: north", "pipeline: No", 1), "bindings.north_speeds.pipeline"),
@@ -213,8 +213,8 @@ def test_it_is_drawn(billing: Pipeline) -> None:
         (BILLING.split("bindings:", maxsplit=1)[0] + "stages: {}\n", "sources: is missing"),
     ],
 )
-def test_each_mistake_says_what_to_do(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told.replace("(", r"\(")):
+def test_each_mistake_says_what_to_do(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message.replace("(", r"\(")):
         loaded(tmp_path, text)
 
 
@@ -278,12 +278,12 @@ def test_who_pins_keys_believes_these_alone(tmp_path: Path) -> None:
 
 
 def test_what_is_asked_for_is_what_the_file_names(tmp_path: Path) -> None:
-    asked = []
+    lookups = []
 
     def look_up(
         federation: str, name: str, wanted: WantedStream, cluster: Cluster
     ) -> KeptBinding | str:
-        asked.append((federation, name, wanted, cluster))
+        lookups.append((federation, name, wanted, cluster))
         return "nobody lists it"
 
     text = LOOKED_UP.replace(
@@ -293,11 +293,11 @@ def test_what_is_asked_for_is_what_the_file_names(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"billing.yaml:4: bindings.theirs: nobody lists"):
         load(tmp_path / "billing.yaml", look_up=look_up)
     wanted = WantedStream("north", "speeds", 1_000, "a", (bytes.fromhex(KEY),))
-    assert asked == [("roads", "theirs", wanted, Cluster("east", "e:1"))]
+    assert lookups == [("roads", "theirs", wanted, Cluster("east", "e:1"))]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("participant: north, ", "", "theirs.record: is missing; or name the participant"),
         ("participant: north", "participant: No", "bindings.theirs.participant"),
@@ -314,10 +314,10 @@ def test_what_is_asked_for_is_what_the_file_names(tmp_path: Path) -> None:
     ],
 )
 def test_a_binding_that_cannot_be_looked_up_says_why(
-    tmp_path: Path, old: str, new: str, told: str
+    tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     text = (LOOKED_UP + FEDERATION).replace(old, new, 1)
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         looked_up(tmp_path, text)
 
 

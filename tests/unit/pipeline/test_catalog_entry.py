@@ -128,7 +128,7 @@ def test_a_reader_gets_what_it_would_write_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"record": b"nonsense"}, "not JSON"),
         ({"record": b"[" * 60_000}, "not JSON"),
@@ -143,10 +143,10 @@ def test_a_reader_gets_what_it_would_write_out(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_stream_can_be_is_rejected(
-    tmp_path: Path, fields: dict[str, Any], told: str
+    tmp_path: Path, fields: dict[str, Any], message: str
 ) -> None:
     found = entry(tmp_path)
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         binding_of(FoundStream(found, replace(found.streams[0], **fields)))
 
 

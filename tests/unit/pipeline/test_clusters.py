@@ -45,9 +45,9 @@ def loaded(folder: Path, text: str = BILLING) -> Pipeline:
 
 
 def mistakes(folder: Path, text: str) -> list[str]:
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as caught:
         loaded(folder, text)
-    return [line.partition(": ")[2] for line in str(told.value).splitlines()]
+    return [line.partition(": ")[2] for line in str(caught.value).splitlines()]
 
 
 def test_a_binding_is_on_the_cluster_that_it_names(
@@ -87,8 +87,8 @@ def test_a_cluster_that_is_not_there_and_one_that_nobody_uses(tmp_path: Path) ->
     ],
 )
 def test_an_address_is_that_of_brokers(tmp_path: Path, address: str, text: str) -> None:
-    said = mistakes(tmp_path, BILLING.replace("north-1:9092,north-2:9092", address))
-    assert said == [f"clusters.north.kafka: {text}"]
+    found = mistakes(tmp_path, BILLING.replace("north-1:9092,north-2:9092", address))
+    assert found == [f"clusters.north.kafka: {text}"]
 
 
 def test_what_else_is_wrong_with_the_section(tmp_path: Path) -> None:
@@ -113,8 +113,8 @@ def test_a_binding_that_is_looked_up_names_a_cluster_that_is_there(tmp_path: Pat
     text = BILLING.replace(
         "pipeline: north, stream: speeds, record: speed.avsc, ", "stream: speeds, "
     )
-    (said,) = mistakes(tmp_path, text)
-    assert "have speeds of north looked up" in said
+    (mistake,) = mistakes(tmp_path, text)
+    assert "have speeds of north looked up" in mistake
     assert mistakes(tmp_path, text.replace("cluster: north,", "cluster: away,")) == [
         "clusters.north: no binding is on it; leave it out, or write cluster: north",
         "bindings.north_speeds.cluster: there is no cluster away; there are north",
@@ -125,8 +125,10 @@ def test_what_others_run_reads_nothing_there(tmp_path: Path) -> None:
     text = BILLING.replace(
         "participant: billing}", "participant: billing, partners: {east: [tolls]}}"
     ).replace("stages:tolls}", "stages:tolls, ha: upstream_backup, state_horizon: 1s}")
-    (said,) = mistakes(tmp_path, text)
-    assert said.startswith("stages.tolls.reads[0]: north_speeds is on the cluster north, and what")
+    (mistake,) = mistakes(tmp_path, text)
+    assert mistake.startswith(
+        "stages.tolls.reads[0]: north_speeds is on the cluster north, and what"
+    )
     loaded(tmp_path, text.replace("east: [tolls]", "east: [later]"))
 
 

@@ -121,7 +121,7 @@ def test_each_input_is_read_where_it_is() -> None:
     assert [type(reader) for reader in readers] == [BoundaryReader, DistantReader]
     hearing = world.bound.hearing()
     assert hearing.poll() == []
-    wait_until(lambda: world.east.asked > 0, 10, "it is asked for there")
+    wait_until(lambda: world.east.requests > 0, 10, "it is asked for there")
     contact = world.bound.contact()
     assert contact.answers()
     for reader in readers:

@@ -35,7 +35,7 @@ def test_each_is_carried_out_and_answered() -> None:
     fresh, timeline = Timeline.fresh(0), Timeline(SECOND, -1, BatchId(FIRST, -1))
     peer.create(fresh.name)
     peer.write(fresh)
-    said: list[tuple[DiskStep, object]] = [
+    steps: list[tuple[DiskStep, object]] = [
         (FindNewest(), None),
         (Create(FIRST), None),
         (Copy(FIRST, SECOND), None),
@@ -52,8 +52,8 @@ def test_each_is_carried_out_and_answered() -> None:
         (Remove(THEIRS), None),
         (Clean(1, 1), None),
     ]
-    for step, expected in said:
+    for step, expected in steps:
         assert on_disk(disk, step) == expected, step
-    assert {type(step) for step, _ in said} == set(get_args(DiskStep))
+    assert {type(step) for step, _ in steps} == set(get_args(DiskStep))
     assert list(own.directories) == [SECOND], "what is below the second timeline is gone"
     assert list(own.timelines) == [SECOND]

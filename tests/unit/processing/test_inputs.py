@@ -132,7 +132,7 @@ def test_while_the_broker_is_asked_the_followers_go_on(
     inputs: Inputs, question: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs.made.complete()
-    asked = threading.Event()
+    requested = threading.Event()
     answered = threading.Event()
     real = LocalLogReader.offsets
 
@@ -140,7 +140,7 @@ def test_while_the_broker_is_asked_the_followers_go_on(
         reader: LocalLogReader, at: TopicPartition, wait_ms: int | None = None
     ) -> tuple[int, int]:
         if at.topic == NAMES.blocks("a", "0"):
-            asked.set()
+            requested.set()
             assert answered.wait(20)
         return real(reader, at, wait_ms)
 
@@ -151,7 +151,7 @@ def test_while_the_broker_is_asked_the_followers_go_on(
     )
     asks.start()
     try:
-        assert asked.wait(20)
+        assert requested.wait(20)
         inputs.close_upto(11)
         wait_until(lambda: inputs.upto() == 11, 20, "the follower")
         assert inputs.changed.acquire(timeout=20)

@@ -480,8 +480,8 @@ def test_a_process_that_is_fenced_says_nothing(world: World) -> None:
 def test_of_buckets_that_are_not_described_any_more_nothing_can_be_made(world: World) -> None:
     world.delete(STAGE, "0", 5)
     world.trim_below_snapshot(STAGE, 2)
-    told = "buckets of totals up to 2 are trimmed, and its log describes them no more"
-    assert world.settle(with_request(world, world.ask(2)))[-1] == (AskOutcome.UNABLE, told)
+    reason = "buckets of totals up to 2 are trimmed, and its log describes them no more"
+    assert world.settle(with_request(world, world.ask(2)))[-1] == (AskOutcome.UNABLE, reason)
     assert world.settle(with_request(world, world.ask(3, number=2)))[-1] == (
         AskOutcome.RECOMPUTED,
         "",

@@ -126,9 +126,9 @@ class TestStart:
         )
         assert (list(world.machine.directories), process.runner.orders()) == ([stable_query], [])
         assert process.runner.epoch == process.boundary.epoch == 0
-        said = [process.runner.state]
+        states = [process.runner.state]
         process.settle()
-        assert [*said, process.runner.state] == [ReplicaState.FAILURE, ReplicaState.STABLE]
+        assert [*states, process.runner.state] == [ReplicaState.FAILURE, ReplicaState.STABLE]
 
     @TRAITS
     def test_the_next_process_goes_on_where_the_last_one_committed(

@@ -101,19 +101,19 @@ def test_a_cluster_that_answers_is_waited_for_until_its_log_is_read() -> None:
     world, process = running()
     reader = process.inputs["b"]
     world.close("a", 5, 4, 5)
-    asked = reader.asked
+    end_requests = reader.end_requests
     process.wait(LONG_MS)
     assert tentative(world) == [(5, ("b",))], "it answers, and has nothing more"
-    assert reader.asked - asked < 40
+    assert reader.end_requests - end_requests < 40
 
 
 def test_it_is_not_asked_all_the_time_while_it_is_silent() -> None:
     world, process = running()
     world.cut = {"b"}
     world.close("a", 5, 4, 5)
-    asked = process.inputs["b"].asked
+    end_requests = process.inputs["b"].end_requests
     process.wait(20 * WAITS.first_ms)
-    assert process.inputs["b"].asked - asked < 25
+    assert process.inputs["b"].end_requests - end_requests < 25
 
 
 def test_before_it_is_known_whether_a_log_can_be_read_nothing_is_judged() -> None:

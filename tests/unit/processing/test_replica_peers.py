@@ -194,8 +194,8 @@ class TestRoom:
         for bucket in range(10, 31):
             world.close("b", bucket, bucket)
             process.wait(NEXT)
-        held = process.inputs["b"].log_state
-        assert (process.runner.unread, held.stable_parts, held.upto) == ({"b"}, 7, 14)
+        log_state = process.inputs["b"].log_state
+        assert (process.runner.unread, log_state.stable_parts, log_state.upto) == ({"b"}, 7, 14)
         assert process.runner.state is ReplicaState.UP_FAILURE
         world.close("a", 30, 8)
         process.wait(FIRST)
@@ -205,7 +205,7 @@ class TestRoom:
             set(),
             ReplicaState.STABLE,
         )
-        assert held.stable_parts == 0
+        assert log_state.stable_parts == 0
 
     def test_what_is_waited_for_is_read_however_much_there_is(self) -> None:
         world, process = running()
@@ -324,11 +324,11 @@ class TestFollowing:
 
 class TestUpstream:
     def test_its_choice_is_taken_and_its_word_is_heard(self) -> None:
-        asked: list[bool] = []
+        wishes: list[bool] = []
         allowed: list[int] = []
 
         def may_correct(wanted: bool) -> bool:
-            asked.append(wanted)
+            wishes.append(wanted)
             return bool(allowed)
 
         offered: list[tuple[str, dict[str, int]]] = []
@@ -344,18 +344,18 @@ class TestUpstream:
                 may_correct=may_correct,
             )
         )
-        assert not any(asked)
+        assert not any(wishes)
         world.close("a", 12, 6)
         world.close("b", 12, 11)
         process.wait(500)
         assert process.runner.wants_to_correct
-        assert asked[-1:] == [True]
+        assert wishes[-1:] == [True]
         assert world.log_state().upto == 5, "not its turn"
         allowed.append(1)
         process.settle()
         assert world.log_state().upto == 12
         process.round()
-        assert asked[-1:] == [False], "the others hear that it is done"
+        assert wishes[-1:] == [False], "the others hear that it is done"
         assert ("a", {}) in offered
 
     def test_only_who_has_more_than_was_read_is_chosen_from(self) -> None:
@@ -369,10 +369,10 @@ class TestUpstream:
         _, process = failing(upstream=Upstream(choose))
         branch = process.runner.branch
         assert branch is not None
-        asked: list[int] = []
+        positions: list[int] = []
 
         def offers(after: int = 0) -> dict[str, int]:
-            asked.append(after)
+            positions.append(after)
             return {"2": 10, "3": 14}
 
         log_state = process.inputs["a"].log_state
@@ -384,7 +384,7 @@ class TestUpstream:
         assert {"2": 10, "3": 14} in offered
         position = process.runner._started().position(branch)
         assert position is not None
-        assert set(asked) == {position.bucket}
+        assert set(positions) == {position.bucket}
 
     def test_a_branch_stays_while_an_input_awaits_corrections(self) -> None:
         world, process = failing()

@@ -45,7 +45,7 @@ class Stage:
         self.source = Source(self.log, NAMES, self.clock, SeededEntropy(1))
         self._started = 10
         self.waited: list[str] = []
-        self.told: list[PartnerWrong] = []
+        self.reported: list[PartnerWrong] = []
         self.while_waiting: Callable[[], None] = self._nobody_helps
         self.fenced: dict[str, int] = {}
 
@@ -80,7 +80,7 @@ class Stage:
                 complete,
                 is_partners,
                 lambda: self.fenced,
-                self.told.append,
+                self.reported.append,
             ),
         )
         made.start()
@@ -637,9 +637,9 @@ def test_cm1_what_a_partner_made_stands_and_the_stage_goes_on(stage: Stage) -> N
     )
     again.settle()
     again.close()
-    assert [(found.stage, found.bucket) for found in stage.told] != []
-    assert {found.stage for found in stage.told} == {"s"}
-    assert all(found.bucket <= 20 for found in stage.told)
+    assert [(found.stage, found.bucket) for found in stage.reported] != []
+    assert {found.stage for found in stage.reported} == {"s"}
+    assert all(found.bucket <= 20 for found in stage.reported)
 
 
 @pytest.mark.parametrize("batches", range(1, 4))

@@ -61,7 +61,7 @@ class World:
     """Process "1" of a passive stage of two."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock, self.said = VirtualClock(), list[tuple[str, dict[str, Any]]]()
+        self.clock, self.logged = VirtualClock(), list[tuple[str, dict[str, Any]]]()
         self.log = LocalEventLog(self.clock)
         stage = Stage(
             name="s", participant="north", reads=["a"], transform=["m:f"], replicas=2, ha="passive"
@@ -85,7 +85,7 @@ class World:
             pipeline=self.pipeline,
             settings=SimpleNamespace(name="s.1"),
             stopping=threading.Event(),
-            logger=SimpleNamespace(info=lambda event, **facts: self.said.append((event, facts))),
+            logger=SimpleNamespace(info=lambda event, **facts: self.logged.append((event, facts))),
         )
         disk = ReplicaDisk(folder / "s.1", {"0": folder / "s.0"})
         own = StandbyProcess("s", "1", token="0" * 16)
@@ -113,7 +113,7 @@ def test_one_that_is_due_tells_where_the_time_of_its_failover_went(world: World)
     made.batch_done(0.65)
     made.batch_done(0.4)
     phases = {"silence": 0, "copy": 0, "epoch": 300, "steps": 20, "query": 250, "first_batch": 650}
-    assert world.said == [
+    assert world.logged == [
         ("becoming_primary", {"stage": "s.1", "bucket": 0}),
         ("failed_over", {"stage": "s.1", "ms": phases}),
     ]
@@ -133,5 +133,5 @@ def test_while_there_is_a_primary_it_stays_warm_until_it_is_told_to_end(world: W
         assert world.engine.is_stopped
     world.made.passed("epoch")
     world.made.batch_done(0.5)
-    assert world.said == [], "there was no failover"
+    assert world.logged == [], "there was no failover"
     world.made.close()

@@ -86,13 +86,13 @@ def test_blocks_that_are_not_written_are_reported_as_if_they_were(
     log: LocalEventLog, writer: BlockWriter
 ) -> None:
     slices = [(0, 3, rows(1, 5)), (1, 3, rows(7, 2)), (0, 3, rows(9, 4)), (0, 4, rows(1, 0))]
-    told = UnwrittenBlocks().write(slices)
+    unwritten = UnwrittenBlocks().write(slices)
     assert stored(log, 0) == []
 
     def facts(parts: tuple[Part, ...]) -> list[tuple[int, int, int, int]]:
         return [(part.partition, part.bucket, part.rows, part.digest) for part in parts]
 
-    assert facts(told) == facts(writer.write(slices)) != []
+    assert facts(unwritten) == facts(writer.write(slices)) != []
 
 
 def test_nothing_is_nothing(log: LocalEventLog, writer: BlockWriter) -> None:

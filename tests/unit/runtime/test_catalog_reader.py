@@ -76,10 +76,10 @@ def test_an_old_entry_does_not_come_back(world: World) -> None:
 
 
 def test_an_entry_holds_from_the_time_of_the_log(world: World) -> None:
-    said = world.entry()
+    entry = world.entry()
     world.clock.advance(1_000)
-    world.list_pipeline("north", said)
-    end_ms = BEGIN_MS + 1_000 + said.lease_ms
+    world.list_pipeline("north", entry)
+    end_ms = BEGIN_MS + 1_000 + entry.lease_ms
     assert isinstance(world.read().find(WANTED, end_ms - 1), FoundStream)
     lost = world.read().find(WANTED, end_ms)
     assert isinstance(lost, NotFound)

@@ -73,7 +73,7 @@ def test_both_are_heard_and_a_silent_cluster_holds_up_nobody(world: World) -> No
     world.there.is_silent = True
     world.open()
     world.hears(OWN)
-    wait_until(lambda: world.there.asked > 0, 10, "the silent one is asked")
+    wait_until(lambda: world.there.requests > 0, 10, "the silent one is asked")
     world.there.is_silent = False
     world.hears(OWN, THEIRS)
     world.there.is_closed_to_us = True

@@ -182,9 +182,9 @@ def test_each_error_has_its_exit_code_and_is_logged_once(
 ) -> None:
     actual, lines, errors = _ended(_start(tmp_path, what))
     assert actual == code
-    told = [line for line in lines if "error" in line]
-    assert [line["error"] for line in told] == [text]
-    assert ("exception" in told[0]) == (code in (1, 4))
+    entries = [line for line in lines if "error" in line]
+    assert [line["error"] for line in entries] == [text]
+    assert ("exception" in entries[0]) == (code in (1, 4))
     if what in ("fenced", "stage", "surprise"):
         assert errors.count("STOP CALLED") == 1
 

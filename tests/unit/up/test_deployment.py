@@ -238,30 +238,30 @@ def test_a_state_directory_of_an_older_version_is_rejected_before_anything_start
     tmp_path: Path,
 ) -> None:
     (tmp_path / "processing").mkdir()
-    said: list[str] = []
+    lines: list[str] = []
     with pytest.raises(ConfigurationError, match="another version of anabranch"):
         up(
             _FILE,
             state_dir=tmp_path,
-            say=said.append,
+            say=lines.append,
             stopping=threading.Event(),
             stop_now=threading.Event(),
         )
-    assert said == []
+    assert lines == []
     assert Lock(tmp_path).holder() is None
 
 
 def test_a_state_directory_in_use_is_rejected_before_anything_starts(tmp_path: Path) -> None:
     lock = Lock(tmp_path)
     lock.acquire()
-    said: list[str] = []
+    lines: list[str] = []
     with pytest.raises(ConfigurationError, match="already in use"):
         up(
             _FILE,
             state_dir=tmp_path,
-            say=said.append,
+            say=lines.append,
             stopping=threading.Event(),
             stop_now=threading.Event(),
         )
-    assert said == []
+    assert lines == []
     lock.release()

@@ -22,21 +22,21 @@ _READY = (
 def start(
     state: Path, program: str, stopping: threading.Event | None = None
 ) -> tuple[int, list[str]]:
-    said: list[str] = []
+    lines: list[str] = []
     code = detached.start(
         [str(state)],
         state,
-        said.append,
+        lines.append,
         stopping or threading.Event(),
         program=[sys.executable, "-c", _BEGIN + program],
     )
-    return code, said
+    return code, lines
 
 
 def test_it_comes_back_when_all_is_ready_and_the_other_goes_on(tmp_path: Path) -> None:
     state_file.write(tmp_path, state_file.Deployment(1, "p.yaml", "old:1", None, True, ()))
-    code, said = start(tmp_path, "time.sleep(0.5); " + _READY)
-    assert (code, said) == (0, ["starting Kafka"])
+    code, lines = start(tmp_path, "time.sleep(0.5); " + _READY)
+    assert (code, lines) == (0, ["starting Kafka"])
     known = state_file.read(tmp_path)
     assert known is not None
     assert known.pid != 1, "that of the run before does not count"
@@ -46,8 +46,8 @@ def test_it_comes_back_when_all_is_ready_and_the_other_goes_on(tmp_path: Path) -
 
 
 def test_what_it_ends_with_is_reported(tmp_path: Path) -> None:
-    code, said = start(tmp_path, "print('topics differ'); sys.exit(2)")
-    assert (code, said) == (2, ["starting Kafka", "topics differ"])
+    code, lines = start(tmp_path, "print('topics differ'); sys.exit(2)")
+    assert (code, lines) == (2, ["starting Kafka", "topics differ"])
 
 
 def test_a_stop_while_it_starts_stops_it(tmp_path: Path) -> None:

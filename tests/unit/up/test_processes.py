@@ -85,10 +85,10 @@ def test_settings_of_the_supervisors_own_environment_are_not_passed_on(
     )
     process = ManagedProcess(_spec(program), tmp_path, restarts=7)
     wait_until(lambda: process.exit_code() is not None, 20, "ended")
-    said = process.log_path.read_text()
-    assert "METRICS_PORT" not in said
-    assert "ANABRANCH_LOG_LEVEL" in said
-    assert said.endswith("7\n")
+    logged = process.log_path.read_text()
+    assert "METRICS_PORT" not in logged
+    assert "ANABRANCH_LOG_LEVEL" in logged
+    assert logged.endswith("7\n")
 
 
 def test_the_reason_is_that_of_this_run_only(tmp_path: Path) -> None:

@@ -21,13 +21,13 @@ class _Admin:
 
     def __init__(self, topics: dict[str, int]) -> None:
         self.topics = topics
-        self.asked: list[TopicSettings] = []
+        self.requested: list[TopicSettings] = []
 
     def partitions(self, topics: list[str]) -> dict[str, int]:
         return {name: self.topics[name] for name in topics if name in self.topics}
 
     def create(self, topics: list[TopicSettings]) -> list[str]:
-        self.asked = list(topics)
+        self.requested = list(topics)
         for topic in topics:
             self.topics.setdefault(topic.name, topic.partitions)
         return ["topic x has a=1 instead of 2"]
@@ -133,26 +133,26 @@ def test_a_missing_input_on_a_given_broker_is_an_error_that_says_so(pipeline: Pi
         "input topic reports.1",
         "input topic reports.2",
     ]
-    assert admin.asked == []
+    assert admin.requested == []
 
 
 def test_missing_topics_are_created_and_existing_users_topics_left_alone(
     pipeline: Pipeline,
 ) -> None:
     log, admin = _log(**{"reports.0": 7, "tolls": 9, "toll-road.manager": 1})
-    said: list[str] = []
-    created = prepare(log, topics_of(pipeline), create_inputs=True, say=said.append)
-    asked = {topic.name for topic in admin.asked}
-    assert "reports.0" not in asked
-    assert "tolls" not in asked
-    assert "toll-road.manager" in asked
-    assert set(created) == asked - {"toll-road.manager"}
-    assert said[:2] == [
+    notes: list[str] = []
+    created = prepare(log, topics_of(pipeline), create_inputs=True, say=notes.append)
+    names = {topic.name for topic in admin.requested}
+    assert "reports.0" not in names
+    assert "tolls" not in names
+    assert "toll-road.manager" in names
+    assert set(created) == names - {"toll-road.manager"}
+    assert notes[:2] == [
         "note: topic x has a=1 instead of 2",
         "note: topic reports.0 was not looked at: not allowed",
     ]
-    (told,) = said[2:]
-    assert told.startswith(
+    (note,) = notes[2:]
+    assert note.startswith(
         "note: topic tolls has unclean.leader.election.enable=true instead of false: acknowledged"
         " records would be lost"
     )

@@ -40,7 +40,7 @@ def test_sd1_checkpoints_without_a_format_are_of_an_older_version(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (json.dumps({"format": FORMAT + 1}), f"format {FORMAT + 1}, this version has {FORMAT}"),
         (json.dumps({"format": "1"}), "format unknown"),
@@ -49,8 +49,8 @@ def test_sd1_checkpoints_without_a_format_are_of_an_older_version(tmp_path: Path
         ("\ufffd", "format unreadable"),
     ],
 )
-def test_another_format_is_rejected(tmp_path: Path, content: str, said: str) -> None:
+def test_another_format_is_rejected(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / FILE_NAME).write_text(content)
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=message):
         claim(tmp_path)
     assert (tmp_path / FILE_NAME).read_text() == content

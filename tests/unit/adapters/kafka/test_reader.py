@@ -34,7 +34,7 @@ class Message:
     code: int | None = None
     names: list[tuple[str, bytes]] | None = None
     spoilt: bool = False
-    asked: int = 0
+    header_reads: int = 0
 
     def topic(self) -> str:
         return self.at.topic
@@ -58,8 +58,10 @@ class Message:
         return None if self.code is None else KafkaError(self.code)
 
     def headers(self) -> list[tuple[str, bytes]] | None:
-        self.asked += 1
-        assert not (self.spoilt and self.asked > 1), "the interpreter falls over a second call"
+        self.header_reads += 1
+        assert not (self.spoilt and self.header_reads > 1), (
+            "the interpreter falls over a second call"
+        )
         if self.spoilt:
             try:
                 b"\xff".decode()

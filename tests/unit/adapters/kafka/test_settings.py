@@ -102,9 +102,9 @@ def test_another_owners_cluster_has_variables_of_its_own(monkeypatch: pytest.Mon
     assert own.settings().security["sasl.username"] == "me"
     assert dict(there.settings().security) == {}
     monkeypatch.setenv("ANABRANCH_CLUSTER_SOUTH_2_SASL_PASSWORD", "quiet")
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as caught:
         security_from_environment("south-2")
-    assert str(told.value) == (
+    assert str(caught.value) == (
         "ANABRANCH_CLUSTER_SOUTH_2_SASL_PASSWORD is set, which needs"
         " ANABRANCH_CLUSTER_SOUTH_2_SECURITY_PROTOCOL=SASL_SSL; it is PLAINTEXT"
     )

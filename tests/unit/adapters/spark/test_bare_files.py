@@ -21,13 +21,13 @@ class Repository:
     """Stands for Maven Central."""
 
     def __init__(self, folder: Path) -> None:
-        self.asked = 0
+        self.downloads = 0
         self.content: bytes | None = CONTENT
         self._file = folder / "downloaded.jar"
 
     def fetched(self, groups: Sequence[Sequence[str]], cache: Path) -> dict[tuple[str, str], Path]:
         assert cache == cache_dir()
-        self.asked += 1
+        self.downloads += 1
         if self.content is None:
             raise ConfigurationError("could not be downloaded (no network)")
         self._file.write_bytes(self.content)
@@ -48,7 +48,7 @@ def test_the_jar_is_fetched_once_and_spark_uses_it(repository: Repository) -> No
     assert bare_files.settings() == {}
     bare_files.fetch()
     bare_files.fetch()
-    assert repository.asked == 1
+    assert repository.downloads == 1
     found = bare_files.jar()
     assert found is not None
     assert found.read_bytes() == CONTENT
@@ -77,5 +77,5 @@ def test_a_jar_that_was_changed_in_the_cache_is_fetched_again(repository: Reposi
     found.write_bytes(b"changed")
     assert bare_files.settings() == {}
     bare_files.fetch()
-    assert repository.asked == 2
+    assert repository.downloads == 2
     assert found.read_bytes() == CONTENT

@@ -75,9 +75,9 @@ def test_executors_know_who_reads_on_other_owners_clusters(
     monkeypatch.setenv("ANABRANCH_CLUSTER_EAST_2_SSL_KEY", "/k")
     monkeypatch.setenv("ANABRANCH_CLUSTER_EAST_2_SSL_CERTIFICATE", "/c")
     monkeypatch.setenv("ANABRANCH_CLUSTER_EAST_2_SSL_KEY_PASSWORD", "hush")
-    with pytest.raises(ConfigurationError, match="_CLUSTER_EAST_2_SSL_KEY_PASSWORD_FILE") as told:
+    with pytest.raises(ConfigurationError, match="_CLUSTER_EAST_2_SSL_KEY_PASSWORD_FILE") as caught:
         settings(master, kafka_clusters=["east-2"])
-    assert "hush" not in str(told.value)
+    assert "hush" not in str(caught.value)
 
 
 def test_the_secret_is_no_argument_of_java(master: str, tmp_path: Path) -> None:

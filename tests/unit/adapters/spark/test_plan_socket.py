@@ -17,14 +17,14 @@ class Answers:
     """What the server was asked; answers with a count, or raises."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str, dict[str, Any]]] = []
+        self.requests: list[tuple[str, str, dict[str, Any]]] = []
         self.error: Exception | None = None
         self.answer: dict[str, Any] | None = {"sequence": 1, "bucket": 4}
         self.looked_up: list[str] = []
         self.watermarks: list[tuple[str, int]] = []
 
     def __call__(self, query: str, name: str, start: dict[str, Any]) -> dict[str, Any] | None:
-        self.asked.append((query, name, start))
+        self.requests.append((query, name, start))
         if self.error is not None:
             raise self.error
         return self.answer
@@ -53,7 +53,7 @@ def test_a_question_gets_the_planners_answer(server: PlanServer, answers: Answer
     assert client.ask("1-0", "a", {"bucket": 3}) == {"sequence": 1, "bucket": 4}
     answers.answer = None
     assert client.ask("1-1", "b", {"bucket": 4}) is None
-    assert answers.asked == [("1-0", "a", {"bucket": 3}), ("1-1", "b", {"bucket": 4})]
+    assert answers.requests == [("1-0", "a", {"bucket": 3}), ("1-1", "b", {"bucket": 4})]
 
 
 def test_the_watermark_is_set_before_a_plan_goes_out(server: PlanServer, answers: Answers) -> None:

@@ -89,7 +89,7 @@ class Driver:
     """Notes what it is told; ``rows`` is what batches are said to read."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.rows = 5
         self.kind = BoundaryKind.STABLE
         self.parts: tuple[Part, ...] = ()
@@ -103,13 +103,13 @@ class Driver:
     def begin(
         self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
     ) -> BatchStart:
-        self.told.append(f"begin {query}")
+        self.calls.append(f"begin {query}")
         self.befores.append(before)
         self.watermarks.append(watermark_ms)
         return BatchStart(self.kind, before, position_of(offsets[0]), self.rows, ())
 
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
-        self.told.append(f"finish {query} {batch}")
+        self.calls.append(f"finish {query} {batch}")
         if self.error is not None:
             raise self.error
         self.parts = parts
@@ -144,7 +144,7 @@ class Bench:
             self.blocks,
             self.clock,
             expected=self.expected,
-            crash_point=self.driver.told.append,
+            crash_point=self.driver.calls.append,
         )
 
     def logged(self, batch: int, bucket: int, watermark_ms: int = 0) -> None:
@@ -179,7 +179,7 @@ class TestBatch:
     def test_blocks_first_then_the_record(self, bench: Bench) -> None:
         bench.logged(0, 5)
         bench.run(0, result(150_000, 160_000, 450_000))
-        assert bench.driver.told == [
+        assert bench.driver.calls == [
             "begin timeline",
             "processing.batch_logged",
             "processing.blocks_written",
@@ -195,7 +195,7 @@ class TestBatch:
         bench.driver.kind = BoundaryKind.TENTATIVE
         bench.logged(0, 5)
         bench.run(0, result(150_000))
-        assert bench.driver.told[-1] == "processing.tentative_appended"
+        assert bench.driver.calls[-1] == "processing.tentative_appended"
 
     def test_the_watermark_is_the_logged_one(self, bench: Bench) -> None:
         bench.logged(0, 5, 700)
@@ -310,7 +310,7 @@ class TestBatch:
         with pytest.raises(StageFunctionError, match="m:f"):
             bench.run(1, result(event_time))
         assert isinstance(bench.sink.failure, StageFunctionError)
-        assert bench.driver.told[-1] == "processing.batch_logged", "nothing was said in the log"
+        assert bench.driver.calls[-1] == "processing.batch_logged", "nothing was said in the log"
 
     def test_a_rejected_record_ends_the_batch(self, bench: Bench) -> None:
         bench.driver.error = Fenced("a newer process")
@@ -321,17 +321,17 @@ class TestBatch:
         assert bench.done == []
 
     @pytest.mark.parametrize(
-        ("error", "is_told"), [(Fenced("a newer process"), False), (KeyError("x"), True)]
+        ("error", "is_logged"), [(Fenced("a newer process"), False), (KeyError("x"), True)]
     )
     def test_py4j_does_not_tell_what_the_service_tells_itself(
-        self, error: Exception, is_told: bool, caplog: pytest.LogCaptureFixture
+        self, error: Exception, is_logged: bool, caplog: pytest.LogCaptureFixture
     ) -> None:
         try:
             raise error
         except (Fenced, KeyError):
             logging.getLogger("py4j.clientserver").exception("as Py4J does it")
         assert [record.exc_info and record.exc_info[1] for record in caplog.records] == (
-            [error] if is_told else []
+            [error] if is_logged else []
         )
 
 

@@ -84,11 +84,11 @@ def test_planning_imports_no_client_of_kafka() -> None:
 class TestOffsets:
     def test_a_question_names_the_query_and_the_input(self, tmp_path: Path) -> None:
         """A replica may run two queries."""
-        asked: list[tuple[str, str, Offset]] = []
+        questions: list[tuple[str, str, Offset]] = []
         answers: list[Offset | None] = [offset(taken(0, 1)), None]
 
         def answer(query: str, name: str, start: Offset) -> Offset | None:
-            asked.append((query, name, start))
+            questions.append((query, name, start))
             return answers.pop(0)
 
         scratch = Scratch(tmp_path)
@@ -103,7 +103,7 @@ class TestOffsets:
         finally:
             server.close()
             scratch.close()
-        assert asked == [
+        assert questions == [
             ("000000000007-000001", "a", position_fields(INITIAL)),
             ("000000000007-000001", "a", position_fields(first)),
         ]

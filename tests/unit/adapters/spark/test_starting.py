@@ -87,10 +87,10 @@ def test_the_caller_waits_only_where_it_needs_the_session(
         return "a session"
 
     monkeypatch.setattr(adapter, "start_session", start)
-    told = threading.Event()
-    spark = begin(tmp_path, SparkSettings(memory="700m"), told.set)
+    started = threading.Event()
+    spark = begin(tmp_path, SparkSettings(memory="700m"), started.set)
     may_start.set()
-    assert told.wait(20), "though nobody waits for the session yet"
+    assert started.wait(20), "though nobody waits for the session yet"
     assert str(spark.session()) == "a session"
     assert str(spark.session()) == "a session"
     assert (given["name"], given["memory"], given["scratch"]) == (

@@ -278,10 +278,10 @@ def test_pc5_what_runs_where_its_place_is_no_more_goes_on() -> None:
         for passive in (True, False)
         for removed in (True, False)
     ]
-    told = [
+    going_on = [
         case for case in cases if goes_on(runs_here=case[0], is_passive=case[1], is_removed=case[2])
     ]
-    assert told == [(True, False, False)]
+    assert going_on == [(True, False, False)]
 
 
 NODES = [*place(STAGES, SPARE), "nowhere"]

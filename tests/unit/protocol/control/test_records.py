@@ -100,8 +100,8 @@ def beat(service: str, name: str, replica: str = "0") -> Heartbeat:
 def test_each_kind(
     entry: ControlRecord, by_replica: bool, by_manager: bool, as_fence: bool
 ) -> None:
-    said = (REPLICA.may_say(entry), MANAGER.may_say(entry), FENCES.may_say(entry))
-    assert said == (by_replica, by_manager, as_fence)
+    allowed = (REPLICA.may_say(entry), MANAGER.may_say(entry), FENCES.may_say(entry))
+    assert allowed == (by_replica, by_manager, as_fence)
     assert (REPLICA.is_manager, MANAGER.is_manager, FENCES.is_manager) == (False, True, True)
 
 

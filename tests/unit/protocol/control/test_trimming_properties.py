@@ -32,7 +32,6 @@ class Reader:
     name: str
     position: int = 0
     synced: int = 0
-    said: int = 0
 
 
 @dataclass
@@ -59,7 +58,7 @@ class World:
         self.readers = [Reader(name) for name in NAMES]
         self.trimming = Trimming({"s": [Peer("delivery", name, "0") for name in NAMES]})
         self.ends: dict[Place, int] = {}
-        self.said: dict[Place, int] = {}
+        self.published: dict[Place, int] = {}
         """By the manager that runs."""
         self.deleted: dict[Place, int] = {}
         self.writers = [Writer(name, epoch) for epoch, name in enumerate(WRITERS)]
@@ -172,9 +171,9 @@ class World:
         self.now_ms += TRIM_EVERY_MS
         for point in self.trimming.due(self.now_ms, {"s": self.log_state.upto}):
             for place, offset in self.offsets.below(point.bucket).items():
-                assert offset >= self.said.get(place, 0), "TO3"
+                assert offset >= self.published.get(place, 0), "TO3"
                 assert offset <= self.ends[place]
-                self.said[place] = offset
+                self.published[place] = offset
                 self.deleted[place] = max(offset, self.deleted.get(place, 0))
         for writer in self.writers:
             for part in writer.under_way.get(False, (0, ()))[1]:
@@ -184,7 +183,7 @@ class World:
 
     def fail_over(self) -> None:
         """Another manager, which begins to read at a log snapshot."""
-        self.offsets, self.said = TrimOffsets(), {}
+        self.offsets, self.published = TrimOffsets(), {}
         log_snapshot = self.log_state.snapshot(self.offset, self.trimming.point("s"))
         self.offsets.seen(log_snapshot, Outcome(accepted=True, reason="adopted", replica=""))
 

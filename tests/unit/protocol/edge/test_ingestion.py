@@ -51,10 +51,10 @@ def machine(
     )
 
 
-def speak(m: SourceMachine, now_ms: int, **said: int) -> int:
+def speak(m: SourceMachine, now_ms: int, **event_times: int) -> int:
     """Partition a, b or c says this event time, in one more record; the last closed bucket."""
     facts = []
-    for letter, event_time in said.items():
+    for letter, event_time in event_times.items():
         at = ("cars", "abc".index(letter))
         facts.append(ChunkFacts(at, m.offsets()[at] + 1, event_time))
     m.read(facts, now_ms)

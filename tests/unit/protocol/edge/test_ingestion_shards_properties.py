@@ -34,7 +34,7 @@ class Process:
     def __init__(self, shard: int, shards: int) -> None:
         own = {("cars", i): 0 for i in range(PARTITIONS) if i % shards == shard}
         self.machine = SourceMachine(replace(RULES, shards=shards), own, SourceProgress(), 0)
-        self.said: tuple[InputPosition, ...] = ()
+        self.published: tuple[InputPosition, ...] = ()
 
     def read(self, partition: int, event_time_ms: int, now_ms: int) -> None:
         """One record, and the boundary record that names it."""
@@ -42,7 +42,7 @@ class Process:
         chunk = ChunkFacts(at, self.machine.offsets()[at] + 1, event_time_ms)
         self.machine.read([chunk], now_ms)
         self.machine.advance(now_ms)
-        self.said = self.machine.positions()
+        self.published = self.machine.positions()
         self.machine.named()
 
     def look(self, now_ms: int) -> None:
@@ -54,9 +54,9 @@ class Process:
         """Hear of the others; a record if one is due."""
         for other in others:
             if other is not self:
-                self.machine.heard(other.said, now_ms)
+                self.machine.heard(other.published, now_ms)
         if self.machine.moves_unread(now_ms):
-            self.said = self.machine.positions()
+            self.published = self.machine.positions()
 
 
 def round_of(processes: list[Process], now_ms: int) -> int:

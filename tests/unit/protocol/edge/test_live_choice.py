@@ -24,7 +24,7 @@ def hold(policy: Policy = Policy.PROCESS, saved_ms: int = SAVED_MS) -> Hold:
 
 
 def left_ms(
-    held: Hold,
+    of: Hold,
     now_ms: int,
     *,
     first: int = 5,
@@ -34,15 +34,15 @@ def left_ms(
     failing: bool = False,
 ) -> int:
     offer = Offer("0", first, first if last is None else last, first_closed)
-    return held.left_ms(offer, states, now_ms, failing=failing)
+    return of.left_ms(offer, states, now_ms, failing=failing)
 
 
 def test_held_only_while_a_peer_is_stable_and_not_for_long() -> None:
-    held = hold()
-    assert left_ms(held, 1_000) == LIVE_HOLD_MS
-    assert left_ms(held, 1_000 + LIVE_HOLD_MS - 1) == 1
-    assert left_ms(held, 1_000 + LIVE_HOLD_MS) == 0
-    assert left_ms(held, 1_000 + LIVE_HOLD_MS, first=6) == LIVE_HOLD_MS
+    made = hold()
+    assert left_ms(made, 1_000) == LIVE_HOLD_MS
+    assert left_ms(made, 1_000 + LIVE_HOLD_MS - 1) == 1
+    assert left_ms(made, 1_000 + LIVE_HOLD_MS) == 0
+    assert left_ms(made, 1_000 + LIVE_HOLD_MS, first=6) == LIVE_HOLD_MS
 
 
 @pytest.mark.parametrize(
@@ -54,23 +54,23 @@ def test_otherwise_shown_at_once(states: dict[str, ReplicaState]) -> None:
 
 
 def test_the_wait_begins_when_the_bucket_could_be_shown() -> None:
-    held = hold()
-    assert left_ms(held, 1_000, states={"1": FAILING}) == 0
-    assert left_ms(held, 1_050) == LIVE_HOLD_MS - 50
+    made = hold()
+    assert left_ms(made, 1_000, states={"1": FAILING}) == 0
+    assert left_ms(made, 1_050) == LIVE_HOLD_MS - 50
 
 
 @pytest.mark.parametrize("first", [1, 5])
 def test_a_bucket_behind_another_does_not_begin_its_wait_anew(first: int) -> None:
-    held = hold()
-    assert left_ms(held, 1_000, first=first, last=first + 2) == LIVE_HOLD_MS
-    assert left_ms(held, 1_150, first=first + 1, last=first + 3) == LIVE_HOLD_MS - 150
-    assert left_ms(held, 1_160, first=first + 3) == LIVE_HOLD_MS - 10
+    made = hold()
+    assert left_ms(made, 1_000, first=first, last=first + 2) == LIVE_HOLD_MS
+    assert left_ms(made, 1_150, first=first + 1, last=first + 3) == LIVE_HOLD_MS - 150
+    assert left_ms(made, 1_160, first=first + 3) == LIVE_HOLD_MS - 10
 
 
 def test_what_a_branch_closes_later_is_held_for_what_later_waits_are_shorter() -> None:
-    held = hold()
-    assert left_ms(held, 1_000, first_closed=4) == SAVED_MS
-    assert left_ms(held, 1_000 + SAVED_MS, first_closed=4) == 0
+    made = hold()
+    assert left_ms(made, 1_000, first_closed=4) == SAVED_MS
+    assert left_ms(made, 1_000 + SAVED_MS, first_closed=4) == 0
 
 
 def test_what_it_closes_first_has_waited_already() -> None:

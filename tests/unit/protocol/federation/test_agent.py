@@ -198,7 +198,7 @@ def test_after_a_crash_the_ledgers_say_what_is_where() -> None:
         ),
         0,
     )
-    assert {name: held.place for name, held in made.holdings.tasks.items()} == {
+    assert {name: holding.place for name, holding in made.holdings.tasks.items()} == {
         "south.x": Place.HERE,
         "north.a": Place.AWAY,
     }

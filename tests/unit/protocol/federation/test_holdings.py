@@ -27,18 +27,18 @@ def holding(place: Place, came: Term | None = None, went: Term | None = None) ->
 def test_fh1_a_row_leads_to_its_place_and_what_is_no_row_is_a_bug(
     place: Place, event: Event
 ) -> None:
-    held = holding(place, CAME, WENT)
-    holdings = Holdings({"a": held})
+    task = holding(place, CAME, WENT)
+    holdings = Holdings({"a": task})
     if (place, event) not in TRANSITIONS:
         with pytest.raises(
             LocalProtocolError, match=f"task a is {place.value}: it cannot be {event.value}"
         ):
-            holdings.befell(held, event, 7)
+            holdings.befell(task, event, 7)
         return
-    holdings.befell(held, event, 7)
+    holdings.befell(task, event, 7)
     after = TRANSITIONS[place, event]
     assert [each.place for each in holdings.tasks.values()] == ([] if after is None else [after])
-    assert after is None or held.since_ms == 7
+    assert after is None or task.since_ms == 7
 
 
 def test_each_place_is_reached_and_left_and_each_event_has_a_row() -> None:
@@ -50,7 +50,7 @@ def test_each_place_is_reached_and_left_and_each_event_has_a_row() -> None:
 def test_fh2_all_that_is_not_away_is_load() -> None:
     holdings = Holdings({place.value: holding(place) for place in Place})
     assert holdings.level() == 10 * (len(Place) - 1)
-    assert [held.place for held in holdings.at(Place.AWAY)] == [Place.AWAY]
+    assert [each.place for each in holdings.at(Place.AWAY)] == [Place.AWAY]
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_fh2_all_that_is_not_away_is_load() -> None:
     ],
 )
 def test_fh3_a_task_that_has_moved_is_held(place: Place, event: Event, hold_ms: int) -> None:
-    held = holding(place, CAME, WENT)
-    Holdings({"a": held}).befell(held, event, 7)
-    assert held.hold_until_ms == 7 + hold_ms
-    assert (held.went is None) == (event is Event.BACK)
+    task = holding(place, CAME, WENT)
+    Holdings({"a": task}).befell(task, event, 7)
+    assert task.hold_until_ms == 7 + hold_ms
+    assert (task.went is None) == (event is Event.BACK)
 
 
 def test_a_task_is_found_by_either_movement() -> None:
-    held = holding(Place.AWAY, CAME, WENT)
-    holdings = Holdings({"x": Holding("x", LoadAverage.of(1), Place.HERE), "a": held})
-    assert holdings.by_movement("m1") is held
-    assert holdings.by_movement("m2") is held
+    task = holding(Place.AWAY, CAME, WENT)
+    holdings = Holdings({"x": Holding("x", LoadAverage.of(1), Place.HERE), "a": task})
+    assert holdings.by_movement("m1") is task
+    assert holdings.by_movement("m2") is task
     assert holdings.by_movement("m3") is None

@@ -75,8 +75,8 @@ def test_fe1_an_entry_counts_in_its_participants_catalog_with_the_key_that_it_na
     assert made.add(entry(**fields), where=where, by=by) == reason
     assert made.lookup.rejected == {(where, reason): 1}
     assert made.lookup.listings() == []
-    said = f"; what stands in its catalog is rejected: {reason}" if where == "north" else ""
-    assert why(made) == f"north lists nothing{said}"
+    addition = f"; what stands in its catalog is rejected: {reason}" if where == "north" else ""
+    assert why(made) == f"north lists nothing{addition}"
 
 
 def test_fe1_a_key_counts_until_it_is_revoked() -> None:

@@ -30,9 +30,9 @@ CONTRACT = MovementContract(
 
 
 def word(
-    said: Word, by: str = "north", number: int = 1, plan: int = 1, contract_id: str = "tolls"
+    kind: Word, by: str = "north", number: int = 1, plan: int = 1, contract_id: str = "tolls"
 ) -> PlanWord:
-    return PlanWord(contract_id, by, said, number, plan)
+    return PlanWord(contract_id, by, kind, number, plan)
 
 
 def after(*words: PlanWord) -> PlanSwitch:
@@ -66,7 +66,7 @@ def test_fx1_otherwise_it_stays_and_the_next_proposal_has_the_next_number(
 
 
 @pytest.mark.parametrize(
-    ("said", "at_ms", "text"),
+    ("rejected", "at_ms", "text"),
     [
         (word(Word.AGREED), 0, "the other side agrees"),
         (AGREED, 5_001, "the proposal is over"),
@@ -77,9 +77,9 @@ def test_fx1_otherwise_it_stays_and_the_next_proposal_has_the_next_number(
         (word(Word.PROPOSED, number=2), 0, "the contract is proposed"),
     ],
 )
-def test_fx1_what_does_not_count(said: PlanWord, at_ms: int, text: str) -> None:
+def test_fx1_what_does_not_count(rejected: PlanWord, at_ms: int, text: str) -> None:
     made = after(PROPOSED)
-    assert text in made.add(said, at_ms)
+    assert text in made.add(rejected, at_ms)
     assert (made.state, made.plan) == (SwitchState.PROPOSED, 0)
 
 
@@ -97,7 +97,7 @@ def test_fx3_either_side_cancels_and_the_first_plan_applies_for_good(
 ) -> None:
     made = after(*words, word(Word.CANCELLED, by, 0))
     assert made.in_force == "plain"
-    assert [made.add(word(said, "south", 2, 1), 0) for said in Word] == [
+    assert [made.add(word(kind, "south", 2, 1), 0) for kind in Word] == [
         "the contract is cancelled"
     ] * len(Word)
 
@@ -143,12 +143,12 @@ def test_a_gain_below_the_margin_is_none() -> None:
 def test_each_state_can_be_left_but_cancelled_and_each_word_is_heard() -> None:
     assert {before for before, _ in TRANSITIONS} == set(SwitchState) - {SwitchState.CANCELLED}
     assert set(TRANSITIONS.values()) == set(SwitchState)
-    assert {said for _, said in TRANSITIONS} == set(Word)
+    assert {kind for _, kind in TRANSITIONS} == set(Word)
 
 
 def test_no_words_of_one_side_alone_change_the_plan() -> None:
     for words in product(Word, repeat=4):
         made = PlanSwitch(CONTRACT)
-        for said in words:
-            made.add(word(said, number=made.number + (said is Word.PROPOSED)), 0)
+        for kind in words:
+            made.add(word(kind, number=made.number + (kind is Word.PROPOSED)), 0)
         assert made.plan == 0

@@ -68,10 +68,10 @@ def test_a_zero_that_nobody_answered_in_time_stands() -> None:
     )
 )
 def test_fi2_a_seller_that_measures_what_it_made_is_never_idle(
-    said: list[tuple[int, int, int | None]],
+    readings: list[tuple[int, int, int | None]],
 ) -> None:
     made, latest = Silence(), 0
-    for slot, seller, buyer in said:
+    for slot, seller, buyer in readings:
         made.measured("m", slot * METER_MS, Reading(seller=seller, buyer=buyer))
         latest = max(latest, slot * METER_MS)
         assert not made.is_idle(RUNS, CONTRACT, latest + PATIENCE_MS)

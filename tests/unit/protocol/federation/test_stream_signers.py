@@ -85,8 +85,8 @@ def test_fj2_anothers_count_from_the_owners_word_until_its_withdrawal() -> None:
     ],
 )
 def test_fj3_a_word_is_the_owners(of: str, by: str, appended_ms: int, why: str) -> None:
-    signers, said = StreamSigners(verify), word()
-    assert signers.add(of, said, signature(by, signed_bytes(said)), appended_ms) == why
+    signers, statement = StreamSigners(verify), word()
+    assert signers.add(of, statement, signature(by, signed_bytes(statement)), appended_ms) == why
     assert signers.named(SPEEDS, 999) == ([] if why else ["south"])
 
 

@@ -49,9 +49,9 @@ def signature(by: str) -> Signature:
 
 def all_of(words: list[Word], until: int = 1_000) -> StreamSigners:
     signers = StreamSigners(lambda *_: True)
-    for at_ms, said in enumerate(words[:until]):
-        word = StreamSigner(said.owner, "roads", "speeds", said.signer, said.is_withdrawn, at_ms)
-        signers.add(said.in_log_of, word, signature(said.signed_by), at_ms)
+    for at_ms, drawn in enumerate(words[:until]):
+        word = StreamSigner(drawn.owner, "roads", "speeds", drawn.signer, drawn.is_withdrawn, at_ms)
+        signers.add(drawn.in_log_of, word, signature(drawn.signed_by), at_ms)
     return signers
 
 

@@ -54,7 +54,7 @@ def test_offers_are_collected_for_a_while_and_the_best_paid_first_has_the_room()
         ("east-south", (AcceptedTask("east.a", 10, 875),)),
         ("north-south", (AcceptedTask("north.a", 10, 850),)),
     ]
-    assert {held.place for held in made.holdings.tasks.values()} == {Place.PROMISED}
+    assert {holding.place for holding in made.holdings.tasks.values()} == {Place.PROMISED}
     assert made.counters.taken == 2
 
 

@@ -53,13 +53,13 @@ class Theatre:
         at = f"{(self._stage.now_ms - self._began_ms) / 1000:6.1f} s"
         lines = []
         for name, why in self._stage.why().items():
-            said = Why.OWN_TURN if why is Why.GOES_ON else why
-            if self._shown.get(name, Why.NOTHING_WANTED) is not said:
+            reason = Why.OWN_TURN if why is Why.GOES_ON else why
+            if self._shown.get(name, Why.NOTHING_WANTED) is not reason:
                 lines.append(
                     f"{at}  {name}: {'open' if name in self._stage.open() else 'closed'},"
-                    f" {said.name.lower().replace('_', ' ')}"
+                    f" {reason.name.lower().replace('_', ' ')}"
                 )
-            self._shown[name] = said
+            self._shown[name] = reason
         return lines
 
 

@@ -153,15 +153,15 @@ def test_rc2_a_stateless_query_needs_no_checkpoint() -> None:
 
 
 def test_rc6_what_is_gone_of_the_input_is_reported() -> None:
-    asked: list[int] = []
+    buckets_sought: list[int] = []
 
     def gone(stream: str, buckets: Iterable[TakenBucket]) -> int | None:
-        asked.extend(bucket for bucket, _, _ in buckets)
-        return 5 if stream == "a" and 5 in asked else None
+        buckets_sought.extend(bucket for bucket, _, _ in buckets)
+        return 5 if stream == "a" and 5 in buckets_sought else None
 
     of = made()
     assert of.lacks(5, gone) == ""
-    assert asked == [6], "what comes after the range is not needed"
+    assert buckets_sought == [6], "what comes after the range is not needed"
     assert of.lacks(3, gone).endswith("the blocks of a from bucket 5 on are deleted")
     streams = inputs()
     streams["a"].forget(4)

@@ -206,7 +206,7 @@ class TestPolicies:
 
     def test_an_input_that_works_on_tentative_buckets_gets_one_hop_more(self) -> None:
         bench = up_failure()
-        bench.held = True
+        bench.upstream_works = True
         bench.close(25, 22, names="b")
         bench.wait(NEXT + HOP_MS - 200)
         bench.settle()

@@ -183,7 +183,7 @@ class WatchedBench(Bench):
         decision = super().ask(query)
         assert self.numbers == sorted(set(self.numbers)), "RE3"
         if len(self.numbers) > numbers:
-            assert self.plans[query][-1].kind is BoundaryKind.TENTATIVE or self.held, (
+            assert self.plans[query][-1].kind is BoundaryKind.TENTATIVE or self.upstream_works, (
                 "the branch goes on at once"
             )
         assert len(self.positions) <= 2, "RE6"
@@ -246,7 +246,7 @@ def action(g: random.Random) -> Action:
             bench.look()
             bench.settle()
         else:
-            bench.held, bench.may_correct = by == 0, by != 1
+            bench.upstream_works, bench.may_correct = by == 0, by != 1
             bench.unreachable = {name} if by == 2 else set()
 
     return act
@@ -270,7 +270,7 @@ def test_any_history(
     )
     for _ in range(length):
         action(g)(bench)
-    bench.held = False
+    bench.upstream_works = False
     bench.may_correct = True
     bench.unreachable = set()
     last = max(s.log_state.past_upto for s in bench.streams.values()) + 3

@@ -367,7 +367,7 @@ class Disks:
         self.whole = theirs[1] if theirs else None
         self.after: tuple[tuple[str, Timeline], ...] | None = None
         self.changes: list[Step] = []
-        self.asked: tuple[int, ...] = ()
+        self.batches_sought: tuple[int, ...] = ()
 
     def copy(self) -> Copied | None:
         return carry_out(copy_steps("1", TOKEN), self.answer)
@@ -387,7 +387,7 @@ class Disks:
             case FindBatches():
                 return tuple(range(self.theirs[1], -1, -1)) if self.theirs else (-1,)
             case FindWhole(_, batches):
-                self.asked = batches
+                self.batches_sought = batches
                 return self.whole
         self.changes.append(step)
         return self.is_readable
@@ -401,7 +401,7 @@ def test_sb7_a_copy_gets_its_timeline_file_when_it_is_whole() -> None:
     disks = Disks((OWN, 3), (THEIRS, 7))
     name = timeline_name(5, 5, TOKEN)
     assert disks.copy() == Copied(name, 7)
-    assert disks.asked == (7, 6, 5, 4, 3, 2), "of older batches the record is not known"
+    assert disks.batches_sought == (7, 6, 5, 4, 3, 2), "of older batches the record is not known"
     copied = THEIRS.copied(name, 7)
     assert disks.changes == [
         CopyPeer("0", THEIRS.name, name),

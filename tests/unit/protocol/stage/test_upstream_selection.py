@@ -85,9 +85,9 @@ def test_us1_us2_us3_for_all_combinations_of_three_replicas() -> None:
 def test_who_has_a_branch_works_on_tentative_buckets(
     states: tuple[ReplicaState, ReplicaState],
 ) -> None:
-    said = dict(zip("01", states, strict=True))
+    reported = dict(zip("01", states, strict=True))
     has_branch = bool({ReplicaState.UP_FAILURE, ReplicaState.STABILIZATION} & set(states))
-    assert works_on_tentative(said) == has_branch
+    assert works_on_tentative(reported) == has_branch
 
 
 def test_us4_corrections_are_awaited_until_they_are_made_by_one_that_has_no_branch() -> None:
