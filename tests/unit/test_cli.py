@@ -22,6 +22,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.cli import up as up_command
 from anabranch.cli.options import file_and_broker
 from anabranch.cli.signals import stop_events
+from anabranch.cli.work_display import WorkDisplay
 from anabranch.operating import doctor
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.up import probe, state_file
@@ -157,7 +158,7 @@ def test_the_variable_of_the_address_counts_where_no_option_is_given(
     monkeypatch.setenv("ANABRANCH_KAFKA", "of-environment:1")
     monkeypatch.setattr(up, "up", lambda *_, kafka, **__: seen(kafka))
     monkeypatch.setattr(topics, "prepare", lambda log, *_, **__: seen(log.settings().address))
-    monkeypatch.setattr(doctor, "examine", lambda kafka, _: seen(kafka))
+    monkeypatch.setattr(doctor, "examine", lambda kafka, *_: seen(kafka))
     at = ("--state-dir", str(tmp_path))
     code, out, _ = run("up", "-f", str(_FILE), *at)
     assert (code, out) == (0, "Kafka: the cluster at of-environment:1, as ANABRANCH_KAFKA says\n")
@@ -307,7 +308,9 @@ def test_status_shows_servers_errors_and_what_is_waited_for(
         lock.release()
 
 
-def test_down_ends_the_supervisor_and_waits_for_its_end(run: Any, tmp_path: Path) -> None:
+def test_down_ends_the_supervisor_and_waits_for_its_end(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = (
         "import signal, sys, threading; from pathlib import Path; from anabranch.up.state_file"
         " import Lock\nstop = threading.Event(); signal.signal(signal.SIGTERM, lambda *_:"
@@ -316,8 +319,15 @@ def test_down_ends_the_supervisor_and_waits_for_its_end(run: Any, tmp_path: Path
     )
     supervisor = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
     wait_until(lambda: Lock(tmp_path).holder() == supervisor.pid, 20, "it has the lock")
+    gone = subprocess.Popen(["true"])
+    gone.wait(10)
+    rows = tuple(ProcessRow("ingestion", str(pid), pid) for pid in (supervisor.pid, gone.pid, None))
+    state_file.write(tmp_path, Deployment(supervisor.pid, "p", "k", None, processes=rows))
+    steps: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(WorkDisplay, "count", lambda _self, *step: steps.append(step))
     code, out, _ = run("down", "--state-dir", str(tmp_path))
     assert (code, out) == (0, "stopped\n")
+    assert steps[0] == ("processes stopped", 1, 2)
     assert (tmp_path / "ended").exists()
     assert supervisor.wait(10) == 0
 

@@ -40,8 +40,8 @@ def doctor(
 
     console = Console(soft_wrap=True, highlight=False)
     is_well = True
-    with WorkDisplay(console, "looking at this machine"):
-        for one in examine(kafka, state_file.directory_of(state_dir, file)):
+    with WorkDisplay(console, "looking at this machine") as display:
+        for one in examine(kafka, state_file.directory_of(state_dir, file), display.count):
             mark = "[green]ok [/]" if one.good else "[red]bad[/]"
             console.print(f"{mark} {one.name:<13} {escape(one.found)}")
             if one.remedy:

@@ -24,7 +24,7 @@ def down(file: File = None, state_dir: StateDir = None) -> None:
     Exit codes: 0 stopped, or nothing runs, 1 not within 25 s.
     """
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.up.state_file import Lock, directory_of, nothing_runs
+    from anabranch.up.state_file import Lock, directory_of, nothing_runs, read
 
     directory = directory_of(state_dir, file)
     lock = Lock(directory)
@@ -32,11 +32,14 @@ def down(file: File = None, state_dir: StateDir = None) -> None:
     if holder is None:
         typer.echo(nothing_runs(directory))
         return
+    deployment = read(directory)
+    running = [row.pid for row in deployment.processes if row.pid is not None] if deployment else []
     os.kill(holder, signal.SIGTERM)
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + _WAIT_MS
-    with WorkDisplay(Console(), "stopping"):
+    with WorkDisplay(Console(), "stopping") as display:
         while lock.holder() == holder and clock.monotonic_ms() < deadline_ms:
+            display.count("processes stopped", sum(map(has_ended, running)), len(running))
             clock.sleep_ms(50)
     if lock.holder() == holder:
         typer.echo(
@@ -46,3 +49,14 @@ def down(file: File = None, state_dir: StateDir = None) -> None:
         )
         raise typer.Exit(1)
     typer.echo("stopped")
+
+
+def has_ended(pid: int) -> bool:
+    """Whether there is no such process any more."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # another user's, which has its number now
+        return True
+    return False

@@ -129,7 +129,7 @@ def up(
             again = _again(
                 named, directory, kafka, redis, only, kafka_port, replication, drills, offers
             )
-            code = detached.start(again, directory, display.say, stopping)
+            code = detached.start(again, directory, display.say, stopping, progress=display.count)
             if code:
                 raise typer.Exit(max(code, 1))
             display.say(
@@ -154,6 +154,7 @@ def up(
             replication=replication,
             drills=drills,
             offers=offers,
+            progress=display.count,
         )
 
 

@@ -17,6 +17,7 @@ from anabranch.adapters.kafka.security import security_from_environment
 from anabranch.adapters.spark import bare_files, class_archive
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.java import find_java
+from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.errors import AdapterError, ConfigurationError, Unavailable
@@ -54,11 +55,13 @@ class Check:
     remedy: str = ""
 
 
-def examine(kafka: str | None, state_dir: Path) -> Iterator[Check]:
-    """All checks, each when it is done; those of the broker when ``kafka`` is given."""
+def examine(kafka: str | None, state_dir: Path, progress: Progress = unwatched) -> Iterator[Check]:
+    """All checks, each when it is done; those of the broker when ``kafka`` is given. ``progress``
+    gets what is counted of a check that takes long.
+    """
     yield from (_python(), _java(), _memory(), _disk(state_dir), _ports(), _redis(), _classes())
     if kafka is None:
-        yield _kafka_jars()
+        yield _kafka_jars(progress)
         return
     version = _broker_version(kafka)
     yield version
@@ -161,9 +164,9 @@ def _classes() -> Check:
     return Check("Java classes", True, str(archive))
 
 
-def _kafka_jars() -> Check:
+def _kafka_jars(progress: Progress) -> Check:
     remedy = "let this machine reach a Maven repository once, or give a broker by --kafka"
-    return _checked("Kafka jars", lambda: f"{len(kafka_classpath())} jars", remedy)
+    return _checked("Kafka jars", lambda: f"{len(kafka_classpath(progress))} jars", remedy)
 
 
 def _broker_version(address: str) -> Check:

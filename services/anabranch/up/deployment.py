@@ -16,6 +16,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.redis import security as redis_security
 from anabranch.adapters.spark import class_archive
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.drills.embedded_proxy import EmbeddedProxy
 from anabranch.drills.links import Link
 from anabranch.pipeline.file import load
@@ -25,7 +26,7 @@ from anabranch.runtime.service import OWN_FILES
 from anabranch.up import state_file
 from anabranch.up.embedded_kafka import EmbeddedKafka
 from anabranch.up.embedded_redis import EmbeddedRedis
-from anabranch.up.kafka_jars import is_downloaded
+from anabranch.up.kafka_jars import is_downloaded, kafka_classpath
 from anabranch.up.processes import MARK, ManagedProcess, ProcessSpec, mark_of, sweep
 from anabranch.up.supervisor import STOP_ORDER, Server, Supervisor, stop_servers
 from anabranch.up.tcp_ports import LOOPBACK
@@ -147,6 +148,14 @@ def _replicas_on(pipeline: Pipeline, names: Sequence[tuple[str, str]]) -> int:
     )
 
 
+def _download_kafka(say: Callable[[str], None], progress: Progress) -> None:
+    """Have the broker's jars, so that it can be started next."""
+    if not is_downloaded():
+        say("downloading Kafka, 44 MB, to start it")
+        kafka_classpath(progress)
+    say("starting Kafka")
+
+
 def _stop_begun(servers: Mapping[str, Server]) -> None:
     """Stop those that had started before something went wrong."""
     stop_servers({name: server for name, server in servers.items() if server.pid is not None}, 5.0)
@@ -166,12 +175,14 @@ def up(
     replication: int | None = None,
     drills: bool = False,
     offers: Path | None = None,
+    progress: Progress = unwatched,
 ) -> None:
     """Run ``pipeline_file`` until ``stopping`` is set; everything is stopped when this returns or
     raises.
 
     ``drills``: every service reaches the embedded Kafka by a link of its own, which can be cut.
     ``offers``: the pipeline file of the participant who runs in it what it offers, and no more.
+    ``progress`` gets what can be counted: jars that are downloaded, processes that start or stop.
 
     Raises:
         ConfigurationError: the file, an option or a topic is wrong, the directory is in use, a
@@ -190,9 +201,8 @@ def up(
     servers: dict[str, Server] = {}
     supervisor: Supervisor | None = None
     early = _Early(state_dir)
-    os.environ[MARK] = mark_of(
-        state_dir
-    )  # the embedded servers inherit it, so a sweep finds them too
+    # The embedded servers inherit it, so a sweep finds them too.
+    os.environ[MARK] = mark_of(state_dir)
     try:
         state_format.claim(state_dir)
         if left := sweep(state_dir):
@@ -204,7 +214,7 @@ def up(
         )
         links: tuple[Link, ...] = ()
         if kafka is None:
-            say("starting Kafka" if is_downloaded() else "downloading Kafka, 44 MB, to start it")
+            _download_kafka(say, progress)
             labels = [f"{service}/{name}" for service, name in names] if drills else []
             servers["kafka"] = broker = EmbeddedKafka(
                 state_dir / "kafka", kafka_port, linked=labels
@@ -238,11 +248,12 @@ def up(
             stopping,
             started=early.kept(wanted),
             when_ready=partial(early.keep_classes, say) if replicas else lambda: None,
+            progress=progress,
         )
     finally:
         if supervisor is not None:
             say("stopping")
-            supervisor.stop(stop_now)
+            supervisor.stop(stop_now, progress)
         else:
             _stop_begun(servers)
         early.end()

@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.up import state_file
 from anabranch.up.processes import bound_log, log_path
+from anabranch.up.supervisor import SERVER_STOP_ORDER
 
 _PAUSE_S: Final = 0.1
 _STOP_WAIT_S: Final = 20.0
@@ -29,12 +31,13 @@ def start(
     stopping: threading.Event,
     *,
     program: Sequence[str] = (),
+    progress: Progress = unwatched,
 ) -> int:
     """Run ``anabranch up`` with ``arguments`` in the background; returns when it is ready, or has
     ended: its exit code, 0 for ready.
 
     Its output appears here, too, and is kept in ``<state_dir>/logs/up.log``. ``stopping``:
-    it is stopped again. ``program``: another one.
+    it is stopped again. ``program``: another one. ``progress`` gets how many of its services run.
     """
     log = log_path(state_dir.resolve(), "up", "")
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -54,9 +57,14 @@ def start(
         while True:
             ended = process.poll()
             known = state_file.read(state_dir)
-            ready = known is not None and known.ready and known.pid == process.pid
+            own = known if known is not None and known.pid == process.pid else None
+            ready = own is not None and own.ready
             for line in stated:
                 say(line.rstrip("\n"))
+            if own is not None and not ready:
+                services = [row for row in own.processes if row.service not in SERVER_STOP_ORDER]
+                running = sum(row.state == "running" for row in services)
+                progress("processes ready", running, len(services))
             if ended is not None:
                 return ended
             if ready:

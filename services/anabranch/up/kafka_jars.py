@@ -14,6 +14,7 @@ from typing import Final
 
 from anabranch.adapters.system.cache import cache_dir, locked
 from anabranch.adapters.system.maven import fetched
+from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.protocol.errors import ConfigurationError
 
 KAFKA_VERSION: Final = "4.3.1"
@@ -33,9 +34,9 @@ one artefact, the first group's version stays.
 """
 
 
-def kafka_classpath() -> list[Path]:
+def kafka_classpath(progress: Progress = unwatched) -> list[Path]:
     """The jars of the broker, downloaded on the first call on a machine (44 MB); later calls need
-    no network.
+    no network. ``progress`` gets how many there are.
 
     Raises:
         ConfigurationError: a jar could not be had; the text says what to do.
@@ -48,7 +49,7 @@ def kafka_classpath() -> list[Path]:
     with locked(cache / "download.lock"):
         jars = _listed(listing, cache)
         if jars is None:
-            jars = _download(cache)
+            jars = _download(cache, progress)
             unfinished = listing.with_suffix(".unfinished")
             unfinished.write_text(
                 json.dumps([str(jar.relative_to(cache)) for jar in jars], indent=1)
@@ -75,10 +76,10 @@ def _listed(listing: Path, cache: Path) -> list[Path] | None:
     return jars if all(jar.exists() for jar in jars) else None
 
 
-def _download(cache: Path) -> list[Path]:
+def _download(cache: Path, progress: Progress) -> list[Path]:
     """Resolve and fetch all groups into ``cache``."""
     try:
-        jars = fetched(_GROUPS, cache)
+        jars = fetched(_GROUPS, cache, progress)
     except ConfigurationError as error:
         message = (
             f"the Kafka broker's jars {error}, or give the address of a running broker with --kafka"

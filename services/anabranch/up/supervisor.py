@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.pipeline.addresses import without_password
 from anabranch.ports import Clock
 from anabranch.protocol.control.restarting import Backoff
@@ -93,6 +94,10 @@ class _Watched:
     state: str = "starting"
     error: str | None = None
     backoff: Backoff = field(default_factory=Backoff)
+
+    def has_ended(self) -> bool:
+        """Whether no process of it runs."""
+        return self.process is None or self.process.exit_code() is not None
 
     def row(self) -> ProcessRow:
         pid = (
@@ -172,11 +177,12 @@ class Supervisor:
         *,
         started: Mapping[str, ManagedProcess] | None = None,
         when_ready: Callable[[], None] = lambda: None,
+        progress: Progress = unwatched,
     ) -> None:
         """Until ``stopping`` is set. The caller then calls ``stop``, whatever happened.
 
         ``started``: services that run already, by label. ``when_ready`` is called once, when all of
-            them are ready.
+            them are ready; ``progress`` gets how many are, until then.
 
         Raises:
             ConfigurationError: a service found its settings or the pipeline wrong.
@@ -190,6 +196,9 @@ class Supervisor:
         while not stopping.is_set():
             was_ready = self._announced_ready
             self.step()
+            if not was_ready:
+                ready = len(self._services) if self.ready else sum(s.ready for s in self._services)
+                progress("processes ready", ready, len(self._services))
             if self._announced_ready and not was_ready:
                 when_ready()
             stopping.wait(_ROUND_S)
@@ -214,9 +223,9 @@ class Supervisor:
             index = f"  redis {redis}" if redis else "  without redis"
             self._say(f"ready  kafka {self._deployed.kafka}{index}  state {self._state_dir}")
 
-    def stop(self, stop_now: threading.Event | None = None) -> None:
+    def stop(self, stop_now: threading.Event | None = None, progress: Progress = unwatched) -> None:
         """Stop everything, in order, within 15 s; what remains is killed. ``stop_now``: kill
-        at once. Idempotent.
+        at once. ``progress`` gets how many processes have ended. Idempotent.
         """
         begun_ms = self._clock.monotonic_ms()
         limit_ms = begun_ms + _SERVICES_STOP_MS
@@ -230,8 +239,8 @@ class Supervisor:
             patience_ms = min(
                 limit_ms, self._clock.monotonic_ms() + _GROUP_PATIENCE_MS.get(name, 2_000)
             )
-            self._await_end(group, patience_ms, impatient)
-        self._await_end(self._services, limit_ms, impatient)
+            self._await_end(group, patience_ms, impatient, progress)
+        self._await_end(self._services, limit_ms, impatient, progress)
         for service in self._services:
             if service.process is not None:
                 if service.process.exit_code() is None:
@@ -258,13 +267,16 @@ class Supervisor:
         self._write(self._deployment((*servers, *rows)))
 
     def _await_end(
-        self, group: Sequence[_Watched], until_ms: int, impatient: threading.Event
+        self,
+        group: Sequence[_Watched],
+        until_ms: int,
+        impatient: threading.Event,
+        progress: Progress,
     ) -> None:
+        total = len(self._services) + len(self._servers)  # which end when no service runs
         while not impatient.is_set() and self._clock.monotonic_ms() < until_ms:
-            if all(
-                service.process is None or service.process.exit_code() is not None
-                for service in group
-            ):
+            progress("processes stopped", sum(s.has_ended() for s in self._services), total)
+            if all(service.has_ended() for service in group):
                 return
             self._clock.sleep_ms(20)
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
+from anabranch.adapters.system.progress import Progress, Step, unwatched
 from anabranch.up import detached, state_file
 
 _BEGIN = (
@@ -20,7 +21,10 @@ _READY = (
 
 
 def start(
-    state: Path, program: str, stopping: threading.Event | None = None
+    state: Path,
+    program: str,
+    stopping: threading.Event | None = None,
+    progress: Progress = unwatched,
 ) -> tuple[int, list[str]]:
     lines: list[str] = []
     code = detached.start(
@@ -29,6 +33,7 @@ def start(
         lines.append,
         stopping or threading.Event(),
         program=[sys.executable, "-c", _BEGIN + program],
+        progress=progress,
     )
     return code, lines
 
@@ -43,6 +48,30 @@ def test_it_comes_back_when_all_is_ready_and_the_other_goes_on(tmp_path: Path) -
     assert os.getsid(known.pid) == known.pid, "a closed terminal does not end it"
     os.kill(known.pid, signal.SIGKILL)
     assert (tmp_path / "logs" / "up.log").read_text() == "starting Kafka\n"
+
+
+def test_how_many_of_its_services_run_is_counted(tmp_path: Path) -> None:
+    """Of the run before there is a file, too, which says nothing of this one."""
+    rows = (
+        state_file.ProcessRow("kafka", "kafka", state="running"),
+        state_file.ProcessRow("ingestion", "a", state="running"),
+        state_file.ProcessRow("delivery", "b"),
+    )
+    before = state_file.Deployment(1, "p.yaml", "old:1", None, processes=(rows[2],))
+    state_file.write(tmp_path, before)
+    started = (
+        f"rows = tuple(s.ProcessRow(*row) for row in {[[r.service, r.name] for r in rows]});"
+        " rows = tuple(s.ProcessRow(r.service, r.name, state='running') for r in rows[:2])"
+        " + rows[2:]; s.write(state, s.Deployment(os.getpid(), 'p.yaml', 'k:1', None,"
+        " False, rows)); time.sleep(2); "
+    )
+    steps: list[Step] = []
+    code, _ = start(tmp_path, started + _READY, progress=lambda *step: steps.append(Step(*step)))
+    assert code == 0
+    assert set(steps) == {Step("processes ready", 1, 2)}
+    known = state_file.read(tmp_path)
+    assert known is not None
+    os.kill(known.pid, signal.SIGKILL)
 
 
 def test_what_it_ends_with_is_reported(tmp_path: Path) -> None:

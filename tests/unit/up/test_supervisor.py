@@ -11,9 +11,10 @@ import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.adapters.system.progress import Step
 from anabranch.protocol.control.restarting import HEALTHY_AFTER_MS
 from anabranch.protocol.errors import Unavailable
-from anabranch.up import state_file
+from anabranch.up import probe, state_file
 from anabranch.up import supervisor as module
 from anabranch.up.processes import ManagedProcess, ProcessSpec
 from anabranch.up.state_file import Deployment
@@ -246,3 +247,36 @@ def test_a_long_start_is_no_sign_of_health(tmp_path: Path, monkeypatch: pytest.M
         "again in 2 s",
     ]
     supervisor.stop()
+
+
+def test_how_many_processes_are_ready_and_have_stopped_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ManagedProcess", lambda *_: _Failing())
+    ready, stopping = set[int](), threading.Event()
+    monkeypatch.setattr(probe, "metrics_port", lambda _state, _service, name, _pid: int(name))
+    monkeypatch.setattr(probe, "ready", lambda port: port in ready)
+    monkeypatch.setattr(probe, "status", lambda _port: {})
+    supervisor = Supervisor(
+        tmp_path,
+        Deployment(os.getpid(), "p", "k", None),
+        [ProcessSpec("processing", str(number), ["x"]) for number in range(2)],
+        SystemClock(),
+        lambda _: None,
+        {"kafka": _Server()},
+    )
+    steps: list[Step] = []
+
+    def progress(what: str, done: int, total: int) -> None:
+        steps.append(Step(what, done, total))
+        ready.add(done)  # one after the other
+        if done == total:
+            stopping.set()
+
+    supervisor.run(stopping, progress=progress)
+    assert list(dict.fromkeys(steps)) == [Step("processes ready", done, 2) for done in (0, 1, 2)]
+    steps.clear()
+    supervisor.stop(progress=progress)
+    assert list(dict.fromkeys(steps)) == [Step("processes stopped", done, 3) for done in (0, 2)], (
+        "the broker is the third"
+    )

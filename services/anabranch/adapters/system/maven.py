@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.protocol.errors import ConfigurationError
 
 _TIMEOUT_S: Final = 60
 
 
-def fetched(groups: Sequence[Sequence[str]], cache: Path) -> dict[tuple[str, str], Path]:
+def fetched(
+    groups: Sequence[Sequence[str]], cache: Path, progress: Progress = unwatched
+) -> dict[tuple[str, str], Path]:
     """The jars of ``groups`` (``organisation:artefact:version``) and of all they need, by
-    organisation and artefact.
+    organisation and artefact. ``progress`` gets how many are there, once all are known.
 
     Resolved group by group; where two bring one artefact, the first group's version stays.
 
@@ -31,6 +34,7 @@ def fetched(groups: Sequence[Sequence[str]], cache: Path) -> dict[tuple[str, str
     named = dict(GlobalSettings.load().repositories)
     context = MavenContext(repo_cache=cache / "maven", remote_repos=None, timeout=_TIMEOUT_S)
     context.remote_repos.update(named)
+    wanted: dict[tuple[str, str], Any] = {}
     jars: dict[tuple[str, str], Path] = {}
     try:
         for group in groups:
@@ -43,9 +47,11 @@ def fetched(groups: Sequence[Sequence[str]], cache: Path) -> dict[tuple[str, str
                 *direct,
                 *(d for d in transitive if d.scope in ("compile", "runtime")),
             ]:
-                key = (dependency.groupId, dependency.artifactId)
-                if key not in jars:
-                    jars[key] = Path(dependency.artifact.resolve())
+                wanted.setdefault((dependency.groupId, dependency.artifactId), dependency)
+        for key, dependency in wanted.items():
+            progress("jars", len(jars), len(wanted))
+            jars[key] = Path(dependency.artifact.resolve())
+        progress("jars", len(jars), len(wanted))
     except (OSError, RuntimeError, ValueError) as error:  # requests' errors are OSErrors
         message = (
             f"could not be downloaded ({error}); check the network, or name a mirror of Maven"
