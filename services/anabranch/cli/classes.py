@@ -30,6 +30,7 @@ def classes(
     """
     from anabranch.adapters.spark import bare_files, class_archive
     from anabranch.up import kafka_classes
+    from anabranch.up.kafka_jars import kafka_classpath
 
     with WorkDisplay(Console(soft_wrap=True), "fetching a small jar for Spark") as display:
         try:
@@ -37,10 +38,12 @@ def classes(
         except ConfigurationError as error:
             typer.echo(f"note: {error}", err=True)
         display.now("keeping Spark's classes: half a minute, once on this machine")
-        made = class_archive.make()
+        made = class_archive.make(display.count)
         display.say(f"{'made' if made else 'there already:'} {class_archive.place().archive}")
         if not broker:
             return
+        display.now("fetching the embedded broker")
+        kafka_classpath(display.count)
         display.now("keeping the classes of the embedded broker")
         made = kafka_classes.make()
         display.say(

@@ -20,6 +20,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +29,7 @@ from typing import Final
 from anabranch.adapters.spark import bare_files
 from anabranch.adapters.system.cache import cache_dir, locked
 from anabranch.adapters.system.java import find_java
+from anabranch.adapters.system.progress import Progress, step_of, unwatched, with_lines
 from anabranch.protocol.errors import ConfigurationError
 
 _TIMEOUT_S: Final = 300
@@ -130,8 +133,9 @@ def link_home(home: Path) -> Path:
     return home
 
 
-def make() -> bool:
+def make(progress: Progress = unwatched) -> bool:
     """Make the archive of this machine, unless it is there. Returns whether it had to be made.
+    ``progress`` gets the steps on the way to it.
 
     Raises:
         ConfigurationError: there is no Java; the query did not run, or Java wrote no archive:
@@ -158,22 +162,58 @@ def make() -> bool:
                 " sys.exit(train(*sys.argv[1:]))"
             )
             command = [sys.executable, "-c", program, str(where.home), str(unfinished), folder]
-            try:
-                done = subprocess.run(
-                    command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-                )
-            except subprocess.TimeoutExpired as error:
-                message = f"the query that loads Spark's classes did not end within {_TIMEOUT_S} s"
-                raise ConfigurationError(message) from error
-            if done.returncode or not unfinished.exists():
+            code, errors = run_counted(command, Path(folder) / "errors", progress)
+            if code or not unfinished.exists():
                 message = (
                     "no archive of Spark's classes was made; stages start without one, slower:"
-                    f" {done.stderr[-_TEXT_MAX:]}"
+                    f" {errors[-_TEXT_MAX:]}"
                 )
                 raise ConfigurationError(message)
             unfinished.replace(where.archive)
         _remove_useless(where)
     return True
+
+
+def run_counted(
+    command: Sequence[str], errors: Path, progress: Progress, *, timeout_s: float = _TIMEOUT_S
+) -> tuple[int, str]:
+    """Run ``command``: its exit code, and what it wrote to its standard error, which is kept in
+    the file ``errors`` meanwhile. ``progress`` gets the steps that it prints.
+
+    Raises:
+        ConfigurationError: it did not end in time; it is killed.
+    """
+    late = threading.Event()
+    with (
+        errors.open("wb") as unread,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=unread,
+            env=with_lines(os.environ),
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(timeout_s, end)
+        timer.start()
+        try:
+            for line in process.stdout or ():
+                if (step := step_of(line)) is not None:
+                    progress(*step)
+            code = process.wait()
+        finally:
+            timer.cancel()
+            process.kill()  # nothing, where it has ended
+    if late.is_set():
+        message = f"the query that loads Spark's classes did not end within {timeout_s:g} s"
+        raise ConfigurationError(message)
+    return code, errors.read_text(encoding="utf-8", errors="replace")
 
 
 def _remove_useless(newest: Place) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +20,14 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.system.progress import printed
 from anabranch.adapters.system.scratch import Scratch
 
 _FORMAT: Final = "anabranch-training"
 _BATCHES: Final = 4
+"""The number of a query's last batch; the first is 0."""
+_STEPS: Final = 2 * (_BATCHES + 1) + 2
+"""Spark's start, the batches of two queries, what Java writes."""
 _EXIT_S: Final = 120
 
 
@@ -71,6 +76,12 @@ def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def train(home: str, archive: str, scratch_folder: str) -> int:
     """Run Spark from ``home`` and let it write ``archive`` at its end."""
+    progress, done = printed(), count()
+
+    def step() -> None:
+        progress("steps", next(done), _STEPS)
+
+    step()
     scratch = Scratch(Path(scratch_folder) / "scratch")
     session = start_session(
         "training",
@@ -81,6 +92,7 @@ def train(home: str, archive: str, scratch_folder: str) -> int:
         scratch=scratch,
         recorded=(Path(home), Path(archive)),
     )
+    step()
     session.dataSource.register(TrainingSource)
     frame = session.readStream.format(_FORMAT).load().withWatermark("event_time", "0 seconds")
     windows = frame.groupBy(F.window("event_time", "10 seconds").alias("window"), "key").agg(
@@ -97,6 +109,8 @@ def train(home: str, archive: str, scratch_folder: str) -> int:
 
         def run(batch: DataFrame, number: int, enough: threading.Event = enough) -> None:
             (batch if number % 2 else batch.mapInArrow(_as_they_are, batch.schema)).toArrow()
+            if number <= _BATCHES:
+                step()
             if number >= _BATCHES:
                 enough.set()
 

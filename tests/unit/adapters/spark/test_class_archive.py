@@ -12,6 +12,7 @@ import pytest
 from anabranch.adapters.spark import bare_files, class_archive
 from anabranch.adapters.system.cache import cache_dir
 from anabranch.adapters.system.java import find_java
+from anabranch.adapters.system.progress import Step, unwatched
 from anabranch.protocol.errors import ConfigurationError
 
 
@@ -137,3 +138,23 @@ def test_without_java_none_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     with pytest.raises(ConfigurationError, match="no java in JAVA_HOME"):
         class_archive.make()
     assert not class_archive.place().folder.exists()
+
+
+def test_the_steps_of_what_makes_it_are_counted_and_its_errors_kept(tmp_path: Path) -> None:
+    program = (
+        "import sys; from anabranch.adapters.system.progress import printed; print('of Java');"
+        " printed()('steps', 3, 12); sys.stderr.write('no room'); sys.exit(4)"
+    )
+    steps: list[Step] = []
+    assert class_archive.run_counted(
+        [sys.executable, "-c", program],
+        tmp_path / "errors",
+        lambda *step: steps.append(Step(*step)),
+    ) == (4, "no room")
+    assert steps == [Step("steps", 3, 12)]
+
+
+def test_what_does_not_end_is_ended(tmp_path: Path) -> None:
+    sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with pytest.raises(ConfigurationError, match=r"did not end within 0\.1 s"):
+        class_archive.run_counted(sleeping, tmp_path / "errors", unwatched, timeout_s=0.1)
