@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 import typer
 from rich.console import Console
 
+from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.cli.completion import sources
 from anabranch.cli.options import DeploymentFile, Kafka, StateDir, file_and_broker
 from anabranch.cli.signals import stop_events
@@ -109,18 +110,21 @@ def produce(
     # Who types the rows sees what is sent: nothing moves beneath.
     quiet = rows == _STDIN and sys.stdin.isatty()
     with WorkDisplay(Console(quiet=quiet), f"reading {rows}" if rows else "connecting") as display:
-        shift = _checked(Path(rows), lines, now) if rows not in (None, _STDIN) else 0
+        path = Path(rows) if rows not in (None, _STDIN) else None
+        total, shift = (None, 0) if path is None else _checked(path, lines, now, display.count)
         target = Target(KafkaEventLog(address), pipeline, source, topic)
-        sending = _Sending(target, lines, display.now)
         try:
             with stop_events() as (stopping, _):
                 if generate:
-                    end = count or (None if every else _GENERATED)
-                    sending.made(seed, end, pause_ms, stopping)
-                elif rows == _STDIN:
+                    total = count or (None if every else _GENERATED)
+                sending = _Sending(target, lines, display.now, display.count, total)
+                display.now("sending")
+                if generate:
+                    sending.made(seed, pause_ms, stopping)
+                elif path is None:
                     sending.from_stdin(now)
                 else:
-                    sending.from_file(Path(rows or ""), shift)
+                    sending.from_file(path, shift)
         finally:
             target.close()
     typer.echo(f"sent {sending.sent} records to topic {target.topic}")
@@ -135,15 +139,21 @@ def _pause_ms(every: str) -> int:
         raise ConfigurationError(f"--every {every}: {error}") from error
 
 
-def _checked(path: Path, lines: Lines, now: bool) -> int:
-    """What is to be added to the event times of the file, all of whose lines are records."""
+def _checked(path: Path, lines: Lines, now: bool, progress: Progress) -> tuple[int, int]:
+    """How many lines the file has, all of which are records, and what is to be added to their event
+    times.
+    """
     from anabranch.adapters.system.clock import SystemClock
     from anabranch.operating.produce import read_lines
 
     newest: int | None = None
+    total = 0
     try:
         with path.open("rb") as file:
+            size = path.stat().st_size
             for first, some in read_lines(file):
+                total += len(some)
+                progress("bytes are read", file.tell(), size)
                 if wrong := lines.mistake(some):
                     raise ConfigurationError(
                         f"{path}:{first + wrong[0]}: {wrong[1]}; nothing was sent"
@@ -152,16 +162,27 @@ def _checked(path: Path, lines: Lines, now: bool) -> int:
                     newest = of_these if newest is None else max(newest, of_these)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
-    return 0 if newest is None else lines.now(SystemClock().now_ms()) - newest
+    return total, 0 if newest is None else lines.now(SystemClock().now_ms()) - newest
 
 
 class _Sending:
-    """Sends rows to ``target``; ``note`` is handed what goes on, as it goes on."""
+    """Sends rows to ``target``. ``progress`` gets how many of ``total`` are sent; where that is not
+    known, ``note`` is handed what goes on, as it goes on.
+    """
 
-    def __init__(self, target: Target, lines: Lines, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        lines: Lines,
+        note: Callable[[str], None],
+        progress: Progress = unwatched,
+        total: int | None = None,
+    ) -> None:
         self._target = target
         self._lines = lines
         self._note = note
+        self._progress = progress
+        self._total = total
         self.sent = 0
         """Records that are in the topic."""
 
@@ -194,13 +215,13 @@ class _Sending:
                     " it were sent"
                 )
 
-    def made(self, seed: int, count: int | None, pause_ms: int, stopping: threading.Event) -> None:
-        """Rows made up from the schema, with a pause between; ``count`` None: without end."""
+    def made(self, seed: int, pause_ms: int, stopping: threading.Event) -> None:
+        """Rows made up from the schema, with a pause between; without end, if no total is known."""
         from anabranch.adapters.system.clock import SystemClock
         from anabranch.operating.made_rows import rows
 
         lines, clock = self._lines, SystemClock()
-        made = islice(rows(self._target.source, seed), count)
+        made = islice(rows(self._target.source, seed), self._total)
         field = self._target.source.event_time.field
         while not stopping.is_set():
             own = {} if field is None else {field: lines.shown(lines.now(clock.now_ms()))}
@@ -214,4 +235,7 @@ class _Sending:
 
     def _send(self, some: list[bytes], shift: int) -> None:
         self.sent += self._target.send(self._lines.records(some, shift))
-        self._note(f"sent {self.sent} records")
+        if self._total is None:
+            self._note(f"sent {self.sent} records")
+        else:
+            self._progress("records", self.sent, self._total)

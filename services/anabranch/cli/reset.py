@@ -64,4 +64,12 @@ def reset(
     confirm(f"Delete all this of pipeline {pipeline.name}?", yes)
     index = None if url is None else RedisIndex(url)
     with WorkDisplay(Console(soft_wrap=True), "deleting") as display:
-        resetting.carry_out(plan, directory, log, index, index_prefix(pipeline.name), display.print)
+        resetting.carry_out(
+            plan,
+            directory,
+            log,
+            index,
+            index_prefix(pipeline.name),
+            display.print,
+            display.count,
+        )

@@ -42,6 +42,7 @@ def restart(
     directory = state_file.directory_of(state_dir, file)
     Drill(directory).check(names)
     with WorkDisplay(Console(soft_wrap=True), "restarting") as display:
-        for name in names:
+        for number, name in enumerate(names):
             display.say(f"restarting {name}")
+            display.count("processes", number, len(names))
             display.say(f"{name} is running (pid {run(directory, name, SystemClock())})")

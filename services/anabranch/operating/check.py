@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from anabranch.adapters.spark.query import StageQuery, build_query
 from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.system.progress import Progress, printed, unwatched
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.edge import Encoder
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Offer, Pipeline, Sink, Stage
 
 
-def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
+def check_plans(pipeline: Pipeline, progress: Progress = unwatched) -> tuple[list[str], list[str]]:
     """(what cannot run, what a person should know), as sentences. Starts Spark in this
-    process for the time of the call.
+    process for the time of the call. ``progress`` gets how many stages have been looked at.
     """
     looked_at = [s for s in pipeline.stages.values() if pipeline.host in ("", s.participant)]
     with tempfile.TemporaryDirectory(prefix="anabranch-check-") as folder:
@@ -50,9 +51,10 @@ def check_plans(pipeline: Pipeline) -> tuple[list[str], list[str]]:
         try:
             build = partial(build_query, session, pipeline, kafka="", socket="")
             plans = _Plans(pipeline, build)
-            for name in pipeline.order():
-                if pipeline.stages[name] in looked_at:
-                    plans.look(pipeline.stages[name])
+            ordered = (pipeline.stages[name] for name in pipeline.order())
+            for number, stage in enumerate(each for each in ordered if each in looked_at):
+                progress("stages", number, len(looked_at))
+                plans.look(stage)
         finally:
             session.stop()
     return [*plans.errors, *sink_mistakes(pipeline, plans.schemas)], plans.facts
@@ -159,7 +161,7 @@ def main(arguments: list[str]) -> int:
         return 0 if arguments in (["--help"], ["-h"]) else 2
     try:
         pipeline = load(*(Path(each) for each in arguments))
-        errors, facts = check_plans(pipeline)
+        errors, facts = check_plans(pipeline, printed())
         facts += [] if pipeline.host else [*describe(pipeline), *too_short(pipeline)]
     except ConfigurationError as error:
         errors, facts = [str(error)], []

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.disk import state_format
+from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.drills import links
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.up import state_file
@@ -98,8 +99,10 @@ def carry_out(
     index: Index | None,
     prefix: str,
     say: Callable[[str], None],
+    progress: Progress = unwatched,
 ) -> None:
-    """Delete it. ``index``: its keys below ``prefix`` go, too.
+    """Delete it. ``index``: its keys below ``prefix`` go, too. ``progress`` gets how many keys and
+    folders are gone.
 
     Raises:
         ConfigurationError: somebody started it meanwhile.
@@ -117,10 +120,12 @@ def carry_out(
             say(f"deleted {len(plan.topics)} topics")
         if index is not None:
             keys = index.keys(prefix)
-            for key in keys:
+            for number, key in enumerate(keys):
+                progress("keys of Redis", number, len(keys))
                 index.delete(key)
             say(f"deleted {len(keys)} keys of Redis")
-        for path in plan.paths:
+        for number, path in enumerate(plan.paths):
+            progress("folders and files", number, len(plan.paths))
             shutil.rmtree(path) if path.is_dir() else path.unlink()
             say(f"deleted {path}")
     finally:

@@ -27,6 +27,7 @@ import pyarrow as pa
 from anabranch.adapters.spark.query import apply_functions, check_result, functions_of
 from anabranch.adapters.spark.sample_run import SampleRun
 from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.system.progress import printed
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.edge import Decoder
@@ -286,7 +287,7 @@ def main(arguments: list[str]) -> int:
     if len(words) < 2 or any(word.startswith("-") for word in words):
         sys.stdout.write((__doc__ or "") + "\n")
         return 0 if words in (["--help"], ["-h"]) else 2
-    all_good = True
+    all_good, progress = True, printed()
     try:
         pipeline = load(Path(words[0]), own)
         cases = cases_in(pipeline, Path(words[1]), words[2:])
@@ -303,7 +304,8 @@ def main(arguments: list[str]) -> int:
                 scratch=Scratch(Path(folder) / "scratch"),
             )
             try:
-                for case in cases:
+                for number, case in enumerate(cases):
+                    progress("cases", number, len(cases))
                     stated, good = judge(
                         case,
                         run_case(pipeline, case, SampleRun(session, Path(folder) / case.name)),
@@ -311,6 +313,7 @@ def main(arguments: list[str]) -> int:
                     )
                     all_good = all_good and good
                     sys.stdout.write("".join(f"{line}\n" for line in stated))
+                    sys.stdout.flush()
             finally:
                 session.stop()
     except (ConfigurationError, StageFunctionError) as error:

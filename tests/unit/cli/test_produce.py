@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.cli.produce import _checked, _Sending
 from anabranch.codec.catalog import TopicSettings
 from anabranch.operating.produce import Lines, Target
@@ -17,7 +18,7 @@ PIPELINE = (
 )
 
 
-def sending(folder: Path) -> tuple[_Sending, list[str]]:
+def sending(folder: Path, total: int | None = None) -> tuple[_Sending, list[str]]:
     (folder / "reading.avsc").write_text(READING)
     (folder / "stages.py").write_text("def f(readings):\n    return readings\n")
     (folder / "pipeline.yaml").write_text(PIPELINE)
@@ -25,23 +26,51 @@ def sending(folder: Path) -> tuple[_Sending, list[str]]:
     notes: list[str] = []
     log.admin().create([TopicSettings("readings", 1)])
     target = Target(log, pipeline, "readings", None)
-    return _Sending(target, Lines(pipeline.sources["readings"]), notes.append), notes
+    lines = Lines(pipeline.sources["readings"])
+    return _Sending(target, lines, notes.append, noted(notes), total), notes
+
+
+def noted(notes: list[str]) -> Progress:
+    """What is counted, as a line."""
+    return lambda what, done, total: notes.append(f"{done} of {total} {what}")
 
 
 def test_of_a_long_file_it_is_shown_how_much_was_sent(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"at": 7}\n' * 10_000)
-    under_way, notes = sending(tmp_path)
+    under_way, notes = sending(tmp_path, 10_000)
     under_way.from_file(rows, 0)
     assert under_way.sent == 10_000
     assert len(notes) > 2
-    assert notes[-1] == "sent 10000 records"
+    assert notes[-1] == "10000 of 10000 records"
+
+
+def test_of_a_long_file_it_is_shown_how_much_was_checked(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"at": 7}\n' * 250_000)
+    under_way, notes = sending(tmp_path)
+    assert _checked(rows, under_way._lines, False, noted(notes)) == (250_000, 0)
+    assert len(set(notes)) > 2
+    assert notes[-1] == "2500000 of 2500000 bytes are read"
 
 
 def test_so_it_is_of_rows_that_are_made_up(tmp_path: Path) -> None:
+    under_way, notes = sending(tmp_path, 2_500)
+    under_way.made(0, 0, threading.Event())
+    assert notes == [f"{sent} of 2500 records" for sent in (1_000, 2_000, 2_500)]
+
+
+def test_without_an_end_it_is_shown_how_much_was_sent(tmp_path: Path) -> None:
     under_way, notes = sending(tmp_path)
-    under_way.made(0, 2_500, 0, threading.Event())
-    assert notes == ["sent 1000 records", "sent 2000 records", "sent 2500 records"]
+    stopping = threading.Event()
+
+    def note(text: str) -> None:
+        notes.append(text)
+        stopping.set()
+
+    under_way._note = note
+    under_way.made(0, 1, stopping)
+    assert notes == ["sent 1 records"]
 
 
 def test_a_file_is_moved_to_the_present_from_any_time(tmp_path: Path) -> None:
@@ -50,7 +79,9 @@ def test_a_file_is_moved_to_the_present_from_any_time(tmp_path: Path) -> None:
     shifts = []
     for newest in (0, 1_000):
         rows.write_text(f'{{"at": {newest}}}\n{{"at": 0}}\n')
-        shifts.append(_checked(rows, under_way._lines, now=True) + newest)
+        total, shift = _checked(rows, under_way._lines, True, unwatched)
+        shifts.append(shift + newest)
+        assert total == 2
     assert shifts[0] > 1_700_000_000_000, "0 is a time"
     assert 0 <= shifts[1] - shifts[0] < 60_000
-    assert _checked(rows, under_way._lines, now=False) == 0
+    assert _checked(rows, under_way._lines, False, unwatched) == (2, 0)

@@ -8,6 +8,7 @@ import pytest
 
 from anabranch.adapters.memory.index import LocalIndex
 from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.system.progress import Step
 from anabranch.codec.catalog import TopicSettings
 from anabranch.operating import resetting
 from anabranch.pipeline.file import load
@@ -45,7 +46,18 @@ def test_on_a_cluster_all_but_the_inputs_goes(tmp_path: Path) -> None:
     assert set(log.topics) == {*(topic.settings.name for topic in topics), "others"}, (
         "a plan deletes nothing"
     )
-    resetting.carry_out(plan, state, log, index, "anabranch:toll-road:", lines.append)
+    steps: list[Step] = []
+    resetting.carry_out(
+        plan,
+        state,
+        log,
+        index,
+        "anabranch:toll-road:",
+        lines.append,
+        lambda *step: steps.append(Step(*step)),
+    )
+    assert [step.what for step in steps if step.done == 0] == ["keys of Redis", "folders and files"]
+    assert all(step.done < step.total for step in steps)
     assert set(log.topics) == {
         *(topic.settings.name for topic in topics if topic.owner == "input"),
         "others",
