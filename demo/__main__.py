@@ -3,7 +3,8 @@
 Starts ``anabranch up`` with a real broker and a real Redis, writes generated traffic to the input
 topics, reads the output topics, and compares every record with the oracle. Half-way one source is
 cut off from Kafka: results go on without it, tentative, and are corrected when it is back. Nothing
-here uses more of anabranch than its command line, its topics and its client library.
+here uses more of anabranch than its command line, what that shows while it works, its topics and
+its client library.
 
 Exit codes: 0 nothing missing, duplicated, wrong or out of order, exactly the bad records rejected,
 no process left, and the live topic kept its promises (results went on within the bound, one undo,
@@ -35,7 +36,13 @@ from demo.comparing import (
     followed,
     percentile_ms,
 )
-from demo.deployment import Deployment, DeploymentError, copy_pipeline, stopped
+from demo.deployment import (
+    SERVER_SERVICES,
+    Deployment,
+    DeploymentError,
+    copy_pipeline,
+    stopped,
+)
 from demo.job import CLOSING_MS, Collected, read_job
 from demo.options import parse, planned
 from demo.process_tree import TreeMeter
@@ -47,7 +54,6 @@ from demo.traffic import Traffic, TrafficWriter, Truth, span
 
 SETTLE_S = 2.0
 """After the last expected record, so long nothing more must come."""
-SERVER_SERVICES = ("kafka", "redis", "proxy")
 
 
 class Demo:
@@ -68,6 +74,7 @@ class Demo:
         self._give_up = threading.Event()
         self._behind_ms = 0
         self._records_min = 0
+        self._expected: int | None = None
         self._cut, self._seconds = planned(options, self._job)
         self._story: Story | None = None
 
@@ -91,7 +98,9 @@ class Demo:
             doing = "starting broker, Redis and services"
             with Shown(self._console, doing) as shown:
                 deployment.wait_ready(
-                    self._options.ready_deadline, lambda line: shown.now(f"{doing}: {line}")
+                    self._options.ready_deadline,
+                    lambda line: shown.now(f"{doing}: {line}"),
+                    shown.count,
                 )
             self._console.print(f"ready after {time.monotonic() - begin:.1f} s")
             writer, expected = self._drive(deployment, meter)
@@ -100,10 +109,10 @@ class Demo:
             for reader in self._readers:
                 reader.stop()
             meter.stop()
-            with Shown(self._console, "stopping"):
-                left = deployment.stop(meter.seen)
+            with Shown(self._console, "stopping") as shown:
+                left = deployment.stop(meter.seen, shown.count)
         with Shown(self._console, "reading everything once more") as shown:
-            self._read_again()
+            self._read_again(shown)
             shown.now("comparing with the oracle")
             return self._judge(writer, expected, meter, left, time.monotonic() - begin)
 
@@ -155,6 +164,7 @@ class Demo:
                     self._collected.results_total(),
                     self._collected.lag_ms(),
                     meter.last_bytes,
+                    self._expected,
                 ),
             )
 
@@ -179,11 +189,14 @@ class Demo:
             self._wait_for_results(deployment, self._truth, lambda: live.update(running()))
         return writer, self._truth
 
-    def _read_again(self) -> None:
+    def _read_again(self, shown: Shown) -> None:
         """What the topics hold when nothing writes any more: that is what is judged."""
         with stopped(self._pipeline, self._folder / "state", self._folder / "again.log") as kafka:
-            for topic, take in self._again.takers(self._job).items():
+            takers = self._again.takers(self._job)
+            for number, (topic, take) in enumerate(takers.items()):
+                shown.count("topics", number, len(takers))
                 consuming.read_whole(kafka, topic, take)
+            shown.count("topics", len(takers), len(takers))
 
     def _generate(self, writer: TrafficWriter, traffic: Traffic) -> None:
         try:
@@ -222,7 +235,7 @@ class Demo:
         """Until as many records are there as must be, and no more came for a while; or the
         deadline.
         """
-        expected = sum(len(frame) for frame in self._answers(truth).values())
+        self._expected = expected = sum(len(frame) for frame in self._answers(truth).values())
         end = time.monotonic() + self._options.drain_deadline
         changed = time.monotonic()
         counts = (-1, -1)

@@ -10,19 +10,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from ruamel.yaml import YAML
 
+from anabranch.adapters.system.progress import Progress, unwatched
 from demo.process_tree import Process, descendants, is_running
 
+SERVER_SERVICES = ("kafka", "redis", "proxy")
 STOP_S = 20
 _READY_AGAIN_S = 300.0
 _COMMAND_S = 120.0
 """A command of anabranch ends within this, also on a machine that does much else."""
+_RUNNING = " is running (pid "
+"""In what ``up`` prints of a process, behind its title."""
 RESTART_S = 30
 """A process that is just being restarted is there again within this."""
 
@@ -84,6 +88,8 @@ class Deployment:
         """
         self._state_dir = state_dir
         self._log = log
+        self._services: frozenset[str] = frozenset()
+        """Whose start is counted, by title; empty: not known yet."""
         self._output: IO[bytes] = log.open("wb")
         self._process = subprocess.Popen(
             [
@@ -109,9 +115,13 @@ class Deployment:
         return self._process.pid
 
     def wait_ready(
-        self, deadline_s: float, on_line: Callable[[str], None] = lambda _: None
+        self,
+        deadline_s: float,
+        on_line: Callable[[str], None] = lambda _: None,
+        progress: Progress = unwatched,
     ) -> None:
-        """Until ``up`` has printed its ready line. ``on_line`` gets what it has printed last.
+        """Until ``up`` has printed its ready line. ``on_line`` gets what it has printed last,
+        ``progress`` how many of its processes are ready.
 
         Raises:
             DeploymentError: it ended, or the time is over.
@@ -127,7 +137,20 @@ class Deployment:
                 raise DeploymentError(f"not ready within {deadline_s:g} s:\n{self.log_tail()}")
             if lines := self._log.read_text(errors="replace").split("\n")[:-1]:
                 on_line(lines[-1])
+                if progress is not unwatched:
+                    self._count_ready(lines, progress)
             time.sleep(0.2)
+
+    def _count_ready(self, lines: Sequence[str], progress: Progress) -> None:
+        """By what ``up`` has printed; how many there will be, ``status`` knows."""
+        ready = {line.partition(_RUNNING)[0] for line in lines if _RUNNING in line}
+        if ready and not self._services:
+            with suppress(DeploymentError):  # the first one is ready before it is written down
+                self._services = frozenset(
+                    row.title for row in self.status() if row.service not in SERVER_SERVICES
+                )
+        if self._services:
+            progress("processes ready", len(ready & self._services), len(self._services))
 
     def status(self) -> list[Row]:
         """All processes, broker and Redis included.
@@ -201,16 +224,20 @@ class Deployment:
                 f"anabranch up ended with exit code {self._process.returncode}:\n{self.log_tail()}"
             )
 
-    def stop(self, seen: set[Process]) -> list[int]:
+    def stop(self, seen: set[Process], progress: Progress = unwatched) -> list[int]:
         """Stop as Ctrl-C does. Returns the ids of processes that were left, of those that run
-        now and of ``seen``; they are killed.
+        now and of ``seen``; they are killed. ``progress`` gets how many have ended.
         """
-        processes = seen | descendants(self._process.pid)
+        running = descendants(self._process.pid)
+        processes = seen | running
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
-            try:
-                self._process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
+            deadline_s = time.monotonic() + STOP_S
+            while self._process.poll() is None and time.monotonic() < deadline_s:
+                ended = sum(not is_running(process) for process in running)
+                progress("processes stopped", ended, len(running))
+                time.sleep(0.1)
+            if self._process.poll() is None:
                 self._process.kill()
                 self._process.wait()
         self._output.close()

@@ -1,5 +1,5 @@
-"""What a demo is at: its lines as they come, and beneath them, on a terminal, what goes on now and
-for how long.
+"""What a demo is at: the display of a command that works, with waits of its own, and with a first
+line where there is no terminal.
 """
 
 from __future__ import annotations
@@ -9,43 +9,33 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from anabranch.cli.work_display import WorkDisplay
 
 _WAIT_S: Final = 120
+_LOOK_S: Final = 0.1
 
 
-class Shown:
+class Shown(WorkDisplay):
     """Use it as a context manager. Where there is no terminal, what goes on at first is a line."""
 
     def __init__(self, console: Console, doing: str) -> None:
-        self._console, self._first = console, doing
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            refresh_per_second=4,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task(doing)
+        super().__init__(console, doing)
+        self._first = "" if console.is_terminal else f"{doing} ..."
 
     def __enter__(self) -> Self:
-        if not self._console.is_terminal:
-            self.say(f"{self._first} ...")
-        self._progress.start()
-        return self
+        if self._first:
+            self.print(self._first)
+        return super().__enter__()
 
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def say(self, text: str) -> None:
-        """A line."""
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    def now(self, doing: str) -> None:
-        """Something else goes on."""
-        self._progress.update(self._task, description=doing)
+    def pause(self, doing: str, pause_s: float) -> None:
+        """Let time go by, as ``doing``."""
+        self.now(doing)
+        begun_s = time.monotonic()
+        while (passed_s := time.monotonic() - begun_s) < pause_s:
+            self.count("s", int(passed_s), round(pause_s))
+            time.sleep(min(_LOOK_S, pause_s - passed_s))
+        self.count("s", round(pause_s), round(pause_s))
 
     def until(self, holds: Callable[[], bool], what: str, wait_s: float = _WAIT_S) -> None:
         """Wait for a condition.
@@ -58,4 +48,4 @@ class Shown:
         while not holds():
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"not seen within {wait_s:g} s: {what}")
-            time.sleep(0.1)
+            time.sleep(_LOOK_S)

@@ -28,6 +28,8 @@ class Sofar:
     results: int
     lag_ms: int | None
     memory_bytes: int
+    results_total: int | None = None
+    """None: not known before all traffic is written."""
 
 
 def progress(passed_s: float, traffic_s: float, sofar: Sofar) -> Table:
@@ -45,9 +47,21 @@ def progress(passed_s: float, traffic_s: float, sofar: Sofar) -> Table:
         ProgressBar(total=traffic_s, completed=min(passed_s, traffic_s), width=BAR_WIDTH), what
     )
     table.add_row("traffic", bar)
+    results = Table.grid(padding=(0, 2))
+    if sofar.results_total is None:
+        results.add_row(f"{sofar.results:,}")
+    else:
+        results.add_row(
+            ProgressBar(
+                total=sofar.results_total,
+                completed=min(sofar.results, sofar.results_total),
+                width=BAR_WIDTH,
+            ),
+            f"{sofar.results:,} of {sofar.results_total:,}",
+        )
     table.add_row("records in", f"{sofar.records_in:,} of about {sofar.records_total:,}")
     table.add_row("rejected", f"{sofar.rejected:,}")
-    table.add_row("results out", f"{sofar.results:,}")
+    table.add_row("results out", results)
     table.add_row("lag of the newest result", _ms(sofar.lag_ms))
     table.add_row("memory of all processes", f"{sofar.memory_bytes / GIB:.2f} GiB")
     return table

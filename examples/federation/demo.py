@@ -165,7 +165,7 @@ class Demo:
 
     def say(self, text: str) -> None:
         """A line, with the time since the start."""
-        self.shown.say(f"{time.monotonic() - self._begun_s:6.1f} s  {text}")
+        self.shown.print(f"{time.monotonic() - self._begun_s:6.1f} s  {text}")
 
     def up(self, name: str, kafka: str | None = None) -> None:
         """Start a participant; back when all of it is ready."""
@@ -231,8 +231,7 @@ def run(demo: Demo) -> bool:
     shown.now("stopping north")
     demo.down("north")
     say("north has stopped, with all of its services")
-    shown.now("north is away")
-    time.sleep(_AWAY_S)
+    shown.pause("north is away", _AWAY_S)
     shown.until(lambda: "north_speeds" in story.missing, "tentative tolls without north")
     shown.now("starting north")
     demo.up("north", kafka)

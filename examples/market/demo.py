@@ -65,7 +65,7 @@ class Market:
 
     def say(self, text: str) -> None:
         """A line, with the time since the start."""
-        self.shown.say(f"{time.monotonic() - self._begun_s:6.1f} s  {text}")
+        self.shown.print(f"{time.monotonic() - self._begun_s:6.1f} s  {text}")
 
     def billing(self) -> str:
         """Start billing, which has the broker; its address."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -20,7 +21,7 @@ def test_a_file_gets_lines() -> None:
     on, file = console(terminal=False)
     with Shown(on, "starting") as shown:
         shown.now("starting Kafka")
-        shown.say("[up] is ready")
+        shown.print("[up] is ready")
         shown.until(lambda: True, "results")
     assert file.getvalue() == "starting ...\n[up] is ready\n"
 
@@ -33,8 +34,25 @@ def test_a_terminal_shows_what_goes_on() -> None:
             shown._progress.refresh()
             assert what in file.getvalue()
         assert "0:00:00" in file.getvalue()
-        shown.say("ready")
+        shown.print("ready")
     assert file.getvalue().count("ready") == 1
+
+
+def test_a_pause_is_counted_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    on, file = console(terminal=True)
+    now_s = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    with Shown(on, "starting") as shown:
+
+        def sleep(sleep_s: float) -> None:
+            shown._progress.refresh()
+            now_s[0] += 1.5
+
+        monkeypatch.setattr(time, "sleep", sleep)
+        shown.pause("north is away", 4)
+    for text in ("north is away", "0 of 4 s", "1 of 4 s", "3 of 4 s"):
+        assert text in file.getvalue()
+    assert now_s[0] == 104.5
 
 
 def test_what_does_not_come_about_is_named() -> None:
@@ -44,16 +62,17 @@ def test_what_does_not_come_about_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("passed_s", "lag_ms", "texts"),
+    ("passed_s", "lag_ms", "total", "texts"),
     [
-        (12.4, None, ("12 of 75 s", "3,000 of about 60,000", "1.50 GiB", " -")),
-        (80.0, 1_234, ("written; waiting for the last results, 5 s", "1,234 ms")),
+        (12.4, None, None, ("12 of 75 s", "3,000 of about 60,000", "1.50 GiB", " -")),
+        (80.0, 1_234, 20, ("waiting for the last results, 5 s", "1,234 ms", "17 of 20")),
     ],
 )
 def test_a_run_shows_how_far_it_is(
-    passed_s: float, lag_ms: int | None, texts: tuple[str, ...]
+    passed_s: float, lag_ms: int | None, total: int | None, texts: tuple[str, ...]
 ) -> None:
     on, file = console(terminal=False)
-    on.print(progress(passed_s, 75.0, Sofar(3_000, 60_000, 4, 17, lag_ms, 3 * 512 * 1024**2)))
+    far = Sofar(3_000, 60_000, 4, 17, lag_ms, 3 * 512 * 1024**2, total)
+    on.print(progress(passed_s, 75.0, far))
     for text in texts:
         assert text in file.getvalue()

@@ -1,0 +1,50 @@
+"""How far the start and the end of a deployment are, by what its processes print and whether they
+run. A whole one: ``tests/spark``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.system.progress import Step
+from demo import deployment as module
+from demo.deployment import Deployment
+
+UP = """
+import signal, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+signal.signal(signal.SIGINT, lambda *_: (time.sleep(0.5), child.kill(), child.wait(), sys.exit()))
+for line in ("created 3 topics", "ingestion/a is running (pid 1)", "kafka is running (pid 2)"):
+    print(line, flush=True)
+time.sleep(2)
+print("delivery/b is running (pid 3)", flush=True)
+print("ready  kafka k:1", flush=True)
+while True:
+    time.sleep(0.1)
+"""
+STATUS = """
+import json
+rows = [("kafka", "kafka"), ("ingestion", "a"), ("delivery", "b")]
+print(json.dumps([{"service": s, "name": n, "state": "starting"} for s, n in rows]))
+"""
+PROGRAM = f"import sys; exec({UP!r} if sys.argv[1] == 'up' else {STATUS!r})"
+
+
+def test_how_far_start_and_end_are_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_anabranch", lambda: [sys.executable, "-c", PROGRAM])
+    deployment = Deployment(tmp_path / "p.yaml", tmp_path / "state", tmp_path / "up.log")
+    steps: list[Step] = []
+    try:
+        deployment.wait_ready(60, progress=lambda *step: steps.append(Step(*step)))
+    finally:
+        left = deployment.stop(set(), lambda *step: steps.append(Step(*step)))
+    assert left == []
+    started = [step for step in steps if step.what == "processes ready"]
+    assert set(started) == {Step("processes ready", 1, 2)}, "the broker is no service"
+    stopped = [step for step in steps if step.what == "processes stopped"]
+    assert stopped[0] == Step("processes stopped", 0, 2), "its own, and another"
