@@ -53,8 +53,8 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	@echo "installing anabranch itself, editable"
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable '.[run]'
 	@touch $@
-# Of what pip says: the large packages, and when all are there. Its errors are not in the pipe.
-PROGRESS = { grep --line-buffered -oE '^ *(Downloading|Using cached) .* MB\)|^Installing collected packages' || true; }
+# Of what pip says: how far it is, on a terminal; elsewhere the large packages, and when all are there. Its errors are not in the pipe.
+PROGRESS = bash deploy/pip_progress.sh $$(grep -c == requirements-dev.txt)
 
 .PHONY: java
 java:
