@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from anabranch.cli.options import KAFKA_VARIABLE, File, Offers, need_spark, pipeline_file
-from anabranch.cli.work_display import run_shown
+from anabranch.cli.work_display import WorkDisplay, run_shown
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
@@ -85,8 +86,9 @@ def _loaded(file: Path, offers: Path | None, kafka: str | None) -> Pipeline:
     from anabranch.pipeline.clusters import check_own
 
     lookup = BindingLookup(KafkaEventLog(kafka), SystemClock(), other_cluster)
-    pipeline = check_kept(file, offers, lookup)
-    check_own(pipeline, kafka)
-    for line in lookup.without_log(pipeline):
-        typer.echo(f"note: {line}")
+    with WorkDisplay(Console(), "looking up bindings") as display:
+        pipeline = check_kept(file, offers, lookup)
+        check_own(pipeline, kafka)
+        for line in lookup.without_log(pipeline):
+            display.print(f"note: {line}")
     return pipeline

@@ -115,14 +115,7 @@ def up(
             " ANABRANCH_REDIS_PASSWORD_FILE"
         )
     if kafka is not None:
-        from anabranch.adapters.connect import other_cluster
-        from anabranch.adapters.kafka.log import KafkaEventLog
-        from anabranch.adapters.system.clock import SystemClock
-        from anabranch.operating.binding_lookup import BindingLookup, keep_missing
-
-        lookup = BindingLookup(KafkaEventLog(kafka), SystemClock(), other_cluster)
-        for line in keep_missing(named, offers, lookup):
-            console.print(line, highlight=False, markup=False)
+        _keep_missing(named, offers, kafka, console)
     directory = state_file.directory_of(state_dir, named)
     with stop_events() as (stopping, stop_now), WorkDisplay(console, "starting") as display:
         if detach:
@@ -156,6 +149,19 @@ def up(
             offers=offers,
             progress=display.count,
         )
+
+
+def _keep_missing(file: Path, offers: Path | None, kafka: str, console: Console) -> None:
+    """Look up the bindings that were not yet."""
+    from anabranch.adapters.connect import other_cluster
+    from anabranch.adapters.kafka.log import KafkaEventLog
+    from anabranch.adapters.system.clock import SystemClock
+    from anabranch.operating.binding_lookup import BindingLookup, keep_missing
+
+    lookup = BindingLookup(KafkaEventLog(kafka), SystemClock(), other_cluster)
+    with WorkDisplay(console, "looking up bindings") as display:
+        for line in keep_missing(file, offers, lookup):
+            display.print(line)
 
 
 def _again(
