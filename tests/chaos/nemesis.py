@@ -51,7 +51,7 @@ AGAIN_AFTER_S: Final = 2.0
 
 _NOT_FENCED: Final = frozenset({"consistency_manager"})
 """It need not be: what it says is read back from the log, whoever said it
-(protocol.stage.correction_order).
+(protocol.stage.scheduling).
 """
 _CUTS: Final = {
     Kind.CUT: Cut(),

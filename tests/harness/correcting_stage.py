@@ -1,5 +1,5 @@
 """The replicas of one stage around one control topic, in virtual time: nothing but the rules
-of ``protocol.stage.correction_order``.
+of ``protocol.stage.scheduling``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
-from anabranch.protocol.stage.correction_order import OPEN, CorrectionGate, Why
+from anabranch.protocol.stage.scheduling import OPEN, CorrectionGate, Why
 
 STAGE = "tolls"
 TICK_MS = 100

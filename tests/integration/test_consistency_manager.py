@@ -21,7 +21,7 @@ from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import Fenced
-from anabranch.protocol.stage.correction_order import CorrectionGate, Why
+from anabranch.protocol.stage.scheduling import CorrectionGate, Why
 from anabranch.runtime.fences import FenceWatch
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
 from anabranch.up.embedded_redis import EmbeddedRedis

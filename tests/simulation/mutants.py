@@ -184,7 +184,7 @@ def _may_find(mutant: Mutant, seed: int) -> bool:
         "protocol.stage.replica",
         "protocol.log.tentative",
         "protocol.stage.availability",
-        "protocol.stage.correction_order",
+        "protocol.stage.scheduling",
     ):
         return chosen.is_live and bool(drawn)
     if mutant.needs is OVER or module == "protocol.log.log_snapshots":

@@ -14,9 +14,9 @@ from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.edge import live_delivery
 from anabranch.protocol.log.log_snapshots import LogStart
 from anabranch.protocol.stage import upstream_selection
-from anabranch.protocol.stage.correction_order import Why
 from anabranch.protocol.stage.planner import QueryPosition
 from anabranch.protocol.stage.replica import Decision, Replica, Situation
+from anabranch.protocol.stage.scheduling import Why
 from simulation import faults, scenarios
 from simulation.history import History
 
@@ -91,8 +91,8 @@ UNREACHABLE: Final[dict[str, str]] = {
         " tests/unit/protocol/log/test_boundary_log.py"
     ),
     "replica row 10: the branch waits for the stable query": (
-        "takes batches that cost more than real time: tests/unit/protocol/stage/test_pacing.py and"
-        " test_replica.py"
+        "takes batches that cost more than real time:"
+        " tests/unit/protocol/stage/test_scheduling.py and test_replica.py"
     ),
 }
 """Rows that no seed can reach, and why; what tests them instead."""

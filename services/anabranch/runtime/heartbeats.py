@@ -26,7 +26,7 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, HEARTBEAT_SEND_MS
-from anabranch.protocol.stage.correction_order import CorrectionGate
+from anabranch.protocol.stage.scheduling import CorrectionGate
 from anabranch.protocol.stage.upstream_selection import choose
 
 HEARTBEAT_NEWS_MS: Final = 50

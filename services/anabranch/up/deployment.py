@@ -21,7 +21,7 @@ from anabranch.drills.embedded_proxy import EmbeddedProxy
 from anabranch.drills.links import Link
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError, Unavailable
-from anabranch.protocol.stage.pacing import pace_ms
+from anabranch.protocol.stage.scheduling import pace_ms
 from anabranch.runtime.service import OWN_FILES
 from anabranch.up import state_file
 from anabranch.up.embedded_kafka import EmbeddedKafka

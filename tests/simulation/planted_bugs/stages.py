@@ -200,7 +200,7 @@ STAGES: Final = (
     ),
     Mutant(
         "correction_never_begins",
-        "protocol.stage.correction_order:CorrectionGate.open",
+        "protocol.stage.scheduling:CorrectionGate.open",
         "return ",
         "return False and ",
         "CO2",
@@ -251,7 +251,7 @@ STAGES: Final = (
     ),
     Mutant(
         "gate_always_open",
-        "protocol.stage.correction_order:CorrectionGate.open",
+        "protocol.stage.scheduling:CorrectionGate.open",
         "return self.why in OPEN",
         "return True",
         "CO1",

@@ -13,12 +13,12 @@ from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.stage.availability import Waits, waits_of
-from anabranch.protocol.stage.pacing import (
+from anabranch.protocol.stage.planner import PlanTraits
+from anabranch.protocol.stage.scheduling import (
     CORRECTION_STEP_MS,
     CORRECTION_STEPS_ALONE,
     CORRECTION_STEPS_SERVED,
 )
-from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.runtime.boundary_reader import BoundaryReader
 from harness.replica_world import OUT, Process, World
 

@@ -28,7 +28,7 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 from anabranch.protocol.limits import FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_SEND_MS
-from anabranch.protocol.stage.correction_order import CorrectionGate, Why
+from anabranch.protocol.stage.scheduling import CorrectionGate, Why
 from anabranch.runtime.heartbeats import (
     CONTROL_WAIT_MS,
     HEARTBEAT_NEWS_MS,

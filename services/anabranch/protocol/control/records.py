@@ -82,7 +82,7 @@ class Heartbeat:
     good: it never reads it again (rule 18).
     """
     corrects: bool = False
-    """It makes corrections at full speed (``protocol.stage.correction_order``)."""
+    """It makes corrections at full speed (``protocol.stage.scheduling``)."""
     rejected: int = 0
     """Of delivery: results that it could not deliver since it began, for their size."""
 

@@ -27,7 +27,7 @@ UP_FAILURE     the branch asks, a bucket is due            the branch runs it, t
 UP_FAILURE     the bucket at the hole becomes complete     the successor runs it; STABILIZATION
 STABILIZATION  next bucket complete                        the stable query runs it
 STABILIZATION  the stable query does not come nearer       the branch is paced, then suspended
-                                                           (``protocol.stage.pacing``)
+                                                           (``protocol.stage.scheduling``)
 STABILIZATION  it has caught up, next bucket not overdue,  drop the branch, and say so; STABLE
                no input to be corrected any more
 STABILIZATION  it is past the fork, a long wait without    second fork: it becomes the next branch,
@@ -84,7 +84,6 @@ from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Look, Policy
 from anabranch.protocol.stage.beginning import Beginning, HaMode
-from anabranch.protocol.stage.pacing import CorrectionWatch, Pace
 from anabranch.protocol.stage.planner import (
     Plan,
     PlanTraits,
@@ -94,6 +93,7 @@ from anabranch.protocol.stage.planner import (
     next_tentative_plan,
 )
 from anabranch.protocol.stage.replica_phases import Event, Phase, advertised, next_phase
+from anabranch.protocol.stage.scheduling import CorrectionWatch, Pace
 from anabranch.protocol.stage.upstream_selection import awaits_corrections
 
 INPUT_PARTS_MAX: Final = 400_000
@@ -144,7 +144,7 @@ class Situation:
     bucket is given more time.
     """
     may_correct: bool = True
-    """The replica may correct now (``protocol.stage.correction_order``)."""
+    """The replica may correct now (``protocol.stage.scheduling``)."""
     peer_serves: bool = False
     """Another replica of the stage gives new results."""
 

@@ -17,7 +17,6 @@ from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import STALL_MS, Look, Policy
 from anabranch.protocol.stage.beginning import Beginning
-from anabranch.protocol.stage.pacing import CORRECTION_STEP_MS, CORRECTION_STEPS_SERVED
 from anabranch.protocol.stage.planner import Plan, PlanTraits, QueryPosition
 from anabranch.protocol.stage.replica import (
     INPUT_PARTS_MAX,
@@ -28,6 +27,7 @@ from anabranch.protocol.stage.replica import (
     Replica,
     StageRules,
 )
+from anabranch.protocol.stage.scheduling import CORRECTION_STEP_MS, CORRECTION_STEPS_SERVED
 from harness.replica_bench import (
     STATEFUL,
     STATELESS,
@@ -526,7 +526,7 @@ def without_getting_nearer(bench: Bench, steps: int) -> None:
 
 
 class TestPacing:
-    """``protocol.stage.pacing`` in a replica."""
+    """``protocol.stage.scheduling`` in a replica."""
 
     def test_a_branch_is_free_while_the_correction_comes_nearer(self) -> None:
         bench = far_behind()

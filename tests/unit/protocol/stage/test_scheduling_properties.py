@@ -1,5 +1,5 @@
 """Any interleaving of heartbeats, wishes, deaths and pauses of replicas: the invariants of
-``protocol.stage.correction_order``.
+``protocol.stage.scheduling``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.limits import FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS
-from anabranch.protocol.stage.correction_order import CORRECTION_STALL_MS, CORRECTION_TURN_MS
+from anabranch.protocol.stage.scheduling import CORRECTION_STALL_MS, CORRECTION_TURN_MS
 from harness.correcting_stage import TICK_MS, CorrectingStage
 from harness.examples import examples
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.protocol.stage.correction_order import Why
+from anabranch.protocol.stage.scheduling import Why
 from harness.correcting_stage import TICK_MS, CorrectingStage
 from harness.transcripts import check_transcript
 

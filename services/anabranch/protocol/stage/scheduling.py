@@ -1,0 +1,253 @@
+"""Which queries get the cores: how often does one begin a batch, which replica of a stage corrects
+first, and how much does its branch leave to the correction?
+
+Theory of operation. Nothing that is right or wrong depends on this, only how old results are.
+
+*Batches.* A small batch costs about SMALL_BATCH_MS of one core whatever it holds. So fewer and
+larger ones are cheaper, and results get older by as much as batches are apart. Even where each
+replica has a core, a batch for each bucket would keep the cores busy: queries would wait for one
+another, and results be no younger. So batches are APART_LEAST_MS apart. Each replica more than
+there are cores takes its batch from the cores of the others, so all leave as much more time between
+theirs.
+
+*Who corrects first.* Corrections cost as much as the results that they replace, and the replicas of
+a stage become able to make them at the same moment. One after the other is better (DPC staggers its
+replicas; here nobody asks for leave): the others keep their cores for new, tentative results, and
+find the corrections done by the time it is their turn, since any replica's stable bucket will do. A
+replica that could correct says so by its state (STABILIZATION), and that it does (``corrects``).
+The first by id begins; who has begun goes on to the end, and then the next by id begins. Time-outs
+count observed time. A process looks at the control topic before it asks ``open``: what it has not
+read it cannot respect.
+
+The transitions of ``CorrectionGate``, the first row that holds (``Why`` numbers them); peers are
+those that are alive and have not stalled:
+    1  nothing is wanted                                                -> closed
+    2  open, and no peer with a lower id corrects                       -> open (goes on)
+    3  a peer corrects                                                  -> closed (another corrects)
+    4  a peer with a lower id could correct                             -> closed (another is first)
+    5  who lives and could correct as early can have been heard by now  -> open (own turn)
+    6  else                                                             -> closed (waiting)
+
+*What the branch leaves to it.* While a replica corrects, its branch gives new results beside it,
+with an equal share of the cores. Where two queries cost more than real time neither catches up,
+though each would alone: the correction never ends, and the branch falls behind, too. So the
+correction is watched: over every ``CORRECTION_STEP_MS`` its lag must shrink. Where it did not, the
+branch is *paced*: it begins a batch only when the bound of its results asks for one, so that it
+needs fewer and larger ones. Where that is not enough it is *suspended*: at once if a peer serves,
+or if the branch cannot hold the bound either; else after a longer while, since corrections must
+end. A suspended branch stays, and its last results with it, until the correction has caught up, or
+stands at a hole.
+
+Invariants:
+    BP1 batches are never less than APART_LEAST_MS apart, and never more than APART_MOST_MS.
+    BP2 replicas that have a core each change nothing; one more never makes batches come closer.
+    CO1 of the replicas of a stage that hear each other two are open together for no longer than it
+        takes to hear of it.
+    CO2 never do all wait for each other: of the replicas that want and are alive one opens within a
+        bounded time, whether or not any peer lives, hears or answers.
+    PA1 a branch whose correction comes nearer over every step is free.
+    PA2 within one correction the pace only falls, so there is an end to every state in which it
+        does not come nearer.
+    PA3 a correction that has caught up, or stands, or must wait for its turn, needs nothing: the
+        branch is free.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, FailureDetector, Peer
+from anabranch.protocol.control.records import Heartbeat, ReplicaState
+from anabranch.protocol.limits import FAILURE_AFTER_MS
+
+APART_LEAST_MS: Final = 400
+"""A batch for each bucket of 250 ms keeps two cores busy and makes results no younger: they
+wait for one another.
+"""
+APART_MOST_MS: Final = 1_000
+"""Results get older by it at every stage, so there is an end to what is saved."""
+SMALL_BATCH_MS: Final = 150
+"""What a small batch takes of one core, measured."""
+
+
+def pace_ms(replicas: int, cores: int) -> int:
+    """Least time between the starts of two batches of a query, where ``replicas`` of stages share
+    ``cores`` (BP1, BP2).
+    """
+    return min(APART_MOST_MS, APART_LEAST_MS + SMALL_BATCH_MS * max(0, replicas - cores))
+
+
+CORRECTION_TURN_MS: Final = 1_000
+"""A replica that could correct leaves so much time to those with lower ids that could, too,
+and are not heard to yet.
+"""
+
+CORRECTION_STALL_MS: Final = 30_000
+"""A replica that corrects, or could, without progress for so long is not waited for: one that
+hangs must not keep all others waiting.
+"""
+
+
+class Why(Enum):
+    """Why the gate is open or closed: the row of the table that decided."""
+
+    NOTHING_WANTED = 1
+    GOES_ON = 2
+    ANOTHER_CORRECTS = 3
+    ANOTHER_IS_FIRST = 4
+    OWN_TURN = 5
+    WAITING = 6
+
+
+OPEN: Final = frozenset({Why.GOES_ON, Why.OWN_TURN})
+
+
+class CorrectionGate:
+    """One replica: may it correct at full speed? Not thread-safe. ``now_ms`` is a clock of this
+    process.
+
+    After a restart nothing is wanted.
+    """
+
+    def __init__(self, stage: str, replica: str, detector: FailureDetector) -> None:
+        """``detector``: what is heard of the replicas of ``stage``."""
+        self.why = Why.NOTHING_WANTED
+        """What decided at the last look."""
+        self._stage = stage
+        self._replica = replica
+        self._detector = detector
+        self._has_peers = detector.replicas(REPLICA_SERVICE, stage) not in ([], [replica])
+        self._wanted_at: int | None = None
+
+    @property
+    def corrects(self) -> bool:
+        """For the heartbeat: the gate was open at the last look."""
+        return self._wanted_at is not None and self.why in OPEN
+
+    def want(self, now_ms: int) -> None:
+        """Corrections are possible. Again: nothing changes."""
+        at = self._detector.look(now_ms)
+        if self._wanted_at is None:
+            self._wanted_at = at
+            self.why = Why.WAITING
+
+    def done(self) -> None:
+        """Corrections are made, or not possible any more."""
+        self._wanted_at = None
+        self.why = Why.NOTHING_WANTED
+
+    def peer_serves(self, now_ms: int) -> bool:
+        """Whether another replica of the stage is alive that gives new results: one that does
+        not correct at full speed.
+        """
+        alive = self._peers(now_ms).values()
+        return any(
+            ReplicaState.heard(beat.replica_state) is not ReplicaState.FAILURE and not beat.corrects
+            for beat in alive
+        )
+
+    def open(self, now_ms: int) -> bool:
+        """Whether to correct at full speed now. Call it again and again: it may close."""
+        self.why = self._decide(now_ms)
+        return self.why in OPEN
+
+    def _peers(self, now_ms: int) -> dict[str, Heartbeat]:
+        alive = self._detector.alive(REPLICA_SERVICE, self._stage, now_ms)
+        return {replica: beat for replica, beat in alive.items() if replica != self._replica}
+
+    def _decide(self, now_ms: int) -> Why:
+        """The table in the text above, row by row."""
+        at, detector = self._detector.look(now_ms), self._detector
+        if self._wanted_at is None:
+            return Why.NOTHING_WANTED
+        alive = self._peers(now_ms)
+        stalled = {
+            r
+            for r in alive
+            if detector.stalled(Peer(REPLICA_SERVICE, self._stage, r), CORRECTION_STALL_MS, now_ms)
+        }
+        correcting = [r for r, beat in alive.items() if beat.corrects and r not in stalled]
+        able = [
+            r
+            for r, beat in alive.items()
+            if beat.replica_state == ReplicaState.STABILIZATION and r not in stalled
+        ]
+        if self.why in OPEN and not any(r < self._replica for r in correcting):
+            return Why.GOES_ON
+        if correcting:
+            return Why.ANOTHER_CORRECTS
+        if any(r < self._replica for r in able):
+            return Why.ANOTHER_IS_FIRST
+        turn_at = self._wanted_at + (
+            CORRECTION_TURN_MS if any(r < self._replica for r in alive) else 0
+        )
+        heard_at = FAILURE_AFTER_MS if self._has_peers else 0
+        return Why.OWN_TURN if at >= max(turn_at, heard_at) else Why.WAITING
+
+
+CORRECTION_STEP_MS: Final = 10_000
+"""Over so long a correction must have come nearer, or its branch leaves it more of the cores:
+longer than a few batches and what varies with them.
+"""
+
+CORRECTION_STEPS_SERVED: Final = 2
+"""Such steps without coming nearer after which a branch is suspended where a peer serves, or where
+it cannot hold its bound either: one of them was paced.
+"""
+
+CORRECTION_STEPS_ALONE: Final = 4
+"""The same where the branch is all that serves new results in time: without an end to it the
+results before would never be corrected.
+"""
+
+
+class Pace(Enum):
+    """How a branch runs."""
+
+    FREE = "free"
+    PACED = "paced"
+    """Only when the bound of its results asks for it."""
+    SUSPENDED = "suspended"
+
+
+class CorrectionWatch:
+    """Of one replica. ``now_ms`` is any clock that does not go back."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        """Over which the lag did not shrink, in this correction (PA2)."""
+        self._began: tuple[int, int] | None = None
+        """When the step that runs began, and the lag then."""
+        self._late = False
+
+    def lags(self, now_ms: int, buckets: int) -> None:
+        """The correction goes on, and is so far behind."""
+        if self._began is None:
+            self._began = now_ms, buckets
+        elif now_ms - self._began[0] >= CORRECTION_STEP_MS:
+            self._steps += buckets >= self._began[1]
+            self._began = now_ms, buckets
+
+    def waits(self) -> None:
+        """It has to wait for its turn: the step that runs says nothing."""
+        self._began = None
+
+    def branch_is_late(self) -> None:
+        """The branch, paced, does not hold the bound."""
+        self._late = True
+
+    def ended(self) -> None:
+        """There is nothing to correct, or nothing to correct it from (PA3)."""
+        self._steps = 0
+        self._began = None
+        self._late = False
+
+    def pace(self, *, peer_serves: bool) -> Pace:
+        """How the branch runs now. ``peer_serves``: another replica of the stage gives new
+        results.
+        """
+        if self._steps == 0:
+            return Pace.FREE
+        steps_max = CORRECTION_STEPS_SERVED if peer_serves or self._late else CORRECTION_STEPS_ALONE
+        return Pace.PACED if self._steps < steps_max else Pace.SUSPENDED
