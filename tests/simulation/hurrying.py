@@ -11,13 +11,13 @@ from typing import Any, Final
 from anabranch.ingestion import service as ingestion
 from anabranch.processing import standby as standby_process
 from anabranch.protocol import limits
-from anabranch.protocol.control import recompute_requests, trimming
-from anabranch.protocol.control.recompute_requests import ASK_TAKEN_MS, RequestState
+from anabranch.protocol.control import trimming
 from anabranch.protocol.edge import delivery as corrected_delivery
 from anabranch.protocol.edge import live_delivery
 from anabranch.protocol.log import boundary_log, own_records, parts
-from anabranch.protocol.stage import record_chain, standby
+from anabranch.protocol.stage import recomputation, record_chain, standby
 from anabranch.protocol.stage import replica as replica_machine
+from anabranch.protocol.stage.recomputation import ASK_TAKEN_MS, RequestState
 from simulation.moving import BEHIND_MS
 from simulation.options import Options
 
@@ -43,7 +43,7 @@ def hurried(options: Options) -> Iterator[None]:
     is_recomputing = options.scenario == "asked for"
     is_passive = any(stage.ha == "passive" for stage in options.stages)
     changed: list[tuple[Any, str, object]] = [
-        (recompute_requests, "_PATIENCE_MS", ASK_PATIENCE_MS if is_recomputing else None),
+        (recomputation, "_PATIENCE_MS", ASK_PATIENCE_MS if is_recomputing else None),
         (own_records, "SEEN_WAIT_MS", options.seen_wait_ms),
         (ingestion, "_BACKLOG_RECORDS", options.backlog_records),
         (standby, "MOVED_BEHIND_MS", BEHIND_MS),

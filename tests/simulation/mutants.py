@@ -52,7 +52,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "pause_counts_as_silence": 1328,
     "goes_first_without_a_checkpoint": 1528,
     "no_turns": 198,
-    "recomputes_too_late": 467,
+    "recomputes_too_late": 1795,
     "checkpoint_too_late": 42,
     "asks_nobody": 42,
     "missing_not_remembered": 32,

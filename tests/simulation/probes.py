@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from anabranch.processing.recomputing import Recomputing
-from anabranch.protocol.control import recompute_requests
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.edge import live_delivery
 from anabranch.protocol.log.log_snapshots import LogStart
-from anabranch.protocol.stage import upstream_selection
+from anabranch.protocol.stage import recomputation, upstream_selection
 from anabranch.protocol.stage.planner import QueryPosition
 from anabranch.protocol.stage.replica import Decision, Replica, Situation
 from anabranch.protocol.stage.scheduling import Why
@@ -213,7 +212,7 @@ def counted(history: History) -> Iterator[None]:
         (live_delivery, "decide", lambda answer, *_: f"live row {answer.number}"),
         (LogStart, "_adopt", _begun),
         (
-            recompute_requests.RecomputeRequests,
+            recomputation.RecomputeRequests,
             "lacking",
             lambda answer, *_: (
                 "waits for what was asked for" if answer is None else "asks for blocks"

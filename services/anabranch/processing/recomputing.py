@@ -1,9 +1,8 @@
-"""A replica's side of ASK (``protocol.control.recompute_requests``): serves readers whose blocks
+"""A replica's side of ASK (``protocol.stage.recomputation``): serves readers whose blocks
 are gone.
 
 What is still there of a wanted bucket, in the own version of it, is named again; the rest is made
-again by a query of its own (``protocol.stage.recomputation``), which the engine runs beside the
-others.
+again by a query of its own, which the engine runs beside the others.
 
 What holds after a crash at any point: blocks that nobody names, and a directory that the next
 process removes. The reader asks again.
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.processing.disk_steps import on_disk
 from anabranch.processing.standby import Begin, Beside, on_a_thread
-from anabranch.protocol.control.recompute_requests import RecomputeReplies
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, ControlRecord
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, RECOMPUTE_MS_MAX
@@ -34,7 +32,11 @@ from anabranch.protocol.log.timeline import (
     timeline_name,
 )
 from anabranch.protocol.stage.planner import TakenBucket
-from anabranch.protocol.stage.recomputation import Recomputation, recomputed_records
+from anabranch.protocol.stage.recomputation import (
+    Recomputation,
+    RecomputeReplies,
+    recomputed_records,
+)
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.gone_blocks import GoneBlocks
 from anabranch.runtime.heartbeats import ControlWriter

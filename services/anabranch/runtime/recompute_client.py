@@ -1,4 +1,4 @@
-"""A reader's side of ASK (``protocol.control.recompute_requests``): sends requests on the
+"""A reader's side of ASK (``protocol.stage.recomputation``): sends requests on the
 control topic, hears the replies, and reports to people.
 """
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 
 from anabranch.pipeline.speakers import speakers
-from anabranch.protocol.control.recompute_requests import RecomputeRequests, RequestState
 from anabranch.protocol.control.records import AskOutcome, AskReply
+from anabranch.protocol.stage.recomputation import RecomputeRequests, RequestState
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter
 
 if TYPE_CHECKING:

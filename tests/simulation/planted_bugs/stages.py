@@ -497,7 +497,7 @@ STAGES: Final = (
     ),
     Mutant(
         "asks_nobody",
-        "protocol.control.recompute_requests:RecomputeReplies.due",
+        "protocol.stage.recomputation:RecomputeReplies.due",
         "elif waited_ms >= 0:",
         "elif waited_ms >= 10**9:",
         "RQ6",

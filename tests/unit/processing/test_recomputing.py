@@ -24,13 +24,13 @@ from anabranch.codec.signed_records import Sign
 from anabranch.pipeline.model import Binding, Stage
 from anabranch.ports import Checkpoints, TopicPartition
 from anabranch.processing.recomputing import Made, Recomputing
-from anabranch.protocol.control.recompute_requests import ASK_TAKEN_EVERY_MS
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted
 from anabranch.protocol.log.timeline import Timeline, timeline_name
 from anabranch.protocol.stage.planner import PlanTraits
+from anabranch.protocol.stage.recomputation import ASK_TAKEN_EVERY_MS
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader

@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
-from anabranch.protocol.control.recompute_requests import ASK_AGAIN_MS
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, ControlRecord, Speaker
+from anabranch.protocol.stage.recomputation import ASK_AGAIN_MS
 from anabranch.runtime.heartbeats import ControlReader, ControlWriter
 from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceContext

@@ -184,7 +184,7 @@ class AskOutcome(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A reader of a stream needs blocks of buckets that are deleted
-    (``protocol.control.recompute_requests``).
+    (``protocol.stage.recomputation``).
     """
 
     stream: str

@@ -253,7 +253,7 @@ class FindMissing:
 @dataclass(frozen=True, slots=True)
 class FindRecomputed:
     """Answer: 1 if blocks that come after ``batch`` of the directory stand elsewhere than
-    they did (``protocol.control.recompute_requests``), else 0.
+    they did (``protocol.stage.recomputation``), else 0.
     """
 
     name: str
