@@ -67,9 +67,8 @@ from typing import Self
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX, PENDING_PARTS_MAX, TIMELINES_MAX
-from anabranch.protocol.log.buckets import BucketMap
+from anabranch.protocol.log.buckets import BucketMap, OpenParts
 from anabranch.protocol.log.given_up import GivenUpBuckets
-from anabranch.protocol.log.parts import OpenParts
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,

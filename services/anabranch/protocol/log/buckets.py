@@ -1,4 +1,5 @@
-"""Buckets: how event time is cut, and values by bucket number.
+"""Buckets: how event time is cut, values by bucket number, and the named parts of buckets that are
+still open (rules 3-5, 16).
 
 Theory of operation. Bucket ``n`` of a stream of bucket width ``w`` holds the rows with ``(n - 1) *
 w < event_time <= n * w``. The *upper* bound belongs to the bucket, so that a window which ends at
@@ -9,19 +10,29 @@ Buckets are numbered from the beginning of time and almost all are empty. So not
 ``BucketMap`` or in whoever uses it may count through bucket numbers. Every method costs as much as
 the entries it touches (and the search for them), however far apart their numbers are.
 
+A part belongs to a bucket and comes with the record that named it. ``OpenParts`` holds those of one
+writer, or of one branch of it, until their bucket is closed. It knows the record of each, so that a
+rewind can drop the parts of the records that it cuts off (rule 4). Parts of one bucket keep the
+order in which they were named.
+
 Invariants:
     BU1 every event time in [1, EVENT_TIME_MS_MAX] is in exactly one bucket, ``bucket_of``.
     BU2 ``bound_ms(bucket_of(s)) - width < s <= bound_ms(bucket_of(s))``.
     BU3 ``closed_by(low)`` is the last bucket that no row with ``event_time >= low`` can be in.
     BM1 a map has its keys in ascending order, each once.
     BM2 a range may be of any size: ``first..last`` of 10**15 buckets costs what stands in it.
+    OP1 ``len`` is the number of open parts, over all buckets: what PENDING_PARTS_MAX bounds.
+    OP2 closing buckets costs what they hold, however much is open beyond them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
+
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.log.records import Part
 
 
 def bucket_of(event_time_ms: int, width_ms: int) -> int:
@@ -110,3 +121,71 @@ class BucketMap(Generic[V]):
         """Take out everything."""
         self._values.clear()
         self._order.clear()
+
+
+class OpenParts:
+    """Parts by bucket, each with the id of the record that named it."""
+
+    __slots__ = ("_buckets", "_count")
+
+    def __init__(self, parts: Iterable[tuple[BatchId, Part]] = ()) -> None:
+        self._buckets: BucketMap[list[tuple[BatchId, Part]]] = BucketMap()
+        self._count = 0
+        for ident, part in parts:
+            self.add(ident, part)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, ident: BatchId, part: Part) -> None:
+        """The record ``ident`` names ``part``."""
+        named = self._buckets.get(part.bucket)
+        if named is None:
+            self._buckets[part.bucket] = [(ident, part)]
+        else:
+            named.append((ident, part))
+        self._count += 1
+
+    def fits(self, parts: Sequence[Part], closed: int, count_max: int) -> bool:
+        """Whether at most ``count_max`` parts stay open when a record names ``parts`` and
+        closes buckets up to ``closed``.
+        """
+        if self._count + len(parts) <= count_max:
+            return True
+        staying = sum(len(named) for bucket, named in self._buckets if bucket > closed)
+        return staying + sum(part.bucket > closed for part in parts) <= count_max
+
+    def close(self, upto: int) -> list[tuple[int, tuple[Part, ...]]]:
+        """Take out every bucket up to ``upto``: (bucket, its parts), ascending (OP2)."""
+        closed = [
+            (bucket, tuple([part for _, part in named]))
+            for bucket, named in self._buckets.pop_upto(upto)
+        ]
+        self._count -= sum(len(parts) for _, parts in closed)
+        return closed
+
+    def drop(self, idents: Container[BatchId]) -> None:
+        """Rule 4: drop the parts that the records ``idents`` named. Costs as much as is open."""
+        kept = [(ident, part) for ident, part in self.items() if ident not in idents]
+        self.clear()
+        for ident, part in kept:
+            self.add(ident, part)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._buckets.clear()
+        self._count = 0
+
+    def of(self, bucket: int) -> tuple[Part, ...]:
+        """The parts of ``bucket``."""
+        return tuple([part for _, part in self._buckets.get(bucket) or ()])
+
+    def between(self, first: int, last: int, count_max: int | None = None) -> list[int]:
+        """The buckets in ``first..last`` that have parts, ascending; the first ``count_max``
+        of them.
+        """
+        return self._buckets.between(first, last, count_max)
+
+    def items(self) -> tuple[tuple[BatchId, Part], ...]:
+        """All of them, by bucket."""
+        return tuple([item for _, named in self._buckets for item in named])

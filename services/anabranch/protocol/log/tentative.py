@@ -34,8 +34,7 @@ from typing import Final, Self
 
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import PENDING_PARTS_MAX
-from anabranch.protocol.log.buckets import BucketMap
-from anabranch.protocol.log.parts import OpenParts
+from anabranch.protocol.log.buckets import BucketMap, OpenParts
 from anabranch.protocol.log.records import (
     BoundaryRecord,
     BranchEnded,
