@@ -14,8 +14,8 @@ from anabranch.protocol import limits
 from anabranch.protocol.control import trimming
 from anabranch.protocol.edge import delivery as corrected_delivery
 from anabranch.protocol.edge import live_delivery
-from anabranch.protocol.log import boundary_log, own_records, parts
-from anabranch.protocol.stage import recomputation, record_chain, standby
+from anabranch.protocol.log import boundary_log, writer
+from anabranch.protocol.stage import recomputation, standby
 from anabranch.protocol.stage import replica as replica_machine
 from anabranch.protocol.stage.recomputation import ASK_TAKEN_MS, RequestState
 from simulation.moving import BEHIND_MS
@@ -44,7 +44,7 @@ def hurried(options: Options) -> Iterator[None]:
     is_passive = any(stage.ha == "passive" for stage in options.stages)
     changed: list[tuple[Any, str, object]] = [
         (recomputation, "_PATIENCE_MS", ASK_PATIENCE_MS if is_recomputing else None),
-        (own_records, "SEEN_WAIT_MS", options.seen_wait_ms),
+        (writer, "SEEN_WAIT_MS", options.seen_wait_ms),
         (ingestion, "_BACKLOG_RECORDS", options.backlog_records),
         (standby, "MOVED_BEHIND_MS", BEHIND_MS),
         (standby, "PRIMARY_SETTLED_MS", 0 if is_passive else None),
@@ -56,12 +56,12 @@ def hurried(options: Options) -> Iterator[None]:
         (limits, "SNAPSHOT_EVERY_RECORDS", options.snapshot_every),
         (live_delivery, "REC_DONE_WAIT_MS", options.rec_done_wait_ms),
         (corrected_delivery, "DELIVERY_BYTES_MAX", options.run_bytes_max),
-        (record_chain, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),
+        (writer, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),
         (replica_machine, "INPUT_PARTS_MAX", options.input_parts_max),
         (boundary_log, "CHAIN_RECORDS_MAX", options.chain_records_max),
         *(
             (module, "PARTS_PER_RECORD_MAX", options.record_parts_max)
-            for module in (limits, parts, ingestion)
+            for module in (limits, writer, ingestion)
         ),
     ]
     before = [vars(module)[name] for module, name, _ in changed]

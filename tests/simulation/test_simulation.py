@@ -194,7 +194,7 @@ def test_no_mutant_needs_names_that_are_not_there() -> None:
 
 WITHOUT_NAMES = Mutant(
     "without_names",
-    "protocol.log.own_records:OwnRecords.seen",
+    "protocol.log.writer:OwnRecords.seen",
     "entry == self._started",
     "entry == self._not_there or not_there",
     "",

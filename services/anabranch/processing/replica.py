@@ -39,7 +39,6 @@ from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, 
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.given_up import named, of_results
-from anabranch.protocol.log.parts import pieces
 from anabranch.protocol.log.records import BoundaryKind, BranchEnded, GivenUp, Part
 from anabranch.protocol.log.timeline import (
     OwnChain,
@@ -48,10 +47,10 @@ from anabranch.protocol.log.timeline import (
     failover_steps,
     fork_steps,
 )
+from anabranch.protocol.log.writer import RecordChain, pieces
 from anabranch.protocol.stage.availability import OWN, Look
 from anabranch.protocol.stage.beginning import begins_anew
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
-from anabranch.protocol.stage.record_chain import RecordChain
 from anabranch.protocol.stage.replica import (
     JointPlan,
     Replica,

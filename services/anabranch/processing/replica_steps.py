@@ -27,8 +27,8 @@ from anabranch.protocol.log.timeline import (
     Write,
     carry_out,
 )
+from anabranch.protocol.log.writer import base_record
 from anabranch.protocol.stage.beginning import Beginning, beginning, continued
-from anabranch.protocol.stage.record_chain import base_record
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.runtime.boundary_writer import BoundaryWriter
 

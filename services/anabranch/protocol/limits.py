@@ -37,7 +37,7 @@ the largest block.
 
 PARTS_PER_RECORD_MAX: Final = 20_000
 """Parts of one boundary record, about 2 MiB: a source ends its batch earlier, a stage says it
-in pieces (``protocol.log.parts``).
+in pieces (``protocol.log.writer``).
 """
 
 PENDING_PARTS_MAX: Final = 1_000_000

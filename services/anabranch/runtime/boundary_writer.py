@@ -1,5 +1,5 @@
 """Appends to a boundary log as one writer of it. What counts, and what is sent again, is decided
-in ``protocol.log.own_records``.
+in ``protocol.log.writer``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState, Outcome
-from anabranch.protocol.log.own_records import OwnEntry, OwnRecords, Sendings
 from anabranch.protocol.log.records import (
     BoundaryRecord,
     BranchEnded,
@@ -21,6 +20,7 @@ from anabranch.protocol.log.records import (
     LogEntry,
     Recomputed,
 )
+from anabranch.protocol.log.writer import OwnEntry, OwnRecords, Sendings
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream, Judge, Listener
 
 _FLUSH_TRIES: Final = 10

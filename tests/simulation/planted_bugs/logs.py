@@ -9,7 +9,7 @@ from typing import Final
 from simulation.planting import OVER, Mutant
 
 _LOG_STATE: Final = "protocol.log.boundary_log:LogState"
-_OWN: Final = "protocol.log.own_records:OwnRecords"
+_OWN: Final = "protocol.log.writer:OwnRecords"
 _WRITER: Final = "runtime.boundary_writer:BoundaryWriter"
 
 LOGS: Final = (
@@ -69,7 +69,7 @@ LOGS: Final = (
     ),
     Mutant(
         "record_too_large",
-        "protocol.log.parts:pieces",
+        "protocol.log.writer:pieces",
         "if len(record.parts) <= PARTS_PER_RECORD_MAX:",
         "if True:",
         "RP1",
@@ -78,7 +78,7 @@ LOGS: Final = (
     ),
     Mutant(
         "piece_closes_too_much",
-        "protocol.log.parts:pieces",
+        "protocol.log.writer:pieces",
         "parts[0].bucket - 1",
         "parts[0].bucket",
         "RP2",
@@ -87,7 +87,7 @@ LOGS: Final = (
     ),
     Mutant(
         "pieces_not_chained",
-        "protocol.log.parts:pieces",
+        "protocol.log.writer:pieces",
         "base, prev = None, ident",
         "base = None",
         "RP3",

@@ -63,7 +63,7 @@ STAGES: Final = (
     ),
     Mutant(
         "timeline_id_kept",
-        "protocol.stage.record_chain:RecordChain.__init__",
+        "protocol.log.writer:RecordChain.__init__",
         "timeline.name",
         '"kept"',
         "rule 3",
@@ -158,7 +158,7 @@ STAGES: Final = (
     ),
     Mutant(
         "given_up_is_shown",
-        "protocol.stage.record_chain:RecordChain.record",
+        "protocol.log.writer:RecordChain.record",
         "if part.bucket > self.given_up",
         "if kind is BoundaryKind.TENTATIVE or part.bucket > self.given_up",
         "RX4",
@@ -167,7 +167,7 @@ STAGES: Final = (
     ),
     Mutant(
         "missing_not_remembered",
-        "protocol.stage.record_chain:RecordChain.record",
+        "protocol.log.writer:RecordChain.record",
         "{*self._missing, *missing}",
         "{*missing}",
         "PT7",
@@ -208,7 +208,7 @@ STAGES: Final = (
     ),
     Mutant(
         "pending_not_inherited",
-        "protocol.stage.record_chain:RecordChain.record",
+        "protocol.log.writer:RecordChain.record",
         "parts=(*pending, *record.parts)",
         "parts=record.parts",
         "rule 11",

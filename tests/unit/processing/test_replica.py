@@ -22,7 +22,7 @@ from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.protocol import limits
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
-from anabranch.protocol.log import parts
+from anabranch.protocol.log import writer
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, BranchEnded, GivenUp
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.planner import PlanTraits
@@ -290,7 +290,7 @@ class TestBatches:
         followed by one that runs it again (rule 9).
         """
         monkeypatch.setattr(limits, "PARTS_PER_RECORD_MAX", 2)
-        monkeypatch.setattr(parts, "PARTS_PER_RECORD_MAX", 2)
+        monkeypatch.setattr(writer, "PARTS_PER_RECORD_MAX", 2)
         world, process = running(traits)
         for name in "ab":
             for bucket in (6, 8, 9):
@@ -324,7 +324,7 @@ class TestBatches:
         self, traits: PlanTraits, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(limits, "PARTS_PER_RECORD_MAX", 2)
-        monkeypatch.setattr(parts, "PARTS_PER_RECORD_MAX", 2)
+        monkeypatch.setattr(writer, "PARTS_PER_RECORD_MAX", 2)
         world, process = failing(traits)
         log_state = world.log_state()
         shown = {

@@ -99,7 +99,7 @@ class TestBranchesThatFail:
         world, process = failing()
         branch, stable_query = process.runner.branch, process.runner.stable_query
         assert branch is not None
-        monkeypatch.setattr("anabranch.protocol.stage.record_chain.BRANCH_PENDING_PARTS_MAX", -1)
+        monkeypatch.setattr("anabranch.protocol.log.writer.BRANCH_PENDING_PARTS_MAX", -1)
         world.close("a", 7, 6)
         process.wait(2 * FIRST)
         process.settle()
