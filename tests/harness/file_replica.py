@@ -32,8 +32,8 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability, Policy
-from anabranch.protocol.stage.beginning import Comparison, HaMode, PartnerWrong
 from anabranch.protocol.stage.planner import PlanTraits
+from anabranch.protocol.stage.recovery import Comparison, HaMode, PartnerWrong
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter

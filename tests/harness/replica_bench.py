@@ -19,8 +19,8 @@ from anabranch.protocol.log.records import (
 )
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
-from anabranch.protocol.stage.beginning import Beginning
 from anabranch.protocol.stage.planner import Plan, PlanTraits, QueryPosition
+from anabranch.protocol.stage.recovery import Beginning
 from anabranch.protocol.stage.replica import BatchRules, Decision, Replica, Situation, StageRules
 
 WIDTH_MS = 1_000

@@ -28,8 +28,8 @@ from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.records import BoundaryKind, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability
-from anabranch.protocol.stage.beginning import Comparison, begins_anew, unneeded_upto
 from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
+from anabranch.protocol.stage.recovery import Comparison, begins_anew, unneeded_upto
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.protocol.stage.scheduling import CorrectionGate
 from anabranch.runtime.boundary_reader import BoundaryReader

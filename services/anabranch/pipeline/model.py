@@ -20,7 +20,7 @@ from anabranch.protocol.control.placement import PlacedStage, Places, place
 from anabranch.protocol.federation.costs import CornerCost, Cost, QueueCost
 from anabranch.protocol.federation.offered_stages import Terms
 from anabranch.protocol.log.shards import Shard, input_of, members
-from anabranch.protocol.stage.beginning import HaMode
+from anabranch.protocol.stage.recovery import HaMode
 
 __all__ = [
     "Binding",
@@ -192,7 +192,7 @@ class Stage(_Model):
     @property
     def backup_horizon_ms(self) -> int | None:
         """The horizon by which a stage begins again that saves its state nowhere else
-        (``protocol.stage.beginning``); None: another kind of stage.
+        (``protocol.stage.recovery``); None: another kind of stage.
         """
         return self.state_horizon_ms if self.ha in ("upstream_backup", "amnesia") else None
 

@@ -169,7 +169,7 @@ def horizon_buckets(pipeline: Pipeline, stage: str) -> int | None:
 
 
 def known_horizon_buckets(pipeline: Pipeline, stage: str) -> int:
-    """The same, as ``protocol.stage.beginning`` counts with it; 0: there is none, or it is not
+    """The same, as ``protocol.stage.recovery`` counts with it; 0: there is none, or it is not
     known.
     """
     return horizon_buckets(pipeline, stage) or 0

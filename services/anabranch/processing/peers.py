@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from anabranch.ports import Clock
 from anabranch.protocol.control.records import ReplicaState
-from anabranch.protocol.log.clean_points import CleanPoints
-from anabranch.protocol.stage.beginning import Comparison, PartnerWrong
+from anabranch.protocol.stage.recovery import CleanPoints, Comparison, PartnerWrong
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from anabranch.processing.standby import Begin, Beside, on_a_thread
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, ControlRecord
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, RECOMPUTE_MS_MAX
-from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.records import Part
 from anabranch.protocol.log.timeline import (
     Answer,
@@ -37,6 +36,7 @@ from anabranch.protocol.stage.recomputation import (
     RecomputeReplies,
     recomputed_records,
 )
+from anabranch.protocol.stage.recovery import CleanPoints
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.gone_blocks import GoneBlocks
 from anabranch.runtime.heartbeats import ControlWriter

@@ -37,7 +37,6 @@ from anabranch.processing.replica_steps import ReplicaSteps
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.given_up import named, of_results
 from anabranch.protocol.log.records import BoundaryKind, BranchEnded, GivenUp, Part
 from anabranch.protocol.log.timeline import (
@@ -49,8 +48,8 @@ from anabranch.protocol.log.timeline import (
 )
 from anabranch.protocol.log.writer import RecordChain, pieces
 from anabranch.protocol.stage.availability import OWN, Look
-from anabranch.protocol.stage.beginning import begins_anew
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
+from anabranch.protocol.stage.recovery import CleanPoints, begins_anew
 from anabranch.protocol.stage.replica import (
     JointPlan,
     Replica,

@@ -28,7 +28,7 @@ from anabranch.protocol.log.timeline import (
     carry_out,
 )
 from anabranch.protocol.log.writer import base_record
-from anabranch.protocol.stage.beginning import Beginning, beginning, continued
+from anabranch.protocol.stage.recovery import Beginning, beginning, continued
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.runtime.boundary_writer import BoundaryWriter
 

@@ -31,7 +31,7 @@ from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.records import EpochStarted
-from anabranch.protocol.stage.beginning import Comparison, PartnerWrong, unneeded_upto
+from anabranch.protocol.stage.recovery import Comparison, PartnerWrong, unneeded_upto
 from anabranch.protocol.stage.replica import BatchRules, StageRules
 from anabranch.protocol.stage.scheduling import CorrectionGate
 from anabranch.protocol.stage.standby import StandbyProcess

@@ -20,8 +20,8 @@ from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import PASSIVE_BEAT_MS
-from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.timeline import Answer, DiskStep, FindPeerCommit, Step, carry_out
+from anabranch.protocol.stage.recovery import CleanPoints
 from anabranch.protocol.stage.standby import (
     LEADING,
     STANDING_BY,

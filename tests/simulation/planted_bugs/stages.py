@@ -378,7 +378,7 @@ STAGES: Final = (
     ),
     Mutant(
         "backup_begins_at_the_end",
-        "protocol.stage.beginning:beginning",
+        "protocol.stage.recovery:beginning",
         "closed - 2 * horizon",
         "closed",
         "SH1, SH2",
@@ -387,7 +387,7 @@ STAGES: Final = (
     ),
     Mutant(
         "backup_trimmed",
-        "protocol.stage.beginning:unneeded_upto",
+        "protocol.stage.recovery:unneeded_upto",
         "max(0, min(synced, closed - 2 * horizon))",
         "synced",
         "SH2, rule 18",
@@ -396,7 +396,7 @@ STAGES: Final = (
     ),
     Mutant(
         "partial_results_kept",
-        "protocol.stage.beginning:beginning",
+        "protocol.stage.recovery:beginning",
         "after + horizon if after",
         "after if after",
         "SH3",
@@ -405,7 +405,7 @@ STAGES: Final = (
     ),
     Mutant(
         "gives_up_too_much",
-        "protocol.stage.beginning:beginning",
+        "protocol.stage.recovery:beginning",
         "after + horizon if after",
         "after + horizon + 1 if after",
         "SH3",
@@ -414,7 +414,7 @@ STAGES: Final = (
     ),
     Mutant(
         "late_start_forgotten",
-        "protocol.stage.beginning:continued",
+        "protocol.stage.recovery:continued",
         "else origin.late_upto",
         "else 0",
         "LA3",
@@ -423,7 +423,7 @@ STAGES: Final = (
     ),
     Mutant(
         "late_start_is_partial",
-        "protocol.stage.beginning:beginning",
+        "protocol.stage.recovery:beginning",
         "after + horizon if after",
         "after if after",
         "SH3",

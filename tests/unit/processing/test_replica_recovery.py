@@ -14,7 +14,7 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.log.records import BoundaryRecord
-from anabranch.protocol.stage.beginning import HaMode, PartnerWrong
+from anabranch.protocol.stage.recovery import HaMode, PartnerWrong
 from harness import spark_files
 from harness.file_replica import (
     AHEAD,

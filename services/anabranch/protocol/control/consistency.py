@@ -21,7 +21,7 @@ purpose. Two plans of the same version are a mistake of the person who changed t
 both count. A bucket in which these differ raises an alarm, too, but no replica is outvoted.
 
 A stage with ``amnesia`` gives up results when it loses its disk. Its log says which (SH3 of
-``protocol.stage.beginning``), and ``GapBook`` tells people once for each gap.
+``protocol.stage.recovery``), and ``GapBook`` tells people once for each gap.
 
 Invariants:
     CN1 two buckets are compared at most once, only when both writers closed them, they are their
@@ -244,7 +244,7 @@ class StreamAudit:
         elif record.prev is None:
             history = (
                 _joined(plan, record.closed) if record.missing else plan
-            )  # missing: it began late (``protocol.stage.beginning``)
+            )  # missing: it began late (``protocol.stage.recovery``)
         elif before is None or not before.history:
             history = ""
         elif before.fingerprint == plan:

@@ -25,7 +25,7 @@ rejected results instead, truncated if that topic rejects it, too. The topic of 
 handled like one more partition: its ids are read back, and progress records have its position.
 
 An output may be added to a pipeline whose blocks were deleted in part. It begins late, as a stage
-does (``protocol.stage.beginning``), as long as neither of its topics has anything. Where it begins
+does (``protocol.stage.recovery``), as long as neither of its topics has anything. Where it begins
 late stands in the progress of its corrected topic before either one gets anything: a run of no
 records. So the other topic begins there too, and where only one has delivered, the other one waits
 for its blocks.

@@ -44,7 +44,7 @@ from anabranch.protocol.federation.audit import Finding, commitment, is_sampled
 from anabranch.protocol.federation.ledger import FINDINGS_MAX, AuditCommitted, Audited, Ledger
 from anabranch.protocol.federation.movements import Movement, MovementState
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.stage.beginning import HaMode
+from anabranch.protocol.stage.recovery import HaMode
 
 TERM_MS: Final = 3_600_000
 """The ledger of a contract holds so many commitments at most that a year of such terms fits."""

@@ -1,7 +1,7 @@
 """Computes buckets of a sold stage again, of the stage's own input, and says which are wrong.
 
 Theory of operation. Results after time t depend on the input after t - horizon only
-(``protocol.stage.beginning``). So a query that begins empty, a horizon before the first bucket that
+(``protocol.stage.recovery``). So a query that begins empty, a horizon before the first bucket that
 is wanted, makes the wanted ones whole. It takes its input as every plan does, so what it makes is
 what any replica makes of it, bucket for bucket.
 

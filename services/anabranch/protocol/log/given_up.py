@@ -9,7 +9,7 @@ what it reads of the closed buckets is late. What had been read of them is in th
 
 A bucket that is given up may lack anything, and so may what is made from it. So each stable record
 of a stage names those of the buckets that it closes to which a given-up bucket of an input can
-still contribute: within the stage's *state horizon* (``protocol.stage.beginning``); without
+still contribute: within the stage's *state horizon* (``protocol.stage.recovery``); without
 state that is the bucket itself, and with state and without a known horizon everything from there
 on. The log state of a stream keeps these names by bucket, so every reader has them, however it came
 to its place in the log.

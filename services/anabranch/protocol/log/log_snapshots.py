@@ -18,7 +18,7 @@ there on, and from then on goes on as ever. Until then its log state is as at th
 is known, and nothing wrong is stated.
 
 What a log snapshot may not forget, though readers have passed it: the last results of a stage that
-makes them again after it lost its disk, and compares (``protocol.stage.beginning``).
+makes them again after it lost its disk, and compares (``protocol.stage.recovery``).
 
 Invariants:
     SN1 nothing is deleted that the first snapshot that is left does not cover: a start from there

@@ -5,7 +5,7 @@ schemas/records/boundary_record, branch_ended, epoch_started, recomputed, ``log_
 
 Some decisions of a start need more of the stage's own log than its end: whether a stage has ever
 made anything, with what its newest chain begins, which function made the last results, and on which
-nodes (``protocol.stage.beginning``). These facts are few, and each follows from the facts before a
+nodes (``protocol.stage.recovery``). These facts are few, and each follows from the facts before a
 record and that record (``origin_after``). So the log state carries them for each writer, and a log
 snapshot says them: whoever begins to read there knows them too.
 
@@ -223,7 +223,7 @@ class Origin:
     made_after: int = 0
     """The last bucket before these."""
     gap: int | None = None
-    """What the chain begins with has given up results (``protocol.stage.beginning``),
+    """What the chain begins with has given up results (``protocol.stage.recovery``),
     and closed buckets up to here; None: it has not.
     """
     open_upto: int = 0
@@ -232,7 +232,7 @@ class Origin:
     """
     late_upto: int = 0
     """Up to here the writer has left results out since the stage began late
-    (``protocol.stage.beginning``).
+    (``protocol.stage.recovery``).
     """
     has_results: bool = False
     """Whether it wrote anything else."""

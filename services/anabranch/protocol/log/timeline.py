@@ -18,7 +18,7 @@ Invariants:
         after it are there; else from a peer's; else from the beginning of the log, if that is
         there; else it waits for a peer.
     TI5 a peer's checkpoint is taken at a batch all of whose parts are stable by now
-        (``protocol.log.clean_points``), without the plan after it; the new timeline begins with a
+        (``protocol.stage.recovery``), without the plan after it; the new timeline begins with a
         base record, and until its first commit every restart says it again (rule 6).
     TI6 going back to an older batch (damage, loss of power) is safe: the new timeline has another
         name, and its records cut the chain (rule 4).
@@ -399,7 +399,7 @@ class OwnChain:
     cut_off_base: Callable[[BatchId], int | None] = lambda _ident: None
     """Of one that may not: the base of its checkpoint as it was then; None: it is of no use."""
     is_open: bool = False
-    """The own checkpoint is not to be gone on from (``protocol.stage.beginning``)."""
+    """The own checkpoint is not to be gone on from (``protocol.stage.recovery``)."""
     replica: str = ""
     """Whose it is."""
 

@@ -32,7 +32,7 @@ Invariants:
         tentative one of a query that did.
     RX3 the first record of a branch names all parts that were open at the fork.
     RX4 up to where the output is given up, buckets are closed empty, by branches too, and their
-        stable records name every input as missing (``protocol.stage.beginning``).
+        stable records name every input as missing (``protocol.stage.recovery``).
     RX5 a timeline that goes on in a copy of another's state begins with a base record: it closes
         what the copy holds, and says that this is not the replica's own (rule 6).
     RP1 no piece names more than PARTS_PER_RECORD_MAX parts, and a record that needs no cut is its
@@ -115,7 +115,7 @@ class RecordChain:
 
     def __init__(self, replica: str, epoch: int, timeline: Timeline, *, given_up: int = 0) -> None:
         """``given_up``: buckets up to this one are closed empty, and named as missing
-        (``protocol.stage.beginning``).
+        (``protocol.stage.recovery``).
         """
         self.given_up = given_up
         self._replica = replica

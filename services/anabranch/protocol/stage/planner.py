@@ -337,7 +337,7 @@ class EmptyBatches:
 
 def begun_after(bucket: int, log_states: Mapping[str, LogState]) -> Plan:
     """The first plan of a query that leaves out the buckets up to ``bucket``: empty, and
-    closes them (``protocol.stage.beginning``).
+    closes them (``protocol.stage.recovery``).
     """
     before = QueryPosition()
     after = QueryPosition(1, bucket)

@@ -56,7 +56,7 @@ Invariants:
     RC4 a bucket whose rows or digest differ makes the whole result void.
     RC5 a ``Recomputed`` holds whole buckets, and no more than PARTS_PER_RECORD_MAX parts.
     RC6 a query that skips nothing begins in a checkpoint at a batch all of whose buckets are before
-        the range and stable (``protocol.log.clean_points``), the newest that is whole; else at the
+        the range and stable (``protocol.stage.recovery``), the newest that is whole; else at the
         beginning. Of its input nothing may be gone from there to the end of the range.
 """
 

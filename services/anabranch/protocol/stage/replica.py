@@ -83,7 +83,6 @@ from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Look, Policy
-from anabranch.protocol.stage.beginning import Beginning, HaMode
 from anabranch.protocol.stage.planner import (
     Plan,
     PlanTraits,
@@ -92,6 +91,7 @@ from anabranch.protocol.stage.planner import (
     next_plan,
     next_tentative_plan,
 )
+from anabranch.protocol.stage.recovery import Beginning, HaMode
 from anabranch.protocol.stage.replica_phases import Event, Phase, advertised, next_phase
 from anabranch.protocol.stage.scheduling import CorrectionWatch, Pace
 from anabranch.protocol.stage.upstream_selection import awaits_corrections

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from anabranch.codec import boundary_records
 from anabranch.protocol.control.consistency import Mismatch, StreamAudit
 from anabranch.protocol.log.boundary_log import LogState, Outcome, contents
-from anabranch.protocol.log.clean_points import CleanPoints
 from anabranch.protocol.log.log_snapshots import LogSnapshots, LogStart, forgettable
 from anabranch.protocol.log.records import LogEntry, LogSnapshot, Part, Recomputed
+from anabranch.protocol.stage.recovery import CleanPoints
 from harness.boundary_logs import LAST, WRITERS, logs
 from harness.examples import examples
 

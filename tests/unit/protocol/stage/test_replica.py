@@ -16,8 +16,8 @@ from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import STALL_MS, Look, Policy
-from anabranch.protocol.stage.beginning import Beginning
 from anabranch.protocol.stage.planner import Plan, PlanTraits, QueryPosition
+from anabranch.protocol.stage.recovery import Beginning
 from anabranch.protocol.stage.replica import (
     INPUT_PARTS_MAX,
     SUCCESSOR_WITHOUT_ROWS_TIMES,
@@ -455,7 +455,7 @@ class TestJointPlan:
 
 
 class TestBeginning:
-    """What ``protocol.stage.beginning`` has decided."""
+    """What ``protocol.stage.recovery`` has decided."""
 
     def test_a_query_without_a_checkpoint_leaves_buckets_out(self) -> None:
         bench = Bench(settings=Settings(warm_up=True, after=4))

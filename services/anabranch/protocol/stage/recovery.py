@@ -1,14 +1,27 @@
-"""Where does a process of a stage begin, what of its output does it give up, and is what it makes
-again what stands in the log?
+"""Where does a process of a stage begin: in a copy of which checkpoint, or empty after which
+bucket? What of its output does it give up, and is what it makes again what stands in the log?
 
 Theory of operation. A process goes on from a checkpoint, its own or a peer's
 (``protocol.log.timeline``). Where there is none it begins with an empty query after some bucket.
-Which one follows from the stage's own log, from what is left of its inputs, and from what the
-stage's author says: the *state horizon*, how much later than its own time a record can still change
-results (the length of a window, the bound of a join, 0 for a function of single rows), and ``ha``.
-Results after time t depend only on input after t - horizon, whatever the function is, so an empty
-query makes all that lies a horizon after its beginning. What lies within it would be partial. It is
-given up where no reader has it yet: closed *empty*, in records that name every input as missing.
+
+*In a copy of a checkpoint* (rule 6). A replica without a disk goes on in a copy of a peer's
+checkpoint, under a base record: "buckets up to ``base`` are not mine". Of a bucket of which the
+peer had named parts already the copy makes only the rest, so ``base`` must not be below it; and
+what is not the copy's should be stable already, or it would depend on the peer for ever. So a batch
+is a *clean point* if all that it had closed or begun is stable by now. It must also still count: be
+on the peer's accepted chain. All this is seen by following the stage's own log (``CleanPoints``).
+Where results are never ahead of the input, and nothing is late, every batch will do; else one that
+is a little older. The same holds for a replica's own checkpoint whose records were cut off the
+chain: another process of the replica went on from an older one, and its disk was lost. Nothing may
+continue such a record; under a base record its state is as good as a peer's.
+
+*Empty.* After which bucket follows from the stage's own log, from what is left of its inputs, and
+from what the stage's author says: the *state horizon*, how much later than its own time a record
+can still change results (the length of a window, the bound of a join, 0 for a function of single
+rows), and ``ha``. Results after time t depend only on input after t - horizon, whatever the
+function is, so an empty query makes all that lies a horizon after its beginning. What lies within
+it would be partial. It is given up where no reader has it yet: closed *empty*, in records that name
+every input as missing.
 
 A stage may be added to a pipeline whose blocks were deleted in part: trimming deletes what all
 readers that there are have passed (rule 18), and nobody can make it again if the inputs of the
@@ -40,6 +53,15 @@ Whoever goes on from a checkpoint continues what the log says is given up: the p
 the peer whose checkpoint it is, may have ended on the way.
 
 Invariants:
+    CP1 the base of a point is the highest bucket that the peer had closed, or named a part of, by
+        then; up to it everything is stable.
+    CP2 a point was made under the plan of the one who asks: another plan's state means something
+        else.
+    CP3 memory is bounded by what Spark retains: older batches cannot be gone back to.
+    CP4 a point is the record of a batch on the peer's accepted chain; of the replica itself, one
+        that was on its chain once.
+    CP5 of a log that is read from a log snapshot on, the tip of each chain is known, and what came
+        after it.
     LA1 a stage begins late only while every stable record of its stream is one that says so:
         nothing is ever left out between results.
     LA2 once one replica has written where, all that begin without a checkpoint begin there, or
@@ -61,13 +83,93 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from anabranch.protocol.errors import StageFunctionError
-from anabranch.protocol.log.boundary_log import LogState, contents
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, Origin
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
+from anabranch.protocol.log.boundary_log import LogState, Outcome, contents
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    LogEntry,
+    LogSnapshot,
+    Origin,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """One record on a peer's chain."""
+
+    ident: BatchId
+    base: int
+    fingerprint: str
+
+
+class CleanPoints:
+    """The clean points of some replicas. Tell it every record of the stage's log right after
+    the log state took it.
+    """
+
+    def __init__(self, replicas: Iterable[str], own: str = "") -> None:
+        """``own``: the one that asks."""
+        self._own = own
+        self._chains: dict[str, deque[_Mark]] = {
+            r: deque(maxlen=2 * CHECKPOINT_BATCHES_RETAINED) for r in (*replicas, own)
+        }
+        self._cut_off: deque[_Mark] = deque(maxlen=2 * CHECKPOINT_BATCHES_RETAINED)
+        """Of the one that asks."""
+
+    def seen(self, log_state: LogState, entry: LogEntry, outcome: Outcome) -> None:
+        """Take note of a record."""
+        if outcome.accepted and isinstance(entry, LogSnapshot):
+            for replica in self._chains:
+                if replica in log_state.writers and (tip := log_state.tip(replica)) is not None:
+                    self._mark(log_state, replica, tip)
+            return
+        if (
+            not outcome.accepted
+            or not isinstance(entry, BoundaryRecord)
+            or entry.kind is not BoundaryKind.STABLE
+        ):
+            return
+        chain = self._chains.get(entry.replica)
+        if chain is None:
+            return
+        while chain and chain[-1].ident != entry.prev:
+            mark = chain.pop()  # cut off (rule 4)
+            if entry.replica == self._own:
+                self._cut_off.append(mark)
+        self._mark(log_state, entry.replica, entry.id)
+
+    def _mark(self, log_state: LogState, replica: str, tip: BatchId) -> None:
+        pending = log_state.pending(replica)
+        base = max(log_state.closed(replica), pending[-1].bucket if pending else 0)
+        self._chains[replica].append(_Mark(tip, base, log_state.origin(replica).tip_by))
+
+    def base(self, replica: str, ident: BatchId, fingerprint: str, stable_upto: int) -> int | None:
+        """The base of the record ``ident`` of ``replica``; None: it is not a point for
+        ``fingerprint`` now (CP1, CP2, CP4).
+        """
+        return self._base(self._chains.get(replica, ()), ident, fingerprint, stable_upto)
+
+    def cut_off_base(self, ident: BatchId, fingerprint: str, stable_upto: int) -> int | None:
+        """The same of a record of the one that asks, which was cut off its chain."""
+        return self._base(self._cut_off, ident, fingerprint, stable_upto)
+
+    @staticmethod
+    def _base(
+        marks: Iterable[_Mark], ident: BatchId, fingerprint: str, stable_upto: int
+    ) -> int | None:
+        for mark in marks:
+            if mark.ident == ident and mark.fingerprint == fingerprint and mark.base <= stable_upto:
+                return mark.base
+        return None
+
 
 HaMode = Literal["active", "passive", "upstream_backup", "amnesia"]
 """What is done for the loss of a process or its disk (docs/concepts.md)."""
@@ -75,7 +177,7 @@ HaMode = Literal["active", "passive", "upstream_backup", "amnesia"]
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Of one process of a stage."""
+    """Where one process of a stage begins."""
 
     after: int = 0
     """Without a checkpoint it leaves out the buckets up to here."""
@@ -159,7 +261,9 @@ class PartnerWrong:
 
 
 class Comparison:
-    """Of one process, which is the only writer of its stream."""
+    """What one process makes again, beside what stands in the log: it is the only writer of its
+    stream.
+    """
 
     def __init__(
         self,
