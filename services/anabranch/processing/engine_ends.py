@@ -1,5 +1,5 @@
 """Remembers the ends of a node's engine over restarts, so that a stage that takes all memory can be
-named (``protocol.control.restarting``).
+named (``protocol.control.placement``).
 
 What holds after a crash at any point: the file is whole or absent. Nothing but a message depends on
 it.
@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from anabranch.protocol.control.restarting import EngineEnd, remembered, suspects
+from anabranch.protocol.control.placement import EngineEnd, remembered, suspects
 from anabranch.protocol.errors import EngineEnded
 
 if TYPE_CHECKING:

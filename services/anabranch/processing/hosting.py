@@ -3,12 +3,11 @@ the node.
 
 A replica has a thread of its own, which alone calls its ``start``, ``step`` and ``stop``; the
 node's thread alone calls what stands here. What ends a replica ends nothing else of the node. It is
-started again as a process would be (``protocol.control.restarting``), as a new ``StageReplica``
+started again as a process would be (``protocol.control.placement``), as a new ``StageReplica``
 with an epoch of its own. The node ends only where a replica has failed over to another process:
 there are two nodes of its name, and the newer one counts.
 
-A replica that was moved to another node in the meantime is not started again
-(``protocol.control.placement``).
+A replica that was moved to another node in the meantime is not started again.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from anabranch.protocol.control.placement import AfterEnd
-from anabranch.protocol.control.restarting import Backoff
+from anabranch.protocol.control.placement import AfterEnd, Backoff
 from anabranch.protocol.errors import ConfigurationError, Fenced, Outvoted, StageFunctionError
 from anabranch.runtime.health import READY_STATES
 from anabranch.runtime.logs import short

@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.pipeline.addresses import without_password
 from anabranch.ports import Clock
-from anabranch.protocol.control.restarting import Backoff
+from anabranch.protocol.control.placement import Backoff
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.runtime.service import ExitCode
 from anabranch.up import probe, state_file

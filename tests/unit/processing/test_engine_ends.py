@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.processing.engine_ends import EngineEnds
-from anabranch.protocol.control.restarting import ENGINE_ENDS_TOGETHER_MS
+from anabranch.protocol.control.placement import ENGINE_ENDS_TOGETHER_MS
 from anabranch.protocol.errors import EngineEnded
 
 

@@ -10,12 +10,12 @@ import structlog
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.processing.hosting import HostedReplica
-from anabranch.protocol.control.placement import AfterEnd
-from anabranch.protocol.control.restarting import (
-    DELAY_FIRST_MS,
-    DELAY_MAX_MS,
+from anabranch.protocol.control.placement import (
     HEALTHY_AFTER_MS,
+    RESTART_FIRST_MS,
+    RESTART_MAX_MS,
     STAGE_FAILED_DELAY_MAX_MS,
+    AfterEnd,
 )
 from anabranch.protocol.errors import (
     ConfigurationError,
@@ -124,9 +124,9 @@ def test_it_runs_until_it_is_told_to_stop(bench: Bench) -> None:
     [
         (StageFunctionError("f raised"), "failed", STAGE_FAILED_DELAY_MAX_MS),
         (ConfigurationError("no module f"), "failed", STAGE_FAILED_DELAY_MAX_MS),
-        (Outvoted("the others agree"), "restarting", DELAY_MAX_MS),
-        (Unavailable("no broker"), "restarting", DELAY_MAX_MS),
-        (KeyError("a bug"), "restarting", DELAY_MAX_MS),
+        (Outvoted("the others agree"), "restarting", RESTART_MAX_MS),
+        (Unavailable("no broker"), "restarting", RESTART_MAX_MS),
+        (KeyError("a bug"), "restarting", RESTART_MAX_MS),
     ],
     ids=["function", "module", "outvoted", "broker", "bug"],
 )
@@ -140,14 +140,14 @@ def test_what_ends_is_started_again_later_each_time(
         assert (bench.hosted.state, bench.hosted.shown()["error"]) == (state, bench.hosted.error)
         assert bench.hosted.error
         pauses.append(bench.pause_ms())
-    assert pauses[:2] == [DELAY_FIRST_MS, 2 * DELAY_FIRST_MS]
+    assert pauses[:2] == [RESTART_FIRST_MS, 2 * RESTART_FIRST_MS]
     assert pauses[-1] == delay_max_ms
     assert bench.hosted.shown()["restarts"] == 9
     assert all(made.stopped == 1 for made in bench.made[:-1])
     bench.runs()
     bench.clock.sleep_ms(HEALTHY_AFTER_MS)
     bench.die(error)
-    assert bench.pause_ms() == DELAY_FIRST_MS
+    assert bench.pause_ms() == RESTART_FIRST_MS
     bench.end()
 
 
@@ -192,7 +192,7 @@ def test_pc5_one_whose_place_is_elsewhere_ends_for_good_and_nothing_else_does(
     bench.runs()
     bench.after_end = AfterEnd.GONE
     bench.die(error)
-    bench.clock.sleep_ms(10 * DELAY_MAX_MS)
+    bench.clock.sleep_ms(10 * RESTART_MAX_MS)
     bench.hosted.look()
     assert (bench.hosted.state, bench.hosted.is_over, len(bench.made)) == ("stopped", True, 1)
     assert bench.fenced == [isinstance(error, Fenced)]

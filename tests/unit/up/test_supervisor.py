@@ -12,7 +12,7 @@ import pytest
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.progress import Step
-from anabranch.protocol.control.restarting import HEALTHY_AFTER_MS
+from anabranch.protocol.control.placement import HEALTHY_AFTER_MS
 from anabranch.protocol.errors import Unavailable
 from anabranch.up import probe, state_file
 from anabranch.up import supervisor as module

@@ -1,4 +1,4 @@
-"""Which node runs which replicas.
+"""Which node runs which replicas, and when one that has ended, or a whole process, starts again.
 
 Theory of operation. A node is one process with one Spark application, which runs replicas of many
 stages (Borealis' and Medusa's node). By default, replica i of each stage of participant P runs on
@@ -16,6 +16,7 @@ node to which it is moved lets it stand by beside that one (``protocol.stage.sta
 up to date it begins an epoch, which ends the other one as a restart would have (rule 1). So these
 two logs are the whole state of a move, and either node may die at any point of it.
 
+What a node does about a replica that has ended:
 
 =============  ======================  ==============================  =============================
 what ended it  its newest epoch began  the node has its place          the node has not
@@ -25,6 +26,15 @@ anything else  here                    AGAIN, after a while            AGAIN: no
 anything       elsewhere               AGAIN: it stands by             GONE
 anything       nobody knows            END_NODE if fenced, else AGAIN  GONE
 =============  ======================  ==============================  =============================
+
+Anything that ends may be started again, since all that matters is in Kafka and in checkpoints. What
+ends soon after its start waits longer each time, so that one that cannot run costs little; one that
+ran for a while starts again after the first delay (``Backoff``). The processes that a supervisor
+starts wait by the same rule.
+
+All stages of a node share its engine, and one that takes all memory ends it for the others, again
+and again. After one crash no single replica can be blamed, because several had a batch running.
+After the second, only the replicas that ran both times are suspects.
 
 Invariants:
     PC1 Each replica has exactly one node.
@@ -42,9 +52,10 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from anabranch.protocol.control.records import Move
 
@@ -292,3 +303,59 @@ def after_end(*, has_place: bool, is_fenced: bool, runs_on: str, node: str) -> A
     if runs_on == node or (not runs_on and has_place):
         return AfterEnd.END_NODE if is_fenced else AfterEnd.AGAIN
     return AfterEnd.AGAIN if has_place else AfterEnd.GONE
+
+
+RESTART_FIRST_MS: Final = 500
+RESTART_MAX_MS: Final = 30_000
+STAGE_FAILED_DELAY_MAX_MS: Final = 60_000
+"""A function that fails will most likely fail again: the log and the machine get more rest."""
+
+HEALTHY_AFTER_MS: Final = 60_000
+"""What ran so long starts again at the first delay."""
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Growing delays of one process, or one replica on a node: doubled at each end that comes
+    soon after the start. Times are monotonic ms.
+    """
+
+    failures: int = 0
+
+    def after_end(self, ran_ms: int, *, of_function: bool = False) -> int:
+        """How long to wait, in ms, after the end of what had been ready for ``ran_ms``.
+        ``of_function``: a stage's function ended it.
+        """
+        delay_max_ms = STAGE_FAILED_DELAY_MAX_MS if of_function else RESTART_MAX_MS
+        if ran_ms >= HEALTHY_AFTER_MS:
+            self.failures = 0
+        delay_ms = min(delay_max_ms, RESTART_FIRST_MS << min(self.failures, 16))
+        self.failures += 1
+        return delay_ms
+
+
+ENGINE_ENDS_MAX: Final = 4
+"""So many ends of a node's engine are remembered: the last of them say all."""
+ENGINE_ENDS_TOGETHER_MS: Final = 30 * 60_000
+"""An end that is longer ago has nothing to do with this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEnd:
+    """An end of a node's engine: when, and the replicas of which a batch ran."""
+
+    at_ms: int
+    during: tuple[str, ...]
+
+
+def remembered(ends: Iterable[EngineEnd], newest: EngineEnd) -> tuple[EngineEnd, ...]:
+    """What is kept of ``ends`` after ``newest``, which is the last of it."""
+    near = [end for end in ends if 0 <= newest.at_ms - end.at_ms <= ENGINE_ENDS_TOGETHER_MS]
+    return (*near, newest)[-ENGINE_ENDS_MAX:]
+
+
+def suspects(ends: Sequence[EngineEnd]) -> tuple[str, ...]:
+    """The replicas of which a batch ran at each of ``ends``, if there are at least two; sorted."""
+    if len(ends) < 2:
+        return ()
+    return tuple(sorted(set.intersection(*(set(end.during) for end in ends))))
