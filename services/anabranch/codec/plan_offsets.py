@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from anabranch.codec.boundary_records import parts_from_json, parts_to_json
+from anabranch.protocol.edge.sources import input_of
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.log.records import BoundaryKind
-from anabranch.protocol.log.shards import input_of
 from anabranch.protocol.stage.planner import Plan, QueryPosition, TakenBucket
 
 Offset = dict[str, Any]

@@ -36,6 +36,7 @@ from anabranch.ingestion.other_logs import OtherLogs, check_dealt, check_strange
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge.ingestion import SourceMachine, SourceProgress, SourceRules
+from anabranch.protocol.edge.sources import input_of
 from anabranch.protocol.errors import (
     AnabranchError,
     ConfigurationError,
@@ -47,7 +48,6 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import MIB, PARTS_PER_RECORD_MAX
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
-from anabranch.protocol.log.shards import input_of
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.collection import without_collection

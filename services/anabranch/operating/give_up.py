@@ -10,6 +10,7 @@ from typing import Final
 
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Clock, Entropy, EventLog
+from anabranch.protocol.edge.sources import input_of
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
@@ -17,7 +18,6 @@ from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.given_up import Times, to_give_up
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, GivenUp
-from anabranch.protocol.log.shards import input_of
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.boundary_writer import BoundaryWriter
 

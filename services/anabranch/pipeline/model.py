@@ -17,9 +17,9 @@ from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.protocol.control.placement import PlacedStage, Places, place
+from anabranch.protocol.edge.sources import Shard, input_of, members
 from anabranch.protocol.federation.costs import CornerCost, Cost, QueueCost
 from anabranch.protocol.federation.offered_stages import Terms
-from anabranch.protocol.log.shards import Shard, input_of, members
 from anabranch.protocol.stage.recovery import HaMode
 
 __all__ = [
@@ -88,7 +88,7 @@ class Source(_Model):
     timestamp is so late, in ms.
     """
     shards: int = 1
-    """Processes that read it, each its part of the partitions (``protocol.log.shards``)."""
+    """Processes that read it, each its part of the partitions (``protocol.edge.sources``)."""
 
     def streams(self) -> list[str]:
         """The streams that it is, by shard; also the names of the processes that write them."""

@@ -11,7 +11,7 @@ _SOURCE: Final = "protocol.edge.ingestion:SourceMachine"
 SOURCES: Final = (
     Mutant(
         "every_shard_reads_all",
-        "protocol.log.shards:Shard.reads",
+        "protocol.edge.sources:Shard.reads",
         "partition % self.count == self.index",
         "True",
         "MB1",
@@ -29,7 +29,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "front_leads",
-        "protocol.edge.source_pace:SourcePace.go_on",
+        "protocol.edge.sources:SourcePace.go_on",
         "min(highest_ms, self._would_be(now_ms, self._moves or [self._first]))",
         "highest_ms",
         "rule 13, SP2",

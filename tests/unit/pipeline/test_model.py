@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from anabranch.pipeline.model import Federation, Output, Pipeline, Sink, Stage
-from anabranch.protocol.log.shards import Shard
+from anabranch.protocol.edge.sources import Shard
 from harness.sources import pipeline as harness_pipeline
 
 NAMES = ("north", "south")

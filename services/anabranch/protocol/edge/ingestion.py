@@ -52,7 +52,7 @@ Invariants:
         half of them are done with. Meanwhile its boundary stands still, as long as there is
         something to be read: that is no silence (IN3).
     IN11 ``past`` never goes back, and is never below ``closed``; beyond it, it is what
-        ``protocol.edge.source_pace`` says.
+        ``protocol.edge.sources`` says.
     IN12 what was read is named by one boundary record, which is decided when it is read. Until it
         is on its way the boundary stands still, and no other record is due: it would close buckets
         whose parts nobody has named.
@@ -68,12 +68,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from anabranch.protocol.edge.source_pace import SourcePace
+from anabranch.protocol.edge.sources import OtherShards, SourcePace
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 from anabranch.protocol.log.buckets import bound_ms, bucket_of, closed_by
 from anabranch.protocol.log.records import InputPosition
-from anabranch.protocol.log.shards import OtherShards
 
 PENDING_PARTS_HOLD: Final = 800_000
 """From so many open parts on a source reads only what holds its boundary back, until half of them

@@ -152,7 +152,7 @@ class BoundaryRecord:
     """Stable: which of the buckets that this record closes lack what an operator gave up."""
     past: int = 0
     """Of a source: rule 13, it has got beyond this bucket, whether it is closed or not
-    (``protocol.edge.source_pace``).
+    (``protocol.edge.sources``).
     """
 
 

@@ -4,7 +4,7 @@
 Theory of operation. A bucket that is not complete is waited for, but not for ever. Its timer starts
 at the first sign that *any* input has got beyond the bucket before it (rule 13; Borealis' SUnion
 starts it at a boundary, here a source whose boundary is held back says how far it has got,
-``protocol.edge.source_pace``). Named parts are no sign: a record in front of the clock, or a result
+``protocol.edge.sources``). Named parts are no sign: a record in front of the clock, or a result
 that belongs to the end of a long window, may lie far beyond what can be complete. Since the signs
 travel with the log and not with the results, the timers of all stages of a chain start together, so
 a chain waits once and not once per stage (as in Borealis' DPC). A stage waits so much shorter, the

@@ -1,0 +1,200 @@
+"""A source as a whole: the streams that its shards write, what a shard knows of the others, and how
+far the source has got while its boundary stands still (rule 13).
+
+Theory of operation. *Shards.* A source with n shards, which are n processes, is n streams, its
+*members*. Each has one writer, a boundary log and blocks of its own, and is an ordinary stream to
+all that follow it. A stage reads them as it reads any streams together: a bucket of all members or
+of none (PN1), and their rows are one input, under the name of the source.
+
+Which shard reads a partition follows from the partition's number alone, so one that is added later
+has its shard, and no two shards read the same one. The number of shards is therefore part of what
+their logs say: under another number a partition would be read by another shard, from its beginning,
+and its rows would be there twice.
+
+A source is silent, or continues without a partition, as a whole, however many processes read it
+(IN3, IN4). So each shard follows the boundary logs of the others. A partition of another shard
+speaks when a record of that shard has read on in it. Nothing else is exchanged: a shard that hears
+nothing, because another is down or its log is unavailable, closes buckets by its own partitions.
+
+*Pace.* One silent partition holds the boundary of a source back, while the others continue. So
+beside its boundary a source says up to which bucket it *has got*, which starts the timers of the
+stages that read it; otherwise no stage would know that it waits. The largest event time alone does
+not tell: one record of a producer whose clock is ahead would start timers of buckets that no source
+can complete yet. So a source is assumed to continue from the last move of its boundary, at the
+boundary's previous speed, but not beyond its newest record. While the boundary moves, the source is
+at the boundary; while it stands, it is where the boundary would be. After an outage of all
+partitions the first that is back moves the boundary a little, which is no reason to begin again so
+late: of the last moves, the one counts from which the source would have got furthest.
+
+The speed follows from what was seen: a source that replays is faster than the clock. No clock of
+another machine is used. Where data is replayed the pace is known after PACE_LEAST_MS; until then,
+and where data is slower than the clock, it is the clock's.
+
+Invariants:
+    MB1 every partition of a topic is read by exactly one shard.
+    MB2 the names of members are no names of streams that a pipeline file can have, and ``input_of``
+        finds the source's name in them.
+    SP1 ``upto_ms`` never goes back, and is never beyond the largest event time that was read.
+    SP2 a record in front of all others moves it no faster than the boundary moved over
+        PACE_OVER_MS, or the clock since a move of that time, whichever gets further.
+    SP3 while nothing is read it continues by PACE_CATCH_UP_MS at most: sources that all stand still
+        have not failed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch.protocol.limits import INPUTS_MAX
+from anabranch.protocol.log.records import InputPosition
+
+_DOT: Final = "."
+"""No name has one, and Kafka's rights by prefix can end with one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One process of a source that has ``count``."""
+
+    index: int = 0
+    count: int = 1
+
+    def reads(self, partition: int) -> bool:
+        """Whether this partition of a topic of the source is this shard's (MB1)."""
+        return partition % self.count == self.index
+
+    def misdealt(self, positions: Iterable[InputPosition]) -> InputPosition | None:
+        """Of what its log says was read, a partition that is another shard's: the log was written
+        when the source had another number of shards. None: there is none.
+        """
+        return next((each for each in positions if not self.reads(each.partition)), None)
+
+
+def members(source: str, shards: int) -> list[str]:
+    """The streams of a source, by shard."""
+    return [source] if shards == 1 else [f"{source}{_DOT}{index}" for index in range(shards)]
+
+
+def strangers(source: str, shards: int) -> list[str]:
+    """The streams that the source would have with other numbers of shards, and has not."""
+    own = members(source, shards)
+    return [name for name in (source, *members(source, INPUTS_MAX)) if name not in own]
+
+
+def input_of(stream: str) -> str:
+    """The name under which a stage reads ``stream`` (MB2)."""
+    return stream.partition(_DOT)[0]
+
+
+@dataclass(slots=True)
+class _Heard:
+    offset_next: int
+    event_time_max_ms: int
+    is_idle: bool
+    spoke_ms: int | None
+
+
+class OtherShards:
+    """The partitions of the other shards. Knows none as long as nothing was heard."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[tuple[str, int], _Heard] = {}
+
+    def hear(self, positions: Iterable[InputPosition], now_ms: int) -> bool:
+        """The newest record of another shard has read so far. Whether one of its partitions speaks
+        by it. Its first record has what it had read before; that counts as of now unless the
+        partition was left out then.
+        """
+        spoke = False
+        for each in positions:
+            at = each.topic, each.partition
+            known = self._partitions.get(at)
+            speaks = not each.idle if known is None else each.offset_next > known.offset_next
+            last_ms = None if known is None else known.spoke_ms
+            self._partitions[at] = _Heard(
+                each.offset_next, each.event_time_max_ms, each.idle, now_ms if speaks else last_ms
+            )
+            spoke = spoke or speaks
+        return spoke
+
+    @property
+    def spoke_ms(self) -> int | None:
+        """When one of the partitions spoke last; None: none has."""
+        spoken = [each.spoke_ms for each in self._partitions.values() if each.spoke_ms is not None]
+        return max(spoken, default=None)
+
+    @property
+    def lowest_ms(self) -> int:
+        """The lowest of the largest event times of those partitions that are not left out; 0: one
+        of them has never stated a time, or there is none.
+        """
+        counted = [each.event_time_max_ms for each in self._partitions.values() if not each.is_idle]
+        return min(counted, default=0)
+
+    @property
+    def event_times_ms(self) -> list[int]:
+        """The largest event time of each partition that has ever stated one."""
+        return [
+            each.event_time_max_ms for each in self._partitions.values() if each.event_time_max_ms
+        ]
+
+
+PACE_OVER_MS: Final = 10_000
+"""Over so long it is measured how fast a source's boundary moves: short, since a source that
+has caught up goes on as fast as the clock.
+"""
+
+PACE_LEAST_MS: Final = 1_000
+"""Over less nothing is measured: one chunk of a backlog holds any span of time."""
+
+PACE_CATCH_UP_MS: Final = 1_000
+"""By so much a source goes on while nothing is read: records that came are late by differing
+amounts, and no other may follow for a minute. Records further in front are not waited for in
+silence.
+"""
+
+
+class SourcePace:
+    """The pace of one source. Times named ``now_ms`` are of a monotonic clock."""
+
+    def __init__(self, upto_ms: int, since_ms: int) -> None:
+        """``upto_ms``: what the source reported last, at ``since_ms``; 0: nothing yet."""
+        self.upto_ms = upto_ms
+        """The source has got to this event time."""
+        self._first: tuple[int, int] | None = None
+        self._moves: deque[tuple[int, int]] = deque([(since_ms, upto_ms)] if upto_ms else [])
+        """(when, the lowest event time then) of the moves of the boundary, over PACE_OVER_MS,
+        and the one before.
+        """
+
+    def moved(self, lowest_ms: int, now_ms: int) -> None:
+        """All partitions that count have got to ``lowest_ms``."""
+        self._moves.append((now_ms, lowest_ms))
+        while len(self._moves) > 2 and now_ms - self._moves[1][0] >= PACE_OVER_MS:
+            self._moves.popleft()
+
+    def go_on(self, highest_ms: int, now_ms: int, *, speaks: bool) -> None:
+        """``highest_ms``: the largest event time that was read, 0: none yet; ``speaks``: since the
+        last call.
+        """
+        if self._first is None and highest_ms:
+            self._first = (now_ms, highest_ms)
+        if self._first is not None and (speaks or highest_ms - self.upto_ms <= PACE_CATCH_UP_MS):
+            self.upto_ms = max(
+                self.upto_ms, min(highest_ms, self._would_be(now_ms, self._moves or [self._first]))
+            )
+
+    @staticmethod
+    def _would_be(now_ms: int, moves: Sequence[tuple[int, int]]) -> int:
+        """Where the boundary would be (SP2)."""
+        by_clock_ms = max(event_time_ms + now_ms - at_ms for at_ms, event_time_ms in moves)
+        (begun_ms, first_ms), (ended_ms, last_ms) = moves[0], moves[-1]
+        if ended_ms - begun_ms < PACE_LEAST_MS:
+            return by_clock_ms
+        return max(
+            by_clock_ms,
+            last_ms + (now_ms - ended_ms) * (last_ms - first_ms) // (ended_ms - begun_ms),
+        )

@@ -1,0 +1,209 @@
+"""Which shard reads which partition, and what shards know of one another. How far a source has
+got while its boundary stands still.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.protocol.edge.sources import (
+    PACE_CATCH_UP_MS,
+    PACE_LEAST_MS,
+    PACE_OVER_MS,
+    OtherShards,
+    Shard,
+    SourcePace,
+    input_of,
+    members,
+    strangers,
+)
+from anabranch.protocol.identifiers import is_name
+from anabranch.protocol.limits import INPUTS_MAX
+from anabranch.protocol.log.records import InputPosition
+
+COUNTS = st.integers(1, INPUTS_MAX)
+
+
+def test_a_source_without_shards_is_one_stream_of_its_name() -> None:
+    assert members("cars", 1) == ["cars"]
+    assert members("cars", 3) == ["cars.0", "cars.1", "cars.2"]
+
+
+@given(st.sampled_from(("cars", "cars_0", "cars-0", "c")), COUNTS)
+def test_no_member_is_taken_for_another_stream(source: str, shards: int) -> None:
+    found = members(source, shards)
+    assert len(set(found)) == shards
+    assert {input_of(stream) for stream in found} == {source}
+    assert shards == 1 or not any(is_name(stream) for stream in found)
+
+
+@given(COUNTS, st.integers(0, 5_000))
+def test_every_partition_is_one_shards(shards: int, partition: int) -> None:
+    readers = [i for i in range(shards) if Shard(i, shards).reads(partition)]
+    assert len(readers) == 1
+
+
+@given(COUNTS, st.integers(0, 40))
+def test_every_shard_has_one_of_as_many_partitions(shards: int, more: int) -> None:
+    for index in range(shards):
+        assert any(Shard(index, shards).reads(i) for i in range(shards + more))
+
+
+@given(COUNTS)
+def test_strangers_are_the_streams_of_all_other_numbers(shards: int) -> None:
+    own, others = members("cars", shards), strangers("cars", shards)
+    assert not set(own) & set(others)
+    assert {*own, *others} == {"cars", *members("cars", INPUTS_MAX)}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "found"), [((), None), ((1, 3, 5), None), ((1, 2, 4), 2), ((0,), 0)]
+)
+def test_a_log_of_another_number_of_shards_is_known_by_its_partitions(
+    partitions: tuple[int, ...], found: int | None
+) -> None:
+    read = [InputPosition("cars", partition, 7, 0, 0) for partition in partitions]
+    misdealt = Shard(1, 2).misdealt(read)
+    assert (None if misdealt is None else misdealt.partition) == found
+
+
+def position(
+    partition: int, offset_next: int, event_time_ms: int = 0, *, idle: bool = False
+) -> InputPosition:
+    return InputPosition("cars", partition, offset_next, event_time_ms, 0, idle=idle)
+
+
+def test_nothing_is_known_before_anything_was_heard() -> None:
+    others = OtherShards()
+    assert (others.spoke_ms, others.lowest_ms) == (None, 0)
+    assert others.event_times_ms == []
+
+
+def test_what_is_heard_first_counts_as_of_now_unless_it_was_left_out() -> None:
+    others = OtherShards()
+    assert not others.hear([position(1, 5, 900, idle=True)], 10)
+    assert others.spoke_ms is None
+    assert others.hear([position(3, 5, 900)], 20)
+    assert others.spoke_ms == 20
+
+
+def test_a_partition_speaks_when_a_record_has_read_on_in_it() -> None:
+    others = OtherShards()
+    others.hear([position(1, 5, 900), position(3, 0)], 10)
+    assert not others.hear([position(1, 5, 900), position(3, 0)], 20)
+    assert others.spoke_ms == 10
+    assert others.hear([position(1, 5, 900), position(3, 1)], 30)
+    assert others.spoke_ms == 30
+    assert others.hear([position(1, 6, 900), position(3, 1)], 40)
+    assert not others.hear([position(1, 6, 900, idle=True), position(3, 1)], 50)
+    assert others.spoke_ms == 40
+
+
+def test_the_lowest_time_is_that_of_those_that_are_not_left_out() -> None:
+    others = OtherShards()
+    others.hear([position(1, 5, 900), position(3, 2, 700, idle=True), position(5, 2, 1_000)], 10)
+    assert others.lowest_ms == 900
+    assert sorted(others.event_times_ms) == [700, 900, 1_000]
+    others.hear([position(7, 0)], 20)
+    assert others.lowest_ms == 0, "it may still say anything"
+    assert sorted(others.event_times_ms) == [700, 900, 1_000]
+
+
+def paced(factor: float, until_ms: int = 5_000) -> SourcePace:
+    """A source whose boundary has moved ``factor`` times as fast as the clock until
+    ``until_ms``; its event time began at 1 000 000.
+    """
+    pace = SourcePace(0, 0)
+    for now_ms in range(0, until_ms + 1, 100):
+        event_time_ms = 1_000_000 + int(factor * now_ms)
+        pace.moved(event_time_ms, now_ms)
+        pace.go_on(event_time_ms, now_ms, speaks=True)
+        assert pace.upto_ms == event_time_ms
+    return pace
+
+
+def test_nothing_was_read() -> None:
+    pace = SourcePace(0, 0)
+    pace.go_on(0, 1_000, speaks=False)
+    assert pace.upto_ms == 0
+
+
+def test_before_the_boundary_moved_first_it_goes_on_from_the_first_record_by_the_clock() -> None:
+    pace = SourcePace(0, 0)
+    pace.go_on(5_000, 1_000, speaks=True)
+    assert pace.upto_ms == 5_000
+    pace.go_on(90_000, 1_400, speaks=True)
+    assert pace.upto_ms == 5_400
+
+
+def test_sp1_it_is_never_beyond_what_was_read_nor_goes_back() -> None:
+    pace = paced(1)
+    pace.go_on(1_006_000, 9_000, speaks=True)
+    assert pace.upto_ms == 1_006_000
+    pace.moved(1_005_100, 9_100)
+    pace.go_on(1_006_000, 9_100, speaks=True)
+    assert pace.upto_ms == 1_006_000
+
+
+@pytest.mark.parametrize("factor", [1, 3, 100])
+def test_sp2_a_boundary_that_stands_is_taken_to_go_on_as_fast_as_it_did(factor: int) -> None:
+    pace = paced(factor)
+    for now_ms in range(5_100, 8_000, 100):
+        pace.go_on(10**9, now_ms, speaks=True)
+        assert pace.upto_ms == 1_000_000 + factor * now_ms
+
+
+def test_sp2_at_least_as_fast_as_the_clock() -> None:
+    pace = paced(0.1)
+    pace.go_on(10**9, 6_000, speaks=True)
+    assert pace.upto_ms == 1_000_000 + 6_000
+
+
+@pytest.mark.parametrize("outage_ms", [2_000, 3_600_000])
+def test_after_an_outage_of_all_the_first_that_is_back_does_not_lag_by_it(outage_ms: int) -> None:
+    pace, back_ms = paced(1), 5_000 + outage_ms
+    pace.moved(1_005_010, back_ms)
+    pace.go_on(1_000_000 + back_ms, back_ms, speaks=True)
+    assert pace.upto_ms == 1_000_000 + back_ms
+
+
+def test_a_boundary_that_lags_from_now_on_is_believed_after_a_while() -> None:
+    pace = paced(1)
+    for now_ms in range(5_000, 5_000 + PACE_OVER_MS + 8_000, 100):
+        pace.moved(1_000_000 + now_ms - 4_000, now_ms)
+    pace.go_on(10**9, now_ms, speaks=True)
+    assert pace.upto_ms == 1_000_000 + now_ms - 4_000
+
+
+def test_sp2_one_that_has_caught_up_goes_as_fast_as_the_clock_again() -> None:
+    pace = paced(1_000, 2_000)
+    for now_ms in range(2_100, 2_100 + PACE_OVER_MS + 300, 100):
+        pace.moved(3_000_000 + now_ms, now_ms)
+    pace.go_on(10**9, now_ms + 500, speaks=True)
+    assert pace.upto_ms == 3_000_000 + now_ms + 500
+
+
+def test_a_jump_of_which_nothing_else_is_known_is_no_pace() -> None:
+    pace = SourcePace(0, 0)
+    pace.moved(1_000_000, 0)
+    pace.moved(90_000_000, PACE_LEAST_MS - 1)
+    pace.go_on(10**9, PACE_LEAST_MS + 99, speaks=True)
+    assert pace.upto_ms == 90_000_100
+
+
+def test_sp3_in_silence_it_ends_what_it_had_begun_and_waits_for_no_record_far_ahead() -> None:
+    pace = paced(1)
+    pace.go_on(1_005_000 + PACE_CATCH_UP_MS, 5_000, speaks=False)
+    pace.go_on(1_005_000 + PACE_CATCH_UP_MS, 60_000, speaks=False)
+    assert pace.upto_ms == 1_005_000 + PACE_CATCH_UP_MS
+    pace.go_on(1_036_000, 60_100, speaks=False)
+    pace.go_on(1_036_000, 90_000, speaks=False)
+    assert pace.upto_ms == 1_005_000 + PACE_CATCH_UP_MS
+
+
+def test_what_was_reported_before_is_gone_on_from() -> None:
+    pace = SourcePace(700_000, -2_000)
+    pace.go_on(10**9, 500, speaks=True)
+    assert pace.upto_ms == 702_500
