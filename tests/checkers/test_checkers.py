@@ -234,6 +234,8 @@ def test_conservation(in_stream: list[int], dead: list[int], text: str | None) -
         ({"a": ("insertion", ("a",)), "b": ("insertion", ("b",)), "c": ("insertion", ("c",))}, 0),
         ({"a": ("insertion", ("a",)), "b": ("tentative", ("b",)), "c": ("insertion", ("c",))}, 1),
         ({"a": ("insertion", ("a",)), "b": ("insertion", ("b",))}, 1),
+        ({"a": ("insertion", ("a",)), "b": ("undo", ("b",)), "c": ("insertion", ("c",))}, 0),
+        ({"a": ("insertion", ("a",)), "b": ("undo", ("a",)), "c": ("insertion", ("c",))}, 1),
         (
             {
                 "a": ("insertion", ("a",)),

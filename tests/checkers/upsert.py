@@ -8,6 +8,11 @@ from collections.abc import Mapping, Sequence
 
 Row = tuple[object, ...]
 
+_STABLE = ("insertion", "undo")
+"""An undo gives a key its last stable value back. It stays the newest record where the bucket that
+was shown is given up, or has no row of the key in the end.
+"""
+
 
 def check(
     newest: Mapping[object, tuple[str, Row | None]],
@@ -30,7 +35,7 @@ def check(
         if key not in last:
             if value is not None:
                 wrong.append(f"upsert: nobody has key {key}, it is {value}")
-        elif kind != "insertion" or value != last[key]:
+        elif kind not in _STABLE or value != last[key]:
             wrong.append(
                 f"upsert: key {key} is {kind} {value}, its last stable value is {last[key]}"
             )
