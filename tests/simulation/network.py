@@ -21,6 +21,7 @@ from anabranch.adapters.memory.log import (
     LocalLogReader,
     LocalLogWriter,
     LocalTransactionalWriter,
+    Sent,
 )
 from anabranch.adapters.memory.partition import Fate, Record, Transaction, settle
 from anabranch.codec.catalog import TopicSettings
@@ -68,6 +69,8 @@ class Link:
     """
     makes_wrong_rows: bool = False
     """What it computes is wrong, and takes longer, for as long as the process lives."""
+    makes_nothing: bool = False
+    """It begins, is heard, and runs no batch."""
     version: int = 1
     """Of the stage's function in the pipeline file that it has."""
 
@@ -458,6 +461,7 @@ class SimulatedWriter:
 
     def _apply(self) -> list[Delivered]:
         """Into the log."""
+        self._writer._sent = [self._dated(each) for each in self._writer._sent]
         delivered = self._writer.flush()
         self._appended(delivered, [value for _, value in self._queued])
         self._queued = []
@@ -482,7 +486,8 @@ class SimulatedWriter:
         keep = 0 if kind != "part" else 1 + value % max(1, len(sent))
         partition_of, port = self._port.network.log.partition, self._port
         places = [
-            Delivered(each.at, partition_of(each.at).append(each.record)) for each in sent[:keep]
+            Delivered(each.at, partition_of(each.at).append(self._dated(each).record))
+            for each in sent[:keep]
         ]
         self._appended(places, values[:keep])
         if kind == "late":
@@ -490,11 +495,20 @@ class SimulatedWriter:
             def arrive() -> None:
                 port.network.history.reached("late arrival")
                 late = [
-                    Delivered(each.at, partition_of(each.at).append(each.record)) for each in sent
+                    Delivered(each.at, partition_of(each.at).append(self._dated(each).record))
+                    for each in sent
                 ]
                 self._appended(late, values)
 
             port.network.scheduler.at(port.now_ms + 1 + value * _LATE_MS, arrive)
+
+    def _dated(self, sent: Sent) -> Sent:
+        """Where the broker sets the times, with that of its arrival."""
+        log = self._port.network.log
+        kept = log.topics.get(sent.at.topic)
+        if kept is None or kept[0].config.get("message.timestamp.type") != "LogAppendTime":
+            return sent
+        return replace(sent, record=replace(sent.record, timestamp_ms=log.clock.now_ms()))
 
     def _broken(self, why: str) -> OutcomeUnknown:
         error = OutcomeUnknown(f"simulated: {why}")

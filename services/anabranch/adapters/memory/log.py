@@ -60,7 +60,9 @@ class _Fault:
 
 
 @dataclass(slots=True)
-class _Sent:
+class Sent:
+    """A record on its way."""
+
     at: TopicPartition
     record: Record
 
@@ -159,7 +161,7 @@ class LocalEventLog:
                 return fault
         return None
 
-    def rejection(self, sent: _Sent) -> Unavailable | None:
+    def rejection(self, sent: Sent) -> Unavailable | None:
         """Why a broker would reject this record, if it would; the caller holds ``changed``."""
         try:
             self.partition(sent.at)
@@ -341,7 +343,7 @@ class LocalLogWriter:
 
     def __init__(self, log: LocalEventLog) -> None:
         self._log = log
-        self._sent: list[_Sent] = []
+        self._sent: list[Sent] = []
         self._broken: AnabranchError | None = None
         self._closed = False
 
@@ -361,7 +363,7 @@ class LocalLogWriter:
                 kept is not None and kept[0].config.get("message.timestamp.type") == "LogAppendTime"
             )
         stamp_ms = self._log.clock.now_ms() if appended or not timestamp_ms else timestamp_ms
-        self._sent.append(_Sent(at, Record(value, key, tuple(headers), stamp_ms)))
+        self._sent.append(Sent(at, Record(value, key, tuple(headers), stamp_ms)))
 
     def flush(self) -> list[Delivered]:
         """Append everything queued; the places in the order of sending.
@@ -393,7 +395,7 @@ class LocalLogWriter:
         self._closed = True
         self._sent = []
 
-    def _append(self, sent: Sequence[_Sent]) -> tuple[list[Delivered], Unavailable | None]:
+    def _append(self, sent: Sequence[Sent]) -> tuple[list[Delivered], Unavailable | None]:
         """Append what a broker would take; the places, and a rejection, one for another
         reason than its size before others.
         """
@@ -482,13 +484,13 @@ class LocalTransactionalWriter(LocalLogWriter):
                     self._settle(self._transaction, Fate.ABORTED)
         super().close()
 
-    def _append(self, sent: Sequence[_Sent]) -> tuple[list[Delivered], Unavailable | None]:
+    def _append(self, sent: Sequence[Sent]) -> tuple[list[Delivered], Unavailable | None]:
         transaction = self._begun("send")
         self._fence()
         if sent:
             self._log.open[self._id] = transaction
         within = [
-            _Sent(
+            Sent(
                 e.at,
                 Record(
                     e.record.value,
