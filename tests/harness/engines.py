@@ -58,9 +58,8 @@ from simulation.history import History
 from simulation.network import Link, Network, Port, SimulatedLog
 from simulation.options import WINDOW_BUCKETS, StageOptions
 from simulation.scheduler import Process, Scheduler
-from simulation.side_ports import SimulatedClock
+from simulation.side_ports import SimulatedClock, WorldClock
 from simulation.workload import BASE_MS, Row
-from simulation.world import WorldClock
 
 WIDTH_MS: Final = 100
 REPLICA: Final = "0"

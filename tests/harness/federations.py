@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
 from anabranch.codec.catalog import topic_settings
@@ -17,9 +19,17 @@ from harness.markets import CONTRACT
 class FederationWorld:
     """Participants north, south and the auditor, with one contract's topic."""
 
-    def __init__(self, log: EventLog, federation: str = "tolls") -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        federation: str = "tolls",
+        keys: Mapping[str, SigningKey] | None = None,
+    ) -> None:
+        """``keys``: by participant; None: new ones."""
         self.log, self.topics = log, FederationTopics(federation)
-        self.keys = {name: SigningKey.generate(name, "1") for name in ("north", "south", "auditor")}
+        self.keys = dict(keys or {})
+        for name in ("north", "south", "auditor"):
+            self.keys.setdefault(name, SigningKey.generate(name, "1"))
         self.make("contract", self.topics.contract(CONTRACT.contract_id))
         for key in self.keys.values():
             self.publish(key)

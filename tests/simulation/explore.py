@@ -5,6 +5,7 @@
     python -m simulation.explore --seeds 300 [--first 0] [--twice] [--jobs 2]
     python -m simulation.explore --first 17 --seeds 1 --show     # one seed, with its history
     python -m simulation.explore --seeds 500 --scenario chain    # the first 500 seeds of a scenario
+    python -m simulation.explore --seeds 300 --federation        # seeds of two participants
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anabranch
-from simulation import evidence, options, scenarios
+from simulation import evidence, market, market_evidence, options, scenarios
 from simulation.faults import Fault
+from simulation.market import MarketOptions
 from simulation.options import Options
+from simulation.participants import FederatedWorld
 from simulation.probes import EXPECTED, SEEDS_FOR_ROWS, unreached
-from simulation.world import World
+from simulation.world import Run, World
 
 # every reader tells of every rejected record: over a thousand seeds that is no news
 logging.getLogger("anabranch").addHandler(logging.NullHandler())
@@ -59,6 +63,7 @@ class Outcome:
     """What became of one seed."""
 
     seed: int
+    options: Options
     wrong: list[str]
     digest: str
     faults: list[Fault]
@@ -72,7 +77,8 @@ class Outcome:
 
 def once(seed: int, faults: list[Fault] | None = None, *, chosen: Options | None = None) -> Outcome:
     """Run a seed and judge it. ``faults``, ``chosen``: instead of the seed's own."""
-    world = World(chosen or options.draw(seed), faults)
+    chosen = chosen or options.draw(seed)
+    world, judge = _made(chosen, faults)
     ended_by: Exception | None = None
     try:
         run = world.run()
@@ -80,10 +86,11 @@ def once(seed: int, faults: list[Fault] | None = None, *, chosen: Options | None
         ended_by = error
         wrong = [*world.unexpected, f"run: {type(error).__name__}: {error}"]
     else:
-        wrong = evidence.judge(run)
+        wrong = judge(run)
     history = world.history
     return Outcome(
         seed,
+        chosen,
         wrong,
         history.digest(),
         world.faults,
@@ -95,15 +102,25 @@ def once(seed: int, faults: list[Fault] | None = None, *, chosen: Options | None
     )
 
 
-def shrink(seed: int, faults: list[Fault], tries_max: int = 60) -> list[Fault]:
+def _made(chosen: Options, faults: list[Fault] | None) -> tuple[World, Callable[[Run], list[str]]]:
+    """What runs a seed, and what judges the run."""
+    if isinstance(chosen, MarketOptions):
+        federated = FederatedWorld(chosen, faults)
+        return federated, partial(market_evidence.judge, federated)
+    return World(chosen, faults), evidence.judge
+
+
+def shrink(
+    seed: int, faults: list[Fault], tries_max: int = 60, *, chosen: Options | None = None
+) -> list[Fault]:
     """Fewer faults with which the seed still fails: each is left out once, again and again
-    until none can be.
+    until none can be. ``chosen``: as of ``once``.
     """
     tries, number = 0, 0
     while number < len(faults) and tries < tries_max:
         fewer = faults[:number] + faults[number + 1 :]
         tries += 1
-        if once(seed, fewer).wrong:
+        if once(seed, fewer, chosen=chosen).wrong:
             faults, number = fewer, 0
         else:
             number += 1
@@ -124,17 +141,22 @@ class Total:
 
 
 def explore(
-    seeds: Iterable[int], *, twice_every: int = TWICE_EVERY, stop: bool = True, quiet: bool = False
+    seeds: Iterable[int],
+    *,
+    twice_every: int = TWICE_EVERY,
+    stop: bool = True,
+    quiet: bool = False,
+    draw: Callable[[int], Options] = options.draw,
 ) -> Total:
     """Run ``seeds``; tells of the first failure what is needed to see it again.
-    ``twice_every``: 1: each is run twice; 0: none.
+    ``twice_every``: 1: each is run twice; 0: none. ``draw``: the options of a seed.
     """
     total = Total()
     for seed in seeds:
-        outcome = once(seed)
+        outcome = once(seed, chosen=draw(seed))
         if twice_every and seed % twice_every == 0 and not outcome.wrong:
             total.twice += 1
-            if once(seed).digest != outcome.digest:
+            if once(seed, chosen=draw(seed)).digest != outcome.digest:
                 outcome.wrong.append("not deterministic: a second run went another way")
         total.seeds += 1
         total.probes += outcome.probes
@@ -154,25 +176,30 @@ def report(outcome: Outcome, *, shrunk: bool = True) -> None:
     print(
         f"seed {outcome.seed}: {len(outcome.wrong)} violations; again: make simulation"
         f" SEED={outcome.seed}"
+        + ' ARGS="--federation"'
+        * isinstance(outcome.options, MarketOptions)
     )
     for line in outcome.wrong[:5]:
         print(f"    {line[:600]}")
-    drawn = vars(options.draw(outcome.seed))
+    drawn = vars(outcome.options)
     print(f"  options {', '.join(f'{name}={value!r}' for name, value in drawn.items())}")
-    faults = shrink(outcome.seed, outcome.faults) if shrunk else outcome.faults
+    faults = outcome.faults
+    if shrunk:
+        faults = shrink(outcome.seed, faults, chosen=outcome.options)
     print(
         f"  faults, {len(faults)} of {len(outcome.faults)}: {[tuple(fault) for fault in faults]}",
         flush=True,
     )
 
 
-def _worker(arguments: tuple[list[int], int, int, bool]) -> Total:
-    seeds, job, twice_every, stop = arguments
+def _worker(arguments: tuple[list[int], int, int, bool, bool]) -> Total:
+    seeds, job, twice_every, stop, is_federation = arguments
     processors = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(
         0, {processors[job % len(processors)]}
     )  # handing over within one core costs a third
-    return explore(seeds, twice_every=twice_every, stop=stop)
+    draw = market.draw if is_federation else options.draw
+    return explore(seeds, twice_every=twice_every, stop=stop, draw=draw)
 
 
 def main() -> int:
@@ -197,6 +224,9 @@ def main() -> int:
     parser.add_argument(
         "--scenario", choices=sorted(scenarios.CHANCES), help="only seeds of this scenario"
     )
+    parser.add_argument(
+        "--federation", action="store_true", help="seeds of two participants, one of whom sells"
+    )
     given = parser.parse_args()
     begun = time.perf_counter()
     first = first_seed() if given.first is None else given.first
@@ -207,7 +237,7 @@ def main() -> int:
     seeds = list(itertools.islice(candidates, given.seeds))
     if given.show:
         for seed in seeds:
-            outcome = once(seed)
+            outcome = once(seed, chosen=market.draw(seed) if given.federation else None)
             print(outcome.transcript, *outcome.wrong, sep="\n")
         return 0
     each = -(-len(seeds) // given.jobs)
@@ -217,6 +247,7 @@ def main() -> int:
             job,
             1 if given.twice else TWICE_EVERY,
             not given.all,
+            given.federation,
         )
         for job in range(given.jobs)
     ]
@@ -225,7 +256,8 @@ def main() -> int:
             parts = pool.map(_worker, pieces)
     else:
         parts = [_worker(piece) for piece in pieces]
-    return _tell(parts, time.perf_counter() - begun, is_whole=given.scenario is None)
+    is_whole = given.scenario is None and not given.federation
+    return _tell(parts, time.perf_counter() - begun, is_whole=is_whole)
 
 
 def _tell(parts: list[Total], seconds: float, *, is_whole: bool) -> int:

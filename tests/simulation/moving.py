@@ -18,7 +18,7 @@ from simulation.disk import Machine
 from simulation.faults import ON_NEW, Fault
 from simulation.network import Link, Network, Port
 from simulation.nodes import SimulatedNode
-from simulation.options import NEW_NODE, Options
+from simulation.options import Options
 from simulation.scheduler import Process
 from simulation.stage_replica import SimulatedReplica
 from simulation.striking import Runs
@@ -75,15 +75,16 @@ class Moving:
         self.label = options.moved
         stage, _, replica = self.label.partition(".")
         self._writer = stage, replica
-        self.old = pipeline.places().node_of(self.label)
+        self.old, self.new = pipeline.places().node_of(self.label), options.new_node
         self._keys = {
             self.old: f"processing/{self.label}",
-            NEW_NODE: f"processing/{self.label}{ON_NEW}",
+            self.new: f"processing/{self.label}{ON_NEW}",
         }
         if (
-            random.Random(f"{options.seed}/shared").random() < _SHARED_CHANCE
+            options.federation is None  # owners share nothing
+            and random.Random(f"{options.seed}/shared").random() < _SHARED_CHANCE
         ):  # both nodes have one state directory
-            machines[self._keys[NEW_NODE]] = machines[self._keys[self.old]]
+            machines[self._keys[self.new]] = machines[self._keys[self.old]]
         self._runs = {node: runs[key] for node, key in self._keys.items()}
         self._machines = machines
         self._begun: list[tuple[str, int]] = []
@@ -106,7 +107,7 @@ class Moving:
             port,
             self._pipeline,
             self.label,
-            self.old if fault.value % 2 else NEW_NODE,
+            self.old if fault.value % 2 else self.new,
         )
 
     def begins(self, node: str, epoch: int) -> None:
@@ -126,6 +127,7 @@ class Moving:
             any(other.epoch >= 0 for other in others)
             and timelines[max(timelines)].start_batch < 0
             and closed_ms > BEHIND_MS
+            and self._pipeline.stages[self._writer[0]].ha != "upstream_backup"  # it needs nothing
         ):
             self._unexpected.append(
                 f"moves: {node} begins {self.label} with nothing to go on from, while it runs"
@@ -148,13 +150,17 @@ class Moving:
         """The replica runs where its place is, and nowhere else. Where the nodes share no
         directory it may stay where it is, in an older process, too.
         """
-        running = [
+        running = self._running()
+        shares = self._machines[self._keys[self.new]] is self._machines[self._keys[self.old]]
+        return running == [self._place()] if shares else len(running) <= 1
+
+    def _running(self) -> list[str]:
+        """The nodes on which a process of the replica is the primary, or was."""
+        return [
             node
             for node, runs in self._runs.items()
             if not runs.is_dead and (replica := replica_of(runs)) is not None and replica.epoch >= 0
         ]
-        shares = self._machines[self._keys[NEW_NODE]] is self._machines[self._keys[self.old]]
-        return running == [self._place()] if shares else len(running) <= 1
 
     def is_lost(self, stage: str, replica: str) -> bool:
         """Whether nobody may run the replica before an operator moves it: the node of its place is

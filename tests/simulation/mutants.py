@@ -16,11 +16,18 @@ import sys
 import time
 from typing import Final
 
-from simulation import faults, options, scenarios
+from simulation import faults, market, market_faults, options, scenarios
 from simulation.explore import once
 from simulation.options import Options
 from simulation.planted_bugs import MUTANTS
-from simulation.planting import OVER, Mutant, MutantDoesNotRunError, check_runs, planted
+from simulation.planting import (
+    FEDERATION,
+    OVER,
+    Mutant,
+    MutantDoesNotRunError,
+    check_runs,
+    planted,
+)
 from simulation.world import keys
 
 SEEDS_MAX: Final = 1_000
@@ -158,6 +165,14 @@ def _near(chosen: Options) -> set[str]:
     return {name for name, is_there in traits.items() if is_there}
 
 
+def _may_find_in_market(mutant: Mutant, seed: int) -> bool:
+    """The same of the seeds of two participants."""
+    chosen = market.draw(seed)
+    drawn = market_faults.draw(chosen, keys(chosen))
+    traits = {chosen.dishonest, *(fault.kind for fault in drawn)}
+    return not mutant.needs or bool(traits.intersection(mutant.needs))
+
+
 def _may_find(mutant: Mutant, seed: int) -> bool:
     """Whether a seed comes near the place of the bug at all. The first ten are always tried:
     many bugs need no fault.
@@ -203,17 +218,21 @@ def hunt(mutant: Mutant, seeds_max: int) -> tuple[int | None, str]:
     Raises:
         MutantDoesNotRunError: its text failed of itself.
     """
+    is_market = mutant.scenario == FEDERATION
+    comes_near, draw = (
+        (_may_find_in_market, market.draw) if is_market else (_may_find, options.draw)
+    )
     may_find = itertools.islice(
-        (seed for seed in itertools.count() if _may_find(mutant, seed)), seeds_max
+        (seed for seed in itertools.count() if comes_near(mutant, seed)), seeds_max
     )
     for seed in itertools.chain(
         [FOUND_BY[mutant.name]] if mutant.name in FOUND_BY else [], may_find
     ):
         with planted(mutant):
-            outcome = once(seed)
+            outcome = once(seed, chosen=draw(seed))
         check_runs(mutant, outcome.error)
         wrong = [line for line in outcome.wrong if line.split(":")[0] in mutant.by]
-        if wrong and not once(seed).wrong:
+        if wrong and not once(seed, chosen=draw(seed)).wrong:
             return seed, wrong[0]
     return None, ""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from anabranch.pipeline.model import HaMode
+from anabranch.pipeline.model import Federation, HaMode
 from simulation import scenarios
 
 Operator = Literal["map", "sum", "both", "later", "far", "timed"]
@@ -147,6 +147,10 @@ class Options:
     """A further output."""
     shards: int = 1
     """Processes of each source."""
+    rush: tuple[int, int, int] = (0, 0, 1)
+    """From the first of these buckets on, and before the second, there are up to so many times as
+    many rows; counted from the beginning.
+    """
 
     @property
     def streams(self) -> list[str]:
@@ -169,6 +173,26 @@ class Options:
             if self.scenario == "moved"
             else ""
         )
+
+    @property
+    def new_node(self) -> str:
+        """Where it may be moved."""
+        return NEW_NODE
+
+    @property
+    def federation(self) -> Federation | None:
+        """Who may run stages of the pipeline beside its owner; None: nobody."""
+        return None
+
+    @property
+    def is_honest(self) -> bool:
+        """Nobody does what it must not."""
+        return True
+
+    @property
+    def traders(self) -> tuple[str, ...]:
+        """Participants with an agent and a contract broker."""
+        return ()
 
     @property
     def isolated(self) -> str:

@@ -75,6 +75,7 @@ def pipeline(options: Options) -> Pipeline:
         stages=stages,
         outputs={each.name: _output(each) for each in options.outputs},
         named_nodes={NEW_NODE: []} if options.scenario == "moved" else {},
+        federation=options.federation,
     )
 
 

@@ -21,6 +21,9 @@ from typing import Any, Final
 OVER: Final = ("crash", "double", "race", "zombie")
 """Faults after which somebody starts again while others go on."""
 
+FEDERATION: Final = "federation"
+"""In place of a scenario: the seeds of two participants (``market``)."""
+
 BRANCH: Final = ("silent", "silent all")
 """Faults that make a branch."""
 

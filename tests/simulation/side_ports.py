@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from simulation import workload
 from simulation.network import Port
+from simulation.scheduler import Scheduler
 
 
 class SimulatedIndex:
@@ -52,6 +54,25 @@ class SimulatedIndex:
 
     def close(self) -> None:
         """The index is shared: nothing to do."""
+
+
+class WorldClock:
+    """The broker's clock."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+        return workload.BASE_MS + self._scheduler.now_ms
+
+    def monotonic_ms(self) -> int:
+        """Virtual time."""
+        return self._scheduler.now_ms
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Nobody waits on the broker itself."""
+        raise AssertionError(f"the broker sleeps {duration_ms} ms")
 
 
 class SimulatedClock:

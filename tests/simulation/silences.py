@@ -11,7 +11,7 @@ from simulation.world import Run
 
 def only_silence(run: Run) -> bool:
     """Nothing fails but inputs."""
-    return all(fault.kind.startswith("silent") for fault in run.faults)
+    return run.options.is_honest and all(f.kind.startswith("silent") for f in run.faults)
 
 
 def is_ever_silent_for(run: Run, silence_ms: int) -> bool:

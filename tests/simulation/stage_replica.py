@@ -75,6 +75,8 @@ class WatchedDriver:
 
     def advance(self, query: str, name: str, start: Offset) -> Offset | None:
         """See ``ports.QueryDriver``."""
+        if self._port.link.makes_nothing:
+            return None
         complete = self._runner.complete_upto()
         answer = self._runner.advance(query, name, start)
         if answer is not None:

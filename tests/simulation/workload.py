@@ -99,7 +99,8 @@ def records(options: Options) -> list[Sent]:
             for bucket in range(first, first + options.buckets):
                 if options.quiet[0] <= bucket - first < options.quiet[1]:
                     continue
-                for _ in range(rng.randint(0, options.rows_max)):
+                is_rush = options.rush[0] <= bucket - first < options.rush[1]
+                for _ in range(rng.randint(0, options.rows_max * options.rush[2] ** is_rush)):
                     number += 1
                     event_time_ms = (bucket - 1) * width + rng.randint(1, width)
                     if options.edge_percent and edges.randrange(100) < options.edge_percent:

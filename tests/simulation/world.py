@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from prometheus_client import CollectorRegistry
 
@@ -46,16 +46,11 @@ from simulation.hurrying import hurried
 from simulation.moving import Moving, replica_of, same
 from simulation.network import TRANSACTION_TIMEOUT_MS, Link, Network, Port, SimulatedLog, Strike
 from simulation.nodes import SimulatedNode
-from simulation.options import (
-    NEW_NODE,
-    OUTPUT,
-    Options,
-    OutputOptions,
-)
+from simulation.options import OUTPUT, Options, OutputOptions
 from simulation.pipeline_file import create_topics, pipeline
 from simulation.producing import Producers
 from simulation.scheduler import Process, Scheduler
-from simulation.side_ports import SimulatedClock, SimulatedIndex
+from simulation.side_ports import SimulatedClock, SimulatedIndex, WorldClock
 from simulation.stage_replica import SimulatedReplica
 from simulation.striking import ProcessFaults, Runs
 from simulation.tampering import Tampering
@@ -113,25 +108,6 @@ class Run:
     steps: int
 
 
-class WorldClock:
-    """The broker's clock."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-
-    def now_ms(self) -> int:
-        """Wall clock."""
-        return workload.BASE_MS + self._scheduler.now_ms
-
-    def monotonic_ms(self) -> int:
-        """Virtual time."""
-        return self._scheduler.now_ms
-
-    def sleep_ms(self, duration_ms: int) -> None:
-        """Nobody waits on the broker itself."""
-        raise AssertionError(f"the broker sleeps {duration_ms} ms")
-
-
 class _Logger:
     """Log lines become part of the history, as probes."""
 
@@ -162,6 +138,8 @@ class _Logger:
 
 class World:
     """Builds a run and runs it. Use once."""
+
+    MOVING: ClassVar[type[Moving]] = Moving
 
     def __init__(self, options: Options, faults: list[Fault] | None = None) -> None:
         """``faults``: instead of those of the seed."""
@@ -198,7 +176,7 @@ class World:
         self._epochs: dict[tuple[str, str], int] = {}
         """Of each writer the newest epoch, whether its record is trimmed since or not."""
         self._moving = (
-            Moving(
+            self.MOVING(
                 options,
                 self.pipeline,
                 self.network,
@@ -536,7 +514,8 @@ class World:
         if self.runs[key].current is None:
             self.start(key)
 
-    def _build(self, process: Process, port: Port, clock: SimulatedClock) -> Service:
+    def _context(self, process: Process, port: Port, clock: SimulatedClock) -> ServiceContext:
+        """What the service of ``process`` is built from."""
         service, name = process.key.split("/")
         token = hash_of(self.options.seed, process.name)
         settings = ServiceSettings.model_construct(
@@ -552,7 +531,7 @@ class World:
             restarts=0,
         )
         registry = CollectorRegistry()
-        context = ServiceContext(
+        return ServiceContext(
             SimulatedLog(port),
             SimulatedIndex(port) if service == "consistency_manager" else None,
             clock,
@@ -563,6 +542,13 @@ class World:
             self.pipeline,
             cast("Any", _Logger(self, process)),
             threading.Event(),
+        )
+
+    def _build(self, process: Process, port: Port, clock: SimulatedClock) -> Service:
+        service, name = process.key.split("/")
+        token, context = (
+            hash_of(self.options.seed, process.name),
+            self._context(process, port, clock),
         )
         if service == "processing":
             stage, replica, *new = name.split(".")
@@ -587,7 +573,7 @@ class World:
             if self._moving is None or f"{stage}.{replica}" != self.options.moved:
                 return SimulatedReplica(context, port, disk, chosen, replica, random.Random(token))
             rng = random.Random(token)
-            node = NEW_NODE if new else self._moving.old
+            node = self._moving.new if new else self._moving.old
             make = lambda: SimulatedReplica(context, port, disk, chosen, replica, rng, node)  # noqa: E731
             made = SimulatedNode(
                 context,
@@ -599,7 +585,7 @@ class World:
                 lambda error: self._excuse(error, process, port, made),
             )
             return made
-        return BUILDERS[service](settings, context)
+        return BUILDERS[service](context.settings, context)
 
     # ---------------------------------------------------------------- faults
 
@@ -710,6 +696,8 @@ def keys(options: Options) -> list[str]:
     found += [f"delivery/{output.name}" for output in options.outputs]
     if options.has_manager:
         found.append("consistency_manager/sim")
+    for trader in options.traders:
+        found += [f"agent/{trader}", f"contract_broker/{trader}"]
     return found
 
 

@@ -1,0 +1,317 @@
+"""Judge of a contract's topic: who ran what, at what price, and what was paid for it. It reads the
+signed records in its own few lines: nothing here is code by which the services read them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from anabranch.protocol.federation.contracts import Contract
+from anabranch.protocol.federation.ledger import Metered, Posting, Settled
+from anabranch.protocol.federation.movements import Ended, Started, Why, Withdrawn
+from anabranch.protocol.federation.offers import Answer
+from anabranch.protocol.federation.statements import Signature
+
+SILENT_SLOTS: Final = 2
+"""A seller that has measured nothing for longer is silent."""
+
+IsSigned = Callable[[object, Signature, str], bool]
+"""(statement, signature, participant): whether that is the participant's signature of it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A record of the topic. ``at_ms``: the log's time."""
+
+    at_ms: int
+    statement: object
+    signature: Signature
+
+
+@dataclass
+class Ran:
+    """A movement that began."""
+
+    name: str
+    task: str
+    units: int
+    price: int
+    started_ms: int
+    ended_ms: int | None = None
+    ended_by: str = ""
+    why: Why | None = None
+    silent_ms: int = 0
+    """For how long its seller had measured nothing when it ended."""
+
+    def overlap_ms(self, first_ms: int, last_ms: int) -> int:
+        """For how long of a time it ran."""
+        end_ms = last_ms if self.ended_ms is None else min(last_ms, self.ended_ms)
+        return max(0, end_ms - max(first_ms, self.started_ms))
+
+
+@dataclass
+class Book:
+    """What the topic says."""
+
+    ran: dict[str, Ran] = field(default_factory=dict)
+    metered: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
+    """(movement, slot) -> units by who measured them, the first of each."""
+    paid: dict[int, int] = field(default_factory=dict)
+    """Period -> the sum with which it is settled."""
+
+
+def read(entries: Iterable[Entry], text: Contract, is_signed: IsSigned) -> Book:
+    """The topic, from its beginning."""
+    book, now_ms = Book(), 0
+    void: set[str] = set()
+    for entry in entries:
+        now_ms = max(now_ms, entry.at_ms)
+        statement = entry.statement
+        if not isinstance(statement, Started | Withdrawn | Ended | Metered | Settled):
+            continue
+        if statement.by not in (text.buyer, text.seller):
+            continue
+        if not is_signed(statement, entry.signature, statement.by):
+            continue
+        match statement:
+            case Started():
+                _start(book, void, text, statement, now_ms, is_signed)
+            case Withdrawn(movement_id=name) if name not in book.ran:
+                void.add(name)
+            case Ended(movement_id=name) if name in book.ran and book.ran[name].ended_ms is None:
+                ran = book.ran[name]
+                ran.ended_ms = now_ms
+                ran.ended_by, ran.why = statement.by, statement.why
+                ran.silent_ms = now_ms - max(ran.started_ms, _measured_ms(book, ran, text))
+            case Metered(movement_id=name) if name in book.ran:
+                _measure(book, text, statement, now_ms)
+            case Settled(period=period) if period > max(book.paid, default=-1):
+                if now_ms >= (period + 2) * text.audit.settle_ms and statement.due_nano == _owed(
+                    book, text, period
+                ):
+                    book.paid[period] = statement.due_nano
+            case _:
+                pass
+    return book
+
+
+def _start(
+    book: Book,
+    void: set[str],
+    text: Contract,
+    entry: Started,
+    now_ms: int,
+    is_signed: IsSigned,
+) -> None:
+    answer, name = entry.answer, entry.movement_id
+    tasks = [each for each in answer.tasks if each.name == entry.task]
+    is_taken = (
+        entry.by == text.buyer
+        and is_signed(answer, entry.signature, text.seller)
+        and (answer.contract_id, answer.version) == (text.contract_id, text.version)
+        and answer.seller == text.seller
+        and name == f"{text.contract_id}:{answer.number}/{entry.task}"
+        and entry.task in text.tasks
+        and len(tasks) == 1
+    )
+    if not is_taken or name in void or name in book.ran:
+        return
+    (task,) = tasks
+    is_free = all(
+        each.ended_ms is not None for each in book.ran.values() if each.task == entry.task
+    )
+    if is_free and text.fixed_price - text.delta <= task.price <= text.fixed_price:
+        book.ran[name] = Ran(name, entry.task, task.units, task.price, now_ms)
+
+
+def _measure(book: Book, text: Contract, entry: Metered, now_ms: int) -> None:
+    meter_ms, ran = text.audit.meter_ms, book.ran[entry.movement_id]
+    first_ms, last_ms = entry.slot * meter_ms, (entry.slot + 1) * meter_ms
+    if now_ms < last_ms or not ran.overlap_ms(first_ms, last_ms) or entry.units < 0:
+        return
+    if first_ms // text.audit.settle_ms > max(book.paid, default=-1):
+        book.metered.setdefault((ran.name, entry.slot), {}).setdefault(entry.by, entry.units)
+
+
+def _measured_ms(book: Book, ran: Ran, text: Contract) -> int:
+    """End of the last slot that its seller has measured."""
+    slots = [
+        slot
+        for (name, slot), readings in book.metered.items()
+        if name == ran.name and text.seller in readings
+    ]
+    return (max(slots, default=-1) + 1) * text.audit.meter_ms
+
+
+def _owed(book: Book, text: Contract, period: int) -> int:
+    """Price x units x time of all slots of a period, in thousandths of a micro-unit."""
+    meter_ms = text.audit.meter_ms
+    total = 0
+    for (name, slot), readings in book.metered.items():
+        if slot * meter_ms // text.audit.settle_ms == period:
+            ran = book.ran[name]
+            ran_ms = ran.overlap_ms(slot * meter_ms, (slot + 1) * meter_ms)
+            total += ran.price * units_of(readings, ran, text) * ran_ms
+    return total
+
+
+def units_of(readings: Mapping[str, int], ran: Ran, text: Contract) -> int:
+    """The units of a slot that count."""
+    seller, buyer = readings.get(text.seller), readings.get(text.buyer)
+    tolerance = text.audit.tolerance_ppm
+    if seller is None:
+        return buyer or 0
+    if buyer is None:
+        return min(seller, ran.units * (10**6 + tolerance) // 10**6)
+    return seller if abs(seller - buyer) * 10**6 <= buyer * tolerance else min(seller, buyer)
+
+
+# ---------------------------------------------------------------- what must hold
+
+
+def paid_once(book: Book) -> Iterator[str]:
+    """At no time is one task paid twice."""
+    by_task: defaultdict[str, list[Ran]] = defaultdict(list)
+    for ran in book.ran.values():
+        by_task[ran.task].append(ran)
+    for task, runs in by_task.items():
+        runs.sort(key=lambda each: each.started_ms)
+        for before, after in pairwise(runs):
+            if before.ended_ms is None or after.started_ms < before.ended_ms:
+                yield f"{task} is paid under {before.name} and {after.name} at {after.started_ms}"
+
+
+def starts(entries: Sequence[Entry], text: Contract) -> Iterator[str]:
+    """Nobody who is honest writes a start out of the contract's bound."""
+    for entry in entries:
+        statement = entry.statement
+        if isinstance(statement, Started) and statement.by == text.buyer:
+            for task in statement.answer.tasks:
+                if not text.fixed_price - text.delta <= task.price <= text.fixed_price:
+                    yield (
+                        f"{statement.movement_id}: {text.buyer} starts it at {task.price}, the"
+                        f" bound is {text.fixed_price - text.delta} to {text.fixed_price}"
+                    )
+
+
+def agrees(book: Book, postings: Sequence[Posting], balances: Mapping[str, int]) -> Iterator[str]:
+    """A reader's sums are what the topic says, and no money comes from nowhere.
+
+    Settled periods alone: what ends a movement too early, or by a failure, is judged apart.
+    """
+    if sum(balances.values()):
+        yield f"the balances are {dict(balances)}"
+    posted: defaultdict[str, list[int]] = defaultdict(list)
+    for posting in postings:
+        if posting.reason.startswith("period "):
+            posted[posting.reason].append(posting.amount_nano)
+    readings = {f"period {period}": [paid] for period, paid in book.paid.items() if paid}
+    if posted != readings:
+        yield f"a reader has {dict(posted)}, the topic says {readings}"
+
+
+def penalties(book: Book, postings: Sequence[Posting], text: Contract) -> Iterator[str]:
+    """Who ends a movement before its time pays for that; a seller pays only for a silence that the
+    topic shows, and nobody for anything else. No auditor has found anything.
+    """
+    violation = text.penalty.violation_micro * 1_000
+    posted: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+    for posting in postings:
+        kind, _, name = posting.reason.partition(": ")
+        if kind == "made nothing":
+            continue  # who measured zeros is not judged here
+        if not posting.reason.startswith("period "):
+            posted[name].append((posting.payer, posting.amount_nano))
+    for ran in book.ran.values():
+        if ran.ended_ms is None:
+            continue
+        right: list[tuple[str, int]] = []
+        blamed = ran.why is Why.SILENT and ran.ended_by == text.buyer
+        if blamed and ran.silent_ms > SILENT_SLOTS * text.audit.meter_ms:
+            rate = text.penalty.silent_micro_per_s
+            right = [(text.seller, violation + rate * ran.silent_ms)]
+        elif ran.ended_ms - ran.started_ms < text.min_hold_ms:
+            right = [(ran.ended_by, violation)]
+        if posted[ran.name] != right:
+            yield f"{ran} costs {posted[ran.name]}, not {right}"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What of one slot a seller's node made, and for how long at most that is paid."""
+
+    rows: int
+    span_ms: int
+    """The time of the buckets that it made."""
+
+
+def payments(book: Book, text: Contract, work: Callable[[str, int], Work]) -> Iterator[str]:
+    """A seller is paid for no more than its node has made. ``work``: of (task, slot)."""
+    meter_ms = text.audit.meter_ms
+    settled_ms = (max(book.paid, default=-1) + 1) * text.audit.settle_ms
+    for (name, slot), readings in sorted(book.metered.items()):
+        if (slot + 1) * meter_ms > settled_ms:
+            continue
+        ran = book.ran[name]
+        ran_ms = ran.overlap_ms(slot * meter_ms, (slot + 1) * meter_ms)
+        made, units = work(ran.task, slot), units_of(readings, ran, text)
+        most = made.rows * 1_000 + ran_ms // 2 + 1  # units are rounded
+        if units * ran_ms > most:
+            yield (
+                f"{name}, slot {slot}: {units} units are paid for {ran_ms} ms; its node made"
+                f" {made.rows} rows ({dict(readings)})"
+            )
+
+
+def measurements(
+    entries: Sequence[Entry],
+    book: Book,
+    text: Contract,
+    work: Callable[[str, int], Work],
+    honest: Iterable[str],
+) -> Iterator[str]:
+    """What an honest side measures is what the logs say: of the rows that the seller's node made,
+    over the time that it ran, or all that it made.
+    """
+    meter_ms, believed = text.audit.meter_ms, set(honest)
+    for entry in entries:
+        each = entry.statement
+        if (
+            not isinstance(each, Metered)
+            or each.by not in believed
+            or each.movement_id not in book.ran
+        ):
+            continue
+        ran = book.ran[each.movement_id]
+        first_ms, last_ms = each.slot * meter_ms, (each.slot + 1) * meter_ms
+        made = work(ran.task, each.slot)
+        open_ms = max(0, last_ms - max(first_ms, ran.started_ms))  # its end may be unread
+        right = {
+            _rate(made.rows, max(made.span_ms, ran_ms))
+            for ran_ms in (ran.overlap_ms(first_ms, last_ms), open_ms)
+        }
+        if each.units not in right:
+            yield (
+                f"{each.by} measures {each.units} in slot {each.slot} of {each.movement_id}; its"
+                f" node made {made.rows} rows, of {made.span_ms} ms"
+            )
+
+
+def _rate(rows: int, over_ms: int) -> int:
+    return over_ms and (rows * 1_000 + over_ms // 2) // over_ms
+
+
+def takes(entry: Entry, task: str, text: Contract, is_signed: IsSigned) -> bool:
+    """Whether a record of a topic of offers is an answer that takes a task, with the seller's
+    signature.
+    """
+    answer = entry.statement
+    return (
+        isinstance(answer, Answer)
+        and task in {each.name for each in answer.tasks}
+        and is_signed(answer, entry.signature, text.seller)
+    )

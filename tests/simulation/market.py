@@ -1,0 +1,200 @@
+"""Seeds of a federation: what two participants agree on, what load costs them, and the rush that
+makes one of them sell a stage to the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from anabranch.adapters.signing import SigningKey
+from anabranch.pipeline.model import AgentPolicy, Federation, Pipeline
+from anabranch.protocol.federation.contracts import AuditClauses, Contract, MoveClauses
+from anabranch.protocol.federation.stage_moves import node_of, task_of
+from harness.markets import contract
+from harness.trading_world import terms
+from simulation import dishonest
+from simulation import options as plain_options
+from simulation.options import NAME, Options, StageOptions
+from simulation.workload import BASE_MS
+
+BUYER: Final = "north"
+SELLER: Final = "south"
+STRANGER: Final = "mallory"
+"""A participant with a key that counts, and no contract."""
+FEDERATION: Final = "tolls"
+AUDITOR: Final = "auditor"
+METER_MS, SETTLE_MS = 1_000, 2_000
+
+
+@dataclass(frozen=True)
+class MarketOptions(Options):
+    """Those of a seed of this family."""
+
+    corners: tuple[tuple[int, int], ...] = ()
+    """What load costs the buyer (``costs.CornerCost``); empty: it is a queue's."""
+    fixed_price: int = 40
+    delta: int = 25
+    min_hold_ms: int = 1_500
+    deadline_ms: int = 4_000
+    has_auditor: bool = False
+    dishonest: str = ""
+    """What one of the two does that it must not (``dishonest.KINDS``); mostly nothing."""
+
+    @property
+    def moved(self) -> str:
+        """The replica of the stage that is for sale."""
+        return f"{self.stages[self.seed % len(self.stages)].name}.0"
+
+    @property
+    def new_node(self) -> str:
+        """The one that the seller runs for it."""
+        return node_of(SELLER)
+
+    @property
+    def sold(self) -> str:
+        """The stage that is for sale."""
+        return self.moved.partition(".")[0]
+
+    @property
+    def task(self) -> str:
+        """Its name in the contract."""
+        return task_of(NAME, self.sold)
+
+    @property
+    def is_honest(self) -> bool:
+        """Neither of the two does what it must not."""
+        return not self.dishonest
+
+    @property
+    def traders(self) -> tuple[str, ...]:
+        """Those with an agent and a contract broker."""
+        return BUYER, SELLER
+
+    @property
+    def auditor(self) -> str:
+        """Whose findings count; empty: nobody's do, and nothing is kept for audits."""
+        return AUDITOR if self.has_auditor else ""
+
+    @property
+    def federation(self) -> Federation:
+        """As the buyer's pipeline file has it."""
+        return Federation(
+            name=FEDERATION,
+            participant=BUYER,
+            auditor=self.auditor,
+            partners={SELLER: [self.sold]},
+            agent=_policy(24, 150, self.corners),
+        )
+
+    def contract(self) -> Contract:
+        """What both have signed when the run begins."""
+        moving = contract().moving
+        text = terms(
+            BASE_MS,
+            self.task,
+            fixed_price=self.fixed_price,
+            delta=self.delta,
+            min_hold_ms=self.min_hold_ms,
+            moving=MoveClauses(moving.transfer, moving.payer, self.deadline_ms),
+            audit=AuditClauses(METER_MS, 100_000, 200_000, SETTLE_MS),
+        )
+        return replace(text, quality=replace(text.quality, delay_ms_max=2_000))
+
+    def key(self, participant: str) -> SigningKey:
+        """The same in every run of the seed."""
+        secret = hashlib.blake2b(f"{self.seed}/{participant}".encode(), digest_size=32)
+        return SigningKey(participant, "1", secret.digest())
+
+
+def sellers_pipeline(options: MarketOptions) -> Pipeline:
+    """The seller's own, which has no stage: its agent takes those of others."""
+    return Pipeline(
+        name=SELLER,
+        path=Path("south.yaml"),
+        bucket_ms=options.bucket_ms,
+        max_delay_ms=options.max_delay_ms,
+        partitions=options.partitions,
+        sources={},
+        stages={},
+        outputs={},
+        federation=Federation(
+            name=FEDERATION,
+            participant=SELLER,
+            auditor=options.auditor,
+            hosts={NAME: Path("pipeline.yaml")},
+            agent=_policy(60, 150, ()),
+        ),
+    )
+
+
+def _policy(
+    capacity_units: int, scale_micro: int, corners: tuple[tuple[int, int], ...]
+) -> AgentPolicy:
+    return AgentPolicy(
+        capacity_units=capacity_units,
+        scale_micro=scale_micro,
+        corners=corners,
+        offer_every_ms=400,
+        answer_within_ms=900,
+        rest_ms=600,
+        backoff_ms=3_000,
+    )
+
+
+def draw(seed: int) -> MarketOptions:
+    """The options of a seed: calm, a rush, and calm until long after healing."""
+    rng = random.Random(f"{seed}/market")
+    plain = plain_options._draw(seed, stages_max=1)
+    count, bucket_ms = rng.choice((1, 1, 2)), 250
+    stages: list[StageOptions] = []
+    for number in range(count):
+        stages.append(
+            StageOptions(
+                name=f"s{number}",
+                reads=(stages[-1].name,) if stages else ("a",),
+                operator=rng.choice(("map", "sum", "both", "later")),
+                replicas=1,
+                is_batch_safe=rng.random() < 0.7,
+                policy=rng.choice(("process", "process", "suspend")),
+            )
+        )
+    sold = seed % count
+    stages[sold] = replace(stages[sold], ha="upstream_backup", is_batch_safe=True)
+    begins = rng.randint(4, 8)
+    ends = begins + rng.randint(20, 28)
+    buckets = ends + rng.randint(34, 40)
+    fixed_price, delta = rng.choice(((40, 25), (30, 10), (22, 0)))
+    drawn = replace(
+        plain,
+        sources=("a",),
+        source_partitions=1,
+        bucket_ms=bucket_ms,
+        max_delay_ms=2_500,
+        buckets=buckets,
+        rows_max=2,
+        rush=(begins, ends, rng.choice((5, 6, 8))),
+        idle_ms=None,
+        stages=tuple(stages),
+        is_live=rng.random() < 0.4,
+        is_upsert=False,
+        has_manager=rng.random() < 0.7,
+        heal_ms=(ends + rng.randint(10, 14)) * bucket_ms,
+        snapshot_every=rng.choice((10_000, 10_000, 60)),
+        seen_wait_ms=10_000,
+        hostile_percent=0,
+        late="dead_letter",
+    )
+    return MarketOptions(
+        **vars(drawn),
+        corners=rng.choice(((), ((0, 2), (8, 70)))),
+        fixed_price=fixed_price,
+        delta=delta,
+        min_hold_ms=rng.choice((0, 1_500, 3_000)),
+        deadline_ms=rng.choice((3_000, 5_000)),
+        has_auditor=rng.random() < 0.3,
+        dishonest=rng.choice(dishonest.KINDS) if rng.random() < 0.25 else "",
+    )

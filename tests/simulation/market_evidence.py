@@ -1,0 +1,232 @@
+"""What is wrong with a run of a federation: all that may be wrong with any run, and what became of
+the stage that was for sale, and of the money.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from anabranch.codec import control_records, federation_records
+from anabranch.pipeline.topic_names import FederationTopics
+from anabranch.protocol.control.records import Move
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.federation.movements import Ended, Started
+from anabranch.protocol.federation.statements import Signature, signed_bytes
+from anabranch.protocol.log.records import EpochStarted
+from checkers import contract_topic, streams
+from checkers.contract_topic import Book, Entry, Work
+from simulation import evidence
+from simulation.evidence import labelled
+from simulation.market import BUYER, FEDERATION, SELLER, STRANGER, MarketOptions
+from simulation.participants import FederatedWorld
+from simulation.raw_logs import appended_ms, appends, boundary_log, records
+from simulation.world import Run
+
+AFTER_FAULTS_MS: Final = 15_000
+"""From the end of all faults, or from when its input is there, until a bucket of the stage is made:
+a silent node is waited for, an offer runs out, the stage comes home and begins anew.
+"""
+WITHOUT_FAULTS_MS: Final = 2_000
+"""The same where nothing fails: a movement is a pause, no longer than that of a restart."""
+
+
+def judge(world: FederatedWorld, run: Run) -> list[str]:
+    """Everything, in words, each with the checker that tells it."""
+    options = world.options
+    wrong = evidence.judge(run)
+    topics, text = FederationTopics(FEDERATION), world.text
+    signed = _Signatures(options)
+    entries = list(_entries(run, topics.contract(text.contract_id)))
+    book = contract_topic.read(entries, text, signed)
+    work = _Works(run, options)
+    wrong += labelled("paid once", contract_topic.paid_once(book))
+    honest = [name for name in (BUYER, SELLER) if not options.dishonest.startswith(name)]
+    believed = [entry for entry in entries if _is_signed_by(entry, honest, signed)]
+    wrong += labelled("prices", contract_topic.starts(believed, text))
+    wrong += labelled("payments", contract_topic.payments(book, text, work))
+    wrong += labelled(
+        "measurements", contract_topic.measurements(believed, book, text, work, honest)
+    )
+    for reader in world.readers:
+        found = contract_topic.agrees(book, reader.postings, reader.balances)
+        wrong += labelled("ledger", (f"{reader.name}: {line}" for line in found))
+        wrong += labelled("penalties", contract_topic.penalties(book, reader.postings, text))
+        if reader.movements != {
+            each.name: (each.price, each.ended_ms) for each in book.ran.values()
+        }:
+            wrong += labelled("ledger", [f"{reader.name} has other movements: {reader.movements}"])
+    wrong += labelled("answers", _moves_without_answer(run, options, signed))
+    wrong += labelled("handovers", _handovers(run, options, book))
+    wrong += labelled("runners", _gaps(run, options))
+    _note(run, book)
+    return wrong
+
+
+def _note(run: Run, book: Book) -> None:
+    """What came to pass."""
+    reached = run.history.reached
+    for ran in book.ran.values():
+        reached("stage sold")
+        if ran.ended_ms is not None:
+            reached(f"stage back: {ran.why}, by {ran.ended_by}")
+    if any(book.paid.values()):
+        reached("period paid")
+
+
+class _Signatures:
+    """Checks signatures by the keys of the seed, with nothing in between."""
+
+    def __init__(self, options: MarketOptions) -> None:
+        self._keys = {
+            name: Ed25519PublicKey.from_public_bytes(options.key(name).public)
+            for name in (BUYER, SELLER, STRANGER)
+        }
+
+    def __call__(self, statement: object, signature: Signature, participant: str) -> bool:
+        """Whether it is the participant's signature of the statement."""
+        if (signature.participant, signature.key_id) != (participant, "1"):
+            return False
+        try:
+            self._keys[participant].verify(signature.value, signed_bytes(statement))  # type: ignore[arg-type]
+        except InvalidSignature:
+            return False
+        return True
+
+
+def _is_signed_by(entry: Entry, names: list[str], signed: _Signatures) -> bool:
+    by = str(getattr(entry.statement, "by", ""))
+    return by in names and signed(entry.statement, entry.signature, by)
+
+
+def _entries(run: Run, topic: str) -> Iterator[Entry]:
+    for _, _, record in records(run, topic):
+        with contextlib.suppress(RemoteProtocolError):
+            statement, signature = federation_records.decode(record.value)
+            yield Entry(record.timestamp_ms, statement, signature)
+
+
+class _Works:
+    """What the seller's node made, slot by slot."""
+
+    def __init__(self, run: Run, options: MarketOptions) -> None:
+        self._task, self._width_ms = options.task, options.bucket_ms
+        self._meter_ms = options.contract().audit.meter_ms
+        self._rows: dict[int, int] = {}
+        for stream in run.pipeline.inputs(options.sold):
+            for writer in _read(run, stream).writers.values():
+                for bucket, parts in writer.closed_parts.items():
+                    self._rows[bucket] = self._rows.get(bucket, 0) + sum(p.rows for p in parts)
+        self._made_by: dict[int, str] = {}
+        nodes = {
+            offset: entry.node
+            for offset, entry in boundary_log(run, options.sold)
+            if isinstance(entry, EpochStarted)
+        }
+        (writer,) = _read(run, options.sold).writers.values()
+        upto = 0
+        for _, record in writer.accepted:
+            for bucket in range(max(upto, record.closed - 10_000) + 1, record.closed + 1):
+                self._made_by[bucket] = nodes[record.epoch]
+            upto = max(upto, record.closed)
+        self._node = options.new_node
+
+    def __call__(self, task: str, slot: int) -> Work:
+        """Of a slot."""
+        assert task == self._task
+        width_ms, meter_ms = self._width_ms, self._meter_ms
+        buckets = [
+            bucket
+            for bucket in range(slot * meter_ms // width_ms, (slot + 1) * meter_ms // width_ms + 1)
+            if slot * meter_ms <= bucket * width_ms < (slot + 1) * meter_ms
+            and self._made_by.get(bucket) == self._node
+        ]
+        rows = sum(self._rows.get(bucket, 0) for bucket in buckets)
+        return Work(rows, len(buckets) * width_ms)
+
+
+def _read(run: Run, stream: str) -> streams.Reading:
+    return streams.read(boundary_log(run, stream), run.pipeline.stream_writers(stream))
+
+
+def _gaps(run: Run, options: MarketOptions) -> Iterator[str]:
+    """Buckets of the stage that nobody made for too long, from when all faults were over."""
+    if not run.is_complete:
+        return
+    free_ms = options.heal_ms if run.faults else 0
+    bound_ms = AFTER_FAULTS_MS if run.faults or options.dishonest else WITHOUT_FAULTS_MS
+    inputs = [_closed(run, stream) for stream in run.pipeline.inputs(options.sold)]
+    made = _closed(run, options.sold)
+    for bucket in sorted(set.intersection(*map(set, inputs))):
+        there_ms = max(free_ms, *(closed[bucket] for closed in inputs))
+        if made.get(bucket, run.ended_ms) > there_ms + bound_ms:
+            yield (
+                f"bucket {bucket} of {options.sold} is there at {there_ms} ms, and made at"
+                f" {made.get(bucket)} ms"
+            )
+
+
+def _closed(run: Run, stream: str) -> dict[int, int]:
+    """When each bucket of a stream was closed, in virtual time, from its second record on."""
+    times = appended_ms(run, run.pipeline.topic_names.boundaries(stream))
+    found: dict[int, int] = {}
+    upto = at_ms = 0
+    (writer,) = _read(run, stream).writers.values()
+    for offset, record in writer.accepted:
+        at_ms = times.get(offset, at_ms)
+        for bucket in range(upto + 1, record.closed + 1) if upto else ():
+            found[bucket] = at_ms
+        upto = max(upto, record.closed)
+    return found
+
+
+def _handovers(run: Run, options: MarketOptions, book: Book) -> Iterator[str]:
+    """An honest buyer writes that a movement has begun when the seller's node runs the stage, and
+    that it has ended when that does not any more.
+    """
+    order, names = appends(run), run.pipeline.topic_names
+    boundaries = names.boundaries(options.sold)
+    nodes = [
+        (order[boundaries, 0, offset], entry.node)
+        for offset, entry in boundary_log(run, options.sold)
+        if isinstance(entry, EpochStarted)
+    ]
+    topic = FederationTopics(FEDERATION).contract(options.contract().contract_id)
+    for partition, offset, record in records(run, topic):
+        place = order.get((topic, partition, offset))
+        if place is None or options.dishonest.startswith(BUYER):
+            continue  # somebody has repeated it
+        statement = federation_records.decode(record.value).statement
+        if not isinstance(statement, Started | Ended) or statement.by != BUYER:
+            continue
+        runs_on = max((each for each in nodes if each[0] < place), default=((0, 0), ""))[1]
+        is_there = runs_on == options.new_node
+        if statement.movement_id in book.ran and is_there != isinstance(statement, Started):
+            yield f"at {place[1]} ms {statement} is written, and the stage runs on {runs_on}"
+
+
+def _moves_without_answer(run: Run, options: MarketOptions, signed: _Signatures) -> Iterator[str]:
+    """The stage goes to the seller's node only after the seller has answered that it takes it, with
+    its signature.
+    """
+    order, text = appends(run), options.contract()
+    topic = FederationTopics(FEDERATION).offers(text.contract_id)
+    taken = []
+    for partition, offset, record in records(run, topic):
+        with contextlib.suppress(RemoteProtocolError):
+            statement, signature = federation_records.decode(record.value)
+            entry = Entry(record.timestamp_ms, statement, signature)
+            place = order.get((topic, partition, offset))  # None: somebody has repeated it
+            if place is not None and contract_topic.takes(entry, options.task, text, signed):
+                taken.append(place)
+    placement = run.pipeline.topic_names.placement()
+    for partition, offset, record in records(run, placement):
+        move = control_records.decode(record.value)
+        if isinstance(move, Move) and move.node == options.new_node:
+            moved = order[placement, partition, offset]
+            if not any(each < moved for each in taken):
+                yield f"{move.stage} is moved to {move.node} at {moved[1]} ms, and nobody took it"

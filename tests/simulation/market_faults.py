@@ -1,0 +1,71 @@
+"""The faults of a seed of a federation: drawn up front, most of them at participants, while a
+stage is on its way.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from simulation.faults import EVERYTHING, ON_NEW, PROCESS_KINDS, WRITER_KINDS, Fault
+from simulation.market import STRANGER, MarketOptions
+
+_CLOCK_MS: Final = 1_500
+"""An agent's clock is wrong by so much, at most: a contract has dates."""
+_ON_THE_WAY_MS: Final = 4_000
+"""From the beginning, or the end, of a rush until the stage has moved."""
+_CALM_CHANCE: Final = 0.12
+_FORGED_CHANCE: Final = 0.2
+STRANGERS_KINDS: Final = ("forged", "forged answer")
+"""A record that nobody should believe; an answer to the next offer that is not the seller's."""
+
+
+def draw(options: MarketOptions, targets: Sequence[str]) -> list[Fault]:
+    """Nothing, in some seeds; else a few faults, around the two movements that the rush makes."""
+    rng = random.Random(f"{options.seed}/market faults")
+    if rng.random() < _CALM_CHANCE:
+        return []
+    found = []
+    for _ in range(rng.choice((1, 1, 2, 3, 5))):
+        target = _target(options, targets, rng)
+        found.append(_fault(options, target, rng))
+    if rng.random() < 0.1:
+        at_ms = _when(options, rng)
+        found.append(Fault(at_ms, "broker away", EVERYTHING, 0, rng.randint(300, 5_000)))
+    if rng.random() < _FORGED_CHANCE:
+        found.append(Fault(100, "forged answer", STRANGER, 0, 0))
+    count = rng.choice((1, 2, 4)) if rng.random() < _FORGED_CHANCE else 0
+    found += [
+        Fault(_when(options, rng), "forged", STRANGER, rng.randrange(24), 0) for _ in range(count)
+    ]
+    return sorted(found)
+
+
+def _target(options: MarketOptions, targets: Sequence[str], rng: random.Random) -> str:
+    agents = [each for each in targets if each.startswith("agent/")]
+    nodes = [f"processing/{options.moved}", f"processing/{options.moved}{ON_NEW}"]
+    brokers = [each for each in targets if each.startswith("contract_broker/")]
+    others = [each for each in targets if each not in (*agents, *nodes, *brokers)]
+    return rng.choice(rng.choice((agents, agents, agents, nodes, nodes, nodes, brokers, others)))
+
+
+def _when(options: MarketOptions, rng: random.Random) -> int:
+    edge = rng.choice(options.rush[:2]) * options.bucket_ms
+    if rng.random() < 0.2:
+        return rng.randrange(options.heal_ms)
+    return min(edge + rng.randint(0, _ON_THE_WAY_MS), options.heal_ms - 1)
+
+
+def _fault(options: MarketOptions, target: str, rng: random.Random) -> Fault:
+    kinds = [*PROCESS_KINDS, *WRITER_KINDS, "away", "away"]
+    if target.startswith("delivery/"):
+        kinds = ["crash", "zombie", "pause", "cut", "slow"]
+    if target == f"processing/{options.moved}{ON_NEW}":
+        kinds += ["power", "disk", "dead", "dead"]
+    if target == f"processing/{options.moved}":
+        kinds += ["power", "disk"]
+    kind = rng.choice(kinds)
+    duration_ms = rng.choice((rng.randint(20, 400), rng.randint(200, 3_000), 6_000))
+    value = rng.randint(-_CLOCK_MS, _CLOCK_MS) if kind == "clock" else rng.randrange(24)
+    return Fault(_when(options, rng), kind, target, value, duration_ms)

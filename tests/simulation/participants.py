@@ -1,0 +1,232 @@
+"""A run of a federation: beside the services of the buyer's pipeline the seller's node for it, and
+of both participants the agent and the contract broker, as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.agent import ledger_writer, metering, stage_logs
+from anabranch.agent import service as agent_service
+from anabranch.agent import stages as agent_stages
+from anabranch.agent.service import AgentService
+from anabranch.contract_broker import service as broker_service
+from anabranch.contract_broker.service import ContractBroker
+from anabranch.pipeline.internal_topics import internal_topics
+from anabranch.pipeline.topic_names import FederationTopics
+from anabranch.ports import TopicPartition
+from anabranch.protocol.federation.contract_log import ContractLog
+from anabranch.protocol.federation.holdings import Holding, Place
+from anabranch.protocol.federation.ledger import Ledger, Posting
+from anabranch.protocol.federation.movements import MovementState
+from anabranch.runtime.federation_reader import FederationReader
+from anabranch.runtime.service import Service
+from harness.federations import FederationWorld
+from simulation import market_faults
+from simulation.dishonest import MAKES_NOTHING, DishonestAgent, Forger
+from simulation.faults import ON_NEW, Fault
+from simulation.market import (
+    BUYER,
+    FEDERATION,
+    SELLER,
+    STRANGER,
+    MarketOptions,
+    sellers_pipeline,
+)
+from simulation.network import Port
+from simulation.options import NAME
+from simulation.scheduler import Process
+from simulation.side_ports import SimulatedClock
+from simulation.sold_stage import SoldStage
+from simulation.world import Run, World, keys
+
+_SILENT_MS: Final = 2_500
+"""In place of LONG_SILENT_MS, at an agent: a run is short."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What one process made of the contract's topic."""
+
+    name: str
+    postings: list[Posting]
+    balances: dict[str, int]
+    movements: dict[str, tuple[int, int | None]]
+    """Price, and when it ended, in the log's time."""
+
+
+Readers = AgentService | ContractBroker
+
+
+class FederatedWorld(World):
+    """Builds a run and runs it. Use once."""
+
+    MOVING = SoldStage
+    options: MarketOptions
+
+    def __init__(self, options: MarketOptions, faults: list[Fault] | None = None) -> None:
+        """``faults``: instead of those of the seed."""
+        chosen = market_faults.draw(options, keys(options)) if faults is None else faults
+        super().__init__(options, chosen)
+        self._pipelines = {BUYER: self.pipeline, SELLER: sellers_pipeline(options)}
+        self._keys = {name: options.key(name) for name in (BUYER, SELLER, STRANGER)}
+        self.text = options.contract()
+        self._topics = FederationTopics(FEDERATION)
+        topics = (
+            self._topics.contract(self.text.contract_id),
+            self._topics.offers(self.text.contract_id),
+        )
+        self._forger = Forger(
+            self.log, self.text, topics, self._keys[STRANGER], self.history.reached
+        )
+        self._answers_due = 0
+        """So many of the next offers get a forged answer at once."""
+        self.readers: list[Reader] = []
+        """When all was done."""
+        self._prepare(self.log)
+
+    def _prepare(self, log: LocalEventLog) -> None:
+        """Topics, keys, and a contract that both have signed."""
+        admin = log.admin()
+        admin.create([settings for _, settings in internal_topics(self._pipelines[SELLER], 1)])
+        book = FederationWorld(log, FEDERATION, self._keys)
+        book.make("offers", book.topics.offers(self.text.contract_id))
+        for name in (BUYER, SELLER):
+            book.make("catalog", book.topics.catalog(name))
+        book.publish(self._keys[STRANGER])
+        for party in (BUYER, SELLER):
+            book.say(party, self.text)
+
+    def run(self) -> Run:
+        """See ``World.run``."""
+        with hurried_agents():
+            return super().run()
+
+    # ---------------------------------------------------------------- the end
+
+    def _is_complete(self) -> bool:
+        """And: all is settled, nothing is on its way, and the stage is home where it has load."""
+        return super()._is_complete() and all(map(self._is_calm, (BUYER, SELLER)))
+
+    def _is_calm(self, participant: str) -> bool:
+        agent = self.runs[f"agent/{participant}"].service
+        broker = self.runs[f"contract_broker/{participant}"].service
+        if not isinstance(agent, AgentService) or not isinstance(broker, ContractBroker):
+            return False
+        logs = [contract_log(agent), contract_log(broker)]
+        return all(each is not None and _is_settled(each) for each in logs) and all(
+            _is_at_rest(holding) for holding in agent.agent.holdings.tasks.values()
+        )
+
+    def _look_for_leaks(self) -> None:
+        super()._look_for_leaks()
+        for key, runs in self.runs.items():
+            service = runs.service
+            contract = contract_log(service) if isinstance(service, Readers) else None
+            if contract is not None and contract.ledger is not None:
+                self.readers.append(_seen_by(key, contract.ledger))
+
+    # ---------------------------------------------------------------- who is not to be believed
+
+    def _makes_nothing(self, process: Process) -> bool:
+        return self.options.dishonest == MAKES_NOTHING and process.key.endswith(ON_NEW)
+
+    def _strike(self, fault: Fault) -> None:
+        if fault.kind not in market_faults.STRANGERS_KINDS:
+            super()._strike(fault)
+            return
+        self.history.reached(f"fault {fault.kind}")
+        self.history.add(self.scheduler.now_ms, "world", "fault", *fault)
+        if fault.kind == "forged answer":
+            self._answers_due += 1
+        else:
+            self.network.wake(set(self._forger.forge(fault.value, self.log.clock.now_ms())))
+
+    def _appended(self, at: TopicPartition, offset: int, value: bytes | None) -> None:
+        super()._appended(at, offset, value)
+        topic = self._topics.offers(self.text.contract_id)
+        if (
+            self._answers_due
+            and at.topic == topic
+            and self._forger.answer(value, self.log.clock.now_ms())
+        ):
+            self._answers_due -= 1
+
+    # ---------------------------------------------------------------- processes
+
+    def _build(self, process: Process, port: Port, clock: SimulatedClock) -> Service:
+        service, name = process.key.split("/")
+        if service not in ("agent", "contract_broker"):
+            port.link.makes_nothing |= self._makes_nothing(process)
+            return super()._build(process, port, clock)
+        pipeline, key = self._pipelines[name], self._keys[name]
+        federation = pipeline.federation
+        assert federation is not None
+        assert federation.agent is not None
+        context = replace(self._context(process, port, clock), pipeline=pipeline)
+        if service == "contract_broker":
+            return ContractBroker(context, federation, key)
+        hosted = {NAME: self.pipeline} if name == SELLER else {}
+        make = DishonestAgent if self.options.dishonest.startswith(name) else AgentService
+        made = make(context, federation, federation.agent, key, hosted)
+        if isinstance(made, DishonestAgent):
+            made.kind = self.options.dishonest
+        return made
+
+
+def _seen_by(key: str, ledger: Ledger) -> Reader:
+    movements = {
+        each.movement_id: (
+            each.price,
+            each.ended_ms if each.state is MovementState.OVER else None,
+        )
+        for each in ledger.movements
+        if each.state is not MovementState.VOID
+    }
+    return Reader(key, list(ledger.postings), ledger.balances(), movements)
+
+
+def contract_log(service: Readers) -> ContractLog | None:
+    """The contract as a service knows it; None: it is about to read."""
+    reader: FederationReader | None = service._reader
+    return None if reader is None else next(iter(reader.contracts.values()), None)
+
+
+def _is_settled(contract: ContractLog) -> bool:
+    ledger = contract.ledger
+    return ledger is not None and not ledger.unsettled()
+
+
+def _is_at_rest(holding: Holding) -> bool:
+    """Whether nothing is to become of a task: it is home, or is paid nothing for no load."""
+    is_idle = not holding.load.units and holding.place is Place.AWAY
+    return is_idle or (
+        holding.place is Place.HERE and (holding.came is None or not holding.load.units)
+    )
+
+
+@contextlib.contextmanager
+def hurried_agents() -> Iterator[None]:
+    """Within it waits of agents and brokers are short."""
+    changed: tuple[tuple[Any, str, int], ...] = (
+        (agent_service, "_MEASURE_EVERY_MS", 300),
+        (agent_service, "_LOOK_EVERY_MS", 2_000),
+        (broker_service, "_AGAIN_MS", 2_000),
+        (broker_service, "_LOOK_EVERY_MS", 2_000),
+        (agent_stages, "_AGAIN_MS", 800),
+        (ledger_writer, "_AGAIN_MS", 1_000),
+        (metering, "_ENDS_SEEN_MS", 500),
+        (stage_logs, "LONG_SILENT_MS", _SILENT_MS),
+    )
+    before = [vars(module)[name] for module, name, _ in changed]
+    for module, name, value in changed:
+        vars(module)[name] = value
+    try:
+        yield
+    finally:
+        for (module, name, _), value in zip(changed, before, strict=True):
+            vars(module)[name] = value
