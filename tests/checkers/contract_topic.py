@@ -17,7 +17,10 @@ from anabranch.protocol.federation.offers import Answer
 from anabranch.protocol.federation.statements import Signature
 
 SILENT_SLOTS: Final = 2
-"""A seller that has measured nothing for longer is silent."""
+MEASURED_AFTER_MS: Final = 2_000
+"""A seller that has measured nothing for so many slots, so long after one, and for the delay that
+it has promised, is silent.
+"""
 
 IsSigned = Callable[[object, Signature, str], bool]
 """(statement, signature, participant): whether that is the participant's signature of it."""
@@ -231,7 +234,8 @@ def penalties(book: Book, postings: Sequence[Posting], text: Contract) -> Iterat
             continue
         right: list[tuple[str, int]] = []
         blamed = ran.why is Why.SILENT and ran.ended_by == text.buyer
-        if blamed and ran.silent_ms > SILENT_SLOTS * text.audit.meter_ms:
+        patience_ms = text.quality.delay_ms_max + SILENT_SLOTS * text.audit.meter_ms
+        if blamed and ran.silent_ms > patience_ms + MEASURED_AFTER_MS:
             rate = text.penalty.silent_micro_per_s
             right = [(text.seller, violation + rate * ran.silent_ms)]
         elif ran.ended_ms - ran.started_ms < text.min_hold_ms:

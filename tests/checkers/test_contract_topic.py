@@ -182,12 +182,12 @@ def test_who_ends_too_early_pays_and_a_seller_for_silence_alone() -> None:
     fine = Posting("north", "south", VIOLATION, f"ended before its time: {NAME}")
     assert text_of(contract_topic.penalties(early, [fine], TEXT)) == ""
     assert "costs []" in text_of(contract_topic.penalties(early, [], TEXT))
-    blamed = read(start(), metered(4_000, 3, 5), end(6_000, why=Why.SILENT))
-    assert blamed.ran[NAME].silent_ms == 2_000
+    blamed = read(start(), metered(4_000, 3, 5), end(11_000, why=Why.SILENT))
+    assert blamed.ran[NAME].silent_ms == 7_000
     assert text_of(contract_topic.penalties(blamed, [], TEXT)) == ""
-    cost = VIOLATION + TEXT.penalty.silent_micro_per_s * 4_500
-    silent = read(start(), end(6_000, why=Why.SILENT))
-    owed = Posting("south", "north", cost, f"silent 4500 ms: {NAME}")
+    cost = VIOLATION + TEXT.penalty.silent_micro_per_s * 7_001
+    silent = read(start(), end(8_501, why=Why.SILENT))
+    owed = Posting("south", "north", cost, f"silent 7001 ms: {NAME}")
     assert text_of(contract_topic.penalties(silent, [owed], TEXT)) == ""
     assert "not [('south'" in text_of(contract_topic.penalties(silent, [], TEXT))
     assert "not []" in text_of(contract_topic.penalties(blamed, [owed], TEXT))

@@ -261,7 +261,7 @@ MUTANTS = [
         Mutant(
             "who_is_heard_is_believed",
             f"{_F}.stage_moves:failure",
-            "or waits_ms > patience_ms(contract)",
+            "or waits_ms > promised_ms(contract)",
             "or waits_ms < 0",
             "FZ1",
         ),
@@ -301,7 +301,7 @@ MUTANTS = [
         Mutant(
             "seller_is_never_silent",
             f"{_F}.silence:Silence.is_silent",
-            "> SILENT_SLOTS * contract.audit.meter_ms",
+            "> patience_ms(contract)",
             "> 10**12",
             "FI1",
         ),

@@ -598,7 +598,7 @@ MUTANTS = (
         "penalties",
         "silence_by_word_alone",
         f"{_F}.silence:Silence.is_silent",
-        "return self.silent_ms(movement, at_ms) > SILENT_SLOTS * contract.audit.meter_ms",
+        "return self.silent_ms(movement, at_ms) > patience_ms(contract)",
         "return at_ms > 0",
         "ledger",
     ),

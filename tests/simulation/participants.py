@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.agent import ledger_writer, metering, stage_logs
+from anabranch.agent import ledger_writer, stage_logs
 from anabranch.agent import service as agent_service
 from anabranch.agent import stages as agent_stages
 from anabranch.agent.service import AgentService
@@ -219,7 +219,6 @@ def hurried_agents() -> Iterator[None]:
         (broker_service, "_LOOK_EVERY_MS", 2_000),
         (agent_stages, "_AGAIN_MS", 800),
         (ledger_writer, "_AGAIN_MS", 1_000),
-        (metering, "_ENDS_SEEN_MS", 500),
         (stage_logs, "LONG_SILENT_MS", _SILENT_MS),
     )
     before = [vars(module)[name] for module, name, _ in changed]

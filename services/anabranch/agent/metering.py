@@ -14,6 +14,7 @@ from anabranch.protocol.federation.contracts import Side
 from anabranch.protocol.federation.ledger import Ledger, Metered
 from anabranch.protocol.federation.metering import overlap_ms
 from anabranch.protocol.federation.movements import Movement, MovementState
+from anabranch.protocol.federation.silence import MEASURED_AFTER_MS
 from anabranch.protocol.federation.stage_moves import node_of
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from anabranch.agent.stage_logs import StageLogs
     from anabranch.ports import Clock
 
-_ENDS_SEEN_MS: Final = 2_000
-"""So long after a slot its end has been read, if it ended in it."""
 _SLOTS_AT_ONCE: Final = 20
 
 
@@ -68,7 +67,7 @@ class Meter:
             if is_over and slot * meter_ms >= movement.ended_ms:
                 self._done.add(name)
                 return
-            if (slot + 1) * meter_ms + _ENDS_SEEN_MS > self._clock.now_ms():
+            if (slot + 1) * meter_ms + MEASURED_AFTER_MS > self._clock.now_ms():
                 return
             if not logs.workload.is_over(slot, meter_ms):
                 return

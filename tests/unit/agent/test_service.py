@@ -19,10 +19,10 @@ from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.contracts import LoadUnit
 from anabranch.protocol.federation.holdings import Place
-from anabranch.protocol.federation.movements import MovementState, Why, Withdrawn
+from anabranch.protocol.federation.movements import Ended, MovementState, Why, Withdrawn
 from anabranch.protocol.federation.offers import Answer, Offer, OfferedTask, ReturnRequest
 from harness import outputs
-from harness.trading_world import CALM, RUSH, TradingWorld
+from harness.trading_world import CALM, METER_MS, RUSH, TradingWorld
 
 
 @pytest.fixture
@@ -105,6 +105,23 @@ def test_a_stage_whose_seller_dies_is_taken_home_and_the_seller_pays(world: Trad
     assert movement.why is Why.SILENT
     assert world.balances()["south"] < 0
     assert any("silent" in posting.reason for posting in world.ledger().postings)
+
+
+def test_a_buyer_cannot_blame_a_seller_that_works_for_silence(world: TradingWorld) -> None:
+    """With the terms that ``anabranch contracts terms`` writes: a slot of a second."""
+    sold(world)
+    longest_ms = 0
+    for _ in range(300):
+        world.round()
+        ledger, now_ms = world.ledger(), world.clock.now_ms()
+        for movement in ledger.movements:
+            longest_ms = max(longest_ms, ledger._silence.silent_ms(movement, now_ms))
+            assert not ledger.is_silent(movement, now_ms)
+    assert longest_ms > 2 * METER_MS, "it is measured later than two slots after"
+    (movement,) = world.movements()
+    now_ms = world.clock.now_ms()
+    world.book.say("north", Ended("north-south", movement.movement_id, "north", now_ms, Why.SILENT))
+    assert {each.payer for each in world.ledger().postings} <= {"north"}
 
 
 def test_a_buyers_agent_that_restarts_after_its_seller_died_ends_the_movement(

@@ -13,7 +13,7 @@ taken for a period that is settled. Nobody's consent is needed: who is silent is
 Penalties follow from how a movement ended:
     before the minimum hold is over                            whoever ended it owes one violation
     because the seller was silent, and it measured nothing
-    for more than two slots before                             the seller owes one violation, and
+    for longer than it may make nothing (``silence``)          the seller owes one violation, and
                                                                the rate for the time of silence
     because the seller was silent, and both measured zeros
     for longer than it may make nothing (``silence``)          the seller owes one violation

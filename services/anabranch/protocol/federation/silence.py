@@ -7,8 +7,12 @@ seller says zero and the buyer nothing yet proves nothing. That a stage had noth
 same in a ledger; so zeros cost a seller no more than one violation, and only after the delay that
 it has promised.
 
+A seller that works is late with what it measures, too: it may make a bucket as late as it has
+promised, and a slot is measured when its end was read. All that counts for it, else a buyer could
+convict any seller at any time.
+
 Invariants:
-    FI1  a seller is silent that has measured nothing for more than ``SILENT_SLOTS`` slots.
+    FI1  a seller is silent that has measured nothing for ``patience_ms``.
     FI2  a seller is idle of which both sides, or the buyer alone, have measured nothing but zeros
         for ``patience_ms``; a buyer cannot make one idle that measured more than zero.
 """
@@ -22,14 +26,24 @@ from anabranch.protocol.federation.metering import Reading
 from anabranch.protocol.federation.movements import Movement
 
 SILENT_SLOTS: Final = 2
-"""A seller may be late with what it measured by so many slots before it counts as silent."""
+"""A seller may be late with what it makes by so many slots beside what it has promised."""
+
+MEASURED_AFTER_MS: Final = 2_000
+"""So long after a slot it is measured at the soonest: by then the end of the movement is read, if
+it ended in it.
+"""
+
+
+def promised_ms(contract: Contract) -> int:
+    """So long a seller may make nothing of what there is before its buyer takes the task home."""
+    return contract.quality.delay_ms_max + SILENT_SLOTS * contract.audit.meter_ms
 
 
 def patience_ms(contract: Contract) -> int:
-    """So long a seller may make nothing of what there is: what it has promised, and the time in
-    which that is measured.
+    """So long a ledger may show nothing that a seller has made before that is a failure: what it
+    may make nothing for, and the time until that is measured.
     """
-    return contract.quality.delay_ms_max + SILENT_SLOTS * contract.audit.meter_ms
+    return promised_ms(contract) + MEASURED_AFTER_MS
 
 
 class Silence:
@@ -69,7 +83,7 @@ class Silence:
 
     def is_silent(self, movement: Movement, contract: Contract, at_ms: int) -> bool:
         """FI1."""
-        return self.silent_ms(movement, at_ms) > SILENT_SLOTS * contract.audit.meter_ms
+        return self.silent_ms(movement, at_ms) > patience_ms(contract)
 
     def is_idle(self, movement: Movement, contract: Contract, at_ms: int) -> bool:
         """FI2."""

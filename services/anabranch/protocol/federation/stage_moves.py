@@ -31,7 +31,7 @@ from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.ledger import DISPUTES_MAX, Ledger
 from anabranch.protocol.federation.movements import Movement, Why
-from anabranch.protocol.federation.silence import patience_ms
+from anabranch.protocol.federation.silence import promised_ms
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
 
 _AT_PARTNER: Final = frozenset({Place.LEAVING, Place.AWAY})
@@ -99,7 +99,7 @@ def failure(ledger: Ledger, movement: Movement, *, is_heard: bool, waits_ms: int
     name, contract = movement.movement_id, ledger.movements.contract(movement.version)
     if ledger.is_wrong(name) or ledger.disputed(name) >= DISPUTES_MAX:
         return Why.WRONG
-    return Why.SILENT if not is_heard or waits_ms > patience_ms(contract) else None
+    return Why.SILENT if not is_heard or waits_ms > promised_ms(contract) else None
 
 
 def may_end(ledger: Ledger, movement: Movement, why: Why, at_ms: int) -> bool:

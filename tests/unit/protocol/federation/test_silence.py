@@ -7,29 +7,36 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.federation.metering import Reading
 from anabranch.protocol.federation.movements import Movement, MovementState
-from anabranch.protocol.federation.silence import SILENT_SLOTS, Silence, patience_ms
+from anabranch.protocol.federation.silence import (
+    MEASURED_AFTER_MS,
+    SILENT_SLOTS,
+    Silence,
+    patience_ms,
+    promised_ms,
+)
 from harness.markets import CONTRACT
 
 METER_MS = CONTRACT.audit.meter_ms
 RUNS = Movement("m", MovementState.RUNNING, "north.a", 10, 900, 1, started_ms=500)
-PATIENCE_MS = 3_000 + SILENT_SLOTS * METER_MS
+PROMISED_MS = 3_000 + SILENT_SLOTS * METER_MS
+PATIENCE_MS = PROMISED_MS + MEASURED_AFTER_MS
 
 
-def test_fi1_who_measures_nothing_is_silent_after_two_slots() -> None:
+def test_fi1_who_measures_nothing_for_longer_than_measuring_takes_is_silent() -> None:
+    assert (promised_ms(CONTRACT), patience_ms(CONTRACT)) == (PROMISED_MS, PATIENCE_MS)
     made = Silence()
-    assert not made.is_silent(RUNS, CONTRACT, 2_500)
-    assert made.is_silent(RUNS, CONTRACT, 2_501)
+    assert not made.is_silent(RUNS, CONTRACT, 500 + PATIENCE_MS)
+    assert made.is_silent(RUNS, CONTRACT, 501 + PATIENCE_MS)
     made.measured("m", 4_000, Reading(seller=10))
     made.measured("m", 3_000, Reading(seller=10))
     made.measured("other", 9_000, Reading(seller=10))
     assert made.silent_ms(RUNS, 6_000) == 2_000
-    assert not made.is_silent(RUNS, CONTRACT, 6_000)
+    assert not made.is_silent(RUNS, CONTRACT, 4_000 + PATIENCE_MS)
     made.measured("m", 6_000, Reading(buyer=10))
-    assert made.is_silent(RUNS, CONTRACT, 6_001), "what its buyer says is no word of its own"
+    assert made.is_silent(RUNS, CONTRACT, 4_001 + PATIENCE_MS), "its buyer's word is not its own"
 
 
 def test_fi2_zeros_of_both_are_idleness_and_zeros_of_the_seller_alone_are_not() -> None:
-    assert patience_ms(CONTRACT) == PATIENCE_MS
     made = Silence()
     made.measured("m", 2_000, Reading(seller=10, buyer=10))
     for end_ms in range(3_000, 9_000, 1_000):
