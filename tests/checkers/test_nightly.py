@@ -174,6 +174,7 @@ def test_the_steps_are_commands_of_this_project() -> None:
     found = nightly.steps(nightly.parse(["--seeds", "20", "--runs", "1"]))
     assert [step.name for step in found] == [
         "seeds",
+        "participants",
         "properties",
         "integration",
         "spark",

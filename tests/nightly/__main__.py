@@ -86,6 +86,17 @@ def steps(given: argparse.Namespace) -> list[Step]:
             needs_path=True,
         ),
         Step(
+            "participants",
+            "Fresh seeds of two participants",
+            f'make simulation SEEDS={given.seeds // 5} ARGS="--federation --all"',
+            (
+                "simulation.explore",
+                *("--seeds", str(given.seeds // 5), "--jobs", jobs),
+                *("--federation", "--all"),
+            ),
+            needs_path=True,
+        ),
+        Step(
             "properties",
             "Unit tests and properties, these with ten times the examples of `make test`",
             f"{VARIABLE}=4 pytest tests/unit tests/properties",

@@ -43,7 +43,7 @@ one answers with a price above the buyer's highest, one measures three times as 
 """
 KINDS: Final = (*AGENTS, MAKES_NOTHING)
 """And a node that begins the stage, is heard, and makes nothing."""
-_BLAMES_AFTER_MS: Final = 1_200
+_BLAMES_AFTER_MS: Final = 2_600
 _CLAIMS: Final = 3
 
 

@@ -56,6 +56,9 @@ def judge(world: FederatedWorld, run: Run) -> list[str]:
         found = contract_topic.agrees(book, reader.postings, reader.balances)
         wrong += labelled("ledger", (f"{reader.name}: {line}" for line in found))
         wrong += labelled("penalties", contract_topic.penalties(book, reader.postings, text))
+        if not run.faults and not options.dishonest.startswith(SELLER):
+            fines = [each for each in reader.postings if each.payer == SELLER]
+            wrong += labelled("penalties", (f"{SELLER} works, and pays {each}" for each in fines))
         if reader.movements != {
             each.name: (each.price, each.ended_ms) for each in book.ran.values()
         }:
@@ -186,8 +189,14 @@ def _closed(run: Run, stream: str) -> dict[int, int]:
 
 def _handovers(run: Run, options: MarketOptions, book: Book) -> Iterator[str]:
     """An honest buyer writes that a movement has begun when the seller's node runs the stage, and
-    that it has ended when that does not any more.
+    that it has ended when that does not any more; where it has one agent at a time. Of two each may
+    sell the stage, and ends what the other one began.
     """
+    if options.dishonest.startswith(BUYER) or any(
+        fault.target == f"agent/{BUYER}" and fault.kind in ("double", "zombie", "pause")
+        for fault in run.faults
+    ):
+        return
     order, names = appends(run), run.pipeline.topic_names
     boundaries = names.boundaries(options.sold)
     nodes = [
@@ -198,7 +207,7 @@ def _handovers(run: Run, options: MarketOptions, book: Book) -> Iterator[str]:
     topic = FederationTopics(FEDERATION).contract(options.contract().contract_id)
     for partition, offset, record in records(run, topic):
         place = order.get((topic, partition, offset))
-        if place is None or options.dishonest.startswith(BUYER):
+        if place is None:
             continue  # somebody has repeated it
         statement = federation_records.decode(record.value).statement
         if not isinstance(statement, Started | Ended) or statement.by != BUYER:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from simulation.faults import EVERYTHING, ON_NEW, PROCESS_KINDS, WRITER_KINDS, Fault
-from simulation.market import STRANGER, MarketOptions
+from simulation.market import BUYER, SELLER, STRANGER, MarketOptions
 
 _CLOCK_MS: Final = 1_500
 """An agent's clock is wrong by so much, at most: a contract has dates."""
@@ -17,6 +17,7 @@ _ON_THE_WAY_MS: Final = 4_000
 """From the beginning, or the end, of a rush until the stage has moved."""
 _CALM_CHANCE: Final = 0.12
 _FORGED_CHANCE: Final = 0.2
+_TWO_SALES_CHANCE: Final = 0.1
 STRANGERS_KINDS: Final = ("forged", "forged answer")
 """A record that nobody should believe; an answer to the next offer that is not the seller's."""
 
@@ -33,6 +34,8 @@ def draw(options: MarketOptions, targets: Sequence[str]) -> list[Fault]:
     if rng.random() < 0.1:
         at_ms = _when(options, rng)
         found.append(Fault(at_ms, "broker away", EVERYTHING, 0, rng.randint(300, 5_000)))
+    if rng.random() < _TWO_SALES_CHANCE:
+        found += _two_sales(options, rng)
     if rng.random() < _FORGED_CHANCE:
         found.append(Fault(100, "forged answer", STRANGER, 0, 0))
     count = rng.choice((1, 2, 4)) if rng.random() < _FORGED_CHANCE else 0
@@ -40,6 +43,19 @@ def draw(options: MarketOptions, targets: Sequence[str]) -> list[Fault]:
         Fault(_when(options, rng), "forged", STRANGER, rng.randrange(24), 0) for _ in range(count)
     ]
     return sorted(found)
+
+
+def _two_sales(options: MarketOptions, rng: random.Random) -> list[Fault]:
+    """While the seller's node is away, and the stage waits to leave, another agent of the buyer
+    sells it once more to a seller that has forgotten what it has promised.
+    """
+    at_ms = options.rush[0] * options.bucket_ms
+    again_ms = at_ms + rng.randint(900, 1_500)
+    return [
+        Fault(at_ms, "away", f"processing/{options.moved}{ON_NEW}", 0, rng.randint(3_500, 5_000)),
+        Fault(again_ms, "double", f"agent/{BUYER}", 0, 0),
+        Fault(again_ms + rng.randint(200, 1_000), "crash", f"agent/{SELLER}", 0, 0),
+    ]
 
 
 def _target(options: MarketOptions, targets: Sequence[str], rng: random.Random) -> str:

@@ -98,6 +98,16 @@ PARTICIPANTS: Final = (
         by=("penalties",),
     ),
     Mutant(
+        "late_measurement_is_silence",
+        "protocol.federation.silence:Silence.is_silent",
+        "> patience_ms(contract)",
+        "> SILENT_SLOTS * contract.audit.meter_ms",
+        "FI1",
+        (BLAMES,),
+        scenario=FEDERATION,
+        by=("penalties",),
+    ),
+    Mutant(
         "ended_before_it_is_home",
         "protocol.federation.stage_moves:is_ready",
         "place is Place.COMING and runs_on == home",
