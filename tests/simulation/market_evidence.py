@@ -27,11 +27,11 @@ from simulation.participants import FederatedWorld
 from simulation.raw_logs import appended_ms, appends, boundary_log, records
 from simulation.world import Run
 
-AFTER_FAULTS_MS: Final = 15_000
+AFTER_FAULTS_MS: Final = 10_000
 """From the end of all faults, or from when its input is there, until a bucket of the stage is made:
 a silent node is waited for, an offer runs out, the stage comes home and begins anew.
 """
-WITHOUT_FAULTS_MS: Final = 2_000
+WITHOUT_FAULTS_MS: Final = 1_000
 """The same where nothing fails: a movement is a pause, no longer than that of a restart."""
 
 

@@ -54,7 +54,7 @@ def _two_sales(options: MarketOptions, rng: random.Random) -> list[Fault]:
     return [
         Fault(at_ms, "away", f"processing/{options.moved}{ON_NEW}", 0, rng.randint(3_500, 5_000)),
         Fault(again_ms, "double", f"agent/{BUYER}", 0, 0),
-        Fault(again_ms + rng.randint(200, 1_000), "crash", f"agent/{SELLER}", 0, 0),
+        Fault(again_ms + rng.randint(1_200, 2_800), "crash", f"agent/{SELLER}", 0, 0),
     ]
 
 

@@ -144,6 +144,18 @@ FOUND_BY: Final[dict[str, int]] = {
     "live_not_fenced": 22,
     "live_outcome_believed": 55,
     "replicas_not_compared": 30,
+    "forged_answer_believed": 0,
+    "price_above_the_bound": 13,
+    "failed_seller_keeps_the_stage": 15,
+    "old_node_stops_at_the_move": 0,
+    "one_task_under_two_movements": 28,
+    "paid_for_what_others_made": 0,
+    "slot_paid_whole": 2,
+    "claim_above_the_meter_paid": 55,
+    "blame_without_proof": 23,
+    "late_measurement_is_silence": 19,
+    "ended_before_it_is_home": 2,
+    "started_before_it_runs": 2,
 }
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 

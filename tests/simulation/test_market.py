@@ -30,6 +30,7 @@ CANARIES = (
     "old_node_stops_at_the_move",
     "failed_seller_keeps_the_stage",
     "claim_above_the_meter_paid",
+    "late_measurement_is_silence",
 )
 
 

@@ -57,7 +57,7 @@ PARTICIPANTS: Final = (
         "FM3",
         ("double", "zombie", "pause"),
         scenario=FEDERATION,
-        by=("ledger", "paid once"),
+        by=("ledger", "paid once", "run"),  # of a task that ends twice readers of the ledger die
     ),
     Mutant(
         "paid_for_what_others_made",
