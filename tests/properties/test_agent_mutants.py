@@ -280,9 +280,9 @@ MUTANTS = [
         "stuck",
         Mutant(
             "never_suspended",
-            f"{_F}.contract_log:ContractLog.reason_to_suspend",
-            "len(ledger.breaches) > breaches",
-            "len(ledger.breaches) < 0",
+            f"{_F}.contract_log:AgreementLog.reason_to_suspend",
+            "len(breaches) > known_breaches",
+            "len(breaches) < 0",
             "FR4",
         ),
     ),

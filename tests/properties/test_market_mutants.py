@@ -326,8 +326,8 @@ SCENARIOS: dict[str, Callable[[], Iterator[str]]] = {
 _F = "protocol.federation"
 _LOG = f"{_F}.movements:MovementLog"
 _LEDGER = f"{_F}.ledger:Ledger"
-_BOOK = f"{_F}.contract_book:ContractBook"
-_BOOKED = f"{_F}.contract_book:BookedContract"
+_BOOK = f"{_F}.contract_book:Book"
+_BOOKED = f"{_F}.contract_book:Booked"
 _SHEDDING = f"{_F}.shedding:Shedding"
 _METERING = f"{_F}.metering"
 

@@ -4,7 +4,8 @@ Theory of operation. The book is a log state over a log of signed records. It be
 and nothing else: a record that is unsigned, out of its time, at odds with what both signed, or
 written again changes nothing, and the answer says which of these it was. Time is an argument.
 Replaying the log gives the same book, so it is lost with a process and made again. The table of
-``contracts`` is the one that runs here.
+``contracts`` is the one that runs here. It is the same for contracts of all kinds (``Text``), each
+kind in a book of its own.
 
 Invariants: FC1 to FC4 of ``contracts``.
 """
@@ -12,13 +13,19 @@ Invariants: FC1 to FC4 of ``contracts``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Generic, Protocol, Self, TypeVar
 
-from anabranch.protocol.federation.contracts import Contract, defects
-from anabranch.protocol.federation.statements import Signature, Verify, is_signed, signed_bytes
+from anabranch.protocol.federation.contracts import Contract, Side, defects
+from anabranch.protocol.federation.statements import (
+    Signature,
+    Statement,
+    Verify,
+    is_signed,
+    signed_bytes,
+)
 
 CONTRACTS_MAX: Final = 10_000
 """Contracts in one book: bounds what foreign records can make a reader hold."""
@@ -94,11 +101,52 @@ class ContractChange:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class BookedContract:
+class Text(Statement, Protocol):
+    """One version of a contract of any kind."""
+
+    @property
+    def contract_id(self) -> str:
+        """Of the contract."""
+
+    @property
+    def version(self) -> int:
+        """The first is 1."""
+
+    @property
+    def buyer(self) -> str:
+        """Who pays."""
+
+    @property
+    def seller(self) -> str:
+        """Who is paid."""
+
+    @property
+    def valid_from_ms(self) -> int:
+        """Its time begins."""
+
+    @property
+    def valid_to_ms(self) -> int:
+        """Its time ends."""
+
+    @property
+    def ends_after_ms(self) -> int:
+        """From a notice until nothing is owed any more."""
+
+    def is_version_of(self, other: Self) -> bool:
+        """Whether it has what all versions of a contract have in common (FC2)."""
+
+    def party(self, participant: str) -> Side | None:
+        """Which side ``participant`` is on, if any."""
+
+
+TextT = TypeVar("TextT", bound=Text)
+
+
+@dataclass(frozen=True)
+class Booked(Generic[TextT]):
     """A contract and what has become of it."""
 
-    contract: Contract
+    contract: TextT
     signed_by: tuple[str, ...]
     state: ContractState
     suspended_by: tuple[str, ...] = ()
@@ -128,37 +176,42 @@ class BookedContract:
         )
 
 
-class ContractBook:
-    """The log_state. Not thread-safe. After a crash: replay the log."""
+BookedContract = Booked[Contract]
+"""One for load."""
 
-    def __init__(self, verify: Verify) -> None:
-        self._verify = verify
-        self._contracts: dict[str, BookedContract] = {}
-        self._proposals: dict[str, BookedContract] = {}
+
+class Book(Generic[TextT]):
+    """The log state of contracts of one kind. Not thread-safe. After a crash: replay the log."""
+
+    def __init__(self, verify: Verify, defects_of: Callable[[TextT], Iterator[str]]) -> None:
+        """``defects_of``: what is wrong with a text."""
+        self._verify, self._defects_of = verify, defects_of
+        self._contracts: dict[str, Booked[TextT]] = {}
+        self._proposals: dict[str, Booked[TextT]] = {}
         self._newest: dict[tuple[str, str], int] = {}
         self._offered: dict[tuple[str, str], set[bytes]] = {}
         """(contract, party) -> digests of the texts that it has proposed."""
 
-    def __iter__(self) -> Iterator[BookedContract]:
+    def __iter__(self) -> Iterator[Booked[TextT]]:
         """The newest signed version of each contract, and what is proposed for the first time."""
         yield from self._contracts.values()
         yield from (
             booked for name, booked in self._proposals.items() if name not in self._contracts
         )
 
-    def find(self, contract_id: str) -> BookedContract | None:
+    def find(self, contract_id: str) -> Booked[TextT] | None:
         """The newest version that both signed."""
         return self._contracts.get(contract_id)
 
-    def proposal(self, contract_id: str) -> BookedContract | None:
+    def proposal(self, contract_id: str) -> Booked[TextT] | None:
         """The text that one party has signed and the other has not yet."""
         return self._proposals.get(contract_id)
 
-    def sign(self, contract: Contract, signature: Signature, now_ms: int) -> Verdict:
+    def sign(self, contract: TextT, signature: Signature, now_ms: int) -> Verdict:
         """A party has signed this text. It counts from the moment at which the other has
         signed the same (FC2, FC3).
         """
-        if next(defects(contract), None) is not None:
+        if next(self._defects_of(contract), None) is not None:
             return Verdict.DEFECTIVE
         if contract.party(signature.participant) is None:
             return Verdict.NOT_A_PARTY
@@ -171,7 +224,7 @@ class ContractBook:
             return rejection
         return self._proposed(contract, signature.participant)
 
-    def _out_of_order(self, contract: Contract) -> Verdict | None:
+    def _out_of_order(self, contract: TextT) -> Verdict | None:
         """Whether the text does not follow what is there (FC2, FC3)."""
         there = self._contracts.get(contract.contract_id)
         if there is None:
@@ -187,7 +240,7 @@ class ContractBook:
                 if signed_bytes(there.contract) == signed_bytes(contract)
                 else Verdict.CONTRADICTS
             )
-        if (there.contract.buyer, there.contract.seller) != (contract.buyer, contract.seller):
+        if not contract.is_version_of(there.contract):
             return Verdict.CONTRADICTS
         if contract.version != there.contract.version + 1:
             return Verdict.NOT_NEXT
@@ -195,7 +248,7 @@ class ContractBook:
             Verdict.NOT_NOW if there.state in {ContractState.ENDING, ContractState.ENDED} else None
         )
 
-    def _proposed(self, contract: Contract, by: str) -> Verdict:
+    def _proposed(self, contract: TextT, by: str) -> Verdict:
         proposal = self._proposals.get(contract.contract_id)
         if proposal is None or (proposal.contract != contract and by in proposal.signed_by):
             # Whoever proposed may propose another text while the other has not signed. A text that
@@ -208,9 +261,7 @@ class ContractBook:
             if len(offered) >= PROPOSALS_MAX:
                 return Verdict.TOO_MANY
             offered.add(digest)
-            self._proposals[contract.contract_id] = BookedContract(
-                contract, (by,), ContractState.PROPOSED
-            )
+            self._proposals[contract.contract_id] = Booked(contract, (by,), ContractState.PROPOSED)
             return Verdict.ACCEPTED
         if proposal.contract != contract:
             return Verdict.CONTRADICTS
@@ -220,7 +271,7 @@ class ContractBook:
         state = TRANSITIONS[proposal.state, Change.SIGNED] if before is None else before.state
         suspended_by = () if before is None else before.suspended_by
         del self._proposals[contract.contract_id]
-        self._contracts[contract.contract_id] = BookedContract(
+        self._contracts[contract.contract_id] = Booked(
             contract, (*proposal.signed_by, by), state, suspended_by
         )
         return Verdict.ACCEPTED
@@ -254,7 +305,14 @@ class ContractBook:
         return Verdict.ACCEPTED
 
 
-def _changed(booked: BookedContract, word: ContractChange) -> BookedContract | None:
+class ContractBook(Book[Contract]):
+    """Of contracts for load."""
+
+    def __init__(self, verify: Verify) -> None:
+        super().__init__(verify, defects)
+
+
+def _changed(booked: Booked[TextT], word: ContractChange) -> Booked[TextT] | None:
     """The contract after the word; None: the word is not one for its state."""
     state = booked.state_at(word.at_ms)
     if word.change is Change.SUSPENDED and state is ContractState.SUSPENDED:
@@ -274,6 +332,5 @@ def _changed(booked: BookedContract, word: ContractChange) -> BookedContract | N
     if word.change is Change.SUSPENDED:
         return replace(booked, state=after, suspended_by=(word.by,))
     if word.change is Change.NOTICE:
-        ending = booked.contract.ending
-        return replace(booked, state=after, ends_ms=word.at_ms + ending.notice_ms + ending.drain_ms)
+        return replace(booked, state=after, ends_ms=word.at_ms + booked.contract.ends_after_ms)
     return replace(booked, state=after)

@@ -6,7 +6,8 @@ else reads. Texts, words and ledger entries stand in it together, since what an 
 depends on what stands before it: a movement may begin under a version that both have signed by
 then, and an end without a penalty needs the notice before it. Each record has one signature, of
 whoever says it. Time is the log's own. So whoever reads the log from its beginning gets the same
-contract, the same movements and the same sums.
+contract, the same movements and the same sums. A contract of another kind has a log of the same
+rules (``AgreementLog``), with another ledger (``content_log``).
 
 A party says in a word when it says so, and a notice runs from then: a word whose time is not about
 the log's is none.
@@ -21,16 +22,20 @@ Invariants:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final, Generic, Protocol, TypeVar, cast
 
 from anabranch.protocol.federation.contract_book import (
+    Book,
+    Booked,
     BookedContract,
     Change,
     ContractBook,
     ContractChange,
     ContractState,
+    TextT,
     Verdict,
 )
 from anabranch.protocol.federation.contracts import Contract
@@ -44,7 +49,7 @@ from anabranch.protocol.federation.ledger import (
     Settled,
 )
 from anabranch.protocol.federation.movements import Ended, Started, Withdrawn
-from anabranch.protocol.federation.statements import Signature, is_signed
+from anabranch.protocol.federation.statements import Signature, Statement, Verify, is_signed
 
 WORD_SKEW_MS: Final = 60_000
 """By so much may the clock of a party and the log's differ."""
@@ -55,7 +60,7 @@ these bytes.
 """
 
 ContractStatement = Contract | ContractChange | LedgerEntry
-"""What may stand in a contract's log."""
+"""What may stand in the log of a contract for load."""
 
 STATEMENTS: Final = (
     Contract,
@@ -71,16 +76,40 @@ STATEMENTS: Final = (
 """The same, for ``isinstance``: no other signed statement belongs there."""
 
 
-class ContractLog:
-    """The log state of one contract's log. Not thread-safe. After a crash: replay."""
+class Entry(Statement, Protocol):
+    """What a party, or the auditor, says of a contract that both have signed."""
 
-    def __init__(self, contract_id: str, verify: VerifyAt, auditor: str) -> None:
-        """``auditor``: whose findings count."""
-        self.contract_id, self._auditor = contract_id, auditor
+    @property
+    def contract_id(self) -> str:
+        """Of the contract."""
+
+    @property
+    def by(self) -> str:
+        """Who says it."""
+
+
+EntryT = TypeVar("EntryT", bound=Entry)
+
+
+class AgreementLog(ABC, Generic[TextT, EntryT]):
+    """The log state of one contract's log, of whichever kind. Not thread-safe. After a crash:
+    replay.
+    """
+
+    DISPUTED: ClassVar[str]
+    """What the two sides measure, in words."""
+
+    def __init__(
+        self,
+        contract_id: str,
+        kind: type[TextT],
+        book: Callable[[Verify], Book[TextT]],
+        verify: VerifyAt,
+    ) -> None:
+        """``book``: makes an empty one, for texts of this ``kind``."""
+        self.contract_id, self._kind = contract_id, kind
         self._verify_at = verify
-        self._book = ContractBook(self._verify)
-        self.ledger: Ledger | None = None
-        """From the moment on at which both have signed."""
+        self._book = book(self._verify)
         self.now_ms = 0
         """The log's time of the last record; it never goes back."""
         self.ignored: Counter[str] = Counter()
@@ -89,30 +118,33 @@ class ContractLog:
         """Party -> breaches and disputes that there were when it suspended or resumed (FR4)."""
 
     @property
-    def booked(self) -> BookedContract | None:
+    def booked(self) -> Booked[TextT] | None:
         """The newest version that both signed, or else what is proposed; None: nothing is."""
         return next(iter(self._book), None)
 
     @property
-    def proposal(self) -> BookedContract | None:
+    def proposal(self) -> Booked[TextT] | None:
         """The text that one of the two has signed and the other has not; None: there is none."""
         return self._book.proposal(self.contract_id)
 
     def reason_to_suspend(self, participant: str) -> str:
         """Why a party is to suspend the contract; empty: it is not, or has done so (FR4)."""
-        booked, ledger = self.booked, self.ledger
-        if booked is None or ledger is None or booked.contract.party(participant) is None:
+        booked = self.booked
+        if booked is None or booked.contract.party(participant) is None:
             return ""
         if booked.state_at(self.now_ms) not in {ContractState.ACTIVE, ContractState.SUSPENDED}:
             return ""
-        breaches, disputes = self._judged.get(participant, (0, 0))
-        if participant == booked.contract.buyer and len(ledger.breaches) > breaches:
-            return f"{booked.contract.seller} owes a violation for {ledger.breaches[-1]}"
-        if len(ledger.disputes) - disputes >= DISPUTES_MAX:
-            return f"{len(ledger.disputes) - disputes} slots are in dispute"
+        known_breaches, known_disputes = self._judged.get(participant, (0, 0))
+        breaches, disputes = self._breaches(), self._disputes()
+        if participant == booked.contract.buyer and len(breaches) > known_breaches:
+            return f"{booked.contract.seller} owes a violation for {breaches[-1]}"
+        if disputes - known_disputes >= DISPUTES_MAX:
+            return f"{disputes - known_disputes} {self.DISPUTED} are in dispute"
         return ""
 
-    def add(self, statement: ContractStatement, signature: Signature, appended_ms: int) -> str:
+    def add(
+        self, statement: TextT | ContractChange | EntryT, signature: Signature, appended_ms: int
+    ) -> str:
         """Counts a record, in the order of the log; answers why it changes nothing, or nothing.
 
         ``appended_ms`` is the log's time of it.
@@ -123,31 +155,30 @@ class ContractLog:
             self.ignored[reason] += 1
         return reason
 
-    def _reason(self, statement: ContractStatement, signature: Signature) -> str:
+    def _reason(self, statement: TextT | ContractChange | EntryT, signature: Signature) -> str:
         if statement.contract_id != self.contract_id:
             return "not of this contract"
-        if isinstance(statement, Contract):
+        if isinstance(statement, self._kind):
             return self._signed(statement, signature)
-        if not is_signed(statement, statement.by, signature, self._verify):
+        entry = cast("ContractChange | EntryT", statement)
+        if not is_signed(entry, entry.by, signature, self._verify):
             return Verdict.UNSIGNED.value
-        if isinstance(statement, ContractChange):
-            return self._changed(statement, signature)
-        if self.ledger is None:
+        if isinstance(entry, ContractChange):
+            return self._changed(entry, signature)
+        if self._book.find(self.contract_id) is None:
             return Verdict.UNKNOWN.value
         # Whoever does not count at all must not be able to fill the list of reasons.
-        reason = self.ledger.add(statement, self.now_ms)
+        reason = self._entered(cast("EntryT", entry))
         return "the sum is another" if reason.startswith("the sum is ") else reason
 
-    def _signed(self, text: Contract, signature: Signature) -> str:
+    def _signed(self, text: TextT, signature: Signature) -> str:
         before = self._book.find(self.contract_id)
         verdict = self._book.sign(text, signature, self.now_ms)
         if verdict is not Verdict.ACCEPTED:
             return str(verdict.value)
         after = self._book.find(self.contract_id)
-        if after is not None and self.ledger is None:
-            self.ledger = Ledger(after.contract, self._verify, self._auditor)
-        elif after is not None and self.ledger is not None and after is not before:
-            self.ledger.renewed(after.contract)
+        if after is not None and after is not before:
+            self._agreed(after.contract)
         return ""
 
     def _changed(self, word: ContractChange, signature: Signature) -> str:
@@ -156,11 +187,66 @@ class ContractLog:
         verdict = self._book.change(word, signature)
         if verdict is not Verdict.ACCEPTED:
             return str(verdict.value)
-        if word.change is Change.NOTICE and self.ledger is not None:
-            self.ledger.noticed(self.now_ms)
-        if word.change in {Change.SUSPENDED, Change.RESUMED} and self.ledger is not None:
-            self._judged[word.by] = len(self.ledger.breaches), len(self.ledger.disputes)
+        booked = self._book.find(self.contract_id)
+        if booked is not None and word.change is not Change.WITHDRAWN:
+            self._counted(word, booked)
         return ""
+
+    def _counted(self, word: ContractChange, booked: Booked[TextT]) -> None:
+        """A word about what both have signed has counted."""
+        del booked
+        if word.change in {Change.SUSPENDED, Change.RESUMED}:
+            self._judged[word.by] = len(self._breaches()), self._disputes()
 
     def _verify(self, signature: Signature, message: bytes) -> bool:
         return self._verify_at(signature, message, self.now_ms)
+
+    @abstractmethod
+    def _agreed(self, text: TextT) -> None:
+        """Both have signed it just now."""
+
+    @abstractmethod
+    def _entered(self, entry: EntryT) -> str:
+        """What the ledger says of an entry, as ``add``."""
+
+    @abstractmethod
+    def _breaches(self) -> list[str]:
+        """For what the seller owed a violation."""
+
+    @abstractmethod
+    def _disputes(self) -> int:
+        """How often the two sides have measured different things."""
+
+
+class ContractLog(AgreementLog[Contract, LedgerEntry]):
+    """Of a contract for load."""
+
+    DISPUTED: ClassVar[str] = "slots"
+
+    def __init__(self, contract_id: str, verify: VerifyAt, auditor: str) -> None:
+        """``auditor``: whose findings count."""
+        super().__init__(contract_id, Contract, ContractBook, verify)
+        self._auditor = auditor
+        self.ledger: Ledger | None = None
+        """From the moment on at which both have signed."""
+
+    def _agreed(self, text: Contract) -> None:
+        if self.ledger is None:
+            self.ledger = Ledger(text, self._verify, self._auditor)
+        else:
+            self.ledger.renewed(text)
+
+    def _entered(self, entry: LedgerEntry) -> str:
+        assert self.ledger is not None, "both have signed"  # noqa: S101 - the caller has looked
+        return self.ledger.add(entry, self.now_ms)
+
+    def _counted(self, word: ContractChange, booked: BookedContract) -> None:
+        super()._counted(word, booked)
+        if word.change is Change.NOTICE and self.ledger is not None:
+            self.ledger.noticed(self.now_ms)
+
+    def _breaches(self) -> list[str]:
+        return [] if self.ledger is None else self.ledger.breaches
+
+    def _disputes(self) -> int:
+        return 0 if self.ledger is None else len(self.ledger.disputes)

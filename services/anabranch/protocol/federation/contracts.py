@@ -163,6 +163,15 @@ class Contract:
         """The lowest price inside the bound."""
         return self.fixed_price - self.delta
 
+    @property
+    def ends_after_ms(self) -> int:
+        """From a notice until nothing is owed any more."""
+        return self.ending.notice_ms + self.ending.drain_ms
+
+    def is_version_of(self, other: Contract) -> bool:
+        """Whether it has what all versions of a contract have in common (FC2)."""
+        return (self.buyer, self.seller) == (other.buyer, other.seller)
+
     def party(self, participant: str) -> Side | None:
         """Which side ``participant`` is on, if any."""
         return {self.buyer: Side.BUYER, self.seller: Side.SELLER}.get(participant)
