@@ -157,6 +157,10 @@ class BoundaryReader:
         self._writers, self._expected = tuple(writers), expected
         self.log_state = LogState(self._writers)
         self.counts: Counter[str] = Counter()
+        self.appended_ms: int | None = None
+        """The log's time of the record that the listener gets; None: it was read before the log
+        snapshot with which the reading begins, and the time is not known any more.
+        """
         self._rejected: Counter[tuple[str, str]] = Counter()
         self._unjudged: list[Chunk] = []
         self.offset_next, self._end_at_first = self._reader.offsets(self._at)
@@ -188,6 +192,7 @@ class BoundaryReader:
                 if self._expected.known_as:
                     entry = as_known_here(entry, self._expected.known_as)
                 if self._start.is_over:
+                    self.appended_ms = time_ms
                     with self._lock:
                         outcome = self.log_state.apply(offset, entry)
                     self._pass_on(offset, entry, outcome)

@@ -299,6 +299,29 @@ def test_a_trimmed_log_is_read_from_its_first_snapshot_on(log: LocalEventLog) ->
     second.close()
 
 
+def test_the_listener_is_given_the_logs_time_of_what_was_read_from_there_on(
+    log: LocalEventLog,
+) -> None:
+    """Of what stood before the log snapshot it is not known any more."""
+    assert isinstance(log.clock, VirtualClock)
+    first = BoundaryReader(log, AT.topic, ["0"])
+    begin_ms = log.clock.now_ms()
+    for entry in (STARTED, record(0, 3), record(1, 5)):
+        append(log, entry)
+        log.clock.advance(10)
+    times = list[int | None]()
+    first.listen(lambda *_: times.append(first.appended_ms))
+    first.read_to_end()
+    assert times == [begin_ms, begin_ms + 10, begin_ms + 20]
+    append(log, record(2, 6), first.log_state.snapshot(3), record(3, 7))
+    log.trim(AT, 2)
+    later = BoundaryReader(log, AT.topic, ["0"])
+    times.clear()
+    later.listen(lambda *_: times.append(later.appended_ms))
+    later.read_to_end()
+    assert times == [None, None, log.clock.now_ms()]
+
+
 def test_who_is_overtaken_by_trimming_ends(log: LocalEventLog, reader: BoundaryReader) -> None:
     append(log, STARTED, record(0, 1))
     log.trim(AT, 1)
