@@ -14,6 +14,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec import boundary_records, federation_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.codec.signed_records import signed
+from anabranch.contract_broker.content_meter import FollowedStream
 from anabranch.operating.contract_book import read_book
 from anabranch.operating.contract_words import Words
 from anabranch.pipeline.access import rights
@@ -31,6 +32,7 @@ from anabranch.runtime.stream_logs import open_stream
 from harness import outputs, sources
 from harness.audited_stage import AuditedStage
 from harness.certificates import Authority
+from harness.contents import content
 from harness.markets import contract
 from harness.secure_kafka import ROOT, SecureKafka
 from harness.waiting import wait_until
@@ -39,6 +41,7 @@ pytestmark = pytest.mark.integration
 
 CONTRACTS = {"north": ["north-south"], "south": ["north-south"], "east": []}
 AUDITOR = "north.auditor"
+METERING = "billing.contract_broker"
 TEXT = contract(valid_to_ms=2**52)
 
 
@@ -98,7 +101,7 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
         )
     ]
     needed += rights(BILLING)
-    users = [ROOT, AUDITOR, *dict.fromkeys(right.principal for right in needed)]
+    users = [ROOT, AUDITOR, METERING, *dict.fromkeys(right.principal for right in needed)]
     passwords = {user: f"planted-{secrets.token_hex(12)}" for user in users}
     broker = SecureKafka(folder / "kafka", Authority(folder / "authority", "trusted"), passwords)
     try:
@@ -161,6 +164,27 @@ def test_a_stage_reads_a_signed_stream_with_the_keys_of_its_owner(members: Membe
     for other in ("tolls.keys.north", topic):
         with pytest.raises(Unavailable):
             members.write(who, other, value)
+
+
+def test_a_receivers_broker_meters_a_stream_with_its_rights(members: Members) -> None:
+    """As north's does; who has no contract for it reads nothing."""
+    needed = federation_rights(BILLING, ["north-billing"])
+    members.broker.allow([right for right in needed if right.principal == METERING])
+    topic, text = "north.totals.boundaries", content(stream="north.totals")
+    with closing(members.broker.log(ROOT).admin()) as admin:
+        admin.create([topic_settings("boundaries", topic)])
+    topics = FederationTopics("tolls")
+    with closing(FollowedStream(members.broker.log(METERING), topics, text, ["0"])) as stream:
+
+        def has_read() -> bool:
+            stream.poll()
+            return stream.is_at_end()
+
+        wait_until(has_read, 30, "the end of the stream's log")
+    with pytest.raises(Unavailable):
+        members.write(METERING, topic, b"x")
+    with pytest.raises(Unavailable):
+        FollowedStream(members.broker.log("east.contract_broker"), topics, text, ["0"])
 
 
 def test_an_auditor_judges_a_stage_with_its_rights_and_writes_nothing_but_the_ledger(

@@ -31,12 +31,8 @@ ENTRY_POINTS = {
 SHIPPED = "anabranch.adapters.memory."
 """The ports in memory: for the tests of services, and of whoever writes one."""
 
-AWAITED = {
-    f"anabranch.protocol.federation.{name}" for name in ("content_contracts", "plan_switching")
-}
-"""Rules of a service that is not there yet: the market's simulation runs them. Once a service
-does, the name goes.
-"""
+AWAITED = {"anabranch.protocol.federation.plan_switching"}
+"""Rules of a service that is not there yet. Once a service runs them, the name goes."""
 
 STARTS_SPARK = {
     "anabranch.adapters.spark.session.start_session",

@@ -19,6 +19,8 @@ from anabranch.codec import single_object
 from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
 from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.federation.content_contracts import ContentContract, SuggestedContract
+from anabranch.protocol.federation.content_ledger import ContentMetered
 from anabranch.protocol.federation.contract_book import ContractChange
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Metered, Settled
@@ -48,11 +50,14 @@ _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,39})\Z", re.ASCII)
 
 KINDS: Final[dict[str, type[Any]]] = {
     "contract": Contract,
+    "content_contract": ContentContract,
+    "suggested_contract": SuggestedContract,
     "contract_change": ContractChange,
     "movement_started": Started,
     "movement_withdrawn": Withdrawn,
     "movement_ended": Ended,
     "metered": Metered,
+    "content_metered": ContentMetered,
     "audit_committed": AuditCommitted,
     "audited": Audited,
     "settled": Settled,

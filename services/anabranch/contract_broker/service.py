@@ -6,13 +6,16 @@ while it is away load moves under the contracts that there are, and is settled l
 
 What it writes are settlements, of contracts whose party or auditor it is. A settlement counts once,
 with the right sum, whoever writes it: so it may be written again after a crash, or beside another
-broker, and a sum that a last measurement has overtaken is written anew. And it lists its pipeline
-in its participant's catalog (``catalog_writer``).
+broker, and a sum that a last measurement has overtaken is written anew. Of content contracts it
+also writes what came of their streams (``content_meter``), and suspends one whose periods are in
+dispute, as an agent does where load moves. And it lists its pipeline in its participant's catalog
+(``catalog_writer``).
 """
 
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterator
 from typing import Final
 
 from prometheus_client import Counter, Gauge
@@ -21,11 +24,14 @@ from anabranch.adapters.key_files import key_of_environment
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
 from anabranch.contract_broker.catalog_writer import CatalogWriter
+from anabranch.contract_broker.content_meter import ContentMeter
 from anabranch.pipeline.model import Federation
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
-from anabranch.protocol.federation.contract_book import ContractState
+from anabranch.protocol.federation.content_ledger import ContentMetered
+from anabranch.protocol.federation.content_log import ContentLog
+from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.ledger import Settled
 from anabranch.runtime.crash_points import crash_point
@@ -41,6 +47,8 @@ _SETTLE_EVERY_MS: Final = 1_000
 """Measurements may come without a pause: so long, at most, a settlement waits for one."""
 _AGAIN_MS: Final = 10_000
 """After a settlement that did not count, or whose outcome is not known: until the next."""
+_SUSPENSION: Final = -1
+"""In place of a period."""
 
 
 def build(settings: ServiceSettings, context: ServiceContext) -> ContractBroker:
@@ -76,6 +84,11 @@ class ContractBroker:
             if key is None
             else CatalogWriter(context, federation, self._topics.catalog(key.participant), key)
         )
+        self._meter = (
+            None
+            if key is None
+            else ContentMeter(context, self._topics, key.participant, self._metered)
+        )
         self._look_next_ms = self._settle_next_ms = 0
         self._sent: dict[tuple[str, int], int] = {}
         """(contract, period) -> when its settlement was written last."""
@@ -94,7 +107,8 @@ class ContractBroker:
         ).labels(context.pipeline.name)
         self._disputes = Gauge(
             "anabranch_disputes",
-            "Slots of a contract's movements in which the two sides measured different loads",
+            "Slots of a contract's movements, or periods of a stream, that the two sides measured"
+            " differently",
             (*_LABELS, "contract"),
             registry=context.registry,
         )
@@ -139,10 +153,18 @@ class ContractBroker:
             self._report(self._reader)
             return
         self._settle_next_ms = now_ms + _SETTLE_EVERY_MS
-        if self._key is not None:
-            for contract in self._reader.contracts.values():
+        if self._key is not None and self._meter is not None:
+            self._meter.measure(self._reader.contents)
+            for contract in self._logs(self._reader):
                 self._settle(contract, self._key)
+            for content in self._reader.contents.values():
+                self._suspend(content, self._key)
         self._report(self._reader)
+
+    @staticmethod
+    def _logs(reader: FederationReader) -> Iterator[ContractLog | ContentLog]:
+        yield from reader.contracts.values()
+        yield from reader.contents.values()
 
     def stop(self) -> None:
         """Idempotent."""
@@ -151,9 +173,11 @@ class ContractBroker:
             self._reader = None
         if self._catalog is not None:
             self._catalog.close()
+        if self._meter is not None:
+            self._meter.close()
         self._close_writer()
 
-    def _settle(self, contract: ContractLog, key: SigningKey) -> None:
+    def _settle(self, contract: ContractLog | ContentLog, key: SigningKey) -> None:
         ledger, booked = contract.ledger, contract.booked
         if ledger is None or booked is None:
             return
@@ -181,7 +205,29 @@ class ContractBroker:
                 "settled", contract=contract.contract_id, period=period, due_nano=due_nano
             )
 
-    def _write(self, entry: Settled, key: SigningKey) -> bool:
+    def _metered(self, entry: ContentMetered) -> bool:
+        assert self._key is not None, "it meters"  # noqa: S101 - else there is no meter
+        crash_point("broker.stream_metered")
+        return self._write(entry, self._key)
+
+    def _suspend(self, contract: ContentLog, key: SigningKey) -> None:
+        booked, reason = contract.booked, contract.reason_to_suspend(key.participant)
+        now_ms = self._context.clock.monotonic_ms()
+        last_ms = self._sent.get((contract.contract_id, _SUSPENSION))
+        if booked is None or not reason or (last_ms is not None and now_ms - last_ms < _AGAIN_MS):
+            return
+        self._sent[contract.contract_id, _SUSPENSION] = now_ms
+        version, at_ms = booked.contract.version, self._context.clock.now_ms()
+        # A word's number must grow: the time does, as for what an operator says.
+        word = ContractChange(
+            contract.contract_id, version, key.participant, Change.SUSPENDED, at_ms, at_ms
+        )
+        if self._write(word, key):
+            self._context.logger.warning(
+                "contract_suspended", contract=contract.contract_id, reason=reason
+            )
+
+    def _write(self, entry: Settled | ContentMetered | ContractChange, key: SigningKey) -> bool:
         if self._writer is None:
             self._writer = self._context.log.writer()
         at = TopicPartition(self._topics.contract(entry.contract_id), 0)
@@ -190,7 +236,7 @@ class ContractBroker:
             self._writer.flush()
         except (OutcomeUnknown, Unavailable) as error:
             self._context.logger.warning(
-                "settlement_delayed", contract=entry.contract_id, error=str(error)
+                "entry_delayed", contract=entry.contract_id, error=str(error)
             )
             self._close_writer()
             return False
@@ -205,13 +251,13 @@ class ContractBroker:
         name, now_ms = self._context.pipeline.name, self._context.clock.now_ms()
         states = {
             contract.contract_id: contract.booked.state_at(now_ms)
-            for contract in reader.contracts.values()
+            for contract in self._logs(reader)
             if contract.booked is not None
         }
         for state in ContractState:
             count = sum(each is state for each in states.values())
             self._contracts.labels(name, state.value).set(count)
-        for contract in reader.contracts.values():
+        for contract in self._logs(reader):
             if contract.ledger is not None:
                 disputes = len(contract.ledger.disputes)
                 self._disputes.labels(name, contract.contract_id).set(disputes)
@@ -226,6 +272,7 @@ class ContractBroker:
             "ignored": dict(ignored),
             "left_out": sorted(reader.undatable),
             "not_listed": self._not_listed(),
+            "not_metered": {} if self._meter is None else dict(self._meter.not_metered),
         }
 
     def _not_listed(self) -> list[str]:

@@ -38,6 +38,7 @@ def federation_rights(
         *_of_operator(operator, names, participant, contracts),
         *_of_lookups(operator, names, pipeline),
         Right(broker, Resource.TOPIC, names.catalog(participant), Operation.WRITE, "catalog"),
+        *(_of_streams(broker, pipeline) if contracts else ()),
         *(() if pipeline.federation.agent is None else _of_agent(pipeline, before, contracts)),
         *(_of_auditor(pipeline, before, contracts) if pipeline.audited_stages() else ()),
         *_of_dashboard(dashboard, names, contracts),
@@ -56,6 +57,17 @@ def _of_both(principal: str, names: FederationTopics, contracts: Sequence[str]) 
         Operation.DESCRIBE,
         "named by every reader, joined by none",
     )
+
+
+def _of_streams(principal: str, pipeline: Pipeline) -> Iterator[Right]:
+    """What streams are metered by, under contracts that this participant may have for them: those
+    that it publishes, and those of others.
+    """
+    bound = [name for name, each in pipeline.bindings.items() if not each.cluster]
+    for stream in (*pipeline.publish_ms, *bound):
+        topic = pipeline.topic_names.boundaries(stream)
+        for operation in (Operation.READ, Operation.DESCRIBE_CONFIGS):
+            yield Right(principal, Resource.TOPIC, topic, operation, "boundaries")
 
 
 def _of_dashboard(

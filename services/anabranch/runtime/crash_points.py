@@ -68,6 +68,7 @@ POINTS: Final = {
     "manager.log_trimmed": "records below a log snapshot are deleted; memory does not know yet",
     "manager.index_cleared": "what stood in a lost index is deleted; nothing new was written",
     "manager.index_written": "one entry of the index is written; memory does not know yet",
+    "broker.stream_metered": "what came of a stream in a period is known; nothing is written",
     "broker.settlement_due": "the sum of a period is known; nothing is written",
     "broker.settlement_written": "a settlement is in the log; memory does not know yet",
     "agent.move_due": "a stage is to run elsewhere; nothing is written",

@@ -5,7 +5,8 @@ Theory of operation. Which contracts there are is what topics there are: the bro
 principal those that it has a right on, and no others. A record is judged by the keys that counted
 at its time, so before one is judged all keys are read that are published by now. Whoever makes a
 contract's topic must have the broker set the times; where that is not so, its records could be
-dated at will, and the contract is left out.
+dated at will, and the contract is left out. A topic is that of a contract for load until a text for
+a stream is the first that counts in it (``protocol.federation.content_log``).
 
 A crash loses nothing: a new reader reads the logs again, from their beginnings, and comes to the
 same contracts and sums.
@@ -15,16 +16,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from anabranch.codec import federation_records
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import EventLog
 from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.federation.content_contracts import ContentContract
+from anabranch.protocol.federation.content_log import CONTENT_STATEMENTS, ContentLog
 from anabranch.protocol.federation.contract_log import (
     STATEMENTS,
     ContractLog,
     ContractStatement,
 )
+from anabranch.protocol.federation.statements import Signature
 from anabranch.runtime.key_reader import UNREADABLE, KeyReader, TopicLogs
 
 
@@ -39,13 +44,16 @@ class FederationReader:
         listener: Callable[[ContractStatement], None] = lambda _: None,
     ) -> None:
         """Nothing is read yet. ``auditor``: whose findings count, in all contracts. ``listener``:
-        gets each statement that counts, in the order of its log.
+        gets each statement of a contract for load that counts, in the order of its log.
         """
         self._listener = listener
         self._key_reader = KeyReader(log, topics)
         self.keys = self._key_reader.keys
         self.signers = self._key_reader.signers
         self.contracts: dict[str, ContractLog] = {}
+        """For load."""
+        self.contents: dict[str, ContentLog] = {}
+        """For streams."""
         self.undatable: set[str] = set()
         """Topics of contracts whose times the broker does not set."""
         self._ignored: Counter[str] = Counter()
@@ -58,10 +66,12 @@ class FederationReader:
     @property
     def ignored(self) -> Counter[str]:
         """Records that changed nothing, by the reason."""
-        return sum(
-            (each.ignored for each in self.contracts.values()),
-            self._ignored + self._key_reader.ignored,
-        )
+        found = self._ignored + self._key_reader.ignored
+        for contract in self.contracts.values():
+            found += contract.ignored
+        for content in self.contents.values():
+            found += content.ignored
+        return found
 
     def look(self) -> None:
         """Look for participants and contracts that are new.
@@ -98,9 +108,9 @@ class FederationReader:
         self.look()
         self._key_reader.read_to_end()
         for chunk in chunks:
-            contract = self.contracts[self._topics.owner_of(chunk.at.topic)[1]]
+            _, name = self._topics.owner_of(chunk.at.topic)
             for value, time_ms in zip(chunk.values, chunk.timestamps_ms, strict=True):
-                self._take(contract, value, time_ms)
+                self._take(name, value, time_ms)
         return sum(len(chunk.offsets) for chunk in chunks)
 
     def read_keys(self) -> None:
@@ -135,14 +145,42 @@ class FederationReader:
         self.undatable.add(topic)
         return False
 
-    def _take(self, contract: ContractLog, value: bytes | None, time_ms: int) -> None:
+    def _take(self, name: str, value: bytes | None, time_ms: int) -> None:
         try:
             statement, signature = federation_records.decode(value)
         except RemoteProtocolError:
             self._ignored[UNREADABLE] += 1
             return
-        if isinstance(statement, STATEMENTS):
-            if not contract.add(statement, signature, time_ms):
-                self._listener(statement)
-        else:
+        reason = self.add(name, statement, signature, time_ms)
+        if reason == UNREADABLE:
             self._ignored[UNREADABLE] += 1
+        elif not reason and name in self.contracts:
+            self._listener(statement)
+
+    def find(self, name: str) -> ContractLog | ContentLog | None:
+        """The contract of this name; None: this principal sees none."""
+        return self.contents.get(name) or self.contracts.get(name)
+
+    def add(self, name: str, statement: Any, signature: Signature, appended_ms: int) -> str:
+        """Counts a record of the log of contract ``name``, in its order; answers why it changes
+        nothing, or nothing.
+        """
+        found: Any = self.find(name) or ContractLog(name, self.verify, self._auditor)
+        if isinstance(statement, ContentContract) and found.booked is None:
+            found = self._for_a_stream(name, found)
+        belongs = CONTENT_STATEMENTS if isinstance(found, ContentLog) else STATEMENTS
+        if not isinstance(statement, belongs):
+            return UNREADABLE
+        reason: str = found.add(statement, signature, appended_ms)
+        if isinstance(found, ContentLog) and not reason:
+            self.contents[name] = found
+            self.contracts.pop(name, None)
+        return reason
+
+    def _for_a_stream(self, name: str, before: ContractLog | ContentLog) -> ContentLog:
+        """The log of a topic in which no text counts, once one for a stream does."""
+        if isinstance(before, ContentLog):
+            return before
+        found = ContentLog(name, self.verify, self._auditor)
+        found.ignored = before.ignored
+        return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from anabranch.pipeline.topic_names import FederationTopics
+from anabranch.pipeline.topic_names import FederationTopics, TopicNames
 from anabranch.protocol.federation.stream_signers import OwnedStream
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream, Judge, Listener
 from anabranch.runtime.distant_reader import DistantReader
@@ -53,6 +53,31 @@ def open_stream(
     except BaseException:
         if judge is not None:
             judge.close()
+        raise
+
+
+def open_published(
+    log: EventLog,
+    topics: FederationTopics,
+    stream: OwnedStream,
+    writers: list[str],
+    bucket_ms: int,
+) -> BoundaryReader:
+    """The same of a published stream for a participant that has to do with it, its owner included:
+    all judge it by the published keys, so all count the same records.
+
+    Raises:
+        Unavailable: as ``open_stream``.
+        ConfigurationError: the broker does not set the times of its log.
+    """
+    topic = TopicNames(stream.pipeline).boundaries(stream.stream)
+    check_dated(log, topic)
+    judge = PublishedSigners(log, topics, stream)
+    try:
+        expected = ExpectedStream(bucket_ms=bucket_ms, judge=judge)
+        return BoundaryReader(log, topic, writers, expected=expected)
+    except BaseException:
+        judge.close()
         raise
 
 

@@ -16,6 +16,14 @@ from anabranch.codec.federation_records import CATALOG_BYTES_MAX, FEDERATION_BYT
 from anabranch.protocol import limits
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.federation.audit import Fault, Finding
+from anabranch.protocol.federation.content_contracts import (
+    OPTIONS_MAX,
+    TIERS_MAX,
+    ContentContract,
+    SuggestedContract,
+    Tier,
+)
+from anabranch.protocol.federation.content_ledger import ContentMetered
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.contracts import TASKS_MAX, Contract
 from anabranch.protocol.federation.ledger import (
@@ -39,6 +47,7 @@ from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.statements import Signature, signed_bytes
 from anabranch.protocol.federation.stream_signers import StreamSigner
 from harness import catalogs
+from harness.contents import SUGGESTED, content
 from harness.markets import CONTRACT, answer, contract, offer, signature, started
 
 LONG = st.integers(-(2**63), 2**63 - 1)
@@ -49,6 +58,9 @@ st.register_type_strategy(str, NAME)
 st.register_type_strategy(Signature, SIGNATURES)
 KINDS = (
     Contract,
+    ContentContract,
+    SuggestedContract,
+    ContentMetered,
     ContractChange,
     Started,
     Withdrawn,
@@ -108,8 +120,14 @@ def test_the_largest_of_each_kind_fits() -> None:
     offered = tuple(OfferedTask(task, 10**9, 10**12) for task in tasks[:OFFERED_TASKS_MAX])
     taken = tuple(AcceptedTask(task, 10**9, 10**12) for task in tasks[:OFFERED_TASKS_MAX])
     findings = tuple(Finding(2**62, Fault.WRONG_RESULT) for _ in range(FINDINGS_MAX))
+    terms = content(
+        tiers=tuple(Tier(999_999 - number, 10**12) for number in range(TIERS_MAX)),
+        options=tuple(f"{number:02}={'x' * 200}" for number in range(OPTIONS_MAX)),
+    )
     for statement in (
         contract(tasks=tasks),
+        terms,
+        replace(SUGGESTED, terms=terms),
         offer(1, *offered),
         started(answer(1, *taken)),
         Audited("c", name, "n", bytes(32), findings),

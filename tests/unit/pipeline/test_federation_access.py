@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from anabranch.pipeline.access import Operation, Resource, Right
 from anabranch.pipeline.federation_access import federation_rights
-from anabranch.pipeline.model import Federation, Stage
-from harness import outputs
+from anabranch.pipeline.model import Binding, Federation, Stage
+from harness import outputs, sources
 
 PIPELINE = outputs.pipeline("p").model_copy(
     update={"federation": Federation(name="tolls", participant="north")}
@@ -42,6 +42,24 @@ def test_a_participant_writes_its_contracts_and_its_own_keys_and_nothing_else() 
     principals = {right.principal for right in found}
     assert principals == {"p.contract_broker", "p.operator", "p.dashboard"}
     assert len(set(found)) == len(found)
+
+
+def test_a_broker_reads_the_logs_of_streams_that_may_be_paid_for() -> None:
+    bound = {
+        name: Binding(
+            name=name, pipeline="q", stream=name, record=sources.REPORT, participant="q", **where
+        )
+        for name, where in {"near": {}, "far": {"cluster": "elsewhere"}}.items()
+    }
+    names = PIPELINE.model_copy(update={"publish_ms": {"totals": 1}, "bindings": bound})
+    found = federation_rights(names, ["c1"])
+    logs = {"p.totals.boundaries", "q.near.boundaries"}
+    for operation in (Operation.READ, Operation.DESCRIBE_CONFIGS):
+        assert logs <= of(found, "p.contract_broker", operation)
+    assert not {name for name in of(found, "p.contract_broker", Operation.READ) if "far" in name}
+    assert not logs & of(found, "p.contract_broker", Operation.WRITE)
+    without = federation_rights(names, [])
+    assert not logs & of(without, "p.contract_broker", Operation.READ)
 
 
 def test_a_prefix_of_ones_own_and_no_contracts() -> None:

@@ -13,10 +13,11 @@ from anabranch.codec import federation_records
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import DataMissing
-from anabranch.protocol.federation.contract_book import ContractState
+from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.ledger import Metered
 from anabranch.protocol.federation.movements import Started
 from anabranch.runtime.federation_reader import FederationReader
+from harness.contents import TOLLS, content
 from harness.federations import FederationWorld
 from harness.markets import CONTRACT, DAY_MS, answer, contract, offer, started
 
@@ -191,3 +192,60 @@ def test_a_log_that_has_lost_its_beginning_is_not_read(world: FederationWorld) -
     world.log.trim(TopicPartition(world.topics.contract("north-south"), 0), 1)
     with pytest.raises(DataMissing, match="first 1 records are deleted"):
         read(world)
+
+
+def stream_contract(world: FederationWorld) -> list[str]:
+    """North's text for billing in the log of "north-billing", and who has signed it."""
+    world.keys["billing"] = SigningKey.generate("billing", "1")
+    world.publish(world.keys["billing"])
+    world.make("contract", world.topics.contract(TOLLS.contract_id))
+    for party in ("north", "billing"):
+        value = federation_records.encode(TOLLS, world.keys[party].sign(TOLLS))
+        world.write(world.topics.contract(TOLLS.contract_id), value)
+    return ["north", "billing"]
+
+
+def test_a_contract_for_a_stream_stands_in_a_log_of_its_own(world: FederationWorld) -> None:
+    begun(world)
+    parties = stream_contract(world)
+    heard = list[object]()
+    reader = FederationReader(world.log, world.topics, "auditor", heard.append)
+    reader.read_to_end()
+    assert (set(reader.contracts), set(reader.contents)) == ({"north-south"}, {"north-billing"})
+    booked = reader.contents["north-billing"].booked
+    assert booked is not None
+    assert (booked.state, list(booked.signed_by)) == (ContractState.ACTIVE, parties)
+    assert reader.find("north-billing") is reader.contents["north-billing"]
+    assert reader.find("other") is None
+    assert TOLLS not in heard, "an agent trades in load"
+    assert not reader.ignored
+
+
+def test_a_log_has_contracts_of_the_kind_of_its_first_text(world: FederationWorld) -> None:
+    """Whoever may write into it cannot make it another."""
+    text = content(contract_id="north-south", sender="south", stream="south.a", receiver="north")
+    world.say("north", contract(version=2))
+    world.forge(text, world.keys["south"].sign(replace(text, version=2)))
+    world.say("south", CONTRACT)
+    world.say("south", text)
+    reader = read(world)
+    assert reader.contents == {}
+    booked = reader.contracts["north-south"].booked
+    assert booked is not None
+    assert booked.signed_by == ("south",)
+    assert reader.ignored == {
+        "not the next version": 1,
+        "not signed by whom it must be": 1,
+        "not a record of this log": 1,
+    }
+
+
+def test_a_withdrawn_text_for_a_stream_leaves_no_place_for_load(world: FederationWorld) -> None:
+    text = content(contract_id="north-south", receiver="south")
+    world.say("north", text)
+    withdrawn = ContractChange("north-south", 1, "north", Change.WITHDRAWN, 1, BEGIN_MS)
+    world.say("north", withdrawn)
+    world.say("north", CONTRACT)
+    reader = read(world)
+    assert (reader.contracts, reader.contents["north-south"].booked) == ({}, None)
+    assert reader.ignored == {"not a record of this log": 1}

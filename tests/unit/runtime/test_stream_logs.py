@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -12,11 +13,14 @@ from anabranch.adapters.signing import SigningKey
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import Binding, Pipeline
 from anabranch.pipeline.topic_names import TopicNames
+from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.federation.stream_signers import OwnedStream
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
-from anabranch.runtime.stream_logs import open_elsewhere, open_stream
+from anabranch.runtime.stream_logs import open_elsewhere, open_published, open_stream
 from harness import sources
+from harness.sold_streams import SoldStream
 from harness.waiting import wait_until
 
 OWNER = SigningKey("owner", "1", b"k" * 32)
@@ -79,3 +83,26 @@ def test_a_log_elsewhere_is_opened_by_a_thread_of_its_own_with_the_same_rules() 
 
     wait_until(read, 10, "it is read")
     reader.close()
+
+
+def test_a_published_stream_is_judged_alike_by_its_owner_and_its_readers() -> None:
+    """By who may sign it, and by the broker's times, in whoever's process."""
+    clock = VirtualClock()
+    world = SoldStream(LocalEventLog(clock), clock, SeededEntropy(1))
+    owned = OwnedStream("north", world.text.pipeline, world.text.entity)
+    world.make_stream()
+    world.begin()
+    world.close_up_to(3)
+    world.begin(key=world.keys["south"])
+    world.append_signed("south", BoundaryRecord("0", 2, BatchId("l", 1), None, 9))
+    reader = open_published(world.log, world.topics, owned, ["0"], 100)
+    reader.read_to_end()
+    assert reader.log_state.upto == 3
+    reader.close()
+    with pytest.raises(Unavailable):
+        open_published(world.log, world.topics, replace(owned, owner="nobody"), ["0"], 100)
+    with pytest.raises(Unavailable):
+        open_published(world.log, world.topics, replace(owned, stream="none"), ["0"], 100)
+    world.make("boundaries", "north.other.boundaries", message_timestamp_type="CreateTime")
+    with pytest.raises(ConfigurationError, match="LogAppendTime"):
+        open_published(world.log, world.topics, replace(owned, stream="other"), ["0"], 100)

@@ -1,19 +1,25 @@
 """Content contracts: who pays for a stream, and what for (CIDR 2003).
 
 Theory of operation. A content contract is between the sender and the receiver of one stream; the
-receiver pays, other than for load, where the one pays who hands it over. It pays by the message or
-by subscription. The price depends on how much of the stream came in time: the contract has tiers,
-from the highest availability to the lowest, and the tier that was reached gives the price; below
-the last one nothing is due. A *suggested contract* informs a receiver that it can have the stream
-elsewhere. It changes nothing by itself; whoever takes it up signs a content contract with the new
-sender, and gives the old one notice. Sums are whole numbers, in thousandths of a micro-unit as in
-the ledger.
+receiver pays, other than for load, where the one pays who hands it over. It pays by the message, up
+to a rate, or by subscription. The price depends on how much of the stream came in time: the
+contract has tiers, from the highest availability to the lowest, and the tier that was reached gives
+the price; below the last one nothing is due. Both are read in the stream's boundary log
+(``arrivals``): a message is a row of a stable bucket, availability the share of the buckets of a
+period that came in time. So a stream without rows is available, and one that stands still is not.
+Sums are whole numbers, in thousandths of a micro-unit as in the ledger.
+
+A *suggested contract* informs a receiver that it can have the stream elsewhere. It changes nothing
+by itself; whoever takes it up signs a content contract with the new sender, and gives the old one
+notice.
 
 Invariants:
     FQ1  less availability never costs more.
     FQ2  what is due is exact, and nothing is due out of the contract's time.
     FQ3  a suggestion is worth taking only to whom it was made, while it is open, for the same
         stream, and if it costs less and promises at least as much.
+    FQ4  no more messages are due than the contract's rate allows, whatever was sent.
+    FQ5  all versions of a contract have the same parties, stream, periods and delay.
 """
 
 from __future__ import annotations
@@ -24,12 +30,25 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.federation.contracts import PARTS_PER_MILLION, PRICE_MICRO_MAX, TIME_MS_MAX
+from anabranch.protocol.federation.contracts import (
+    PARTS_PER_MILLION,
+    PRICE_MICRO_MAX,
+    TIME_MS_MAX,
+    Side,
+)
 from anabranch.protocol.federation.metering import NANO_PER_MICRO
 from anabranch.protocol.identifiers import checked_name
 
 TIERS_MAX: Final = 16
 """Of one contract: bounds what a reader holds of a foreign record."""
+
+OPTIONS_MAX: Final = 16
+"""The same."""
+
+RATE_MAX: Final = 10**9
+"""Messages in a second: what is due for a period stays below forty digits."""
+
+_MS_PER_S: Final = 1_000
 
 
 class Payment(StrEnum):
@@ -62,13 +81,52 @@ class ContentContract:
     sender: str
     receiver: str
     stream: str
+    """``SENDER.NAME``."""
+    pipeline: str
+    """Of the sender, in which the stream has this name: with it, its boundary log is known."""
+    bucket_ms: int
+    """Width of the stream's buckets."""
     valid_from_ms: int
     valid_to_ms: int
     payment: Payment
     tiers: tuple[Tier, ...]
     delay_ms_max: int
-    """A message that comes later did not come in time."""
+    """A bucket that comes later after its end did not come in time, nor did its messages."""
+    rate_max: int
+    """So many messages in a second are paid at most (FQ4)."""
+    settle_ms: int
+    """Length of a period: a whole number of buckets."""
+    notice_ms: int
+    """From a notice to the end of the contract."""
     options: tuple[str, ...] = ()
+
+    @property
+    def buyer(self) -> str:
+        """Who pays."""
+        return self.receiver
+
+    @property
+    def seller(self) -> str:
+        """Who is paid."""
+        return self.sender
+
+    @property
+    def entity(self) -> str:
+        """What the stream is called in its pipeline."""
+        return _entity(self.stream)
+
+    @property
+    def ends_after_ms(self) -> int:
+        """From a notice until nothing is owed any more."""
+        return self.notice_ms
+
+    def party(self, participant: str) -> Side | None:
+        """Which side ``participant`` is on, if any."""
+        return {self.receiver: Side.BUYER, self.sender: Side.SELLER}.get(participant)
+
+    def is_version_of(self, other: ContentContract) -> bool:
+        """Whether it has what all versions of a contract have in common (FQ5)."""
+        return _constant(self) == _constant(other)
 
     def price(self, availability_ppm: int) -> int:
         """Of a message or second, at the availability that was reached (FQ1)."""
@@ -78,16 +136,21 @@ class ContentContract:
         )
 
 
+def _constant(text: ContentContract) -> tuple[object, ...]:
+    parties, stream = (text.sender, text.receiver), (text.stream, text.pipeline, text.bucket_ms)
+    return parties, stream, text.delay_ms_max, text.settle_ms
+
+
 @dataclass(frozen=True, slots=True)
 class SuggestedContract:
     """To ``receiver``: you can have the stream of this contract by those terms."""
 
     SIGNED_AS: ClassVar[str] = "suggested contract"
 
-    suggested_by: str
+    contract_id: str
+    """Of the content contract that it would replace."""
+    by: str
     receiver: str
-    instead_of: str
-    """Id of the content contract that it would replace."""
     terms: ContentContract
     open_until_ms: int
 
@@ -98,9 +161,11 @@ class Delivered:
 
     from_ms: int
     to_ms: int
-    in_time: int
-    """Messages."""
-    expected: int
+    messages: int
+    """That came in time."""
+    buckets_in_time: int
+    buckets: int
+    """All of the stretch."""
 
 
 def content_defects(contract: ContentContract) -> Iterator[str]:
@@ -109,6 +174,7 @@ def content_defects(contract: ContentContract) -> Iterator[str]:
         ("contract", contract.contract_id),
         ("sender", contract.sender),
         ("receiver", contract.receiver),
+        ("pipeline", contract.pipeline),
     ):
         try:
             checked_name(kind, name)
@@ -120,16 +186,40 @@ def content_defects(contract: ContentContract) -> Iterator[str]:
         yield f"version: {contract.version}; the first is 1"
     if not contract.stream.startswith(f"{contract.sender}."):
         yield f"stream: {contract.stream!r} is not a stream of {contract.sender}"
+    else:
+        try:
+            checked_name("stream", contract.entity)
+        except ConfigurationError as error:
+            yield str(error)
+    if len(contract.options) > OPTIONS_MAX:
+        yield f"options: {len(contract.options)}, at most {OPTIONS_MAX}"
+    if list(contract.options) != sorted(set(contract.options)):
+        yield "options: not sorted, or one stands twice"
+    yield from _amount_defects(contract)
+    yield from _tier_defects(contract.tiers)
+
+
+def _amount_defects(contract: ContentContract) -> Iterator[str]:
     if not 0 <= contract.valid_from_ms < contract.valid_to_ms <= TIME_MS_MAX:
         yield (
             f"valid from {contract.valid_from_ms} to {contract.valid_to_ms}: not a time that begins"
             " and ends"
         )
-    if not 0 < contract.delay_ms_max <= TIME_MS_MAX:
-        yield f"delay_ms_max: {contract.delay_ms_max}, not above 0"
-    if list(contract.options) != sorted(set(contract.options)):
-        yield "options: not sorted, or one stands twice"
-    yield from _tier_defects(contract.tiers)
+    positive = {
+        "delay_ms_max": contract.delay_ms_max,
+        "bucket_ms": contract.bucket_ms,
+        "settle_ms": contract.settle_ms,
+    }
+    wrong = [name for name, value in positive.items() if not 0 < value <= TIME_MS_MAX]
+    yield from (f"{name}: {positive[name]}, not above 0" for name in wrong)
+    if not 0 <= contract.notice_ms <= TIME_MS_MAX:
+        yield f"notice_ms: {contract.notice_ms}, not a length of time"
+    if not 0 < contract.rate_max <= RATE_MAX:
+        yield f"rate_max: {contract.rate_max}, not within 1 and {RATE_MAX}"
+    if not wrong and contract.settle_ms % contract.bucket_ms:
+        yield (
+            f"settle_ms: {contract.settle_ms} is no multiple of the bucket, {contract.bucket_ms}"
+        )
 
 
 def _tier_defects(tiers: tuple[Tier, ...]) -> Iterator[str]:
@@ -150,11 +240,11 @@ def _tier_defects(tiers: tuple[Tier, ...]) -> Iterator[str]:
 
 
 def availability_ppm(delivered: Delivered) -> int:
-    """The share of the messages that came in time; of nothing that was expected all came."""
+    """The share of the buckets that came in time."""
     return (
-        PARTS_PER_MILLION
-        if not delivered.expected
-        else min(PARTS_PER_MILLION, delivered.in_time * PARTS_PER_MILLION // delivered.expected)
+        delivered.buckets_in_time * PARTS_PER_MILLION // delivered.buckets
+        if delivered.buckets
+        else 0
     )
 
 
@@ -162,10 +252,7 @@ def content_due_nano(contract: ContentContract, delivered: Delivered) -> int:
     """What the receiver owes for a stretch of time that lies within the contract's (FQ2)."""
     if not contract.valid_from_ms <= delivered.from_ms <= delivered.to_ms <= contract.valid_to_ms:
         return 0
-    price = contract.price(availability_ppm(delivered))
-    if contract.payment is Payment.MESSAGE:
-        return price * delivered.in_time * NANO_PER_MICRO
-    return price * (delivered.to_ms - delivered.from_ms)
+    return _cost(contract, delivered)
 
 
 def is_worth_taking(
@@ -179,7 +266,7 @@ def is_worth_taking(
     terms = suggested.terms
     is_meant = (
         suggested.receiver == receiver == terms.receiver
-        and suggested.instead_of == current.contract_id
+        and suggested.contract_id == current.contract_id
     )
     if (
         not is_meant
@@ -187,14 +274,11 @@ def is_worth_taking(
         or next(content_defects(terms), None) is not None
     ):
         return False
-    if (
-        _entity(terms.stream) != _entity(current.stream)
-        or terms.delay_ms_max > current.delay_ms_max
-    ):
+    if terms.entity != current.entity or terms.delay_ms_max > current.delay_ms_max:
         return False
     if terms.tiers[0].availability_ppm < current.tiers[0].availability_ppm:
         return False
-    return _rate(terms, usual) < _rate(current, usual)
+    return _cost(terms, usual) < _cost(current, usual)
 
 
 def _entity(stream: str) -> str:
@@ -202,12 +286,11 @@ def _entity(stream: str) -> str:
     return stream.partition(".")[2]
 
 
-def _rate(contract: ContentContract, usual: Delivered) -> int:
-    """What it would cost by what usually comes, whenever that was."""
-    price = contract.price(availability_ppm(usual))
-    units = (
-        usual.in_time * NANO_PER_MICRO
-        if contract.payment is Payment.MESSAGE
-        else usual.to_ms - usual.from_ms
-    )
-    return price * units
+def _cost(contract: ContentContract, delivered: Delivered) -> int:
+    """By its terms, whenever that was (FQ4)."""
+    price = contract.price(availability_ppm(delivered))
+    length_ms = delivered.to_ms - delivered.from_ms
+    if contract.payment is Payment.SECOND:
+        return price * length_ms
+    allowed = contract.rate_max * length_ms // _MS_PER_S
+    return price * min(delivered.messages, allowed) * NANO_PER_MICRO

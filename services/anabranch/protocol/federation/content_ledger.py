@@ -1,0 +1,300 @@
+"""Who owes whom how much for a stream: the log state of the ledger of a content contract.
+
+Theory of operation. Both sides write what came of the stream in each period (``arrivals``), as they
+read it in the stream's boundary log. What is due follows from these entries, and not from the
+stream itself: its log is trimmed, a ledger is kept for ever. Which figures count, of one period:
+    both measured the same             these
+    both measured, not the same        the smaller of each, and it is a dispute
+    one side measured                  its figures, up to what the contract allows
+    nobody measured                    none
+There is no tolerance, since honest sides read the same.
+
+A period counts if it lies in the contract's time, begins after both have signed, and ends before a
+notice has run out; and by the version that both had signed when it began. A suspension frees the
+periods that lie in it from the first moment to the last. A party that suspends and resumes in each
+period gets nothing by it, since only what came is paid.
+
+A period is settled by an entry with the right sum, as in the ledger of load: once, and after both
+had a period's time to measure it, or ten seconds.
+
+Invariants:
+    FF1  the sum of all balances is zero after every entry.
+    FF2  a period is settled once, with what the table says; nothing is due out of the contract's
+        time.
+    FF3  each side measures a period once, after nothing can come in time any more, and before it is
+        settled.
+    FF4  an entry that does not count changes nothing, and what was posted stays.
+    FF5  by a claim alone a sender gets no more than the contract's rate and highest price.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from anabranch.protocol.federation.content_contracts import (
+    ContentContract,
+    Delivered,
+    SuggestedContract,
+    content_defects,
+    content_due_nano,
+)
+from anabranch.protocol.federation.contracts import TIME_MS_MAX, Side
+from anabranch.protocol.federation.ledger import Posting, Settled
+
+MEASURE_MS_MIN: Final = 10_000
+"""So long at least both have to measure a period, however short it is: a side that settles at once
+must not be ahead of the other.
+"""
+
+SUGGESTIONS_MAX: Final = 100
+"""In one log: bounds what a sender can make its reader hold."""
+
+VERSIONS_MAX: Final = 1_000
+"""Of one contract, and changes of its suspension: the last so many are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContentMetered:
+    """A side read in the stream's log what came in time in a period."""
+
+    SIGNED_AS: ClassVar[str] = "content metered"
+
+    contract_id: str
+    by: str
+    period: int
+    messages: int
+    buckets: int
+
+
+ContentEntry = ContentMetered | SuggestedContract | Settled
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Of one period; None: not measured."""
+
+    sender: tuple[int, int] | None = None
+    receiver: tuple[int, int] | None = None
+
+    def counted(self) -> tuple[int, int]:
+        """Messages and buckets: the table above."""
+        one = self.sender or self.receiver or (0, 0)
+        other = self.receiver or one
+        return min(one[0], other[0]), min(one[1], other[1])
+
+    @property
+    def is_dispute(self) -> bool:
+        return None not in (self.sender, self.receiver) and self.sender != self.receiver
+
+
+class ContentLedger:
+    """Not thread-safe. After a crash: replay."""
+
+    def __init__(self, contract: ContentContract, agreed_ms: int) -> None:
+        """``agreed_ms``: the log's time at which both had signed the first version."""
+        self.postings: list[Posting] = []
+        self.disputes: list[int] = []
+        """Periods that the two measured differently."""
+        self.suggestions: list[SuggestedContract] = []
+        self.last: Delivered | None = None
+        """Of the last period that was settled."""
+        self._versions = [(agreed_ms, contract)]
+        self._suspended: list[tuple[int, int | None]] = []
+        """From when to when; None: still."""
+        self._ends_ms: int | None = None
+        self._readings: dict[int, _Reading] = {}
+        """Of periods that are not settled."""
+        self._measured: dict[Side, int] = {}
+        self._settled = -1
+
+    @property
+    def contract(self) -> ContentContract:
+        """The newest version."""
+        return self._versions[-1][1]
+
+    def renewed(self, contract: ContentContract, at_ms: int) -> None:
+        """A further version was signed by both."""
+        self._versions.append((at_ms, contract))
+        del self._versions[:-VERSIONS_MAX]
+
+    def suspended(self, at_ms: int) -> None:
+        """One side, at least, has suspended the contract."""
+        if not self._suspended or self._suspended[-1][1] is not None:
+            self._suspended.append((at_ms, None))
+            del self._suspended[:-VERSIONS_MAX]
+
+    def resumed(self, at_ms: int) -> None:
+        """No side has it suspended any more."""
+        since_ms, _ = self._suspended[-1]
+        self._suspended[-1] = since_ms, at_ms
+
+    def ends(self, at_ms: int) -> None:
+        """A notice has been given."""
+        self._ends_ms = at_ms
+
+    # ---------------------------------------------------------------- periods
+
+    def terms(self, period: int) -> ContentContract | None:
+        """The version that counts for a period; None: the period does not count."""
+        settle_ms = self.contract.settle_ms
+        begin_ms, end_ms = period * settle_ms, (period + 1) * settle_ms
+        found = next((text for at_ms, text in reversed(self._versions) if at_ms <= begin_ms), None)
+        if (
+            found is None
+            or not found.valid_from_ms <= begin_ms < end_ms <= found.valid_to_ms
+            or (self._ends_ms is not None and end_ms > self._ends_ms)
+            or any(
+                since_ms <= begin_ms and (until_ms is None or end_ms <= until_ms)
+                for since_ms, until_ms in self._suspended
+            )
+        ):
+            return None
+        return found
+
+    def next_period(self, side: Side) -> int:
+        """The first that this side may still have to measure."""
+        text, settle_ms = self._versions[0][1], self.contract.settle_ms
+        agreed_ms = max(self._versions[0][0], text.valid_from_ms)
+        return max(-(-agreed_ms // settle_ms), self._measured.get(side, -1) + 1, self._settled + 1)
+
+    def last_period(self) -> int:
+        """The last that may count, by what has been agreed until now."""
+        end_ms = max(text.valid_to_ms for _, text in self._versions)
+        if self._ends_ms is not None:
+            end_ms = min(end_ms, self._ends_ms)
+        return end_ms // self.contract.settle_ms - 1
+
+    def over_ms(self, period: int) -> int:
+        """After this time nothing of a period comes in time, and it may be measured (FF3)."""
+        return (period + 1) * self.contract.settle_ms + self.contract.delay_ms_max
+
+    # ---------------------------------------------------------------- entries
+
+    def add(self, entry: ContentEntry, appended_ms: int) -> str:
+        """Counts an entry, whose signature was checked, in the order of the log; answers why it
+        does not count, or nothing (FF4).
+
+        ``appended_ms`` is the log's time of it; it never goes back.
+        """
+        side = self.contract.party(entry.by)
+        if isinstance(entry, Settled):
+            return self._settle(entry, appended_ms)
+        if side is None:
+            return "not by a party of the contract"
+        if isinstance(entry, SuggestedContract):
+            return self._suggested(entry, side, appended_ms)
+        return self._metered(entry, side, appended_ms)
+
+    def _metered(self, entry: ContentMetered, side: Side, appended_ms: int) -> str:
+        terms = self.terms(entry.period)
+        if terms is None:
+            return "the contract was not in force in this period"
+        if appended_ms < self.over_ms(entry.period):
+            return "the period is not over"
+        if entry.period <= self._settled:
+            return "the period is settled"
+        if not 0 <= entry.buckets <= _buckets(terms) or not 0 <= entry.messages <= TIME_MS_MAX:
+            return "more than a period has"
+        reading = self._readings.setdefault(entry.period, _Reading())
+        found = entry.messages, entry.buckets
+        if side is Side.SELLER:
+            if reading.sender is not None:
+                return "measured already"
+            reading.sender = found
+        else:
+            if reading.receiver is not None:
+                return "measured already"
+            reading.receiver = found
+        self._measured[side] = max(entry.period, self._measured.get(side, -1))
+        if reading.is_dispute:
+            self.disputes.append(entry.period)
+        return ""
+
+    def _suggested(self, entry: SuggestedContract, side: Side, appended_ms: int) -> str:
+        if side is not Side.SELLER or entry.receiver != self.contract.receiver:
+            return "not by the sender, or not to the receiver"
+        if entry.terms.receiver != entry.receiver or next(content_defects(entry.terms), None):
+            return "not a valid contract"
+        if appended_ms >= entry.open_until_ms:
+            return "out of its time"
+        if entry in self.suggestions:
+            return "known already"
+        if len(self.suggestions) >= SUGGESTIONS_MAX:
+            return "more suggestions than a contract has"
+        self.suggestions.append(entry)
+        return ""
+
+    def _settle(self, entry: Settled, appended_ms: int) -> str:
+        """FF2."""
+        if entry.period <= self._settled:
+            return "settled already"
+        if appended_ms < self._ripe_ms(entry.period):
+            return "too early"
+        if any(period < entry.period for period in self._readings):
+            return "an earlier period is not settled"
+        due = self.due(entry.period)
+        if entry.due_nano != due:
+            return f"the sum is {due}"
+        self._settled = entry.period
+        self.last = self._delivered(entry.period) or self.last
+        self._readings.pop(entry.period, None)
+        if due:
+            text, reason = self.contract, f"period {entry.period}"
+            self.postings.append(Posting(text.receiver, text.sender, due, reason))
+        return ""
+
+    # ---------------------------------------------------------------- sums
+
+    def due(self, period: int) -> int:
+        """What the receiver owes for a period by what has been measured, in thousandths of a
+        micro-unit.
+        """
+        terms, delivered = self.terms(period), self._delivered(period)
+        return 0 if terms is None or delivered is None else content_due_nano(terms, delivered)
+
+    def ripe(self, now_ms: int) -> tuple[int, int] | None:
+        """The period that is to be settled next and may be by now, and its sum; None: there is
+        none. A period in which nothing was measured needs no settlement.
+        """
+        period = min(self._readings, default=None)
+        if period is None or now_ms < self._ripe_ms(period):
+            return None
+        return period, self.due(period)
+
+    def unsettled(self) -> int:
+        """What is due by now for all periods that are not settled."""
+        return sum(map(self.due, self._readings))
+
+    def balances(self) -> dict[str, int]:
+        """What each has got, or paid if negative (FF1)."""
+        found = Counter({self.contract.receiver: 0, self.contract.sender: 0})
+        for posting in self.postings:
+            found[posting.payer] -= posting.amount_nano
+            found[posting.payee] += posting.amount_nano
+        return dict(found)
+
+    @property
+    def settled(self) -> int:
+        """The last period that is settled; -1: none."""
+        return self._settled
+
+    def _ripe_ms(self, period: int) -> int:
+        """Both have had the time to measure."""
+        return self.over_ms(period) + max(self.contract.settle_ms, MEASURE_MS_MIN)
+
+    def _delivered(self, period: int) -> Delivered | None:
+        reading = self._readings.get(period)
+        if reading is None:
+            return None
+        settle_ms = self.contract.settle_ms
+        messages, in_time = reading.counted()
+        return Delivered(
+            period * settle_ms, (period + 1) * settle_ms, messages, in_time, _buckets(self.contract)
+        )
+
+
+def _buckets(contract: ContentContract) -> int:
+    """Of a period."""
+    return contract.settle_ms // contract.bucket_ms

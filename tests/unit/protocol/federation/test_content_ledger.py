@@ -1,0 +1,263 @@
+"""Who owes whom how much for a stream."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.protocol.federation import content_ledger
+from anabranch.protocol.federation.content_contracts import Delivered, Payment, Tier
+from anabranch.protocol.federation.content_ledger import (
+    SUGGESTIONS_MAX,
+    ContentEntry,
+    ContentLedger,
+)
+from anabranch.protocol.federation.contracts import TIME_MS_MAX, Side
+from anabranch.protocol.federation.ledger import Posting, Settled
+from harness.contents import CHEAPER, SUGGESTED, content, content_metered
+from harness.markets import DAY_MS
+
+MINUTE = 60_000
+LATE = 10 * MINUTE
+"""Everything of the first periods is over, and may be settled."""
+FULL = 50 * 1_000 * 1_000
+"""Due for 1 000 messages at the highest price."""
+
+
+def ledger(agreed_ms: int = 0, **changes: Any) -> ContentLedger:
+    return ContentLedger(content(**changes), agreed_ms)
+
+
+def settled(period: int, due_nano: int, by: str = "north") -> Settled:
+    return Settled("north-billing", by, period, due_nano)
+
+
+def after(*entries: ContentEntry, at_ms: int = LATE, of: ContentLedger | None = None) -> list[str]:
+    made = of or ledger()
+    return [made.add(entry, at_ms) for entry in entries]
+
+
+def test_what_both_measured_is_due_and_settled_once() -> None:
+    made = ledger()
+    both = [content_metered(1, by) for by in ("north", "billing")]
+    assert after(*both, of=made) == ["", ""]
+    assert (made.due(1), made.unsettled(), made.disputes) == (FULL, FULL, [])
+    assert made.ripe(3 * MINUTE + 2_999) is None
+    assert made.ripe(3 * MINUTE + 3_000) == (1, FULL)
+    assert after(settled(1, FULL), settled(1, FULL), of=made) == ["", "settled already"]
+    assert made.postings == [Posting("billing", "north", FULL, "period 1")]
+    assert made.balances() == {"billing": -FULL, "north": FULL}
+    assert (made.settled, made.unsettled(), made.ripe(LATE)) == (1, 0, None)
+    assert made.last == Delivered(MINUTE, 2 * MINUTE, 1_000, 600, 600)
+
+
+@pytest.mark.parametrize(
+    ("sender", "receiver", "due", "disputes"),
+    [
+        ((1_000, 600), None, FULL, 0),
+        (None, (1_000, 600), FULL, 0),
+        ((1_000, 600), (999, 600), FULL - 50_000, 1),
+        ((900, 600), (1_000, 599), 30 * 900_000, 1),
+        ((1_000, 600), (0, 0), 0, 1),
+        ((10**9, 600), None, 50 * 60_000 * 1_000, 0),
+    ],
+)
+def test_ff2_ff5_which_figures_count(
+    sender: tuple[int, int] | None, receiver: tuple[int, int] | None, due: int, disputes: int
+) -> None:
+    """The last: a sender alone claims a milliard of messages, and gets what the rate allows."""
+    made = ledger()
+    for by, figures in (("north", sender), ("billing", receiver)):
+        if figures is not None:
+            assert after(content_metered(1, by, *figures), of=made) == [""]
+    assert made.due(1) == due
+    assert made.disputes == [1] * disputes
+
+
+def test_a_subscription_is_due_by_the_availability_alone() -> None:
+    made = ledger(payment=Payment.SECOND)
+    after(content_metered(1, messages=0), content_metered(2, messages=0, buckets=539), of=made)
+    assert (made.due(1), made.due(2)) == (50 * MINUTE, 0)
+
+
+@pytest.mark.parametrize(
+    ("entry", "at_ms", "reason"),
+    [
+        (content_metered(1), 2 * MINUTE + 2_999, "the period is not over"),
+        (content_metered(1), 2 * MINUTE + 3_000, ""),
+        (content_metered(1, "south"), LATE, "not by a party of the contract"),
+        (content_metered(-1), LATE, "the contract was not in force in this period"),
+        (content_metered(1, buckets=601), LATE, "more than a period has"),
+        (content_metered(1, buckets=-1), LATE, "more than a period has"),
+        (content_metered(1, messages=-1), LATE, "more than a period has"),
+        (content_metered(1, messages=TIME_MS_MAX + 1), LATE, "more than a period has"),
+    ],
+)
+def test_ff3_ff4_a_figure_counts_if_it_can_be_one(
+    entry: ContentEntry, at_ms: int, reason: str
+) -> None:
+    made = ledger()
+    assert made.add(entry, at_ms) == reason
+    assert made.due(1) == (0 if reason else FULL)
+
+
+def test_ff3_each_side_measures_a_period_once_and_none_that_is_settled() -> None:
+    made = ledger()
+    for by in ("north", "billing"):
+        assert after(content_metered(1, by), content_metered(1, by, 9), of=made) == [
+            "",
+            "measured already",
+        ]
+    after(settled(1, FULL), of=made)
+    assert after(content_metered(0), content_metered(1), of=made) == ["the period is settled"] * 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "at_ms", "reason"),
+    [
+        (settled(1, FULL), 3 * MINUTE + 2_999, "too early"),
+        (settled(1, FULL + 1), LATE, f"the sum is {FULL}"),
+        (settled(2, FULL), LATE, "an earlier period is not settled"),
+    ],
+)
+def test_ff2_only_the_right_sum_settles_and_not_too_early(
+    entry: Settled, at_ms: int, reason: str
+) -> None:
+    made = ledger()
+    after(content_metered(1), content_metered(2), of=made, at_ms=3 * MINUTE + 5_000)
+    assert made.add(entry, at_ms) == reason
+    assert made.postings == []
+
+
+def test_a_period_of_nothing_is_settled_without_a_posting() -> None:
+    made = ledger()
+    assert after(content_metered(1, "billing", 0, 0), settled(1, 0), of=made) == ["", ""]
+    assert (made.settled, made.postings) == (1, [])
+    assert after(settled(5, 0), of=made) == [""], "nobody measured"
+    assert made.last == Delivered(MINUTE, 2 * MINUTE, 0, 0, 600)
+
+
+@pytest.mark.parametrize(
+    ("period", "counts"), [(0, False), (1, False), (2, True), (4, True), (5, False)]
+)
+def test_ff2_only_whole_periods_of_the_contracts_time_count(period: int, counts: bool) -> None:
+    """Both have signed in the second minute, and it ends within the sixth."""
+    made = ledger(MINUTE + 1, valid_to_ms=5 * MINUTE + 59_999)
+    assert (made.terms(period) is not None) is counts
+    made = ledger(0, valid_from_ms=MINUTE + 1, valid_to_ms=5 * MINUTE)
+    assert (made.terms(period) is not None) is counts
+
+
+def test_a_period_has_the_version_that_both_had_signed_when_it_began() -> None:
+    made = ledger()
+    dearer = content(version=2, tiers=(Tier(0, 70),))
+    made.renewed(dearer, 2 * MINUTE + 1)
+    after(*[content_metered(period) for period in (1, 2, 3)], of=made)
+    assert [made.due(period) for period in (1, 2, 3)] == [FULL, FULL, 70 * 1_000_000]
+    assert made.contract == dearer
+
+
+def test_a_suspension_frees_the_periods_that_lie_in_it_whole() -> None:
+    made = ledger()
+    made.suspended(MINUTE + 30_000)
+    made.suspended(MINUTE + 40_000)
+    made.resumed(4 * MINUTE + 30_000)
+    assert [made.terms(period) is not None for period in range(7)] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
+    made.suspended(6 * MINUTE)
+    assert made.terms(5) is not None
+    assert made.terms(6) is None, "still"
+
+
+def test_after_a_notice_has_run_out_nothing_is_due() -> None:
+    made = ledger()
+    assert made.last_period() == 30 * DAY_MS // MINUTE - 1
+    made.ends(3 * MINUTE + 1)
+    assert [made.terms(period) is not None for period in (1, 2, 3)] == [True, True, False]
+    assert made.last_period() == 2
+
+
+def test_each_side_knows_what_it_has_to_measure_next() -> None:
+    made = ledger(MINUTE + 1)
+    assert [made.next_period(side) for side in Side] == [2, 2]
+    after(content_metered(2, "billing"), of=made)
+    assert (made.next_period(Side.BUYER), made.next_period(Side.SELLER)) == (3, 2)
+    after(settled(2, FULL), of=made)
+    assert [made.next_period(side) for side in Side] == [3, 3]
+    assert ledger(valid_from_ms=5 * MINUTE).next_period(Side.BUYER) == 5
+
+
+@pytest.mark.parametrize(
+    ("suggested", "at_ms", "reason"),
+    [
+        (SUGGESTED, LATE, ""),
+        (SUGGESTED, SUGGESTED.open_until_ms, "out of its time"),
+        (replace(SUGGESTED, by="billing"), LATE, "not by the sender, or not to the receiver"),
+        (replace(SUGGESTED, by="south"), LATE, "not by a party of the contract"),
+        (replace(SUGGESTED, receiver="south"), LATE, "not by the sender, or not to the receiver"),
+        (replace(SUGGESTED, terms=replace(CHEAPER, tiers=())), LATE, "not a valid contract"),
+        (replace(SUGGESTED, terms=replace(CHEAPER, receiver="x")), LATE, "not a valid contract"),
+    ],
+)
+def test_a_sender_suggests_another_to_its_receiver(suggested: Any, at_ms: int, reason: str) -> None:
+    made = ledger()
+    assert made.add(suggested, at_ms) == reason
+    assert made.suggestions == ([] if reason else [SUGGESTED])
+    if not reason:
+        assert made.add(suggested, at_ms) == "known already"
+
+
+def test_a_sender_suggests_so_much_and_no_more() -> None:
+    made = ledger()
+    for number in range(SUGGESTIONS_MAX):
+        assert made.add(replace(SUGGESTED, open_until_ms=DAY_MS + number), LATE) == ""
+    assert made.add(SUGGESTED, LATE) == "more suggestions than a contract has"
+
+
+def test_versions_and_suspensions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content_ledger, "VERSIONS_MAX", 2)
+    made = ledger()
+    for number in range(1, 4):
+        made.renewed(content(version=number + 1), number * MINUTE)
+        made.suspended(number * MINUTE)
+        made.resumed(number * MINUTE + 30_000)
+    assert (made.terms(1), made.terms(3)) == (None, content(version=4))
+    assert made.next_period(Side.BUYER) == 2
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["north", "billing"]),
+            st.integers(0, 5),
+            st.sampled_from([0, 3, 2_000]),
+            st.sampled_from([0, 540, 600]),
+        ),
+        max_size=12,
+    )
+)
+def test_ff1_balances_are_zero_together_and_a_receiver_never_pays_more_than_either_says(
+    figures: list[tuple[str, int, int, int]],
+) -> None:
+    made = ledger()
+    claims: dict[int, dict[str, int]] = {}
+    for by, period, messages, buckets in figures:
+        if not made.add(content_metered(period, by, messages, buckets), LATE):
+            claims.setdefault(period, {})[by] = 50 * messages * 1_000 if buckets else 0
+    while (ripe := made.ripe(LATE)) is not None:
+        assert made.add(settled(*ripe), LATE) == ""
+        assert ripe[1] <= min(claims[ripe[0]].values())
+        assert sum(made.balances().values()) == 0
+    assert made.settled == max(claims, default=-1)
+    assert -made.balances()["billing"] == sum(each.amount_nano for each in made.postings)
