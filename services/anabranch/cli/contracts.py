@@ -32,9 +32,9 @@ def contracts(
     """Show the contracts that you may see (their state, price and time, and who still has to sign);
     propose, sign and end your own.
 
-    Under a contract one participant runs load of another for a price. Load may move under one that
-    is `active` and whose time has begun. Contracts of others do not show, since you have no right
-    on their topics.
+    Under a contract for load the seller runs load of the buyer for a price. Load may move under one
+    that is `active` and whose time has begun. Under a contract for a stream the buyer pays for what
+    it reads. Contracts of others do not show, since you have no right on their topics.
 
         anabranch contracts
 
@@ -65,14 +65,28 @@ def contracts(
         )
     else:
         print_whole(_table(rows))
+        for row in rows:
+            for each in row["suggestions"]:
+                typer.echo(_suggestion(row, each))
 
 
 def _table(rows: list[dict[str, Any]]) -> Any:
     return table(
-        ("contract", "version", "state", "buyer", "seller", "price (micro)", "valid", "waits for"),
+        (
+            "contract",
+            "for",
+            "version",
+            "state",
+            "buyer",
+            "seller",
+            "price (micro)",
+            "valid",
+            "waits for",
+        ),
         [
             (
                 row["contract"],
+                row["for"],
                 str(row["version"]),
                 row["state"],
                 row["buyer"],
@@ -94,15 +108,31 @@ def _waits_for(row: dict[str, Any]) -> str:
     return f"{', '.join(row['suspended_by'])} to resume it" if row["suspended_by"] else ""
 
 
+def _suggestion(row: dict[str, Any], each: dict[str, Any]) -> str:
+    judged = {None: "nothing is settled yet to compare it by", True: "it costs less"}
+    return (
+        f"{row['contract']}: {row['seller']} suggests {each['stream']} instead, as"
+        f" {each['contract']}, until {each['open_until'][:10]};"
+        f" {judged.get(each['worth_taking'], 'not worth taking')}"
+    )
+
+
 @app.command()
-def terms() -> None:
+def terms(
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Of a contract for a stream, instead of load.")
+    ] = False,
+) -> None:
     """Print the terms of a contract, as a file to begin with. All of them are needed.
 
     anabranch contracts terms > north-south.yaml
+
+    anabranch contracts terms --stream > north-billing.yaml
     """
+    from anabranch.pipeline.content_file import CONTENT_EXAMPLE
     from anabranch.pipeline.contract_file import EXAMPLE
 
-    typer.echo(EXAMPLE, nl=False)
+    typer.echo(CONTENT_EXAMPLE if stream else EXAMPLE, nl=False)
 
 
 @app.command()
@@ -122,9 +152,9 @@ def propose(
 
         anabranch contracts propose north-south.yaml
     """
-    from anabranch.pipeline.contract_file import load_contract
+    from anabranch.pipeline.content_file import load_terms
 
-    text = load_contract(path)
+    text = load_terms(path)
     words = words_of(file, state_dir, kafka, key)
     words.propose(text)
     other = text.seller if words.participant == text.buyer else text.buyer
@@ -179,9 +209,10 @@ def suspend(
     kafka: Kafka = None,
     key: KeyFile = None,
 ) -> None:
-    """No new load moves under the contract until you `resume` it; what has moved goes on.
+    """No new load moves under the contract until you `resume` it; what has moved goes on. Of a
+    stream nothing is due for whole periods until then.
 
-    anabranch contracts suspend north-south
+        anabranch contracts suspend north-south
     """
     state = words_of(file, state_dir, kafka, key).change(contract_id, _change("suspended"))
     typer.echo(f"{contract_id}: {state}")
@@ -218,6 +249,39 @@ def notice(
     """
     state = words_of(file, state_dir, kafka, key).change(contract_id, _change("notice"))
     typer.echo(f"{contract_id}: {state}")
+
+
+@app.command()
+def suggest(
+    contract_id: ContractId,
+    path: Annotated[Path, typer.Argument(metavar="TERMS", help="The YAML file of the terms.")],
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    key: KeyFile = None,
+    open_for: Annotated[
+        str, typer.Option("--open-for", metavar="DURATION", help="So long it may be taken.")
+    ] = "7d",
+) -> None:
+    """Suggest to the receiver of your stream to take it elsewhere: the contract that it would sign
+    there, instead of contract ID.
+
+    It binds nobody. The receiver sees it with `anabranch contracts`, and whether it would cost
+    less; it then proposes such terms to the other sender, and gives you notice.
+
+        anabranch contracts suggest north-billing south-billing.yaml
+    """
+    from anabranch.adapters.system.clock import SystemClock
+    from anabranch.pipeline.content_file import load_content
+    from anabranch.pipeline.durations import parse_ms
+    from anabranch.protocol.errors import ConfigurationError
+
+    try:
+        until_ms = SystemClock().now_ms() + parse_ms(open_for)
+    except ValueError as error:
+        raise ConfigurationError(f"--open-for {open_for}: {error}") from error
+    words_of(file, state_dir, kafka, key).suggest(contract_id, load_content(path), until_ms)
+    typer.echo(f"{contract_id}: the suggestion stands for {open_for}")
 
 
 def _change(name: str) -> Change:

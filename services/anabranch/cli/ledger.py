@@ -69,7 +69,7 @@ def ledger(
                 due = amount_in_words(each["unsettled_nano"])
                 typer.echo(f"{each['contract']}: {due} is due and not settled yet")
             if each["disputes"]:
-                typer.echo(f"{each['contract']}: {each['disputes']} slots in dispute")
+                typer.echo(f"{each['contract']}: {each['disputes']} measurements in dispute")
         for topic in found["left_out"]:
             typer.echo(f"{topic} is left out: the broker does not set its records' times")
         if ignored := sum(found["ignored"].values()):

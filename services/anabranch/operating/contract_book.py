@@ -12,6 +12,8 @@ from anabranch.operating.give_up import in_words
 from anabranch.pipeline.model import Federation
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import EventLog
+from anabranch.protocol.federation.content_contracts import ContentContract, is_worth_taking
+from anabranch.protocol.federation.content_log import ContentLog
 from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.movements import Movement, MovementState
 from anabranch.runtime.federation_reader import FederationReader
@@ -38,11 +40,13 @@ def read_book(log: EventLog, federation: Federation) -> FederationReader:
 
 
 def contracts_of(reader: FederationReader, now_ms: int) -> list[dict[str, Any]]:
-    """One row for each contract: its newest text, its state, and who has to sign what."""
-    return [row for each in _sorted(reader) if (row := _contract(each, now_ms)) is not None]
+    """One row for each contract, for load or a stream: its newest text, its state, and who has to
+    sign what. Of one for a stream the buyer is its receiver, which pays, and the seller its sender.
+    """
+    return [row for each in _all(reader) if (row := _contract(each, now_ms)) is not None]
 
 
-def _contract(of: ContractLog, now_ms: int) -> dict[str, Any] | None:
+def _contract(of: ContractLog | ContentLog, now_ms: int) -> dict[str, Any] | None:
     booked, proposal = of.booked, of.proposal
     if booked is None:
         return None
@@ -56,15 +60,22 @@ def _contract(of: ContractLog, now_ms: int) -> dict[str, Any] | None:
             if party not in proposal.signed_by
         ]
     )
+    is_content = isinstance(text, ContentContract)
+    prices = (
+        [tier.price_micro for tier in text.tiers]
+        if isinstance(text, ContentContract)
+        else [text.floor, text.fixed_price]
+    )
     return {
         "contract": of.contract_id,
+        "for": text.stream if isinstance(text, ContentContract) else "load",
         "version": text.version,
         "state": booked.state_at(now_ms).value,
-        "may_move": booked.may_move(now_ms),
+        "may_move": not is_content and booked.may_move(now_ms),
         "buyer": text.buyer,
         "seller": text.seller,
-        "price_lowest_micro": text.floor,
-        "price_highest_micro": text.fixed_price,
+        "price_lowest_micro": min(prices),
+        "price_highest_micro": max(prices),
         "valid_from": in_words(text.valid_from_ms),
         "valid_to": in_words(text.valid_to_ms),
         "ends": None if booked.ends_ms is None else in_words(booked.ends_ms),
@@ -73,7 +84,31 @@ def _contract(of: ContractLog, now_ms: int) -> dict[str, Any] | None:
         "proposed_terms": None if proposal is None else asdict(proposal.contract),
         "proposed_version": None if proposal is None else proposal.contract.version,
         "waits_for_signature_of": waits_for,
+        "suggestions": _suggestions(of, now_ms) if isinstance(of, ContentLog) else [],
     }
+
+
+def _suggestions(of: ContentLog, now_ms: int) -> list[dict[str, Any]]:
+    """Where else the stream is to be had, as its sender says; ``worth_taking``: by what came of it
+    in the last period that was settled, None: none was.
+    """
+    ledger = of.ledger
+    if ledger is None:
+        return []
+    text, usual = ledger.contract, ledger.last
+    return [
+        {
+            "contract": each.terms.contract_id,
+            "stream": each.terms.stream,
+            "open_until": in_words(each.open_until_ms),
+            "worth_taking": None
+            if usual is None
+            else is_worth_taking(each, text, text.receiver, usual, now_ms),
+            "terms": asdict(each.terms),
+        }
+        for each in ledger.suggestions
+        if now_ms < each.open_until_ms
+    ]
 
 
 def movements_of(reader: FederationReader) -> list[dict[str, Any]]:
@@ -113,7 +148,7 @@ def ledgers_of(reader: FederationReader) -> dict[str, Any]:
     what is due and not settled yet; and where the two sides measured different loads.
     """
     rows, balances = [], Counter[str]()
-    for each in _sorted(reader):
+    for each in _all(reader):
         ledger = each.ledger
         if ledger is None:
             continue
@@ -152,6 +187,11 @@ def amount_in_words(nano: int) -> str:
     return f"{'-' if nano < 0 else ''}{whole:,}{f'.{decimals}' if decimals else ''}".replace(
         ",", " "
     )
+
+
+def _all(reader: FederationReader) -> list[ContractLog | ContentLog]:
+    found: dict[str, ContractLog | ContentLog] = {**reader.contracts, **reader.contents}
+    return [found[name] for name in sorted(found)]
 
 
 def _sorted(reader: FederationReader) -> list[ContractLog]:

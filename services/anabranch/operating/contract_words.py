@@ -18,6 +18,8 @@ from anabranch.pipeline.model import Federation
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
+from anabranch.protocol.federation.content_contracts import ContentContract, SuggestedContract
+from anabranch.protocol.federation.content_log import ContentLog
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.contracts import Contract
@@ -40,6 +42,9 @@ _TEACHES: Final = {
         "the contract is not in a state for that: anabranch contracts shows it"
     ),
 }
+
+AnyText = Contract | ContentContract
+AnyLog = ContractLog | ContentLog
 
 
 class Words:
@@ -106,7 +111,7 @@ class Words:
 
     # ---------------------------------------------------------------- contracts
 
-    def propose(self, text: Contract) -> None:
+    def propose(self, text: AnyText) -> None:
         """Sign a text of one's own, and make the contract's topics where they are missing.
 
         Raises:
@@ -117,10 +122,11 @@ class Words:
         with closing(read_book(self._log, self._federation)) as reader:
             self._try(reader, text.contract_id, text)
         self._make("contract", self._topics.contract(text.contract_id))
-        self._make("offers", self._topics.offers(text.contract_id))
+        if isinstance(text, Contract):
+            self._make("offers", self._topics.offers(text.contract_id))
         self._say(text)
 
-    def sign(self, contract_id: str) -> Contract:
+    def sign(self, contract_id: str) -> AnyText:
         """Sign what the other side has proposed; the text.
 
         Raises:
@@ -170,26 +176,45 @@ class Words:
             after = self._found(reader, contract_id).booked
             return None if after is None else after.state_at(self._clock.now_ms())
 
+    def suggest(self, contract_id: str, terms: ContentContract, open_until_ms: int) -> None:
+        """Let the receiver of a stream know that it can have it elsewhere, by these terms.
+
+        Raises:
+            ConfigurationError: it would not count.
+            Unavailable: no answer, or it is not known whether it was written.
+        """
+        word = SuggestedContract(
+            contract_id, self._key.participant, terms.receiver, terms, open_until_ms
+        )
+        with closing(read_book(self._log, self._federation)) as reader:
+            if not isinstance(self._found(reader, contract_id), ContentLog):
+                raise ConfigurationError(f"{contract_id} is not a contract for a stream")
+            self._try(reader, contract_id, word)
+        self._say(word)
+
     # ---------------------------------------------------------------- how
 
-    def _is_party(self, text: Contract) -> None:
+    def _is_party(self, text: AnyText) -> None:
         if text.party(self._key.participant) is None:
             raise ConfigurationError(
                 f"{text.contract_id} is between {text.buyer} and {text.seller}; the key is one of"
                 f" {self._key.participant}"
             )
 
-    def _found(self, reader: FederationReader, contract_id: str) -> ContractLog:
-        found = reader.contracts.get(contract_id)
+    def _found(self, reader: FederationReader, contract_id: str) -> AnyLog:
+        found = reader.find(contract_id)
         if found is None:
-            known = ", ".join(sorted(reader.contracts)) or "none"
+            known = ", ".join(sorted({*reader.contracts, *reader.contents})) or "none"
             raise ConfigurationError(
                 f"{self._key.participant} sees no contract {contract_id}; it sees: {known}"
             )
         return found
 
     def _try(
-        self, reader: FederationReader, contract_id: str, statement: Contract | ContractChange
+        self,
+        reader: FederationReader,
+        contract_id: str,
+        statement: AnyText | ContractChange | SuggestedContract,
     ) -> None:
         """On the copy that ``reader`` has, which is not used any more."""
         topic, now_ms = self._topics.contract(contract_id), self._clock.now_ms()
@@ -201,10 +226,7 @@ class Words:
                 f" {topic} --add-config message.timestamp.type=LogAppendTime"
             )
         self._is_published(reader, now_ms)
-        copy = reader.contracts.get(contract_id) or ContractLog(
-            contract_id, reader.verify, self._federation.auditor
-        )
-        reason = copy.add(statement, self._key.sign(statement), now_ms)
+        reason = reader.add(contract_id, statement, self._key.sign(statement), now_ms)
         if reason:
             raise ConfigurationError(f"{contract_id}: {_TEACHES.get(reason, reason)}")
 
@@ -222,7 +244,7 @@ class Words:
         finally:
             admin.close()
 
-    def _say(self, statement: Contract | ContractChange) -> None:
+    def _say(self, statement: AnyText | ContractChange | SuggestedContract) -> None:
         value = federation_records.encode(statement, self._key.sign(statement))
         self._write(self._topics.contract(statement.contract_id), value)
 

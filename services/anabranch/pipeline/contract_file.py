@@ -75,83 +75,27 @@ def load_contract(path: Path | str) -> Contract:
     return contract
 
 
-class _Walk(Document):
-    """One pass over the file. What it returns counts only without mistakes."""
+class Terms(Document):
+    """What is alike in the terms of all kinds of contracts."""
 
-    def contract(self) -> Contract:
-        """All of it."""
-        top = self.mapping(self.root, (), _KEYS)
-        valid, price, unit, moving, quality, ending, penalty, audit = (
-            self._section(top, key) for key in _SECTIONS
-        )
-        return Contract(
-            contract_id=self.name(top.get("contract", MISSING), ("contract",), "contract") or "",
-            version=self.integer(top.get("version", 1), ("version",), 1, 2**31),
-            buyer=self.name(top.get("buyer", MISSING), ("buyer",), "participant") or "",
-            seller=self.name(top.get("seller", MISSING), ("seller",), "participant") or "",
-            valid_from_ms=self._time(valid, ("valid", "from")),
-            valid_to_ms=self._time(valid, ("valid", "to")),
-            renews=self.boolean(valid.get("renews", False), ("valid", "renews")),
-            fixed_price=self._amount(price, ("price", "fixed")),
-            delta=self._amount(price, ("price", "delta")),
-            unit=LoadUnit(
-                self.text(unit.get("reference", MISSING), ("unit", "reference")) or "",
-                self._ppm(unit, ("unit", "share_ppm")),
-            ),
-            tasks=tuple(
-                sorted(
-                    task for task, _ in self.texts(top.get("tasks", MISSING), ("tasks",), "task")
-                )
-            ),
-            min_hold_ms=self._length(top, ("min_hold",)),
-            moving=MoveClauses(
-                Transfer(
-                    self.choice(moving.get("transfer"), ("moving", "transfer"), tuple(Transfer))
-                ),
-                Side(self.choice(moving.get("payer"), ("moving", "payer"), tuple(Side))),
-                self._length(moving, ("moving", "deadline")),
-            ),
-            quality=QualityClauses(
-                self._length(quality, ("quality", "delay")),
-                self._ppm(quality, ("quality", "availability_ppm")),
-                self._ppm(quality, ("quality", "precision_ppm")),
-                self.boolean(quality.get("confidential", False), ("quality", "confidential")),
-            ),
-            ending=EndClauses(
-                self._length(ending, ("ending", "notice")),
-                self._length(ending, ("ending", "drain")),
-            ),
-            penalty=PenaltyClauses(
-                self._amount(penalty, ("penalty", "violation")),
-                self._amount(penalty, ("penalty", "silent_per_s")),
-            ),
-            audit=AuditClauses(
-                self._length(audit, ("audit", "meter")),
-                self._ppm(audit, ("audit", "tolerance_ppm")),
-                self._ppm(audit, ("audit", "sample_ppm")),
-                self._length(audit, ("audit", "settle")),
-            ),
-        )
+    def amount(self, raw: dict[str, Any], at: Place) -> int:
+        """Micro-units."""
+        return self.whole(raw, at, PRICE_MICRO_MAX)
 
-    def _section(self, top: dict[str, Any], key: str) -> dict[str, Any]:
-        if key not in top:
-            self.mistake((), f"{key}: is missing; `anabranch contracts terms` prints all of them")
-            return {}
-        return self.mapping(top[key], (key,), _SECTIONS[key])
+    def ppm(self, raw: dict[str, Any], at: Place) -> int:
+        """Parts per million."""
+        return self.whole(raw, at, PARTS_PER_MILLION)
 
-    def _amount(self, raw: dict[str, Any], at: Place) -> int:
-        return self._integer(raw, at, PRICE_MICRO_MAX)
-
-    def _ppm(self, raw: dict[str, Any], at: Place) -> int:
-        return self._integer(raw, at, PARTS_PER_MILLION)
-
-    def _integer(self, raw: dict[str, Any], at: Place, most: int) -> int:
+    def whole(self, raw: dict[str, Any], at: Place, most: int) -> int:
+        """A whole number up to ``most``."""
         return self.integer(raw.get(cast("str", at[-1]), MISSING), at, 0, most)
 
-    def _length(self, raw: dict[str, Any], at: Place) -> int:
+    def length(self, raw: dict[str, Any], at: Place) -> int:
+        """Of time, in ms."""
         return self.duration(raw.get(cast("str", at[-1]), MISSING), at) or 0
 
-    def _time(self, raw: dict[str, Any], at: Place) -> int:
+    def time(self, raw: dict[str, Any], at: Place) -> int:
+        """In ms since 1970."""
         value = raw.get(cast("str", at[-1]), MISSING)
         try:
             # YAML reads a time without quotes as one, in UTC where it names no zone.
@@ -166,3 +110,68 @@ class _Walk(Document):
             self.mistake(at, f"{shown(value)} is not a time; write it as 2026-12-01T00:00:00Z")
             return 0
         return found_ms
+
+
+class _Walk(Terms):
+    """One pass over the file. What it returns counts only without mistakes."""
+
+    def contract(self) -> Contract:
+        """All of it."""
+        top = self.mapping(self.root, (), _KEYS)
+        valid, price, unit, moving, quality, ending, penalty, audit = (
+            self._section(top, key) for key in _SECTIONS
+        )
+        return Contract(
+            contract_id=self.name(top.get("contract", MISSING), ("contract",), "contract") or "",
+            version=self.integer(top.get("version", 1), ("version",), 1, 2**31),
+            buyer=self.name(top.get("buyer", MISSING), ("buyer",), "participant") or "",
+            seller=self.name(top.get("seller", MISSING), ("seller",), "participant") or "",
+            valid_from_ms=self.time(valid, ("valid", "from")),
+            valid_to_ms=self.time(valid, ("valid", "to")),
+            renews=self.boolean(valid.get("renews", False), ("valid", "renews")),
+            fixed_price=self.amount(price, ("price", "fixed")),
+            delta=self.amount(price, ("price", "delta")),
+            unit=LoadUnit(
+                self.text(unit.get("reference", MISSING), ("unit", "reference")) or "",
+                self.ppm(unit, ("unit", "share_ppm")),
+            ),
+            tasks=tuple(
+                sorted(
+                    task for task, _ in self.texts(top.get("tasks", MISSING), ("tasks",), "task")
+                )
+            ),
+            min_hold_ms=self.length(top, ("min_hold",)),
+            moving=MoveClauses(
+                Transfer(
+                    self.choice(moving.get("transfer"), ("moving", "transfer"), tuple(Transfer))
+                ),
+                Side(self.choice(moving.get("payer"), ("moving", "payer"), tuple(Side))),
+                self.length(moving, ("moving", "deadline")),
+            ),
+            quality=QualityClauses(
+                self.length(quality, ("quality", "delay")),
+                self.ppm(quality, ("quality", "availability_ppm")),
+                self.ppm(quality, ("quality", "precision_ppm")),
+                self.boolean(quality.get("confidential", False), ("quality", "confidential")),
+            ),
+            ending=EndClauses(
+                self.length(ending, ("ending", "notice")),
+                self.length(ending, ("ending", "drain")),
+            ),
+            penalty=PenaltyClauses(
+                self.amount(penalty, ("penalty", "violation")),
+                self.amount(penalty, ("penalty", "silent_per_s")),
+            ),
+            audit=AuditClauses(
+                self.length(audit, ("audit", "meter")),
+                self.ppm(audit, ("audit", "tolerance_ppm")),
+                self.ppm(audit, ("audit", "sample_ppm")),
+                self.length(audit, ("audit", "settle")),
+            ),
+        )
+
+    def _section(self, top: dict[str, Any], key: str) -> dict[str, Any]:
+        if key not in top:
+            self.mistake((), f"{key}: is missing; `anabranch contracts terms` prints all of them")
+            return {}
+        return self.mapping(top[key], (key,), _SECTIONS[key])

@@ -11,14 +11,18 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch.adapters.key_files import VARIABLE, read_key
+from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.system.clock import SystemClock
 from anabranch.cli import app
 from anabranch.codec import federation_records
 from anabranch.codec.catalog import topic_settings
+from anabranch.pipeline.content_file import CONTENT_EXAMPLE
 from anabranch.pipeline.contract_file import EXAMPLE
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
-from anabranch.protocol.federation.ledger import Metered
+from anabranch.protocol.federation.content_ledger import ContentMetered
+from anabranch.protocol.federation.ledger import Metered, Settled
 from anabranch.protocol.federation.movements import Ended, Why
 from anabranch.protocol.federation.statements import Statement
 from harness.markets import answer, started
@@ -252,6 +256,104 @@ def test_without_a_federation_the_commands_say_what_to_write(office: Office) -> 
 
 def test_terms_to_begin_with_are_printed(office: Office) -> None:
     assert office.do("north", "contracts", "terms") == EXAMPLE
+    assert office.do("north", "contracts", "terms", "--stream") == CONTENT_EXAMPLE
+
+
+def of_a_stream(office: Office) -> None:
+    """North and south agree that north's stream is paid for."""
+    office.with_keys("north", "south")
+    terms = CONTENT_EXAMPLE.replace("2026-12-01", "1970-01-01").replace("2027-03-01", "2999-01-01")
+    office.terms.write_text(terms.replace("billing", "south"))
+    output = office.do("north", "contracts", "propose", str(office.terms), signs=True)
+    assert "`anabranch contracts sign north-south`" in output
+    office.do("south", "contracts", "sign", "north-south", signs=True)
+
+
+def metered_later(office: Office) -> int:
+    """The same, ten minutes ago by the log's time; the first period that counts."""
+    clock = VirtualClock(SystemClock().now_ms() - 610_000)
+    office.log.clock = clock
+    of_a_stream(office)
+    period = clock.now_ms() // 60_000 + 1
+    clock.advance(600_000)
+    return period
+
+
+def test_a_contract_for_a_stream_is_signed_shown_and_ended_as_any(office: Office) -> None:
+    of_a_stream(office)
+    (row,) = office.json("south", "contracts")
+    assert (row["for"], row["state"], row["may_move"]) == ("north.speeds", "active", False)
+    assert (row["buyer"], row["seller"]) == ("south", "north")
+    assert (row["price_lowest_micro"], row["price_highest_micro"]) == (30, 50)
+    assert row["terms"]["tiers"][0] == {"availability_ppm": 999_000, "price_micro": 50}
+    assert "north.speeds" in office.do("south", "contracts")
+    assert office.log.admin().named("tolls.offers.") == [], "nothing moves"
+    with pytest.raises(ConfigurationError, match="sees no contract other; it sees: north-south"):
+        office.do("north", "contracts", "sign", "other", signs=True)
+    load = office.folder / "load.yaml"
+    load.write_text(EXAMPLE)
+    with pytest.raises(ConfigurationError, match="not a record of this log"):
+        office.do("north", "contracts", "propose", str(load), signs=True)
+    for word, state in (("suspend", "suspended"), ("resume", "active"), ("notice", "ending")):
+        output = office.do("south", "contracts", word, "north-south", signs=True)
+        assert output == f"north-south: {state}\n"
+
+
+def test_what_is_due_for_a_stream_stands_in_the_ledger(office: Office) -> None:
+    period = metered_later(office)
+    office.say("north", ContentMetered("north-south", "north", period, 7, 600))
+    for number in range(1, 3):
+        for who, messages in (("north", 2), ("south", 1)):
+            measured = ContentMetered("north-south", who, period + number, messages, 600)
+            office.say(who, measured)
+    office.say("south", Settled("north-south", "south", period, 350_000))
+    found = office.json("north", "ledger")
+    assert found["balances_nano"] == {"north": 350_000, "south": -350_000}
+    assert (found["sum_nano"], found["ignored"]) == (0, {})
+    (row,) = found["contracts"]
+    assert (row["unsettled_nano"], row["disputes"], row["settled_period"]) == (100_000, 2, period)
+    output = office.do("south", "ledger")
+    assert f"period {period}" in output
+    assert "north-south: 2 measurements in dispute" in output
+    assert "north-south: 0.0001 is due and not settled yet" in output
+
+
+def test_a_sender_suggests_another_and_the_receiver_sees_whether_it_costs_less(
+    office: Office,
+) -> None:
+    period = metered_later(office)
+    better = office.folder / "better.yaml"
+    text = office.terms.read_text().replace("north", "east").replace("price: 50", "price: 40")
+    better.write_text(text)
+    suggest = ("contracts", "suggest", "north-south", str(better))
+    with pytest.raises(ConfigurationError, match="not by the sender, or not to the receiver"):
+        office.do("south", *suggest, signs=True)
+    output = office.do("north", *suggest, signs=True)
+    assert output == "north-south: the suggestion stands for 7d\n"
+    (row,) = office.json("south", "contracts")
+    (found,) = row["suggestions"]
+    assert (found["contract"], found["stream"], found["worth_taking"]) == (
+        "east-south",
+        "east.speeds",
+        None,
+    )
+    assert "nothing is settled yet to compare it by" in office.do("south", "contracts")
+    office.say("north", ContentMetered("north-south", "north", period, 7, 600))
+    office.say("north", Settled("north-south", "north", period, 350_000))
+    assert office.json("south", "contracts")[0]["suggestions"][0]["worth_taking"] is True
+    output = office.do("south", "contracts")
+    assert "north suggests east.speeds instead, as east-south" in output
+    assert "it costs less" in output
+    with pytest.raises(ConfigurationError, match="--open-for soon"):
+        office.do("north", *suggest, "--open-for", "soon", signs=True)
+
+
+def test_load_is_not_suggested(office: Office) -> None:
+    office.agreed()
+    office.file("terms").write_text(CONTENT_EXAMPLE)
+    suggested = str(office.file("terms"))
+    with pytest.raises(ConfigurationError, match="north-south is not a contract for a stream"):
+        office.do("north", "contracts", "suggest", "north-south", suggested, signs=True)
 
 
 def test_the_rights_on_a_contract_are_listed_by_its_name(office: Office) -> None:

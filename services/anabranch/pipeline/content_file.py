@@ -1,0 +1,139 @@
+"""The terms of a contract for a stream as a person writes them, and whichever of both kinds a file
+has.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from anabranch.pipeline.contract_file import Terms, load_contract
+from anabranch.pipeline.document import MISSING
+from anabranch.pipeline.yaml_text import read_yaml
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.federation.content_contracts import (
+    RATE_MAX,
+    ContentContract,
+    Payment,
+    Tier,
+    content_defects,
+)
+from anabranch.protocol.federation.contracts import Contract
+
+_KEYS: Final = (
+    "contract",
+    "version",
+    "sender",
+    "receiver",
+    "stream",
+    "valid",
+    "payment",
+    "tiers",
+    "delay",
+    "rate_max",
+    "settle",
+    "notice",
+    "options",
+)
+_STREAM: Final = ("pipeline", "name", "bucket")
+_TIER: Final = ("availability_ppm", "price")
+
+CONTENT_EXAMPLE: Final = """\
+contract: north-billing
+sender: north                    # publishes the stream, and is paid
+receiver: billing                # reads it, and pays
+stream: {pipeline: north, name: speeds, bucket: 100ms}
+valid: {from: 2026-12-01T00:00:00Z, to: 2027-03-01T00:00:00Z}
+payment: message                 # each row that comes in time; or second: by subscription
+tiers:                           # from this availability on, this price in micro-units
+- {availability_ppm: 999000, price: 50}
+- {availability_ppm: 900000, price: 30}
+delay: 3s                        # what comes later after the end of its bucket is not in time
+rate_max: 1000                   # rows in a second that are paid at most
+settle: 1m
+notice: 1d
+options: {support: office hours} # agreements that no rule reads; may be left out
+"""
+"""What a person may begin with."""
+
+
+def load_terms(path: Path | str) -> Contract | ContentContract:
+    """The contract in the file at ``path``: for a stream if it names a sender, else for load.
+
+    Raises:
+        ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
+    """
+    path = Path(path)
+    root = read_yaml(path, "contract")
+    if isinstance(root, dict) and root.keys() & {"sender", "receiver"}:
+        return load_content(path)
+    return load_contract(path)
+
+
+def load_content(path: Path | str) -> ContentContract:
+    """The contract for a stream in the file at ``path``.
+
+    Raises:
+        ConfigurationError: as of ``load_terms``.
+    """
+    path = Path(path)
+    walk = _Walk(path, read_yaml(path, "contract"))
+    contract = walk.contract()
+    if walk.mistakes:
+        raise ConfigurationError("\n".join(walk.sorted_mistakes()))
+    wrong = [f"{path}: {text}" for text in content_defects(contract)]
+    if wrong:
+        raise ConfigurationError("\n".join(wrong))
+    return contract
+
+
+class _Walk(Terms):
+    """One pass over the file. What it returns counts only without mistakes."""
+
+    def contract(self) -> ContentContract:
+        """All of it."""
+        top = self.mapping(self.root, (), _KEYS)
+        stream = self.mapping(top.get("stream", MISSING), ("stream",), _STREAM)
+        valid = self.mapping(top.get("valid", MISSING), ("valid",), ("from", "to"))
+        sender = self.name(top.get("sender", MISSING), ("sender",), "participant") or ""
+        entity = self.name(stream.get("name", MISSING), ("stream", "name"), "stage") or ""
+        return ContentContract(
+            contract_id=self.name(top.get("contract", MISSING), ("contract",), "contract") or "",
+            version=self.integer(top.get("version", 1), ("version",), 1, 2**31),
+            sender=sender,
+            receiver=self.name(top.get("receiver", MISSING), ("receiver",), "participant") or "",
+            stream=f"{sender}.{entity}",
+            pipeline=self.name(stream.get("pipeline", MISSING), ("stream", "pipeline"), "pipeline")
+            or "",
+            bucket_ms=self.length(stream, ("stream", "bucket")),
+            valid_from_ms=self.time(valid, ("valid", "from")),
+            valid_to_ms=self.time(valid, ("valid", "to")),
+            payment=Payment(self.choice(top.get("payment"), ("payment",), tuple(Payment))),
+            tiers=self._tiers(top.get("tiers", MISSING)),
+            delay_ms_max=self.length(top, ("delay",)),
+            rate_max=self.whole(top, ("rate_max",), RATE_MAX),
+            settle_ms=self.length(top, ("settle",)),
+            notice_ms=self.length(top, ("notice",)),
+            options=self._options(top.get("options", {})),
+        )
+
+    def _tiers(self, value: object) -> tuple[Tier, ...]:
+        if not isinstance(value, list):
+            self.mistake(("tiers",), "a list of {availability_ppm: ..., price: ...} is wanted")
+            return ()
+        found = []
+        for number, each in enumerate(value):
+            raw: dict[str, Any] = self.mapping(each, ("tiers", number), _TIER)
+            found.append(
+                Tier(
+                    self.ppm(raw, ("tiers", number, "availability_ppm")),
+                    self.amount(raw, ("tiers", number, "price")),
+                )
+            )
+        return tuple(found)
+
+    def _options(self, value: object) -> tuple[str, ...]:
+        raw = self.mapping(value, ("options",), None)
+        return tuple(
+            sorted(f"{name}={self.text(each, ('options', name))}" for name, each in raw.items())
+        )
