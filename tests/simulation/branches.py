@@ -48,6 +48,7 @@ def check(
         can_be = options.made_from(stage.name)
         if silent is not None:  # a stage before may be behind for a moment
             can_be = {*silent} | (can_be - set(options.sources))
+        wrong += _shown_though_given_up(stage.name, readings[stage.name])
         wrong += tentative.check(
             mine,
             lambda missing, since, name=stage.name: without(missing, since)[name],  # type: ignore[misc]
@@ -55,6 +56,23 @@ def check(
             split,
         )
     return wrong
+
+
+def _shown_though_given_up(name: str, reading: Reading) -> Iterator[str]:
+    """A process shows nothing of buckets that it gives up itself: their results would be partial
+    (RX4). One before it may have shown them.
+    """
+    for replica, writer in reading.writers.items():
+        closed, given_up = 0, set[tuple[int, int]]()
+        for _, record in writer.accepted:
+            if record.missing:
+                given_up |= {(record.epoch, each) for each in range(closed + 1, record.closed + 1)}
+            closed = max(closed, record.closed)
+        for made in writer.tentative:
+            epoch, _ = made.branch
+            for bucket in sorted(made.parts):
+                if (epoch, bucket) in given_up:
+                    yield f"{name}.{replica}: bucket {bucket} is shown in epoch {epoch}, given up"
 
 
 def _shown(

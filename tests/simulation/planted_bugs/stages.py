@@ -163,7 +163,7 @@ STAGES: Final = (
         "if kind is BoundaryKind.TENTATIVE or part.bucket > self.given_up",
         "RX4",
         scenario="amnesia",
-        by=("upsert",),
+        by=("tentative",),
     ),
     Mutant(
         "missing_not_remembered",
