@@ -20,7 +20,7 @@ from typing import Any
 
 from anabranch.codec import federation_records
 from anabranch.pipeline.topic_names import FederationTopics
-from anabranch.ports import EventLog
+from anabranch.ports import Chunk, EventLog
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.federation.content_contracts import ContentContract
 from anabranch.protocol.federation.content_log import CONTENT_STATEMENTS, ContentLog
@@ -62,6 +62,8 @@ class FederationReader:
         """Whether a key that counted at a time made a signature."""
         self._admin = log.admin()
         self._contract_logs = TopicLogs(log)
+        self._unjudged: list[Chunk] = []
+        """What was read while the keys could not be: it is judged with the next poll."""
 
     @property
     def ignored(self) -> Counter[str]:
@@ -98,15 +100,16 @@ class FederationReader:
         """Take what is there; the number of records. Waits up to ``wait_ms`` for the first.
 
         Raises:
-            Unavailable: no answer.
+            Unavailable: no answer; the next call takes what this one has read.
             DataMissing: a log was cut.
         """
-        chunks = self._contract_logs.fetch(wait_ms)
-        if not chunks:
+        self._unjudged = self._unjudged or self._contract_logs.fetch(wait_ms)
+        if not self._unjudged:
             return 0
         # The key of what was just read may be as new, and its participant, too.
         self.look()
         self._key_reader.read_to_end()
+        chunks, self._unjudged = self._unjudged, []
         for chunk in chunks:
             _, name = self._topics.owner_of(chunk.at.topic)
             for value, time_ms in zip(chunk.values, chunk.timestamps_ms, strict=True):
@@ -130,6 +133,8 @@ class FederationReader:
         """
         self.look()
         self._key_reader.read_to_end()
+        if self._unjudged:
+            self.poll(0)
         self._contract_logs.read_to_end(self.poll)
 
     def close(self) -> None:

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import TopicPartition
-from anabranch.protocol.errors import DataMissing
+from anabranch.protocol.errors import DataMissing, Unavailable
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.ledger import Metered
-from anabranch.protocol.federation.movements import Started
+from anabranch.protocol.federation.movements import Ended, MovementState, Started, Why
 from anabranch.runtime.federation_reader import FederationReader
 from harness.contents import TOLLS, content
 from harness.federations import FederationWorld
@@ -158,6 +158,29 @@ def test_forged_unsigned_replayed_and_unreadable_records_are_ignored_and_counted
     assert after.ledger is not None
     assert before.ledger is not None
     assert list(after.ledger.movements) == list(before.ledger.movements)
+
+
+def test_what_was_read_is_judged_later_where_the_keys_cannot_be_read_now(
+    world: FederationWorld,
+) -> None:
+    reader = read(world)
+    begun(world)
+    assert isinstance(world.log, LocalEventLog)
+    world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic=world.topics.keys("north"))
+    with pytest.raises(Unavailable):
+        reader.poll(0)
+    assert reader.poll(0) == 3
+    ledger, whole = reader.contracts["north-south"].ledger, read(world).contracts["north-south"]
+    assert ledger is not None
+    assert whole.ledger is not None
+    assert list(ledger.movements) == list(whole.ledger.movements) != []
+    world.say("north", Ended("north-south", NAME, "north", 0, Why.RECALLED))
+    for _ in range(2):
+        world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic=world.topics.keys("north"))
+        with pytest.raises(Unavailable):
+            reader.poll(0)
+    reader.read_to_end()
+    assert ledger.movements[NAME].state is MovementState.OVER
 
 
 def test_a_contract_whose_times_a_party_could_choose_is_left_out(world: FederationWorld) -> None:
