@@ -144,9 +144,9 @@ FOUND_BY: Final[dict[str, int]] = {
     "live_not_fenced": 22,
     "live_outcome_believed": 55,
     "replicas_not_compared": 30,
-    "forged_answer_believed": 0,
+    "forged_answer_believed": 2,
     "price_above_the_bound": 13,
-    "failed_seller_keeps_the_stage": 15,
+    "failed_seller_keeps_the_stage": 40,
     "old_node_stops_at_the_move": 0,
     "one_task_under_two_movements": 28,
     "paid_for_what_others_made": 0,
@@ -157,6 +157,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "ended_before_it_is_home": 2,
     "started_before_it_runs": 2,
     "promise_never_lapses": 9,
+    "read_in_vain_while_keys_are_away": 4077,
 }
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 

@@ -97,7 +97,6 @@ class FederatedWorld(World):
         book.make("offers", book.topics.offers(self.text.contract_id))
         for name in (BUYER, SELLER):
             book.make("catalog", book.topics.catalog(name))
-        book.publish(self._keys[STRANGER])
         for party in (BUYER, SELLER):
             book.say(party, self.text)
 

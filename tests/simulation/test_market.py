@@ -31,6 +31,7 @@ CANARIES = (
     "failed_seller_keeps_the_stage",
     "claim_above_the_meter_paid",
     "late_measurement_is_silence",
+    "read_in_vain_while_keys_are_away",
 )
 
 
