@@ -291,6 +291,7 @@ def _has_bound(run: Run, own: Collection[str], output: OutputOptions) -> bool:
     if (
         any(stage.policy != "process" for stage in mine)
         or run.options.inherited_parts_max is not None
+        or not run.options.is_honest
     ):
         return False
     if run.options.input_parts_max is not None:
