@@ -25,6 +25,7 @@ from simulation.evidence import labelled
 from simulation.market import BUYER, FEDERATION, SELLER, STRANGER, MarketOptions
 from simulation.participants import FederatedWorld
 from simulation.raw_logs import appended_ms, appends, boundary_log, records
+from simulation.silences import speaks_in_time
 from simulation.world import Run
 
 AFTER_FAULTS_MS: Final = 10_000
@@ -161,7 +162,8 @@ def _gaps(run: Run, options: MarketOptions) -> Iterator[str]:
     if not run.is_complete:
         return
     free_ms = options.heal_ms if run.faults else 0
-    bound_ms = AFTER_FAULTS_MS if run.faults or options.dishonest else WITHOUT_FAULTS_MS
+    is_calm = not run.faults and options.is_honest and speaks_in_time(run)
+    bound_ms = WITHOUT_FAULTS_MS if is_calm else AFTER_FAULTS_MS
     inputs = [_closed(run, stream) for stream in run.pipeline.inputs(options.sold)]
     made = _closed(run, options.sold)
     for bucket in sorted(set.intersection(*map(set, inputs))):
