@@ -58,6 +58,7 @@ class World:
         admin.close()
         self.boundaries = TopicPartition(names.boundaries("reports"), 0)
         self._cars = count()
+        self._writer = self.log.writer()  # a new one needs half a second for its first record
         self.sent = 0
         self.services: dict[str, Service] = {}
         for name in ("ingestion", "delivery", "consistency_manager"):
@@ -81,15 +82,13 @@ class World:
         self.services[name] = made
 
     def produce(self, records: int) -> None:
-        writer = self.log.writer()
         for _ in range(records):
             car = next(self._cars)
-            writer.send(
+            self._writer.send(
                 TopicPartition(f"{self.pipeline.name}.reports", car % 2),
                 sources.report(1_000 + 40 * car, car),
             )
-        writer.flush()
-        writer.close()
+        self._writer.flush()
         self.sent += records
 
     def step(self) -> bool:
@@ -125,6 +124,7 @@ class World:
     def close(self) -> None:
         for service in self.services.values():
             service.stop()
+        self._writer.close()
         self.whole.close()
 
 
