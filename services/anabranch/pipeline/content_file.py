@@ -7,10 +7,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from anabranch.pipeline.contract_file import Terms, load_contract
+from anabranch.pipeline.contract_file import Terms, contract_of
 from anabranch.pipeline.document import MISSING
 from anabranch.pipeline.yaml_text import read_yaml
-from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.content_contracts import (
     RATE_MAX,
     ContentContract,
@@ -66,8 +65,8 @@ def load_terms(path: Path | str) -> Contract | ContentContract:
     path = Path(path)
     root = read_yaml(path, "contract")
     if isinstance(root, dict) and root.keys() & {"sender", "receiver"}:
-        return load_content(path)
-    return load_contract(path)
+        return _content_of(path, root)
+    return contract_of(path, root)
 
 
 def load_content(path: Path | str) -> ContentContract:
@@ -77,14 +76,13 @@ def load_content(path: Path | str) -> ContentContract:
         ConfigurationError: as of ``load_terms``.
     """
     path = Path(path)
-    walk = _Walk(path, read_yaml(path, "contract"))
+    return _content_of(path, read_yaml(path, "contract"))
+
+
+def _content_of(path: Path, root: object) -> ContentContract:
+    walk = _Walk(path, root)
     contract = walk.contract()
-    if walk.mistakes:
-        raise ConfigurationError("\n".join(walk.sorted_mistakes()))
-    wrong = [f"{path}: {text}" for text in content_defects(contract)]
-    if wrong:
-        raise ConfigurationError("\n".join(wrong))
-    return contract
+    return walk.without_mistakes(contract, content_defects(contract))
 
 
 class _Walk(Terms):

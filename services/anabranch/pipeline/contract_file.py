@@ -4,9 +4,10 @@ line.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from anabranch.pipeline.document import MISSING, Document, Place, shown
 from anabranch.pipeline.yaml_text import read_yaml
@@ -26,6 +27,8 @@ from anabranch.protocol.federation.contracts import (
     Transfer,
     defects,
 )
+
+TextT = TypeVar("TextT")
 
 _SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "valid": ("from", "to", "renews"),
@@ -64,19 +67,30 @@ def load_contract(path: Path | str) -> Contract:
         ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
     """
     path = Path(path)
-    root = read_yaml(path, "contract")
+    return contract_of(path, read_yaml(path, "contract"))
+
+
+def contract_of(path: Path, root: object) -> Contract:
+    """``load_contract`` of a file that was read: ``root`` is its content."""
     walk = _Walk(path, root)
     contract = walk.contract()
-    if walk.mistakes:
-        raise ConfigurationError("\n".join(walk.sorted_mistakes()))
-    wrong = [f"{path}: {text}" for text in defects(contract)]
-    if wrong:
-        raise ConfigurationError("\n".join(wrong))
-    return contract
+    return walk.without_mistakes(contract, defects(contract))
 
 
 class Terms(Document):
     """What is alike in the terms of all kinds of contracts."""
+
+    def without_mistakes(self, text: TextT, found: Iterable[str]) -> TextT:
+        """``text``, if it was read without mistakes and has no defects. ``found``: its defects,
+        which are not looked for while there are mistakes.
+
+        Raises:
+            ConfigurationError: one line per mistake, or defect.
+        """
+        wrong = self.sorted_mistakes() if self.mistakes else [f"{self.path}: {x}" for x in found]
+        if wrong:
+            raise ConfigurationError("\n".join(wrong))
+        return text
 
     def amount(self, raw: dict[str, Any], at: Place) -> int:
         """Micro-units."""
