@@ -533,15 +533,15 @@ MUTANTS = (
     bug(
         "ledger",
         "settled_at_once",
-        f"{_LEDGER}._settle",
-        "period_end_ms(entry.period, clauses) + clauses.settle_ms",
+        f"{_LEDGER}._ripe_ms",
+        "period_end_ms(period, clauses) + clauses.settle_ms",
         "0",
         "FL2",
     ),
     bug(
         "ledger",
         "settled_again_and_again",
-        f"{_LEDGER}._settle",
+        f"{_F}.ledger:PeriodLedger._settle",
         "self._settled = entry.period",
         "pass",
         "FL2",

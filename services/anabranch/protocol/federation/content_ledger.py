@@ -29,7 +29,6 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -41,7 +40,7 @@ from anabranch.protocol.federation.content_contracts import (
     content_due_nano,
 )
 from anabranch.protocol.federation.contracts import TIME_MS_MAX, Side
-from anabranch.protocol.federation.ledger import Posting, Settled
+from anabranch.protocol.federation.ledger import PeriodLedger, Settled
 
 MEASURE_MS_MIN: Final = 10_000
 """So long at least both have to measure a period, however short it is: a side that settles at once
@@ -89,12 +88,12 @@ class _Reading:
         return None not in (self.sender, self.receiver) and self.sender != self.receiver
 
 
-class ContentLedger:
-    """Not thread-safe. After a crash: replay."""
+class ContentLedger(PeriodLedger[_Reading]):
+    """After a crash: replay."""
 
     def __init__(self, contract: ContentContract, agreed_ms: int) -> None:
         """``agreed_ms``: the log's time at which both had signed the first version."""
-        self.postings: list[Posting] = []
+        super().__init__(contract.receiver, contract.sender)
         self.disputes: list[int] = []
         """Periods that the two measured differently."""
         self.suggestions: list[SuggestedContract] = []
@@ -104,10 +103,7 @@ class ContentLedger:
         self._suspended: list[tuple[int, int | None]] = []
         """From when to when; None: still."""
         self._ends_ms: int | None = None
-        self._readings: dict[int, _Reading] = {}
-        """Of periods that are not settled."""
         self._measured: dict[Side, int] = {}
-        self._settled = -1
 
     @property
     def contract(self) -> ContentContract:
@@ -226,24 +222,8 @@ class ContentLedger:
         self.suggestions.append(entry)
         return ""
 
-    def _settle(self, entry: Settled, appended_ms: int) -> str:
-        """FF2."""
-        if entry.period <= self._settled:
-            return "settled already"
-        if appended_ms < self._ripe_ms(entry.period):
-            return "too early"
-        if any(period < entry.period for period in self._readings):
-            return "an earlier period is not settled"
-        due = self.due(entry.period)
-        if entry.due_nano != due:
-            return f"the sum is {due}"
-        self._settled = entry.period
-        self.last = self._delivered(entry.period) or self.last
-        self._readings.pop(entry.period, None)
-        if due:
-            text, reason = self.contract, f"period {entry.period}"
-            self.postings.append(Posting(text.receiver, text.sender, due, reason))
-        return ""
+    def _closed(self, period: int) -> None:
+        self.last = self._delivered(period) or self.last
 
     # ---------------------------------------------------------------- sums
 
@@ -254,34 +234,7 @@ class ContentLedger:
         terms, delivered = self.terms(period), self._delivered(period)
         return 0 if terms is None or delivered is None else content_due_nano(terms, delivered)
 
-    def ripe(self, now_ms: int) -> tuple[int, int] | None:
-        """The period that is to be settled next and may be by now, and its sum; None: there is
-        none. A period in which nothing was measured needs no settlement.
-        """
-        period = min(self._readings, default=None)
-        if period is None or now_ms < self._ripe_ms(period):
-            return None
-        return period, self.due(period)
-
-    def unsettled(self) -> int:
-        """What is due by now for all periods that are not settled."""
-        return sum(map(self.due, self._readings))
-
-    def balances(self) -> dict[str, int]:
-        """What each has got, or paid if negative (FF1)."""
-        found = Counter({self.contract.receiver: 0, self.contract.sender: 0})
-        for posting in self.postings:
-            found[posting.payer] -= posting.amount_nano
-            found[posting.payee] += posting.amount_nano
-        return dict(found)
-
-    @property
-    def settled(self) -> int:
-        """The last period that is settled; -1: none."""
-        return self._settled
-
     def _ripe_ms(self, period: int) -> int:
-        """Both have had the time to measure."""
         return self.over_ms(period) + max(self.contract.settle_ms, MEASURE_MS_MIN)
 
     def _delivered(self, period: int) -> Delivered | None:

@@ -32,8 +32,9 @@ Invariants:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Generic, TypeVar
 
 from anabranch.protocol.federation.audit import Commitment, Commitments, Finding
 from anabranch.protocol.federation.contracts import Contract, Side
@@ -135,25 +136,101 @@ class Posting:
     """The period or the movement, in words."""
 
 
-class Ledger:
-    """The log state of one contract's ledger. Not thread-safe. After a crash: replay."""
+ReadingT = TypeVar("ReadingT")
+"""What was measured in a period."""
+
+
+class PeriodLedger(ABC, Generic[ReadingT]):
+    """What is alike in the ledgers of all kinds of contracts: periods are settled in their order,
+    each once, and what was posted adds up. Not thread-safe.
+    """
+
+    def __init__(self, payer: str, payee: str) -> None:
+        """``payer`` owes ``payee`` what is due for a period."""
+        self.postings: list[Posting] = []
+        self._payer, self._payee = payer, payee
+        self._readings: dict[int, ReadingT] = {}
+        """Period -> what was measured; of settled periods nothing."""
+        self._settled = -1
+        """Periods up to it are settled."""
+
+    @abstractmethod
+    def due(self, period: int) -> int:
+        """What is owed for a period by what has been measured, in thousandths of a micro-unit."""
+
+    @abstractmethod
+    def _ripe_ms(self, period: int) -> int:
+        """From this time on a period may be settled: all had the time to measure it."""
+
+    def _closed(self, period: int) -> None:
+        """A period is settled; what was measured in it is forgotten after this."""
+
+    @property
+    def settled(self) -> int:
+        """The last period that is settled; -1: none."""
+        return self._settled
+
+    def ripe(self, now_ms: int) -> tuple[int, int] | None:
+        """The period that is to be settled next and may be by now, and its sum; None: there is
+        none. A period in which nothing was measured needs no settlement.
+        """
+        period = min(self._readings, default=None)
+        if period is None or now_ms < self._ripe_ms(period):
+            return None
+        return period, self.due(period)
+
+    def unsettled(self) -> int:
+        """What is due by now for all periods that are not settled."""
+        return sum(map(self.due, self._readings))
+
+    def balances(self) -> dict[str, int]:
+        """What each has got, or paid if negative (FL1, FF1)."""
+        found = {self._payer: 0, self._payee: 0}
+        for posting in self.postings:
+            found[posting.payer] -= posting.amount_nano
+            found[posting.payee] += posting.amount_nano
+        return found
+
+    def _settle(self, entry: Settled, appended_ms: int) -> str:
+        """FL2, FF2."""
+        if entry.period <= self._settled:
+            return "settled already"
+        if appended_ms < self._ripe_ms(entry.period):
+            return "too early"
+        if any(period < entry.period for period in self._readings):
+            return "an earlier period is not settled"
+        due = self.due(entry.period)
+        if entry.due_nano != due:
+            return f"the sum is {due}"
+        self._settled = entry.period
+        self._closed(entry.period)
+        self._readings.pop(entry.period, None)
+        self._post(self._payer, due, f"period {entry.period}")
+        return ""
+
+    def _post(self, payer: str, amount_nano: int, reason: str) -> None:
+        payee = self._payee if payer == self._payer else self._payer
+        if amount_nano:
+            self.postings.append(Posting(payer, payee, amount_nano, reason))
+
+
+class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
+    """The log state of one contract's ledger. After a crash: replay. Of a period it has by movement
+    and slot what was measured.
+    """
 
     def __init__(self, contract: Contract, verify: Verify, auditor: str) -> None:
         """``auditor``: whose findings count."""
+        super().__init__(contract.buyer, contract.seller)
         self.movements = MovementLog(contract, verify)
-        self.postings: list[Posting] = []
         self._contract, self._auditor = contract, auditor
         self.disputes: list[tuple[str, int]] = []
         """Movement and slot where the two measured different loads."""
         self.breaches: list[str] = []
         """Movements for whose end the seller owed a violation: it was silent, or wrong."""
-        self._readings: dict[int, dict[tuple[str, int], Reading]] = {}
-        """Period -> movement and slot -> what was measured; of settled periods nothing."""
         self._silence = Silence()
         self._wrong: set[str] = set()
         self._commitments = Commitments()
-        self._settled = -1
-        """Periods up to it are settled."""
         self._noticed_ms: int | None = None
 
     def renewed(self, contract: Contract) -> None:
@@ -181,6 +258,8 @@ class Ledger:
         if isinstance(entry, (AuditCommitted, Audited)):
             return self._audited(entry, appended_ms)
         if isinstance(entry, Settled):
+            if entry.by not in {self._contract.buyer, self._contract.seller, self._auditor}:
+                return "not by a party of the contract"
             return self._settle(entry, appended_ms)
         rejection = self.movements.add(entry, appended_ms)
         if not rejection and isinstance(entry, Ended):
@@ -241,25 +320,12 @@ class Ledger:
             self._wrong.add(entry.movement_id)
         return reason
 
-    def _settle(self, entry: Settled, appended_ms: int) -> str:
-        """FL2."""
-        if entry.by not in {self._contract.buyer, self._contract.seller, self._auditor}:
-            return "not by a party of the contract"
-        if entry.period <= self._settled:
-            return "settled already"
+    def _ripe_ms(self, period: int) -> int:
         clauses = self._contract.audit
-        if appended_ms < period_end_ms(entry.period, clauses) + clauses.settle_ms:
-            return "too early"
-        if any(period < entry.period for period in self._readings):
-            return "an earlier period is not settled"
-        due = self.due(entry.period)
-        if entry.due_nano != due:
-            return f"the sum is {due}"
-        self._settled = entry.period
-        self._readings.pop(entry.period, None)
-        self._silence.settled(period_end_ms(entry.period, clauses))
-        self._post(self._contract.buyer, due, f"period {entry.period}")
-        return ""
+        return period_end_ms(period, clauses) + clauses.settle_ms
+
+    def _closed(self, period: int) -> None:
+        self._silence.settled(period_end_ms(period, self._contract.audit))
 
     # ---------------------------------------------------------------- sums
 
@@ -277,32 +343,6 @@ class Ledger:
             )
             total += due_nano(movement.price, units, self._ran_ms(movement, slot))
         return total
-
-    def ripe(self, now_ms: int) -> tuple[int, int] | None:
-        """The period that is to be settled next and may be by now, and its sum; None: there is
-        none. A period in which nothing was measured needs no settlement.
-        """
-        clauses, period = self._contract.audit, min(self._readings, default=None)
-        if period is None or now_ms < period_end_ms(period, clauses) + clauses.settle_ms:
-            return None
-        return period, self.due(period)
-
-    def unsettled(self) -> int:
-        """What is due by now for all periods that are not settled."""
-        return sum(self.due(period) for period in self._readings)
-
-    def balances(self) -> dict[str, int]:
-        """What each has got, or paid if negative (FL1)."""
-        found = {self._contract.buyer: 0, self._contract.seller: 0}
-        for posting in self.postings:
-            found[posting.payer] -= posting.amount_nano
-            found[posting.payee] += posting.amount_nano
-        return found
-
-    @property
-    def settled(self) -> int:
-        """The last period that is settled; -1: none."""
-        return self._settled
 
     def _ran_ms(self, movement: Movement, slot: int) -> int:
         if movement.state is MovementState.VOID:
@@ -360,8 +400,3 @@ class Ledger:
         return at_ms >= contract.valid_to_ms or (
             self._noticed_ms is not None and at_ms >= self._noticed_ms
         )
-
-    def _post(self, payer: str, amount_nano: int, reason: str) -> None:
-        payee = self._contract.seller if payer == self._contract.buyer else self._contract.buyer
-        if amount_nano:
-            self.postings.append(Posting(payer, payee, amount_nano, reason))
