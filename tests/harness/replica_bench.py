@@ -117,7 +117,7 @@ class Settings:
     rows_max: int = 1_000
     waits: Waits = WAITS
     pace_ms: int = 0
-    empty_every_ms: int = 0
+    quiet_every_ms: int = 0
     after: int = 0
     given_up: int = 0
     rows_per_s: int = 0
@@ -149,7 +149,7 @@ class Bench:
                     settings.width_ms,
                     settings.rows_max,
                     settings.pace_ms,
-                    settings.empty_every_ms,
+                    settings.quiet_every_ms,
                     warm_up=settings.warm_up,
                     rows_per_s=settings.rows_per_s,
                 ),

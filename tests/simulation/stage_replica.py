@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.plan_offsets import Offset
-from anabranch.pipeline.shape import horizon_buckets, lags, policy, waits
+from anabranch.pipeline.shape import horizon_buckets, lags, policy, quiet_ms, waits
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import BatchDone, QueryOutput, RunningQuery
 from anabranch.processing.inputs import StageInputs
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.processing.recomputing import Made, Recomputing
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
-from anabranch.processing.stage_replica import EMPTY_EVERY_MS, SUCCESSOR_AFTER_MS
+from anabranch.processing.stage_replica import SUCCESSOR_AFTER_MS
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import ControlRecord, Heartbeat, ReplicaState
 from anabranch.protocol.errors import Fenced, Unavailable
@@ -321,7 +321,7 @@ class SimulatedReplica:
             ),
             BatchRules(
                 pipeline.bucket_ms,
-                empty_every_ms=EMPTY_EVERY_MS,
+                quiet_every_ms=quiet_ms(pipeline, name),
                 successor_after_ms=SUCCESSOR_AFTER_MS,
             ),
             self._horizon,

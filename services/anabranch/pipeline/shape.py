@@ -19,6 +19,7 @@ from anabranch.protocol.stage.availability import (
     policy_of,
     waits_of,
 )
+from anabranch.protocol.stage.scheduling import quiet_every_ms
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Binding, Pipeline, Source
@@ -60,6 +61,14 @@ def has_live(pipeline: Pipeline, stage: str) -> bool:
         left += new
     return bool(seen & pipeline.publish_ms.keys()) or any(
         output.stage in seen and output.live is not None for output in pipeline.outputs.values()
+    )
+
+
+def quiet_ms(pipeline: Pipeline, stage: str) -> int:
+    """Least time from any batch of ``stage`` to one that gives nothing."""
+    return quiet_every_ms(
+        is_read=bool(pipeline.readers(stage)) or stage in pipeline.publish_ms,
+        wait_ms=waits(pipeline, stage).first_ms,
     )
 
 

@@ -454,6 +454,7 @@ class ReplicaRunner:
         with self.lock:
             entry.chain.appended(record)
             entry.running = None
+            self._started().gave(record)
             if entry.chain.has_shown:
                 self._started().shown(query, record, self._clock.monotonic_ms())
         return True

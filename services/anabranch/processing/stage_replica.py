@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.key_files import signer
 from anabranch.codec.blocks import schema_from_text, schema_text
-from anabranch.pipeline.shape import availability, horizon_buckets, known_horizon_buckets
+from anabranch.pipeline.shape import availability, horizon_buckets, known_horizon_buckets, quiet_ms
 from anabranch.ports import QueryOutput
 from anabranch.processing.beats import Beats
 from anabranch.processing.bound_inputs import BoundInputs
@@ -54,12 +54,6 @@ if TYPE_CHECKING:
     from anabranch.processing.standby import Standby
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.stream_signers import PublishedSigners
-
-EMPTY_EVERY_MS: Final = 300
-"""Least time between a batch of a stage without state and one that reads no rows: a batch costs
-much the same whatever it holds, and one that holds nothing is in the way of the next result. Half
-of HOP_MS, since stages after it wait for what it closes.
-"""
 
 SUCCESSOR_AFTER_MS: Final = 2_000
 """After the first tentative rows of a branch its successor is not started for so long: starting a
@@ -335,7 +329,7 @@ class StageReplica:
                 pipeline.bucket_ms,
                 self._engine.rows_max,
                 self._engine.pace_ms,
-                EMPTY_EVERY_MS,
+                quiet_ms(pipeline, name),
                 SUCCESSOR_AFTER_MS,
                 rows_per_s=stage.rows_per_s,
             ),

@@ -19,11 +19,13 @@ from anabranch.pipeline.shape import (
     known_horizon_buckets,
     normal_ms,
     policy,
+    quiet_ms,
     too_short,
     waits,
 )
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.stage.availability import SLACK_MS, Policy, waits_of
+from anabranch.protocol.stage.scheduling import QUIET_READ_MS, QUIET_UNREAD_MS
 
 
 def source(name: str, out_of_orderness_ms: int = 0) -> Source:
@@ -105,6 +107,16 @@ def test_the_waits_follow() -> None:
     found = pipeline(*DIAMOND, live="last")
     assert waits(found, "short") == waits_of(3_000, 290, 1, 2)
     assert waits(found, "last") == waits_of(3_000, 950 + HOP_MS, 3, 1)
+
+
+def test_bp4_a_stage_that_nobody_reads_need_not_say_how_far_it_is() -> None:
+    found = pipeline(*DIAMOND, live="last", max_delay_ms=9_000)
+    assert quiet_ms(found, "last") == QUIET_UNREAD_MS
+    assert quiet_ms(found, "short") == QUIET_READ_MS
+    published = found.model_copy(update={"publish_ms": {"last": 60_000}})
+    assert quiet_ms(published, "last") == QUIET_READ_MS, "somebody may read it"
+    impatient = pipeline(stage("only", "s"), live="only", max_delay_ms=500)
+    assert quiet_ms(impatient, "only") == waits(impatient, "only").first_ms // 2 < QUIET_UNREAD_MS
 
 
 def test_live_results_are_seen_downstream_too() -> None:

@@ -93,7 +93,7 @@ from anabranch.protocol.stage.planner import (
 )
 from anabranch.protocol.stage.recovery import Beginning, HaMode
 from anabranch.protocol.stage.replica_phases import Event, Phase, advertised, next_phase
-from anabranch.protocol.stage.scheduling import CorrectionWatch, Pace
+from anabranch.protocol.stage.scheduling import QUIET_ROWS_MAX, CorrectionWatch, Pace, ResultSpacing
 from anabranch.protocol.stage.upstream_selection import awaits_corrections
 
 INPUT_PARTS_MAX: Final = 400_000
@@ -174,8 +174,8 @@ class BatchRules:
     """Least time between the starts of two batches of a query, so that many replicas share few
     cores: a batch costs much the same whatever it holds, so fewer and larger ones are cheaper.
     """
-    empty_every_ms: int = 0
-    """See EMPTY_EVERY_MS; 0: empty batches run at once."""
+    quiet_every_ms: int = 0
+    """Least time from any batch to one that gives nothing (``protocol.stage.scheduling``)."""
     successor_after_ms: int = 0
     """See SUCCESSOR_AFTER_MS."""
     warm_up: bool = True
@@ -219,7 +219,7 @@ class _Bounds:
     """The branch is dropped only where the next bucket has so much of its wait left: what comes
     before may lag for a moment.
     """
-    empty_every_ms: int
+    quiet_every_ms: int
 
     @classmethod
     def of(cls, rules: StageRules) -> Self:
@@ -231,9 +231,7 @@ class _Bounds:
             caught_up_buckets=max(1, CAUGHT_UP_MS // batches.width_ms),
             correction_buckets=max(1, first_ms // batches.width_ms),
             settled_ms=min(HOP_MS, first_ms // 2),
-            empty_every_ms=(
-                batches.empty_every_ms if traits.is_batch_safe and not traits.is_stateful else 0
-            ),
+            quiet_every_ms=batches.quiet_every_ms if traits.is_batch_safe else 0,
         )
 
 
@@ -318,7 +316,8 @@ class Replica:
         """The stable query and the branch, as far as they have asked."""
         self._branch: _Branch | None = None
         self._abandoned: _Abandoned | None = None
-        self._empty_from_ms = 0
+        self._quiet_from_ms = 0
+        self._spacing = ResultSpacing()
         self._catch_up: tuple[int, int] | None = None
         """When this process woke last, or last left an input unread, or 0, and the bucket that the
         stable query must reach after that (RE10).
@@ -407,7 +406,7 @@ class Replica:
             self._catch_up is None or self._catch_up[0] != sighted_ms
         ) and not self._availability.blind(situation.now_ms):
             self._catch_up = sighted_ms, _complete(situation)
-        if situation.now_ms < asks.paced_until_ms:
+        if situation.now_ms < asks.paced_until_ms and not self._is_awaited(query, situation):
             return _NOTHING
         self._watch_correction(situation)
         branch = self._branch
@@ -456,6 +455,10 @@ class Replica:
         """
         if position is not None and query == self.stable_query and not self._is_forking:
             self.synced_bucket = max(self.synced_bucket, position.bucket)
+
+    def gave(self, record: BoundaryRecord) -> None:
+        """A query has given these results."""
+        self._spacing.seen(part.bucket for part in record.parts if part.rows)
 
     def shown(self, query: str, record: BoundaryRecord, now_ms: int) -> None:
         """The branch ``query`` has buckets out, the newest by ``record``. Of one that was dropped
@@ -524,9 +527,9 @@ class Replica:
         drop = self._caught_up(position, situation)
         if plan is not None:
             branch = self._branch
-            if not plan.rows and branch is None and situation.now_ms < self._empty_from_ms:
+            if situation.now_ms < self._quiet_from_ms and self._is_quiet(plan, situation):
                 return Decision(drop=drop)
-            self._empty_from_ms = situation.now_ms + self._bounds.empty_every_ms
+            self._quiet_from_ms = situation.now_ms + self._bounds.quiet_every_ms
             if branch is not None and plan.after.bucket > position.bucket:
                 self._comes_to(Event.CORRECTS)
                 if not situation.may_correct:
@@ -535,6 +538,28 @@ class Replica:
             self._availability.moved(situation.now_ms)
             return Decision(plan, drop=drop)
         return Decision(fork=self._fork_due(position, situation.now_ms), drop=drop)
+
+    def _is_awaited(self, query: str, situation: Situation) -> bool:
+        """BP3. Whether the results of ``query`` that are next can be had now."""
+        asks = self._queries[query]
+        return (
+            self._branch is None
+            and not asks.is_capped
+            and self._spacing.is_sparse(self._rules.width_ms, self._rules.pace_ms)
+            and self._spacing.expected(asks.position.bucket, _complete(situation))
+        )
+
+    def _is_quiet(self, plan: Plan, situation: Situation) -> bool:
+        """BP4. Whether nobody waits for what the stable query would do."""
+        if self._branch is not None:
+            return False
+        if not self._traits.is_stateful:
+            return not plan.rows
+        return (
+            plan.rows <= QUIET_ROWS_MAX
+            and plan.after.bucket == _complete(situation)
+            and not self._spacing.expected(plan.before.bucket, plan.after.bucket)
+        )
 
     def _stable(self, position: QueryPosition, situation: Situation) -> Plan | None:
         """RE9. What the stable query takes next, whether or not it may."""

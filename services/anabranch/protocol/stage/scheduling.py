@@ -4,11 +4,16 @@ first, and how much does its branch leave to the correction?
 Theory of operation. Nothing that is right or wrong depends on this, only how old results are.
 
 *Batches.* A small batch costs about SMALL_BATCH_MS of one core whatever it holds. So fewer and
-larger ones are cheaper, and results get older by as much as batches are apart. Even where each
-replica has a core, a batch for each bucket would keep the cores busy: queries would wait for one
-another, and results be no younger. So batches are APART_LEAST_MS apart. Each replica more than
-there are cores takes its batch from the cores of the others, so all leave as much more time between
-theirs.
+larger ones are cheaper, and results get older by as much as batches are apart. A batch for each
+bucket would keep the cores busy: queries would wait for one another, and results be no younger. So
+batches are as far apart as keeps BATCHES_SHARE of the cores busy with what they cost by themselves,
+whatever number of replicas shares the cores.
+
+Where results are far apart, as those of a window are, only the batch that lets them out matters. In
+which buckets they come is seen (``ResultSpacing``): windows end at every so manieth bucket. The
+batch that completes such a bucket does not wait. One that completes none is *quiet*: it only keeps
+the next one small and says how far the stage is, so it comes after QUIET_READ_MS where other stages
+read that, and else after QUIET_UNREAD_MS. A stage without state is quiet where it reads no rows.
 
 *Who corrects first.* Corrections cost as much as the results that they replace, and the replicas of
 a stage become able to make them at the same moment. One after the other is better (DPC staggers its
@@ -40,7 +45,11 @@ stands at a hole.
 
 Invariants:
     BP1 batches are never less than APART_LEAST_MS apart, and never more than APART_MOST_MS.
-    BP2 replicas that have a core each change nothing; one more never makes batches come closer.
+    BP2 one more replica never makes batches come closer, one more core never farther apart.
+    BP3 a bucket in which results are expected is not waited with, once it is complete, unless they
+        come in nearly every batch: then they would make batches twice as many.
+    BP4 a batch that is quiet comes after QUIET_UNREAD_MS at the latest, and after half of the long
+        wait: how far a stage is says nothing of a failure.
     CO1 of the replicas of a stage that hear each other two are open together for no longer than it
         takes to hear of it.
     CO2 never do all wait for each other: of the replicas that want and are alive one opens within a
@@ -54,28 +63,79 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
+from math import gcd
 from typing import Final
 
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, FailureDetector, Peer
 from anabranch.protocol.control.records import Heartbeat, ReplicaState
-from anabranch.protocol.limits import FAILURE_AFTER_MS
+from anabranch.protocol.limits import FAILURE_AFTER_MS, HOP_MS
 
-APART_LEAST_MS: Final = 400
-"""A batch for each bucket of 250 ms keeps two cores busy and makes results no younger: they
-wait for one another.
-"""
+APART_LEAST_MS: Final = 200
+"""Closer batches make results younger by less than a bucket takes to close."""
 APART_MOST_MS: Final = 1_000
 """Results get older by it at every stage, so there is an end to what is saved."""
-SMALL_BATCH_MS: Final = 150
+SMALL_BATCH_MS: Final = 100
 """What a small batch takes of one core, measured."""
+BATCHES_SHARE: Final = 1 / 4
+"""Of the cores: the rest is for rows, for the services, and for whatever else runs."""
 
 
 def pace_ms(replicas: int, cores: int) -> int:
     """Least time between the starts of two batches of a query, where ``replicas`` of stages share
     ``cores`` (BP1, BP2).
     """
-    return min(APART_MOST_MS, APART_LEAST_MS + SMALL_BATCH_MS * max(0, replicas - cores))
+    wanted_ms = round(SMALL_BATCH_MS * replicas / (cores * BATCHES_SHARE))
+    return min(APART_MOST_MS, max(APART_LEAST_MS, wanted_ms))
+
+
+QUIET_READ_MS: Final = HOP_MS // 2
+"""Least time from any batch to one that is quiet, where stages read what it closes: a batch costs
+much the same whatever it holds, and one that gives nothing is in the way of the next result.
+"""
+QUIET_UNREAD_MS: Final = APART_MOST_MS
+"""The same where no other stage reads it."""
+QUIET_ROWS_MAX: Final = 20_000
+"""A batch with more is never quiet: its rows cost more than the batch, and would delay the results
+that come after them.
+"""
+
+
+def quiet_every_ms(*, is_read: bool, wait_ms: int) -> int:
+    """Least time from any batch to one that is quiet (BP4). ``is_read``: by stages, here or of
+    others. ``wait_ms``: what the stage waits for missing input.
+    """
+    return min(QUIET_READ_MS if is_read else QUIET_UNREAD_MS, wait_ms // 2)
+
+
+class ResultSpacing:
+    """In which buckets a stage has results, as far as they were seen: in one of so many.
+
+    Of one process: the next one sees them again.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0
+        self.buckets = 0
+        """From one that may have results to the next; 0: not known yet."""
+
+    def seen(self, buckets: Iterable[int]) -> None:
+        """There are results in these."""
+        for bucket in buckets:
+            if self._last:
+                self.buckets = gcd(self.buckets, bucket - self._last)
+            self._last = bucket
+
+    def expected(self, after: int, upto: int) -> bool:
+        """Whether a bucket in (``after``, ``upto``] may have results."""
+        if not self.buckets:
+            return True
+        return (upto - self._last) // self.buckets > (after - self._last) // self.buckets
+
+    def is_sparse(self, width_ms: int, pace_ms: int) -> bool:
+        """Whether fewer than every other batch of that pace has results (BP3)."""
+        return self.buckets * width_ms >= 2 * pace_ms > 0
 
 
 CORRECTION_TURN_MS: Final = 1_000

@@ -27,7 +27,11 @@ from anabranch.protocol.stage.replica import (
     Replica,
     StageRules,
 )
-from anabranch.protocol.stage.scheduling import CORRECTION_STEP_MS, CORRECTION_STEPS_SERVED
+from anabranch.protocol.stage.scheduling import (
+    CORRECTION_STEP_MS,
+    CORRECTION_STEPS_SERVED,
+    QUIET_ROWS_MAX,
+)
 from harness.replica_bench import (
     STATEFUL,
     STATELESS,
@@ -319,7 +323,7 @@ class TestRoom:
 
 class TestBatchesThatReadNoRows:
     def test_they_come_a_while_after_the_batch_before(self) -> None:
-        bench = stable(empty_every_ms=300)
+        bench = stable(quiet_every_ms=300)
         bench.close(7)
         assert bench.decide(ZERO) == Decision()
         bench.now_ms += 299
@@ -330,7 +334,7 @@ class TestBatchesThatReadNoRows:
         assert bench.at(ZERO) == 7
 
     def test_rows_never_wait(self) -> None:
-        bench = stable(empty_every_ms=300)
+        bench = stable(quiet_every_ms=300)
         bench.close(7)
         bench.settle()
         bench.close(9, 9)
@@ -343,16 +347,77 @@ class TestBatchesThatReadNoRows:
     def test_where_they_let_results_out_or_others_wait_behind_them_they_run_at_once(
         self, traits: PlanTraits
     ) -> None:
-        bench = stable(empty_every_ms=300, traits=traits)
+        bench = stable(quiet_every_ms=300, traits=traits)
         bench.close(7)
         bench.settle()
         assert bench.at(ZERO) == 7
 
     def test_with_a_branch_they_run_at_once(self) -> None:
-        bench = up_failure(empty_every_ms=10 * FIRST)
+        bench = up_failure(quiet_every_ms=10 * FIRST)
         bench.close(9, names="a")
         bench.settle()
         assert bench.at(ONE) == 9
+
+
+class TestBatchesOfWindows:
+    """Results come in every fourth bucket, as was seen; other batches only keep these small."""
+
+    def windows(self, **options: object) -> Bench:
+        bench = stable("a", traits=STATEFUL, **options)
+        for bucket in (4, 8, 16):
+            bench.replica.gave(BoundaryRecord("0", 7, BatchId(ZERO, 9), None, 16, (part(bucket),)))
+        return bench
+
+    def test_bp4_one_that_completes_none_comes_a_while_after_the_batch_before(self) -> None:
+        bench = self.windows(quiet_every_ms=300)
+        bench.close(7, 6, 7)
+        bench.settle()
+        assert bench.at(ZERO) == 5
+        bench.now_ms += 300
+        bench.settle()
+        assert bench.at(ZERO) == 7
+
+    def test_bp3_one_that_completes_such_a_bucket_runs_at_once(self) -> None:
+        bench = self.windows(quiet_every_ms=300, pace_ms=200)
+        bench.close(7, 6, 7)
+        assert bench.decide(ZERO) == Decision()
+        bench.close(8)
+        bench.settle()
+        assert bench.at(ZERO) == 8, "pace or not"
+        bench.close(11, 9)
+        assert bench.decide(ZERO) == Decision()
+        bench.close(13, 13)
+        bench.settle()
+        assert bench.at(ZERO) == 13
+
+    def test_a_backlog_is_not_waited_with(self) -> None:
+        bench = self.windows(quiet_every_ms=300, rows_max=1)
+        bench.close(7, 6, 7)
+        bench.settle()
+        assert bench.at(ZERO) == 6, "the rest of it is a small batch again"
+
+    def test_nor_are_many_rows(self) -> None:
+        bench = self.windows(quiet_every_ms=300, rows_max=10 * QUIET_ROWS_MAX)
+        bench.streams["a"].record(6, [part(6, rows=QUIET_ROWS_MAX + 1)])
+        bench.settle()
+        assert bench.at(ZERO) == 6
+
+    def test_with_a_branch_they_run_at_once(self) -> None:
+        bench = up_failure(quiet_every_ms=300, traits=STATEFUL)
+        bench.replica.gave(BoundaryRecord("0", 7, BatchId(ZERO, 9), None, 8, (part(4), part(8))))
+        bench.close(7, names="a")
+        bench.settle()
+        assert bench.at(ONE) == 7
+
+    def test_a_cap_counts_more_than_results(self) -> None:
+        bench = self.windows(pace_ms=10, rows_per_s=2)
+        bench.close(8, 6, 7, 8)
+        bench.ask(ZERO)
+        bench.wait(500)
+        bench.ask(ZERO)
+        assert bench.at(ZERO) == 7
+        bench.wait(900)
+        assert bench.ask(ZERO).plan is None
 
 
 def test_what_every_query_has_read_may_be_forgotten() -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from anabranch.protocol.control.failure_detector import OBSERVED_STEP_MS, FailureDetector
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import FAILURE_AFTER_MS
@@ -18,12 +20,13 @@ from anabranch.protocol.stage.scheduling import (
     CORRECTION_STEPS_ALONE,
     CORRECTION_STEPS_SERVED,
     CORRECTION_TURN_MS,
-    SMALL_BATCH_MS,
     CorrectionGate,
     CorrectionWatch,
     Pace,
+    ResultSpacing,
     Why,
     pace_ms,
+    quiet_every_ms,
 )
 
 NOW = 1_000_000
@@ -157,9 +160,61 @@ def test_bp1_there_is_a_least_and_a_most() -> None:
     assert pace_ms(1_000, 1) == APART_MOST_MS
 
 
-def test_bp2_each_replica_more_than_there_are_cores_adds_a_batch() -> None:
-    found = [pace_ms(replicas, 2) - APART_LEAST_MS for replicas in range(6)]
-    assert found == [0, 0, 0, SMALL_BATCH_MS, 2 * SMALL_BATCH_MS, 3 * SMALL_BATCH_MS]
+def test_bp2_batches_take_the_same_share_of_the_cores() -> None:
+    assert [pace_ms(replicas, 2) for replicas in range(7)] == [
+        200,
+        200,
+        400,
+        600,
+        800,
+        1_000,
+        1_000,
+    ]
+    assert [pace_ms(8, cores) for cores in (2, 4, 8, 16, 64)] == [1_000, 800, 400, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("is_read", "wait_ms", "quiet_ms"),
+    [(True, 9_000, 300), (False, 9_000, 1_000), (False, 900, 450), (True, 0, 0)],
+)
+def test_bp4_what_is_quiet_waits_for_less_where_stages_read_it(
+    is_read: bool, wait_ms: int, quiet_ms: int
+) -> None:
+    assert quiet_every_ms(is_read=is_read, wait_ms=wait_ms) == quiet_ms
+
+
+class TestBp3WhereResultsAre:
+    def test_at_first_they_may_be_anywhere(self) -> None:
+        spacing = ResultSpacing()
+        assert spacing.expected(0, 1)
+        spacing.seen([8])
+        assert spacing.expected(8, 9)
+        assert not spacing.is_sparse(250, 200)
+
+    def test_windows_end_at_every_so_manieth_bucket(self) -> None:
+        spacing = ResultSpacing()
+        spacing.seen([24, 24, 40])
+        spacing.seen([])
+        spacing.seen([48])
+        assert spacing.buckets == 8
+        assert [upto for upto in range(49, 66) if spacing.expected(upto - 1, upto)] == [56, 64]
+        assert spacing.expected(48, 70)
+        assert [upto for upto in range(20, 34) if spacing.expected(upto - 1, upto)] == [24, 32], (
+            "a correction begins before"
+        )
+
+    def test_one_between_them_makes_them_closer(self) -> None:
+        spacing = ResultSpacing()
+        spacing.seen([24, 32, 29, 40])
+        assert spacing.buckets == 1
+
+    @pytest.mark.parametrize(
+        ("pace_ms", "is_sparse"), [(0, False), (200, True), (1_000, True), (1_001, False)]
+    )
+    def test_sparse_are_fewer_than_every_other_batch(self, pace_ms: int, is_sparse: bool) -> None:
+        spacing = ResultSpacing()
+        spacing.seen([8, 16])
+        assert spacing.is_sparse(250, pace_ms) == is_sparse
 
 
 FREE = Pace.FREE
