@@ -26,7 +26,8 @@ from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.log.timeline import Timeline, newest, obsolete
 from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.planner import PlanTraits
-from anabranch.protocol.stage.replica import BatchRules, StageRules
+from anabranch.protocol.stage.replica import StageRules
+from anabranch.protocol.stage.scheduling import BatchRules
 from anabranch.protocol.stage.upstream_selection import choose
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter

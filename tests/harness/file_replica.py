@@ -34,7 +34,8 @@ from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability, Policy
 from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.recovery import Comparison, HaMode, PartnerWrong
-from anabranch.protocol.stage.replica import BatchRules, StageRules
+from anabranch.protocol.stage.replica import StageRules
+from anabranch.protocol.stage.scheduling import BatchRules
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.crash_points import crash_point

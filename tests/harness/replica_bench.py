@@ -21,7 +21,8 @@ from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
 from anabranch.protocol.stage.planner import Plan, PlanTraits, QueryPosition
 from anabranch.protocol.stage.recovery import Beginning
-from anabranch.protocol.stage.replica import BatchRules, Decision, Replica, Situation, StageRules
+from anabranch.protocol.stage.replica import Decision, Replica, Situation, StageRules
+from anabranch.protocol.stage.scheduling import BatchRules
 
 WIDTH_MS = 1_000
 """Of a bucket: a successor has caught up when it is one bucket behind."""

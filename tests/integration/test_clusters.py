@@ -25,7 +25,8 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CLUSTER_REQUEST_MS
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted
 from anabranch.protocol.stage.availability import Availability, Policy, Waits
-from anabranch.protocol.stage.replica import BatchRules, StageRules
+from anabranch.protocol.stage.replica import StageRules
+from anabranch.protocol.stage.scheduling import BatchRules
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter

@@ -30,8 +30,8 @@ from anabranch.protocol.log.records import BoundaryKind, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.protocol.stage.recovery import Comparison, begins_anew, unneeded_upto
-from anabranch.protocol.stage.replica import BatchRules, StageRules
-from anabranch.protocol.stage.scheduling import CorrectionGate
+from anabranch.protocol.stage.replica import StageRules
+from anabranch.protocol.stage.scheduling import BatchRules, CorrectionGate
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.fences import FenceWatch

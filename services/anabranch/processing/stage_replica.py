@@ -32,8 +32,8 @@ from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.recovery import Comparison, PartnerWrong, unneeded_upto
-from anabranch.protocol.stage.replica import BatchRules, StageRules
-from anabranch.protocol.stage.scheduling import CorrectionGate
+from anabranch.protocol.stage.replica import StageRules
+from anabranch.protocol.stage.scheduling import BatchRules, CorrectionGate
 from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
 from anabranch.runtime.crash_points import crash_point

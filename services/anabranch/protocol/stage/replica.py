@@ -78,7 +78,7 @@ from typing import Final, Self
 
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import DataMissing, Unavailable
-from anabranch.protocol.limits import BATCH_ROWS_MAX, HOP_MS
+from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.protocol.log.timeline import timeline_name
@@ -93,7 +93,7 @@ from anabranch.protocol.stage.planner import (
 )
 from anabranch.protocol.stage.recovery import Beginning, HaMode
 from anabranch.protocol.stage.replica_phases import Event, Phase, advertised, next_phase
-from anabranch.protocol.stage.scheduling import QUIET_ROWS_MAX, CorrectionWatch, Pace, ResultSpacing
+from anabranch.protocol.stage.scheduling import BatchPacing, BatchRules, CorrectionWatch, Pace
 from anabranch.protocol.stage.upstream_selection import awaits_corrections
 
 INPUT_PARTS_MAX: Final = 400_000
@@ -164,37 +164,6 @@ _NOTHING = Decision()
 
 
 @dataclass(frozen=True, slots=True)
-class BatchRules:
-    """When a query of a replica runs its next batch, and how much that takes."""
-
-    width_ms: int
-    """Of a bucket."""
-    rows_max: int = BATCH_ROWS_MAX
-    pace_ms: int = 0
-    """Least time between the starts of two batches of a query, so that many replicas share few
-    cores: a batch costs much the same whatever it holds, so fewer and larger ones are cheaper.
-    """
-    quiet_every_ms: int = 0
-    """Least time from any batch to one that gives nothing (``protocol.stage.scheduling``)."""
-    successor_after_ms: int = 0
-    """See SUCCESSOR_AFTER_MS."""
-    warm_up: bool = True
-    """A query that has nothing to run yet when it first asks runs an empty batch."""
-    rows_per_s: int = 0
-    """A query takes no more, over any longer while (RE11); 0: as much as it can."""
-
-    def batch_rows_max(self) -> int:
-        """Rows of one batch, beyond its first bucket: those of a second where there is a cap."""
-        return min(self.rows_max, self.rows_per_s) if self.rows_per_s else self.rows_max
-
-    def rest_ms(self, rows: int) -> int:
-        """From the start of a batch with so many rows to that of the next one."""
-        if not self.rows_per_s:
-            return self.pace_ms
-        return max(self.pace_ms, -(-rows * 1_000 // self.rows_per_s))
-
-
-@dataclass(frozen=True, slots=True)
 class StageRules:
     """What the decisions about one stage follow."""
 
@@ -219,19 +188,17 @@ class _Bounds:
     """The branch is dropped only where the next bucket has so much of its wait left: what comes
     before may lag for a moment.
     """
-    quiet_every_ms: int
 
     @classmethod
     def of(cls, rules: StageRules) -> Self:
         """Of one stage."""
-        traits, batches = rules.traits, rules.batches
+        batches = rules.batches
         first_ms = rules.availability.waits.first_ms
         return cls(
             rows_max=batches.batch_rows_max(),
             caught_up_buckets=max(1, CAUGHT_UP_MS // batches.width_ms),
             correction_buckets=max(1, first_ms // batches.width_ms),
             settled_ms=min(HOP_MS, first_ms // 2),
-            quiet_every_ms=batches.quiet_every_ms if traits.is_batch_safe else 0,
         )
 
 
@@ -316,8 +283,7 @@ class Replica:
         """The stable query and the branch, as far as they have asked."""
         self._branch: _Branch | None = None
         self._abandoned: _Abandoned | None = None
-        self._quiet_from_ms = 0
-        self._spacing = ResultSpacing()
+        self._pacing = BatchPacing(rules.batches, rules.traits)
         self._catch_up: tuple[int, int] | None = None
         """When this process woke last, or last left an input unread, or 0, and the bucket that the
         stable query must reach after that (RE10).
@@ -406,7 +372,12 @@ class Replica:
             self._catch_up is None or self._catch_up[0] != sighted_ms
         ) and not self._availability.blind(situation.now_ms):
             self._catch_up = sighted_ms, _complete(situation)
-        if situation.now_ms < asks.paced_until_ms and not self._is_awaited(query, situation):
+        is_awaited = (
+            self._branch is None
+            and not asks.is_capped
+            and self._pacing.is_awaited(position.bucket, _complete(situation))
+        )
+        if situation.now_ms < asks.paced_until_ms and not is_awaited:
             return _NOTHING
         self._watch_correction(situation)
         branch = self._branch
@@ -458,7 +429,7 @@ class Replica:
 
     def gave(self, record: BoundaryRecord) -> None:
         """A query has given these results."""
-        self._spacing.seen(part.bucket for part in record.parts if part.rows)
+        self._pacing.gave(part.bucket for part in record.parts if part.rows)
 
     def shown(self, query: str, record: BoundaryRecord, now_ms: int) -> None:
         """The branch ``query`` has buckets out, the newest by ``record``. Of one that was dropped
@@ -527,9 +498,9 @@ class Replica:
         drop = self._caught_up(position, situation)
         if plan is not None:
             branch = self._branch
-            if situation.now_ms < self._quiet_from_ms and self._is_quiet(plan, situation):
+            if branch is None and self._pacing.waits(plan, _complete(situation), situation.now_ms):
                 return Decision(drop=drop)
-            self._quiet_from_ms = situation.now_ms + self._bounds.quiet_every_ms
+            self._pacing.begins(situation.now_ms)
             if branch is not None and plan.after.bucket > position.bucket:
                 self._comes_to(Event.CORRECTS)
                 if not situation.may_correct:
@@ -538,28 +509,6 @@ class Replica:
             self._availability.moved(situation.now_ms)
             return Decision(plan, drop=drop)
         return Decision(fork=self._fork_due(position, situation.now_ms), drop=drop)
-
-    def _is_awaited(self, query: str, situation: Situation) -> bool:
-        """BP3. Whether the results of ``query`` that are next can be had now."""
-        asks = self._queries[query]
-        return (
-            self._branch is None
-            and not asks.is_capped
-            and self._spacing.is_sparse(self._rules.width_ms, self._rules.pace_ms)
-            and self._spacing.expected(asks.position.bucket, _complete(situation))
-        )
-
-    def _is_quiet(self, plan: Plan, situation: Situation) -> bool:
-        """BP4. Whether nobody waits for what the stable query would do."""
-        if self._branch is not None:
-            return False
-        if not self._traits.is_stateful:
-            return not plan.rows
-        return (
-            plan.rows <= QUIET_ROWS_MAX
-            and plan.after.bucket == _complete(situation)
-            and not self._spacing.expected(plan.before.bucket, plan.after.bucket)
-        )
 
     def _stable(self, position: QueryPosition, situation: Situation) -> Plan | None:
         """RE9. What the stable query takes next, whether or not it may."""

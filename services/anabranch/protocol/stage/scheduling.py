@@ -64,13 +64,15 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from math import gcd
 from typing import Final
 
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, FailureDetector, Peer
 from anabranch.protocol.control.records import Heartbeat, ReplicaState
-from anabranch.protocol.limits import FAILURE_AFTER_MS, HOP_MS
+from anabranch.protocol.limits import BATCH_ROWS_MAX, FAILURE_AFTER_MS, HOP_MS
+from anabranch.protocol.stage.planner import Plan, PlanTraits
 
 APART_LEAST_MS: Final = 200
 """Closer batches make results younger by less than a bucket takes to close."""
@@ -110,10 +112,7 @@ def quiet_every_ms(*, is_read: bool, wait_ms: int) -> int:
 
 
 class ResultSpacing:
-    """In which buckets a stage has results, as far as they were seen: in one of so many.
-
-    Of one process: the next one sees them again.
-    """
+    """In which buckets a stage has results, as far as they were seen: in one of so many."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -136,6 +135,79 @@ class ResultSpacing:
     def is_sparse(self, width_ms: int, pace_ms: int) -> bool:
         """Whether fewer than every other batch of that pace has results (BP3)."""
         return self.buckets * width_ms >= 2 * pace_ms > 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRules:
+    """When a query of a replica runs its next batch, and how much that takes."""
+
+    width_ms: int
+    """Of a bucket."""
+    rows_max: int = BATCH_ROWS_MAX
+    pace_ms: int = 0
+    """Least time between the starts of two batches of a query, so that many replicas share few
+    cores: a batch costs much the same whatever it holds, so fewer and larger ones are cheaper.
+    """
+    quiet_every_ms: int = 0
+    """Least time from any batch to one that gives nothing (``protocol.stage.scheduling``)."""
+    successor_after_ms: int = 0
+    """See SUCCESSOR_AFTER_MS."""
+    warm_up: bool = True
+    """A query that has nothing to run yet when it first asks runs an empty batch."""
+    rows_per_s: int = 0
+    """A query takes no more, over any longer while (RE11); 0: as much as it can."""
+
+    def batch_rows_max(self) -> int:
+        """Rows of one batch, beyond its first bucket: those of a second where there is a cap."""
+        return min(self.rows_max, self.rows_per_s) if self.rows_per_s else self.rows_max
+
+    def rest_ms(self, rows: int) -> int:
+        """From the start of a batch with so many rows to that of the next one."""
+        if not self.rows_per_s:
+            return self.pace_ms
+        return max(self.pace_ms, -(-rows * 1_000 // self.rows_per_s))
+
+
+class BatchPacing:
+    """Which batches of the stable query of one process wait for longer than its pace wants, and
+    which for less (BP3, BP4). Where there is a branch neither is so.
+    """
+
+    def __init__(self, rules: BatchRules, traits: PlanTraits) -> None:
+        """What is seen of results is of one process: the next one sees them again."""
+        self._rules, self._traits = rules, traits
+        self._spacing = ResultSpacing()
+        self._quiet_from_ms = 0
+
+    def gave(self, buckets: Iterable[int]) -> None:
+        """There are results in these."""
+        self._spacing.seen(buckets)
+
+    def is_awaited(self, after: int, complete: int) -> bool:
+        """BP3. Whether the next results of a query that has run up to ``after`` can be had now,
+        and should not wait.
+        """
+        rules, spacing = self._rules, self._spacing
+        return spacing.is_sparse(rules.width_ms, rules.pace_ms) and spacing.expected(
+            after, complete
+        )
+
+    def waits(self, plan: Plan, complete: int, now_ms: int) -> bool:
+        """BP4. Whether ``plan``, of what is ``complete``, is quiet, and its time has not come."""
+        if now_ms >= self._quiet_from_ms:
+            return False
+        if not self._traits.is_stateful:
+            return not plan.rows
+        return (
+            plan.rows <= QUIET_ROWS_MAX
+            and plan.after.bucket == complete
+            and not self._spacing.expected(plan.before.bucket, plan.after.bucket)
+        )
+
+    def begins(self, now_ms: int) -> None:
+        """A batch does. One that is not batch-safe takes too little for any to wait."""
+        if self._traits.is_batch_safe:
+            self._quiet_from_ms = now_ms + self._rules.quiet_every_ms
 
 
 CORRECTION_TURN_MS: Final = 1_000

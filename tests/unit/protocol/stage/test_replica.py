@@ -21,7 +21,6 @@ from anabranch.protocol.stage.recovery import Beginning
 from anabranch.protocol.stage.replica import (
     INPUT_PARTS_MAX,
     SUCCESSOR_WITHOUT_ROWS_TIMES,
-    BatchRules,
     Decision,
     JointPlan,
     Replica,
@@ -31,6 +30,7 @@ from anabranch.protocol.stage.scheduling import (
     CORRECTION_STEP_MS,
     CORRECTION_STEPS_SERVED,
     QUIET_ROWS_MAX,
+    BatchRules,
 )
 from harness.replica_bench import (
     STATEFUL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.protocol.log.timeline import timeline_name
-from anabranch.protocol.stage.replica import BatchRules
+from anabranch.protocol.stage.scheduling import BatchRules
 from harness.replica_bench import Bench, Settings, part
 
 ZERO = timeline_name(7, 0)
