@@ -199,7 +199,7 @@ class Session:
 
     def _start(self, process: str) -> None:
         self.processes[process] = ReplicaProcess(
-            self.pipeline, f"s.{process}", self._kafka, self.state, "700m"
+            self.pipeline, f"s.{process}", self._kafka, self.state, "700m", len(self.ids)
         )
 
     def _supervise(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.pipeline.file import load
 from anabranch.ports import EventLog
 from anabranch.protocol.errors import AnabranchError
+from anabranch.up.deployment import spark_settings
 from anabranch.up.topics import prepare, topics_of
 
 if TYPE_CHECKING:
@@ -118,8 +119,17 @@ class ReplicaProcess:
     """``python -m anabranch.processing`` of one replica."""
 
     def __init__(
-        self, pipeline: Pipeline, name: str, kafka: str, state_dir: Path, memory: str
+        self,
+        pipeline: Pipeline,
+        name: str,
+        kafka: str,
+        state_dir: Path,
+        memory: str,
+        replicas: int,
     ) -> None:
+        """``replicas`` of stages share the machine: batches are as far apart as under ``anabranch
+        up``.
+        """
         state_dir.mkdir(parents=True, exist_ok=True)
         self.name = name
         restarts = len(list(state_dir.glob(f"{name}.*.log")))
@@ -143,6 +153,7 @@ class ReplicaProcess:
                 start_new_session=True,
                 env={
                     **os.environ,
+                    **spark_settings(replicas),
                     "ANABRANCH_SPARK_MEMORY": memory,
                     "ANABRANCH_RESTARTS": str(restarts),
                 },

@@ -273,8 +273,9 @@ class RunningSession:
 
     def _start(self, name: str) -> None:
         memory = "1g" if self._session.load else "512m"
+        replicas = sum(len(each.process_ids()) for each in self.pipeline.stages.values())
         self._processes[name] = ReplicaProcess(
-            self.pipeline, name, self._kafka, self._folder / "state", memory
+            self.pipeline, name, self._kafka, self._folder / "state", memory, replicas
         )
 
     def _schedule_of(self) -> Schedule:

@@ -76,6 +76,16 @@ def _offered(pipeline: Pipeline, only: Sequence[str]) -> list[tuple[str, str]]:
     return [*pipeline.own_processes(), *of_partners]
 
 
+def spark_settings(replicas: int) -> dict[str, str]:
+    """Environment variables of the nodes of this machine, which run so many replicas of stages
+    together. What this process was given counts more.
+    """
+    return {
+        PACE: os.environ.get(PACE) or str(pace_ms(replicas, os.cpu_count() or 1)),
+        COMPILERS: os.environ.get(COMPILERS) or "quick",  # the other one pays after minutes
+    }
+
+
 def specs_of(
     names: Sequence[tuple[str, str]],
     pipeline_file: Path,
@@ -93,10 +103,7 @@ def specs_of(
     the manager, who alone has a use for it.
     """
     index = {} if redis is None else {"ANABRANCH_REDIS": redis}
-    spark = {
-        PACE: os.environ.get(PACE) or str(pace_ms(replicas, os.cpu_count() or 1)),
-        COMPILERS: os.environ.get(COMPILERS) or "quick",  # the other one pays after minutes
-    }
+    spark = spark_settings(replicas)
     program = (sys.executable, "-m")
     where = ["--pipeline", str(pipeline_file), "--state-dir", str(state_dir)]
     where += [] if offers is None else ["--offers", str(offers.resolve())]
