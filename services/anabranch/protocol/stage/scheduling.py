@@ -6,8 +6,8 @@ Theory of operation. Nothing that is right or wrong depends on this, only how ol
 *Batches.* A small batch costs about SMALL_BATCH_MS of one core whatever it holds. So fewer and
 larger ones are cheaper, and results get older by as much as batches are apart. A batch for each
 bucket would keep the cores busy: queries would wait for one another, and results be no younger. So
-batches are as far apart as keeps BATCHES_SHARE of the cores busy with what they cost by themselves,
-whatever number of replicas shares the cores.
+batches are APART_TIMES as far apart as they take of the cores by themselves, whatever number of
+replicas shares these.
 
 Where results are far apart, as those of a window are, only the batch that lets them out matters. In
 which buckets they come is seen (``ResultSpacing``): windows end at every so manieth bucket. The
@@ -80,15 +80,17 @@ APART_MOST_MS: Final = 1_000
 """Results get older by it at every stage, so there is an end to what is saved."""
 SMALL_BATCH_MS: Final = 100
 """What a small batch takes of one core, measured."""
-BATCHES_SHARE: Final = 1 / 4
-"""Of the cores: the rest is for rows, for the services, and for whatever else runs."""
+APART_TIMES: Final = 4
+"""Batches take one part in so many of the cores: the rest is for rows, for the services, and for
+whatever else runs.
+"""
 
 
 def pace_ms(replicas: int, cores: int) -> int:
     """Least time between the starts of two batches of a query, where ``replicas`` of stages share
     ``cores`` (BP1, BP2).
     """
-    wanted_ms = round(SMALL_BATCH_MS * replicas / (cores * BATCHES_SHARE))
+    wanted_ms = APART_TIMES * SMALL_BATCH_MS * replicas // cores
     return min(APART_MOST_MS, max(APART_LEAST_MS, wanted_ms))
 
 
