@@ -388,9 +388,8 @@ class Replica:
             else self._decide_stable(asks, situation)
         )
         if decision.plan is not None:
-            rest_ms = self._rules.rest_ms(decision.plan.rows)
+            rest_ms, asks.is_capped = self._pacing.rest(decision.plan.rows)
             asks.paced_until_ms = situation.now_ms + rest_ms
-            asks.is_capped = rest_ms > self._rules.pace_ms
             if branch is not None and is_branch:
                 branch.end = decision.plan.after.bucket
         return decision

@@ -50,6 +50,8 @@ Invariants:
         come in nearly every batch: then they would make batches twice as many.
     BP4 a batch that is quiet comes after QUIET_UNREAD_MS at the latest, and after half of the long
         wait: how far a stage is says nothing of a failure.
+    BP5 a stage that takes one bucket per batch is not paced: its batches cannot be fewer, and it
+        would fall behind.
     CO1 of the replicas of a stage that hear each other two are open together for no longer than it
         takes to hear of it.
     CO2 never do all wait for each other: of the replicas that want and are alive one opens within a
@@ -163,23 +165,26 @@ class BatchRules:
         """Rows of one batch, beyond its first bucket: those of a second where there is a cap."""
         return min(self.rows_max, self.rows_per_s) if self.rows_per_s else self.rows_max
 
-    def rest_ms(self, rows: int) -> int:
-        """From the start of a batch with so many rows to that of the next one."""
-        if not self.rows_per_s:
-            return self.pace_ms
-        return max(self.pace_ms, -(-rows * 1_000 // self.rows_per_s))
-
 
 class BatchPacing:
-    """Which batches of the stable query of one process wait for longer than its pace wants, and
-    which for less (BP3, BP4). Where there is a branch neither is so.
+    """How long the queries of one process rest between batches. Of the stable query, where there
+    is no branch, some wait for longer than that, and some for less (BP3, BP4).
     """
 
     def __init__(self, rules: BatchRules, traits: PlanTraits) -> None:
         """What is seen of results is of one process: the next one sees them again."""
         self._rules, self._traits = rules, traits
+        self._pace_ms = rules.pace_ms if traits.is_batch_safe else 0
         self._spacing = ResultSpacing()
         self._quiet_from_ms = 0
+
+    def rest(self, rows: int) -> tuple[int, bool]:
+        """From the start of a batch with so many rows to that of the next one, in milliseconds;
+        and whether that is more than its pace wants, by its cap.
+        """
+        per_s = self._rules.rows_per_s
+        capped_ms = -(-rows * 1_000 // per_s) if per_s else 0
+        return max(self._pace_ms, capped_ms), capped_ms > self._pace_ms
 
     def gave(self, buckets: Iterable[int]) -> None:
         """There are results in these."""
@@ -189,8 +194,8 @@ class BatchPacing:
         """BP3. Whether the next results of a query that has run up to ``after`` can be had now,
         and should not wait.
         """
-        rules, spacing = self._rules, self._spacing
-        return spacing.is_sparse(rules.width_ms, rules.pace_ms) and spacing.expected(
+        spacing = self._spacing
+        return spacing.is_sparse(self._rules.width_ms, self._pace_ms) and spacing.expected(
             after, complete
         )
 

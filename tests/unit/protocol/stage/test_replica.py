@@ -359,6 +359,16 @@ class TestBatchesThatReadNoRows:
         assert bench.at(ONE) == 9
 
 
+@pytest.mark.parametrize("has_timers", [True, False])
+def test_bp5_where_a_batch_takes_one_bucket_none_waits_for_its_turn(has_timers: bool) -> None:
+    """With batches farther apart than buckets it would fall behind for ever."""
+    traits = PlanTraits(is_stateful=True, is_batch_safe=False, has_timers=has_timers)
+    bench = stable(traits=traits, pace_ms=10**6)
+    bench.close(9, 6, 7, 8, 9)
+    bench.settle()
+    assert bench.at(ZERO) == 9
+
+
 class TestBatchesOfWindows:
     """Results come in every fourth bucket, as was seen; other batches only keep these small."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from anabranch.protocol.log.timeline import timeline_name
-from anabranch.protocol.stage.scheduling import BatchRules
-from harness.replica_bench import Bench, Settings, part
+from anabranch.protocol.stage.scheduling import BatchPacing, BatchRules
+from harness.replica_bench import STATELESS, Bench, Settings, part
 
 ZERO = timeline_name(7, 0)
 
@@ -18,7 +18,8 @@ def test_a_batch_is_followed_by_the_rest_that_its_rows_ask_for(
     cap: int, rows: int, rest_ms: int
 ) -> None:
     rules = BatchRules(1_000, 5_000, pace_ms=400, rows_per_s=cap)
-    assert rules.rest_ms(rows) == rest_ms
+    pacing = BatchPacing(rules, STATELESS)
+    assert pacing.rest(rows) == (rest_ms, rest_ms > 400)
     assert rules.batch_rows_max() == (cap or 5_000)
 
 
