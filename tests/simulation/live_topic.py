@@ -201,9 +201,11 @@ def check_delays(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -
     ]
     signs_ms = availability.signs(arrivals)
     stages = 1 + sum(stage.name in own for stage in run.options.stages)
-    # A bucket waits for the batch that runs when it comes, and for its own.
+    # A bucket waits for the batch that runs when it comes, for the rest after it, and for its own.
     engines_ms = stages * ENGINE_MS + sum(
-        2 * stage.batch_ms for stage in run.options.stages if stage.name in {output.stream, *own}
+        2 * stage.batch_ms + stage.pace_ms
+        for stage in run.options.stages
+        if stage.name in {output.stream, *own}
     )
     bound_ms = (
         normal_ms(run.pipeline, output.stream) + run.options.max_delay_ms + engines_ms + behind_ms

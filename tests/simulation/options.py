@@ -44,6 +44,8 @@ class StageOptions:
     """What a batch takes beside the moments of every one."""
     ha: HaMode = "active"
     """Where it is passive, ``replicas`` are processes of one replica."""
+    pace_ms: int = 0
+    """See ``BatchRules``."""
 
     @property
     def horizon_buckets(self) -> int:
@@ -235,6 +237,8 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
     drawn = (
         shaped(replace(drawn, scenario=scenario)) if scenario else _sharded(_idling(_grown(drawn)))
     )
+    pace_ms = random.Random(f"{seed}/pace").choice((0, 0, 400, 1_000))
+    drawn = replace(drawn, stages=tuple(replace(stage, pace_ms=pace_ms) for stage in drawn.stages))
     room = random.Random(f"{seed}/output")
     return replace(drawn, output_bytes_max=room.randint(71, 78)) if room.random() < 0.12 else drawn
 

@@ -321,6 +321,7 @@ class SimulatedReplica:
             ),
             BatchRules(
                 pipeline.bucket_ms,
+                pace_ms=self._stage.pace_ms,
                 quiet_every_ms=quiet_ms(pipeline, name),
                 successor_after_ms=SUCCESSOR_AFTER_MS,
             ),

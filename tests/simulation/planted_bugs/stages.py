@@ -199,6 +199,14 @@ STAGES: Final = (
         by=("states",),
     ),
     Mutant(
+        "one_bucket_paced",
+        "protocol.stage.scheduling:BatchPacing.__init__",
+        " if traits.is_batch_safe else 0",
+        "",
+        "BP5",
+        by=("delays",),
+    ),
+    Mutant(
         "correction_never_begins",
         "protocol.stage.scheduling:CorrectionGate.open",
         "return ",
