@@ -132,3 +132,31 @@ def test_the_end_of_a_transaction_is_nothing_to_wait_for(
     assert [reader._consumer for reader in readers] == clients
     for reader in readers:
         reader.close()
+
+
+def test_a_follower_of_a_log_without_news_keeps_its_client(
+    kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question for the end waits behind the fetch that the broker keeps."""
+    monkeypatch.setattr(module, "_SILENCE_S", 0.3)
+    reader = KafkaEventLog(kafka).reader(follows=True)
+    reader.assign({at: 0})
+    client, answers = reader._consumer, []
+    real = EndOffsets.ask
+
+    def answer(
+        ends: EndOffsets, client: Consumer, places: Collection[TopicPartition], wait_ms: int
+    ) -> dict[TopicPartition, int]:
+        answers.append(real(ends, client, places, wait_ms))
+        return answers[-1]
+
+    monkeypatch.setattr(EndOffsets, "ask", answer)
+
+    def looked() -> bool:
+        reader.fetch(100, 20)
+        return len(answers) >= 10
+
+    wait_until(looked, 60, "ten looks at a topic in which nothing comes")
+    assert answers == [{at: 0}] * 10
+    assert reader._consumer is client
+    reader.close()

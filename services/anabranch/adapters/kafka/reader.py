@@ -19,7 +19,7 @@ from anabranch.adapters.kafka.errors import (
     says_missing,
     translated,
 )
-from anabranch.adapters.kafka.settings import KafkaSettings
+from anabranch.adapters.kafka.settings import FOLLOWER_WAIT_MS, KafkaSettings
 from anabranch.ports import Chunk, Headers, TopicPartition
 from anabranch.protocol.errors import AnabranchError, LocalProtocolError
 
@@ -47,8 +47,11 @@ _SILENCE_S: Final = 10.0
 row, or if no answer comes either time, and no record came in between, the client has stopped.
 """
 
-_SILENCE_ASK_MS: Final = 500
-"""For so long at most the answer is waited for: who reads several logs in turn waits with it."""
+_SILENCE_ASK_MS: Final = 2 * FOLLOWER_WAIT_MS
+"""For so long at most the answer is waited for: who reads several logs in turn waits with it. The
+question stands behind a fetch that the broker may keep for half of it; one that is given up closes
+the connection.
+"""
 
 
 class KafkaLogReader:

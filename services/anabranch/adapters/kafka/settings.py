@@ -27,6 +27,10 @@ others read on.
 _LOCAL_QUEUE_KIB: Final = 64 * 1024
 _RANGE_QUEUE_KIB: Final = 4 * 1024
 _RESPONSE_HEAD_BYTES: Final = 64 * 1024
+FOLLOWER_WAIT_MS: Final = 500
+"""So long a broker keeps the fetch of a reader that follows, if there is nothing to answer. It
+answers the requests of a connection in turn, so questions on the same one wait behind it.
+"""
 _SECURITY_PREFIXES: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "https.")
 
 
@@ -113,7 +117,7 @@ class KafkaSettings:
             # The broker answers at once when there are records; a reader that is sent elsewhere
             # waits for its last empty answer first. One that stays need not ask so often: the empty
             # answers of some twenty readers took a tenth of a core.
-            "fetch.wait.max.ms": 500 if follows else 10 if ranges else 100,
+            "fetch.wait.max.ms": FOLLOWER_WAIT_MS if follows else 10 if ranges else 100,
             "fetch.max.bytes": _FETCH_BYTES_MAX,
             "max.partition.fetch.bytes": (
                 _RANGE_PARTITION_BYTES if ranges else _FETCH_PARTITION_BYTES

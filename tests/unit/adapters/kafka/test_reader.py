@@ -89,12 +89,12 @@ class Consumer:
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         """Partitions 0 and 1 with a leader each."""
-        assert 0 < timeout <= 0.5
+        assert 0 < timeout <= 1.0
         partitions = {number: SimpleNamespace(leader=number) for number in (0, 1)}
         return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)})
 
     def offsets_for_times(self, places: list[KafkaPartition], timeout: float) -> list[Any]:
-        assert 0 < timeout <= 0.5
+        assert 0 < timeout <= 1.0
         if any(TopicPartition(p.topic, p.partition) not in self.ends for p in places):
             raise KafkaException(KafkaError(PASSING))
         ends = [self.ends[TopicPartition(p.topic, p.partition)] for p in places]
