@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
-from harness.waiting import busy_s
+from harness.waiting import busy_s, low_priority_s
 
 
 class OthersShare:
@@ -19,7 +19,8 @@ class OthersShare:
         self._begin = self._look()
 
     def _look(self) -> tuple[float, float, float]:
-        return time.monotonic(), busy_s(), self._deployment_s() + sum(os.times()[:4])
+        busy = busy_s() + (low_priority_s() if _yields() else 0.0)
+        return time.monotonic(), busy, self._deployment_s() + sum(os.times()[:4])
 
     def now(self) -> float:
         """From 0 to 1."""
@@ -27,3 +28,8 @@ class OthersShare:
             now - then for now, then in zip(self._look(), self._begin, strict=True)
         )
         return max(0.0, busy - own / (os.cpu_count() or 1)) / passed
+
+
+def _yields() -> bool:
+    """Whether this process and what it starts run at a low priority: so may others, then."""
+    return os.getpriority(os.PRIO_PROCESS, 0) > 0
