@@ -48,8 +48,10 @@ class TopicLogs:
         self.topics += topics
 
     def fetch(self, wait_ms: int) -> list[Chunk]:
-        """What is there."""
-        return self._reader.fetch(_FETCH_RECORDS, wait_ms) if self.topics else []
+        """What is there; waits up to ``wait_ms`` for the first, also where no log is read yet: a
+        service that follows none must not ask without a pause.
+        """
+        return self._reader.fetch(_FETCH_RECORDS, wait_ms)
 
     def position(self, topic: str) -> int:
         """The next offset that is read."""

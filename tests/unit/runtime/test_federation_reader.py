@@ -209,6 +209,15 @@ def test_a_federation_without_topics_is_empty() -> None:
     assert empty.contracts == {}
 
 
+def test_who_follows_no_contract_waits_as_who_follows_some() -> None:
+    clock = VirtualClock()
+    reader = FederationReader(LocalEventLog(clock), FederationTopics("tolls"), "auditor")
+    reader.read_to_end()
+    begun_ms = clock.monotonic_ms()
+    assert reader.poll(100) == 0
+    assert clock.monotonic_ms() == begun_ms + 100
+
+
 def test_a_log_that_has_lost_its_beginning_is_not_read(world: FederationWorld) -> None:
     begun(world)
     assert isinstance(world.log, LocalEventLog)
