@@ -28,7 +28,7 @@ from anabranch.protocol.log.timeline import (
     carry_out,
 )
 from anabranch.protocol.log.writer import base_record
-from anabranch.protocol.stage.recovery import Beginning, beginning, continued
+from anabranch.protocol.stage.recovery import Beginning, beginning, continued, is_behind
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
@@ -88,9 +88,14 @@ class ReplicaSteps:
 
         def perform(step: Step) -> Answer:
             nonlocal fresh
-            if isinstance(step, FindMissing) and step.batch < 0:
-                fresh = self._fresh()
-                return self.recovery.missing(fresh.after)
+            match step:
+                case FindMissing(_, batch) if batch < 0:
+                    fresh = self._fresh()
+                    return self.recovery.missing(fresh.after)
+                case FindMissing(name, batch) if self._is_behind(self._disk.bucket(name, batch)):
+                    return "input is kept for a process that begins anew, not for this checkpoint"
+                case FindRecomputed(_, batch) if batch < 0 and self._is_behind(0):
+                    return 1
             return self.carry_out(step)
 
         timeline = carry_out(steps, perform)
@@ -99,6 +104,9 @@ class ReplicaSteps:
         if comparison is not None:
             comparison.begin(boundary.log_state, boundary.replica, fresh.after)
         return timeline, fresh
+
+    def _is_behind(self, bucket: int) -> bool:
+        return self._ha == "upstream_backup" and is_behind(bucket, self._fresh(), self._ha)
 
     def _fresh(self) -> Beginning:
         return beginning(

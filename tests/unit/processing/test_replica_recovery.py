@@ -662,6 +662,25 @@ def test_cm1_processes_that_are_killed_while_they_compare_begin_anew(
     assert again.batch == batch, "all was compared: its own checkpoint will do"
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_sh6_who_comes_back_begins_where_input_is_kept(stage: Stage, committed: bool) -> None:
+    """Meanwhile another node ran the stage. ``committed``: a batch, before that."""
+    last_of_all(stage, AHEAD)
+    first = backed_up(stage)
+    assert first.step()
+    if not committed:
+        (first.checkpoint / "commits" / "0").unlink()
+    first.close()
+    stage.source.close(60, *range(29, 58, 4))
+    stage.start("0", disk="e", horizon_buckets=AHEAD, ha="upstream_backup").settle()
+    again = backed_up(stage)
+    assert again.batch == -1
+    assert not (again.checkpoint / "offsets" / "0").exists(), "a plan that it would run again"
+    stage.source.trim(60 - 2 * AHEAD)
+    again.settle()
+    stage.check(60)
+
+
 def forgetful(stage: Stage, complete: int) -> FileReplica:
     """A process of a stage with ``amnesia``."""
     return stage.start("0", disk="d", horizon_buckets=AHEAD, ha="amnesia", complete=complete)

@@ -42,7 +42,8 @@ ends before it writes anything new. Results of another participant's node may be
 reason, and the owner cannot repair them: they stand, as the first record in the log does, and are
 reported. Until the process has closed a new bucket the comparison is *open*, and the log says so: a
 process that begins then does not continue from a checkpoint of which half was never compared, but
-begins as the one before did. Trimming keeps what this needs. No results are lost, and by their ids
+begins as the one before did. Trimming keeps what this needs, and no more: who has been away while
+another node ran the stage leaves a checkpoint that is older. No results are lost, and by their ids
 none comes twice: precise.
 
 ``amnesia``: it begins at what is complete now. The buckets from its output's last closed one to
@@ -76,6 +77,9 @@ Invariants:
         was committed from the plan that is run again.
     SH5 a stage whose stream has closed nothing yet begins at the beginning, or late: it has nothing
         to lose.
+    SH6 upstream backup: nobody goes on from a checkpoint, or runs a plan again, that stands before
+        the bucket after which a process without a checkpoint begins. Trimming keeps no input for
+        it, and it would have more to make again.
     CM1 no record that closes a new bucket is let through unless every bucket that must be whole was
         the same as before, by whichever process: while that is open, each begins anew. A bucket
         that was made on a partner's node, by what the log says, may differ.
@@ -237,6 +241,18 @@ def begins_anew(origin: Origin, ha: HaMode) -> bool:
     (CM1). ``origin``: of the process's own writer.
     """
     return ha == "upstream_backup" and origin.open_upto > 0
+
+
+def is_behind(bucket: int, fresh: Beginning, ha: HaMode) -> bool:
+    """Whether a process that has its inputs up to ``bucket``, by its checkpoint or by a plan that
+    an earlier process has logged, is to begin as one without them (SH6).
+
+    Args:
+        bucket: 0: nothing is committed.
+        fresh: Where a process without a checkpoint begins.
+        ha: Of the stage.
+    """
+    return ha == "upstream_backup" and not fresh.given_up and bucket < fresh.after
 
 
 def unneeded_upto(closed: int, synced: int, horizon: int, ha: HaMode) -> int:

@@ -30,6 +30,7 @@ from anabranch.protocol.stage.recovery import (
     beginning,
     begins_anew,
     continued,
+    is_behind,
     unneeded_upto,
 )
 from harness.stage_logs import StageLog, backed_up, forgetful, part
@@ -372,6 +373,16 @@ def test_the_first_process_of_all_has_nothing_to_compare() -> None:
     log.begin()
     log.add(log.record(0, fresh=True))
     assert not is_open(log)
+
+
+def test_sh6_what_is_older_than_a_new_beginning_is_left() -> None:
+    fresh = Beginning(after=12)
+    assert is_behind(11, fresh, "upstream_backup")
+    assert is_behind(0, fresh, "upstream_backup")
+    assert not is_behind(12, fresh, "upstream_backup")
+    assert not is_behind(0, Beginning(), "upstream_backup")
+    assert not is_behind(11, Beginning(after=12, given_up=14), "upstream_backup")
+    assert not any(is_behind(11, fresh, ha) for ha in ("active", "passive", "amnesia"))
 
 
 def test_what_trimming_must_leave() -> None:
