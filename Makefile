@@ -137,7 +137,7 @@ unit: install ## unit and property tests; protocol/ and codec/ must be covered w
 
 .PHONY: simulated
 simulated: install ## 300 seeds of the whole system, other ones for every text of services/, under virtual time, and the checkers themselves (two minutes of processor time)
-	$(PYTEST) tests/checkers tests/simulation tests/chaos --quiet $(PROCESSES) $(JOBS) --dist worksteal $(ARGS)
+	$(PYTEST) tests/checkers tests/simulation tests/chaos tests/moves --quiet $(PROCESSES) $(JOBS) --dist worksteal $(ARGS)
 
 # What `simulation` and `mutants` take: how many seeds, the first one (not given: it follows from the text of services/).
 SEEDS ?=
@@ -160,6 +160,10 @@ RUNS ?=
 .PHONY: chaos
 chaos: java classes ## real processes under real faults drawn from SEED=k for MINUTES=n, then judged; RUNS=n tells how many are clean (ARGS="--faults kill,pause --replicas 1")
 	@PYTHONPATH=tests:services $(BIN)/python -m chaos --minutes $(MINUTES) --runs $(or $(RUNS),1) --seed $(or $(SEED),1) $(ARGS)
+
+.PHONY: moves
+moves: java classes ## a stage moves between two owners under load, and in each movement a random party is killed; then judged (ARGS="--moves 50 --seed 1"; half a minute each)
+	@PYTHONPATH=tests:services $(BIN)/python -m moves $(ARGS)
 
 .PHONY: conformance
 conformance: java install ## one suite per port, over the in-memory, Kafka and Redis adapters

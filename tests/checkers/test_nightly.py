@@ -40,6 +40,7 @@ HERE = Facts("2026-03-04 05:06", "`abc`", "2 x fast")
         (SEEDS, Tally(4_998, 5_000)),
         (MUTANTS, Tally(55, 56)),
         (CHAOS, Tally(1, 2)),
+        ("movements 8 of 10, each with a kill\n8 of 10 movements were clean\n", Tally(8, 10)),
         ("Traceback (most recent call last):\nKeyError: 1\n", None),
         ("5000 seeds in 10.0 s\n", None),
     ],
@@ -181,6 +182,7 @@ def test_the_steps_are_commands_of_this_project() -> None:
         "cluster",
         "federation",
         "market",
+        "moves",
         "mutants",
         "chaos",
     ]

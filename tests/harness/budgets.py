@@ -32,6 +32,7 @@ BUDGET_S: Final = {
     "checkers": 10,
     "simulation": 170,
     "chaos": 10,
+    "moves": 5,
     "conformance": 70,
     "security": 90,
     "integration": 230,

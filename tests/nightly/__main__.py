@@ -46,12 +46,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--seeds", type=int, default=5_000, help="of the simulation (default 5000)")
     parser.add_argument("--runs", type=int, default=10, help="of chaos (default 10)")
+    parser.add_argument("--moves", type=int, default=10, help="between two owners (default 10)")
     parser.add_argument("--minutes", type=float, default=3.0, help="of faults in each (default 3)")
     parser.add_argument(
         "--chaos-seed",
         type=int,
         default=int(time.time()) // 86_400,
-        help="of the first of them (default: another one each day)",
+        help="of the first of them, and of moves (default: another one each day)",
     )
     parser.add_argument(
         "--jobs",
@@ -147,6 +148,7 @@ def steps(given: argparse.Namespace) -> list[Step]:
             needs_path=True,
             alone=True,
         ),
+        _moves(given),
         Step(
             "mutants",
             "Bugs planted on purpose, found",
@@ -163,6 +165,16 @@ def steps(given: argparse.Namespace) -> list[Step]:
             f" {', '.join(step.name for step in every)}"
         )
     return [step for step in every if step.name in names]
+
+
+def _moves(given: argparse.Namespace) -> Step:
+    return Step(
+        "moves",
+        "A stage moves between two owners, and in each movement a random party is killed",
+        f'make moves ARGS="--moves {given.moves} --seed {given.chaos_seed}"',
+        ("moves", "--moves", str(given.moves), "--seed", str(given.chaos_seed)),
+        needs_path=True,
+    )
 
 
 def _chaos(given: argparse.Namespace) -> Step:

@@ -17,7 +17,9 @@ from chaos.rate import wilson
 _PYTEST: Final = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+s", re.MULTILINE)
 _SEEDS: Final = re.compile(r"^(\d+) seeds in ", re.MULTILINE)
 _FAILED: Final = re.compile(r"^(\d+) failed ", re.MULTILINE)
-_OF: Final = re.compile(r"^(\d+) of (\d+) (?:killed|runs were clean)", re.MULTILINE)
+_OF: Final = re.compile(
+    r"^(\d+) of (\d+) (?:killed|runs were clean|movements were clean)", re.MULTILINE
+)
 _TELLING: Final = re.compile(
     r"^(?:FAILED |ERROR |WRONG: |LATE: |NOT JUDGED: |.*SURVIVES |seed \d+: \d+ violations).*$",
     re.MULTILINE,
