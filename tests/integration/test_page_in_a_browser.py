@@ -124,9 +124,9 @@ def test_a_strip_is_read_by_keyboard_as_by_pointer(driver: webdriver.Chrome) -> 
             )
             assert value_text == readout
             seen.add(value_text.split(" · ")[1])
-            if "corrected" in seen:
+            if "replaced" in seen:
                 break
-        assert {"stable", "corrected"} <= seen
+        assert {"stable", "replaced"} <= seen
         assert "made without reports_1" in text_of(driver, "#readout")
         assert "tentative after" in text_of(driver, "#readout")
         canvas = at(driver, strip)
