@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from anabranch.codec.boundary_records import parts_from_json, parts_to_json
-from anabranch.protocol.edge.sources import input_of
+from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.stage.planner import Plan, QueryPosition, TakenBucket
@@ -55,7 +55,7 @@ def offset_of(plan: Plan, name: str) -> Offset:
         "taken": [
             [bucket, replica, parts_to_json(parts), stream]
             for stream, taken in plan.inputs
-            if input_of(stream) == name
+            if whole_of(stream) == name
             for bucket, replica, parts in taken
         ],
     }

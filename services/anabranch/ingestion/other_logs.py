@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.ports import TopicPartition
+from anabranch.protocol.edge.sources import misdealt
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import InputPosition
@@ -67,7 +68,7 @@ def check_dealt(source: Source, stream: str, positions: Sequence[InputPosition])
     """Raises ConfigurationError where the log of ``stream`` names a partition as read that is not
     its shard's.
     """
-    if (found := source.shard(stream).misdealt(positions)) is not None:
+    if (found := misdealt(source.shard(stream), positions)) is not None:
         raise _changed(source, f"{stream} has read partition {found.partition} of {found.topic}")
 
 

@@ -36,7 +36,7 @@ from anabranch.ingestion.other_logs import OtherLogs, check_dealt, check_strange
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge.ingestion import SourceMachine, SourceProgress, SourceRules
-from anabranch.protocol.edge.sources import input_of
+from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import (
     AnabranchError,
     ConfigurationError,
@@ -117,7 +117,7 @@ def build(
             f"--name {settings.name}: the pipeline {context.pipeline.name} has no such source; it"
             f" has {known}"
         )
-    source = context.pipeline.sources[input_of(settings.name)]
+    source = context.pipeline.sources[whole_of(settings.name)]
     url, registry = context.pipeline.schema_registry, None
     if url is not None and open_registry is not None:
         registry = open_registry(url)
@@ -480,7 +480,7 @@ class IngestionService:
             TopicPartition(topic, i)
             for topic, count in counts.items()
             for i in range(count)
-            if self._shard.reads(i) and (topic, i) not in known
+            if self._shard.has(i) and (topic, i) not in known
         ]:
             try:
                 first, end = self._looker.offsets(at, LOOK_WAIT_MS)
@@ -499,7 +499,7 @@ class IngestionService:
             TopicPartition(topic, i)
             for topic, count in inputs.items()
             for i in range(count)
-            if self._shard.reads(i)
+            if self._shard.has(i)
         ]
         start = self._source.start if is_new else "earliest"
         if isinstance(start, int):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
-from anabranch.protocol.edge.sources import strangers
+from anabranch.protocol.edge.shards import strangers
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.limits import MESSAGE_BYTES_DEFAULT, RECORD_BYTES_ON_BROKER_MAX
 

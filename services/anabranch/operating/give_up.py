@@ -10,7 +10,7 @@ from typing import Final
 
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Clock, Entropy, EventLog
-from anabranch.protocol.edge.sources import input_of
+from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
@@ -188,7 +188,7 @@ def until_when(pipeline: Pipeline, source: str, until: str | None, now_ms: int) 
         ConfigurationError: it lies in the future; or it is left out where times are not those of
             the clock.
     """
-    declared = pipeline.sources.get(input_of(source))
+    declared = pipeline.sources.get(whole_of(source))
     is_simulated = declared is not None and declared.max_ahead_ms is None
     if until is None:
         if is_simulated:

@@ -17,7 +17,7 @@ from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.protocol.control.placement import PlacedStage, Places, place
-from anabranch.protocol.edge.sources import Shard, input_of, members
+from anabranch.protocol.edge.shards import Shard, members, whole_of
 from anabranch.protocol.federation.costs import CornerCost, Cost, QueueCost
 from anabranch.protocol.federation.offered_stages import Terms
 from anabranch.protocol.stage.recovery import HaMode
@@ -402,7 +402,7 @@ class Pipeline(_Model):
         if self.offering_nodes or (self.federation is not None and self.federation.partners):
             return False
         stage = self.stages.get(stream)
-        return input_of(stream) in self.sources or (
+        return whole_of(stream) in self.sources or (
             stage is not None and stage.participant == participant
         )
 
@@ -555,5 +555,5 @@ class Pipeline(_Model):
 
     def readers(self, stream: str) -> list[str]:
         """Stages that read a stream, in the order of the file."""
-        read_as = input_of(stream)
+        read_as = whole_of(stream)
         return [name for name, stage in self.stages.items() if read_as in stage.reads]

@@ -75,7 +75,7 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
     max_ahead_ms = document.duration(
         raw.get("max_ahead", "1m"), (*at, "max_ahead"), 1, word="unlimited"
     )
-    shards = document.integer(raw.get("shards", 1), (*at, "shards"), 1, limits.INPUTS_MAX)
+    shards = document.integer(raw.get("shards", 1), (*at, "shards"), 1, limits.SHARDS_MAX)
     if record is None or event_time is None:
         return None
     return Source(

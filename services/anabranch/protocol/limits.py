@@ -74,6 +74,11 @@ INPUTS_MAX: Final = 16
 a follower of its log.
 """
 
+SHARDS_MAX: Final = 16
+"""Processes of one source or output: each shard of an output reads all blocks of its stage, and a
+stage reads no more streams (INPUTS_MAX).
+"""
+
 BATCH_ROWS_MAX: Final = 400_000
 """Rows that one batch of a stage takes, beyond its first bucket: bounds the memory of a batch
 while a backlog is drained.

@@ -11,7 +11,7 @@ _SOURCE: Final = "protocol.edge.ingestion:SourceMachine"
 SOURCES: Final = (
     Mutant(
         "every_shard_reads_all",
-        "protocol.edge.sources:Shard.reads",
+        "protocol.edge.shards:Shard.has",
         "partition % self.count == self.index",
         "True",
         "MB1",
@@ -21,7 +21,7 @@ SOURCES: Final = (
     Mutant(
         "one_shard_is_the_source",
         "codec.plan_offsets:offset_of",
-        "if input_of(stream) == name",
+        "if whole_of(stream) == name",
         "if stream.removesuffix('.0') == name",
         "MB2, PN1",
         ("shards",),

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from anabranch.pipeline.model import Federation, Output, Pipeline, Sink, Stage
-from anabranch.protocol.edge.sources import Shard
+from anabranch.protocol.edge.shards import Shard
 from harness.sources import pipeline as harness_pipeline
 
 NAMES = ("north", "south")
@@ -69,7 +69,7 @@ def test_a_source_with_shards_is_a_stream_for_each() -> None:
     assert found.is_of("north", "reports.0")
     assert found.processes()[:2] == [("ingestion", "reports.0"), ("ingestion", "reports.1")]
     assert found.sources["reports"].shard("reports.1") == Shard(1, 2)
-    assert not found.sources["reports"].shard("reports.1").reads(2)
+    assert not found.sources["reports"].shard("reports.1").has(2)
 
 
 def test_writers_of_a_stage_are_its_replicas() -> None:

@@ -1,15 +1,13 @@
 """A source as a whole: the streams that its shards write, what a shard knows of the others, and how
 far the source has got while its boundary stands still (rule 13).
 
-Theory of operation. *Shards.* A source with n shards, which are n processes, is n streams, its
-*members*. Each has one writer, a boundary log and blocks of its own, and is an ordinary stream to
-all that follow it. A stage reads them as it reads any streams together: a bucket of all members or
-of none (PN1), and their rows are one input, under the name of the source.
+Theory of operation. *Shards* (``protocol.edge.shards``). A source with n shards, which are n
+processes, is n streams. Each has one writer, a boundary log and blocks of its own, and is an
+ordinary stream to all that follow it. A stage reads them as it reads any streams together: a bucket
+of all shards or of none (PN1), and their rows are one input, under the name of the source.
 
-Which shard reads a partition follows from the partition's number alone, so one that is added later
-has its shard, and no two shards read the same one. The number of shards is therefore part of what
-their logs say: under another number a partition would be read by another shard, from its beginning,
-and its rows would be there twice.
+The number of shards is part of what their logs say: under another number a partition would be read
+by another shard, from its beginning, and its rows would be there twice.
 
 A source is silent, or continues without a partition, as a whole, however many processes read it
 (IN3, IN4). So each shard follows the boundary logs of the others. A partition of another shard
@@ -31,9 +29,6 @@ another machine is used. Where data is replayed the pace is known after PACE_LEA
 and where data is slower than the clock, it is the clock's.
 
 Invariants:
-    MB1 every partition of a topic is read by exactly one shard.
-    MB2 the names of members are no names of streams that a pipeline file can have, and ``input_of``
-        finds the source's name in them.
     SP1 ``upto_ms`` never goes back, and is never beyond the largest event time that was read.
     SP2 a record in front of all others moves it no faster than the boundary moved over
         PACE_OVER_MS, or the clock since a move of that time, whichever gets further.
@@ -48,45 +43,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from anabranch.protocol.limits import INPUTS_MAX
+from anabranch.protocol.edge.shards import Shard
 from anabranch.protocol.log.records import InputPosition
 
-_DOT: Final = "."
-"""No name has one, and Kafka's rights by prefix can end with one."""
 
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One process of a source that has ``count``."""
-
-    index: int = 0
-    count: int = 1
-
-    def reads(self, partition: int) -> bool:
-        """Whether this partition of a topic of the source is this shard's (MB1)."""
-        return partition % self.count == self.index
-
-    def misdealt(self, positions: Iterable[InputPosition]) -> InputPosition | None:
-        """Of what its log says was read, a partition that is another shard's: the log was written
-        when the source had another number of shards. None: there is none.
-        """
-        return next((each for each in positions if not self.reads(each.partition)), None)
-
-
-def members(source: str, shards: int) -> list[str]:
-    """The streams of a source, by shard."""
-    return [source] if shards == 1 else [f"{source}{_DOT}{index}" for index in range(shards)]
-
-
-def strangers(source: str, shards: int) -> list[str]:
-    """The streams that the source would have with other numbers of shards, and has not."""
-    own = members(source, shards)
-    return [name for name in (source, *members(source, INPUTS_MAX)) if name not in own]
-
-
-def input_of(stream: str) -> str:
-    """The name under which a stage reads ``stream`` (MB2)."""
-    return stream.partition(_DOT)[0]
+def misdealt(shard: Shard, positions: Iterable[InputPosition]) -> InputPosition | None:
+    """Of what the log of ``shard`` says was read, a partition that is another shard's: the log was
+    written when the source had another number of shards. None: there is none.
+    """
+    return next((each for each in positions if not shard.has(each.partition)), None)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,50 @@
+"""The shards of a source or of an output: processes that share its work by the partitions of its
+topics.
+
+Theory of operation. Which shard has a partition follows from the partition's number alone, so one
+that is added later has its shard, and no two shards have the same one. A source or output of one
+shard is the process of its name; the processes of several are called by its name and their number.
+
+Invariants:
+    MB1 every partition of a topic is exactly one shard's.
+    MB2 the names of processes of several shards are no names that a pipeline file can have, and
+        ``whole_of`` finds the source's or output's name in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch.protocol.limits import SHARDS_MAX
+
+_DOT: Final = "."
+"""No name has one, and Kafka's rights by prefix can end with one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One process of a source or output that has ``count``."""
+
+    index: int = 0
+    count: int = 1
+
+    def has(self, partition: int) -> bool:
+        """Whether this partition of a topic is this shard's (MB1)."""
+        return partition % self.count == self.index
+
+
+def members(name: str, shards: int) -> list[str]:
+    """The processes of a source or output, by shard."""
+    return [name] if shards == 1 else [f"{name}{_DOT}{index}" for index in range(shards)]
+
+
+def strangers(name: str, shards: int) -> list[str]:
+    """The processes that it would have with other numbers of shards, and has not."""
+    own = members(name, shards)
+    return [each for each in (name, *members(name, SHARDS_MAX)) if each not in own]
+
+
+def whole_of(member: str) -> str:
+    """The source or output of one of its processes (MB2)."""
+    return member.partition(_DOT)[0]
