@@ -55,6 +55,7 @@ def pipeline(
     upsert: bool = False,
     live_partitions: int | None = None,
     max_delay_ms: int = 1_000,
+    shards: int = 1,
 ) -> Pipeline:
     """A pipeline of one stage, ``totals``, and one output, ``out``, to the topics
     ``<prefix>.out`` and, if wanted, ``<prefix>.out.live``.
@@ -73,7 +74,7 @@ def pipeline(
         else None
     )
     corrected = Sink(topic=f"{prefix}.out", key=list(key), partitions=sink_partitions)
-    output = Output(name="out", stage=STAGE, corrected=corrected, live=sink)
+    output = Output(name="out", stage=STAGE, corrected=corrected, live=sink, shards=shards)
     return Pipeline(
         name=prefix,
         path=Path("pipeline.yaml"),
@@ -133,9 +134,11 @@ def context(
     )
 
 
-def service(log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy) -> DeliveryService:
-    """A new process, so to speak: not started yet."""
-    made = context(log, of, clock, entropy, "delivery", "out")
+def service(
+    log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy, name: str = "out"
+) -> DeliveryService:
+    """A new process of the output, or of the shard of this name, so to speak: not started yet."""
+    made = context(log, of, clock, entropy, "delivery", name)
     return build(made.settings, made)
 
 

@@ -146,13 +146,14 @@ def test_a_stage_sees_the_types_and_outputs_have_them(
     results = pa.concat_tables(tables).sort_by([("event_time", "ascending")])
     wanted = [expected(row) for bucket in (1, 2) for row in reversed(rows(bucket))]
     columns = results.drop_columns(["event_time"])
-    keys, values = Encoder(columns.schema, "json", ["at", "counts"]).encode(columns)
+    encoder = Encoder(columns.schema, "json", ["at", "counts"])
+    keys, values = encoder.keys(columns), encoder.values(columns)
     assert [json.loads(value) for value in values] == [as_json(row) for row in wanted]
     assert [json.loads(key or b"") for key in keys] == [
         {name: as_json(row)[name] for name in ("at", "counts")} for row in wanted
     ]
-    encoder = AvroEncoder(columns.schema, "out")
-    again, _ = AvroDecoder(from_avro(encoder.avro, "out")).decode(encoder.encode(columns))
+    avro = AvroEncoder(columns.schema, "out")
+    again, _ = AvroDecoder(from_avro(avro.avro, "out")).decode(avro.encode(columns))
     assert again.to_pylist() == wanted
 
 

@@ -111,10 +111,12 @@ class Encoder:
         )
         self._values = FORMATS[format].encoder(columns, name, register)
 
-    def encode(self, table: pa.Table) -> tuple[list[bytes | None], list[bytes]]:
-        """(keys, values), one of each per row; ``table`` may have more columns."""
-        values = self._values.encode(table)
-        keys: list[bytes | None] = (
-            [None] * len(values) if self._keys is None else list(self._keys.encode(table))
-        )
-        return keys, values
+    def keys(self, table: pa.Table) -> list[bytes | None]:
+        """The key of each row; ``table`` may have more columns."""
+        if self._keys is None:
+            return [None] * table.num_rows
+        return list(self._keys.encode(table))
+
+    def values(self, table: pa.Table) -> list[bytes]:
+        """The value of each row; ``table`` may have more columns."""
+        return self._values.encode(table)

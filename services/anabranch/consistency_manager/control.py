@@ -143,9 +143,9 @@ class ControlRoom:
             if (
                 entry.service == DELIVERY_SERVICE
                 and entry.rejected
-                and entry.name in self._pipeline.outputs
+                and (output := self._pipeline.deliveries().get(entry.name)) is not None
             ):
-                self.alarms.append(self._rejecting(self._pipeline.outputs[entry.name], now_ms))
+                self.alarms.append(self._rejecting(output, now_ms))
         elif isinstance(entry, TrimPoint) and entry.stream in self._pipeline.streams():
             self._trimming.seen(entry)
             self._points[entry.stream] = max(entry.bucket, self._points.get(entry.stream, 0))
@@ -215,5 +215,5 @@ def readers_of(pipeline: Pipeline) -> dict[str, list[Peer]]:
         )
         for name, stage in pipeline.stages.items()
     )
-    outputs = {output.name: output.stage for output in pipeline.outputs.values()}
+    outputs = {name: output.stage for name, output in pipeline.deliveries().items()}
     return trimming.readers_of(pipeline.streams(), stages, outputs)

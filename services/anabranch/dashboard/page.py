@@ -104,6 +104,7 @@ class Page:
         )
         self._strips = {stream: self._strip() for stream in self.streams}
         self._places = places(pipeline)
+        self._deliveries = pipeline.deliveries()
         self._beats: dict[tuple[str, str, str], tuple[Heartbeat, int]] = {}
         self._nodes: dict[tuple[str, str], str] = {}
         self._rows: list[dict[str, Any]] | None = None
@@ -318,7 +319,7 @@ class Page:
 
     def _card(self, place: Place, monotonic_ms: int) -> Section:
         """One box of the graph."""
-        stream = place.name if place.kind != "output" else self._pipeline.outputs[place.name].stage
+        stream = place.name if place.kind != "output" else self._deliveries[place.name].stage
         strip = self._strips[stream]
         replicas: list[Section] = []
         if place.kind == "stage":
@@ -407,7 +408,7 @@ class Page:
             self._hops_ms = monotonic_ms
             self._hops = [
                 *(self._hop(stream) for stream in self.streams),
-                *(self._output_hop(name) for name in self._pipeline.outputs),
+                *map(self._output_hop, self._deliveries),
             ]
         return self._hops
 
@@ -444,7 +445,7 @@ class Page:
         return {
             "name": output,
             "kind": "output",
-            "bound_ms": self._bound_ms(self._pipeline.outputs[output].stage),
+            "bound_ms": self._bound_ms(self._deliveries[output].stage),
             "upto_ms": None if found is None else [round(each * 1_000) for each in found],
             "rows_per_s": None,
             "batch_ms": None,

@@ -330,9 +330,8 @@ class LiveTopic:
             Unavailable: the output begins late, and it is not recorded yet where.
         """
         log, names = self._context.log, self._pipeline.topic_names
-        corrected = read_back.last_progress(
-            log, names.progress(self._output.name), self._output.name, self._wait_for
-        )
+        first = self._output.processes()[0]  # the one beside which this runs
+        corrected = read_back.last_progress(log, names.progress(first), first, self._wait_for)
         if corrected is None and self._buckets.gone_upto():
             message = f"it is not recorded yet where output {self._output.name} begins"
             raise Unavailable(message)

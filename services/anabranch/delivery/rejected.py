@@ -18,9 +18,9 @@ TRUNCATED_HEADER: Final = "anabranch-truncated"
 
 
 def send(
-    writer: LogWriter, topic: str, rejected_by: str, records: Records, *, is_cut: bool
+    writer: LogWriter, at: TopicPartition, rejected_by: str, records: Records, *, is_cut: bool
 ) -> None:
-    """Queue ``records`` for ``topic``, with their ids; with ``is_cut`` only so much of key
+    """Queue ``records`` for ``at``, with their ids; with ``is_cut`` only so much of key
     and value as any topic takes.
     """
     for key, value, headers, size in zip(
@@ -30,10 +30,10 @@ def send(
         if is_cut:
             more.append((TRUNCATED_HEADER, b"%d" % size))
             writer.send(
-                TopicPartition(topic, 0),
+                at,
                 value[:DEAD_LETTER_CUT_BYTES],
                 key and key[:DEAD_LETTER_CUT_MORE_BYTES],
                 [*headers, *more],
             )
         else:
-            writer.send(TopicPartition(topic, 0), value, key, [*headers, *more])
+            writer.send(at, value, key, [*headers, *more])

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, compress, pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,11 +17,13 @@ from anabranch.codec.edge import Encoder
 from anabranch.codec.live_records import MISSING_HEADER
 from anabranch.delivery.partitioning import Partitioner
 from anabranch.pipeline.model import Sink
-from anabranch.protocol.edge.delivery import Slice
+from anabranch.protocol.edge.delivery import ALONE, Slice
 from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.identifiers import RecordId
 
 if TYPE_CHECKING:
     from anabranch.ports import SchemaRegistry
+    from anabranch.protocol.edge.shards import Shard
 
 ID_HEADER: Final = "anabranch-id"
 EVENT_TIME_HEADER: Final = "anabranch-event-time"
@@ -43,6 +45,11 @@ class Records:
     def size_bytes(self) -> int:
         """Of keys and values."""
         return sum(map(len, self.values)) + sum(map(len, filter(None, self.keys)))
+
+    @property
+    def ids(self) -> list[RecordId]:
+        """Of each record."""
+        return [RecordId.parse(headers[0][1].decode()) for headers in self.headers]
 
     def sizes(self) -> list[int]:
         """Of each record: key, value and headers."""
@@ -87,10 +94,16 @@ class Renderer:
     """Makes the records of one output."""
 
     def __init__(
-        self, name: str, sink: Sink, partitions: int, registry: SchemaRegistry | None = None
+        self,
+        name: str,
+        sink: Sink,
+        partitions: int,
+        registry: SchemaRegistry | None = None,
+        shard: Shard = ALONE,
     ) -> None:
-        """``registry``: of the values' schemas."""
+        """``registry``: of the values' schemas. ``shard``: who delivers them."""
         self._name = name
+        self._is_own = None if shard.count == 1 else [shard.has(p) for p in range(partitions)]
         self._sink = sink
         # The subject is named as the serializers of other tools name it.
         subject = f"{sink.topic}-value"
@@ -101,8 +114,8 @@ class Renderer:
         self._encoder: Encoder | None = None
 
     def render(self, slices: tuple[Slice, ...], table: pa.Table, lacks: Lacks = nothing) -> Records:
-        """The records of ``slices``, whose rows are ``table``, one slice after the other, each in
-        canonical order.
+        """The shard's records of ``slices``, whose rows are ``table``, one slice after the other,
+        each in canonical order.
 
         ``lacks``: the sources that were given up and that a bucket lacks; its records name them in
             a header.
@@ -122,21 +135,31 @@ class Renderer:
                 register=self._register,
             )
             self._columns = columns.schema
-        keys, values = self._encoder.encode(columns)
+        keys = self._encoder.keys(columns)
+        partitions = self._partitioner.partitions_of(keys, slices)
+        positions: list[Sequence[int]] = [range(s.start, s.stop) for s in slices]
+        if self._is_own is not None:  # before what costs the most
+            own = list(map(self._is_own.__getitem__, partitions))
+            keys, partitions = list(compress(keys, own)), list(compress(partitions, own))
+            mask = pa.array(own, pa.bool_())
+            columns, table = columns.filter(mask), table.filter(mask)
+            left = iter(own)
+            positions = [list(compress(some, left)) for some in positions]
+        values = self._encoder.values(columns)
         ids: list[bytes] = []
-        for s in slices:
-            ids += map((b"%d.%%d" % s.bucket).__mod__, range(s.start, s.stop))
+        for s, some in zip(slices, positions, strict=True):
+            ids += map((b"%d.%%d" % s.bucket).__mod__, some)
         event_times = table.column(EVENT_TIME).cast(pa.string()).cast(pa.binary()).to_pylist()
         headers: list[Written] = [
             [(ID_HEADER, i), (EVENT_TIME_HEADER, t)] for i, t in zip(ids, event_times, strict=True)
         ]
         at = 0
-        for s in slices:
+        for s, some in zip(slices, positions, strict=True):
             if names := lacks(s.bucket):
-                for header in headers[at : at + s.stop - s.start]:
+                for header in headers[at : at + len(some)]:
                     header.append((MISSING_HEADER, ",".join(names).encode()))
-            at += s.stop - s.start
-        return Records(keys, values, headers, self._partitioner.partitions_of(keys, slices))
+            at += len(some)
+        return Records(keys, values, headers, partitions)
 
 
 @dataclass(frozen=True, slots=True)

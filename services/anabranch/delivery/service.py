@@ -10,19 +10,20 @@ which fences all older ones, then reading back. Being fenced ends the process: a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import takewhile
 from typing import Final
 
 from anabranch.codec import control_records
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
-from anabranch.delivery import read_back, rejected, topics
+from anabranch.delivery import other_shards, read_back, rejected, topics
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.counters import CorrectedCounters
 from anabranch.delivery.live import LiveTopic
 from anabranch.delivery.rendering import Ordered, Records, Renderer, only_rows
 from anabranch.pipeline.model import Output
 from anabranch.ports import LogAdmin, SchemaRegistry, TopicPartition, TransactionalWriter
-from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.control.records import DeliveryProgress, Heartbeat
 from anabranch.protocol.edge.delivery import (
     REJECTED,
     CorrectedDelivery,
@@ -34,6 +35,7 @@ from anabranch.protocol.edge.delivery import (
     live_asks,
     output_begins_after,
     rows_bound,
+    shard_begins_after,
 )
 from anabranch.protocol.errors import (
     ConfigurationError,
@@ -80,15 +82,16 @@ def build(
     context: ServiceContext,
     open_registry: Callable[[str], SchemaRegistry] | None = None,
 ) -> DeliveryService:
-    """The service for the output that ``settings.name`` names. ``open_registry``: for pipelines
-    that name a schema registry.
+    """The service for the output, or its shard, that ``settings.name`` names. ``open_registry``:
+    for pipelines that name a schema registry.
 
     Raises:
         ConfigurationError: the pipeline has no such output.
     """
-    output = context.pipeline.outputs.get(settings.name)
+    deliveries = context.pipeline.deliveries()
+    output = deliveries.get(settings.name)
     if output is None:
-        known = ", ".join(context.pipeline.outputs)
+        known = ", ".join(deliveries)
         raise ConfigurationError(
             f"--name {settings.name}: the pipeline {context.pipeline.name} has no such output; it"
             f" has {known}"
@@ -96,7 +99,7 @@ def build(
     url, registry = context.pipeline.schema_registry, None
     if url is not None and open_registry is not None:
         registry = open_registry(url)
-    return DeliveryService(context, output, registry)
+    return DeliveryService(context, output, settings.name, registry)
 
 
 class _StoppingError(Exception):
@@ -104,22 +107,28 @@ class _StoppingError(Exception):
 
 
 class DeliveryService:
-    """Writes one output's topics: the corrected one here, the live one by ``delivery.live``.
-    See ``runtime.service.Service``.
+    """Writes one output's topics, or a shard's part of them: the corrected one here, the live one
+    by ``delivery.live``. See ``runtime.service.Service``.
     """
 
     def __init__(
-        self, context: ServiceContext, output: Output, registry: SchemaRegistry | None = None
+        self,
+        context: ServiceContext,
+        output: Output,
+        process: str,
+        registry: SchemaRegistry | None = None,
     ) -> None:
+        """``process``: the output's, or its shard's, name."""
         self._registry = registry
+        self._name, self._shard = process, output.shard(process)
         self.status = ServiceStatus()
         self._context = context
         self._output = output
         self._pipeline = context.pipeline
         names = self._pipeline.topic_names
         self._topic, self._rejected_topic = output.corrected.topic, output.rejected
-        self._progress_topic = names.progress(output.name)
-        self._transactional_id = f"{self._pipeline.name}.{output.name}.corrected"
+        self._progress_topic = names.progress(process)
+        self._transactional_id = f"{self._pipeline.name}.{process}.corrected"
         self._boundaries: BoundaryReader | None = None
         self._buckets: BucketReader | None = None
         self._live: LiveTopic | None = None
@@ -135,12 +144,10 @@ class DeliveryService:
         self._passed_before = 0
         """What the failover before had passed."""
         self._heartbeats = HeartbeatSender(
-            context.log, names.control("delivery", output.name), context.clock
+            context.log, names.control("delivery", process), context.clock
         )
-        self._recompute_client = RecomputeClient(
-            context, f"delivery.{output.name}", (output.stage,)
-        )
-        self._counters = CorrectedCounters(context.registry, self._pipeline.name, output.name)
+        self._recompute_client = RecomputeClient(context, f"delivery.{process}", (output.stage,))
+        self._counters = CorrectedCounters(context.registry, self._pipeline.name, process)
 
     def start(self) -> None:
         """Check the topics, follow the stage, fence the older writer.
@@ -159,7 +166,7 @@ class DeliveryService:
         self._buckets = BucketReader(
             context.log, context.clock, self._pipeline, self._output, following, context.logger
         )
-        if self._output.live is not None:
+        if self._output.live is not None and self._shard.index == 0:
             self._live = LiveTopic(
                 context,
                 self._output,
@@ -169,7 +176,11 @@ class DeliveryService:
             )
             self._live.start()
         self._renderer = Renderer(
-            self._output.name, self._output.corrected, self._partitions, self._registry
+            self._output.name,
+            self._output.corrected,
+            self._partitions,
+            self._registry,
+            self._shard,
         )
         self._try_to_fail_over()
 
@@ -213,7 +224,7 @@ class DeliveryService:
             self._counters.unknown.inc()
             self._context.logger.warning(
                 "outcome_unknown",
-                output=self._output.name,
+                output=self._name,
                 first=str(run.first),
                 next=str(run.next),
                 error=str(error),
@@ -251,7 +262,7 @@ class DeliveryService:
         """
         try:
             progress = read_back.last_progress(
-                self._context.log, self._progress_topic, self._output.name, self._wait_for
+                self._context.log, self._progress_topic, self._name, self._wait_for
             )
         except (Unavailable, _StoppingError):
             return  # the next round tries again
@@ -260,9 +271,7 @@ class DeliveryService:
             progress, gone, self._reader().gone_upto, live_has_any=self._live_has_any()
         )
         if lack is Lack.REPLACED:
-            message = (
-                f"output {self._output.name}: another process delivers it, beyond {delivery.cursor}"
-            )
+            message = f"output {self._name}: another process delivers it, beyond {delivery.cursor}"
             raise Fenced(message)
         if lack is Lack.LEFT_OUT:
             self._give_up_writer()  # the next failover begins after them
@@ -329,9 +338,7 @@ class DeliveryService:
             " beginning of the input"
         )
         if self.status.waiting_for != text:
-            self._context.logger.error(
-                "buckets_trimmed", output=self._output.name, waiting_for=text
-            )
+            self._context.logger.error("buckets_trimmed", output=self._name, waiting_for=text)
         self.status.state, self.status.waiting_for = "waiting", text
         self._following().poll(_ASK_MS)
 
@@ -340,7 +347,7 @@ class DeliveryService:
         delivered = 0 if self._delivery is None else self._delivery.cursor.bucket - 1
         beat = Heartbeat(
             "delivery",
-            self._output.name,
+            self._name,
             "0",
             -1,
             self.status.state,
@@ -354,12 +361,16 @@ class DeliveryService:
     def _check_topics(self, admin: LogAdmin) -> int:
         """Make what is missing; the number of partitions of the output topic."""
         sink = self._output.corrected
-        topic = topic_settings(
-            "output", self._topic, sink.partitions or self._pipeline.partitions, BROKERS_OWN
-        )
+        shards = self._output.shards
+        wanted = sink.partitions or max(self._pipeline.partitions, shards)
+        topic = topic_settings("output", self._topic, wanted, BROKERS_OWN)
+        first = self._pipeline.topic_names.progress(self._output.processes()[0])
         ours = [
-            topic_settings("progress", self._progress_topic, 1, BROKERS_OWN),
-            topic_settings("rejected", self._rejected_topic, 1, BROKERS_OWN),
+            *(
+                topic_settings("progress", each, 1, BROKERS_OWN)
+                for each in dict.fromkeys((self._progress_topic, first))
+            ),
+            topic_settings("rejected", self._rejected_topic, shards, BROKERS_OWN),
         ]
         count, settings = topics.prepare(admin, self._output.name, sink, topic, ours)
         policy = settings.get("cleanup.policy", "delete")
@@ -369,6 +380,8 @@ class DeliveryService:
                 " corrected topic must not be compacted, since recovery compares the ids in it:"
                 " set cleanup.policy=delete"
             )
+        other_shards.check_strangers(self._context.log, admin, self._pipeline, self._output)
+        other_shards.check_partitions(admin, self._output, count)
         return count
 
     @property
@@ -407,35 +420,33 @@ class DeliveryService:
     def _delay(self, error: OutcomeUnknown | Unavailable) -> None:
         """Give this failover up; another one comes later."""
         self.status.state, self.status.waiting_for = "waiting", str(error)
-        self._context.logger.warning("failover_delayed", output=self._output.name, error=str(error))
+        self._context.logger.warning("failover_delayed", output=self._name, error=str(error))
         self._give_up_writer()
 
     def _fail_over(self) -> CorrectedDelivery:
         """Fence, then read: the log to its end (so that every id found can be judged), the
         last progress, the ids after it.
         """
-        log, name = self._context.log, self._output.name
+        log, name = self._context.log, self._name
         self._writer = log.transactional_writer(self._transactional_id)
         crash_point("delivery.fenced")
         self._following().read_to_end()
         progress = read_back.last_progress(log, self._progress_topic, name, self._wait_for)
-        has_delivered = has_run(progress) or self._live_has_any()
+        left_out, of_all = self._begins_after(progress)
         (starts, stops), (rejected_starts, rejected_stops) = (
             read_back.ends(log, topic, count)
-            for topic, count in ((self._topic, self._partitions), (self._rejected_topic, 1))
-        )
-        left_out = output_begins_after(self._reader().gone_upto, has_delivered=has_delivered)
-        if left_out:
-            self.status.detail["left_out_ms"] = bound_ms(left_out, self._pipeline.bucket_ms)
-            self._context.logger.warning(
-                "begins_late",
-                output=name,
-                stage=self._output.stage,
-                upto=left_out,
-                upto_ms=self.status.detail["left_out_ms"],
+            for topic, count in (
+                (self._topic, self._partitions),
+                (self._rejected_topic, self._shard.index + 1),
             )
+        )
         delivery = CorrectedDelivery(
-            name, progress, starts + rejected_starts, stops + rejected_stops, after=left_out
+            name,
+            progress,
+            [*starts, rejected_starts[-1]],
+            [*stops, rejected_stops[-1]],
+            after=left_out,
+            shard=self._shard,
         )
         found = 0
 
@@ -443,13 +454,19 @@ class DeliveryService:
             nonlocal found
             found += delivery.found(ident)
 
-        read_from = delivery.read_from
-        foreign = read_back.ids(log, self._topic, read_from[:-1], stops, take, self._wait_for)
+        *read_from, rejected_from = delivery.read_from
+        foreign = read_back.ids(log, self._topic, read_from, stops, take, self._wait_for)
+        before = rejected_stops[:-1]  # partitions of other shards, of which nothing is read
         foreign += read_back.ids(
-            log, self._rejected_topic, read_from[-1:], rejected_stops, take, self._wait_for
+            log,
+            self._rejected_topic,
+            [*before, rejected_from],
+            rejected_stops,
+            take,
+            self._wait_for,
         )
         foreign += delivery.recovered(self._following().log_state.upto)
-        self._record_beginning(delivery)
+        self._record_beginning(delivery, of_all)
         if not has_run(progress) and self._live is not None and not self._live.begun:
             raise Unavailable(
                 f"it is not recorded yet where the live topic of output {name} begins"
@@ -469,15 +486,56 @@ class DeliveryService:
         )
         return delivery
 
-    def _record_beginning(self, delivery: CorrectedDelivery) -> None:
-        """Before either topic gets anything: where an output begins that begins late (DE9)."""
-        run = delivery.beginning()
+    def _begins_after(
+        self, progress: DeliveryProgress | None
+    ) -> tuple[int, DeliveryProgress | None]:
+        """The bucket after which this begins if it has delivered nothing, 0: nothing is left out;
+        and what is recorded of all shards.
+
+        Raises:
+            Unavailable: that is not known yet.
+            ConfigurationError: the output had another number of shards.
+        """
+        output, of_all = self._output, None
+        if self._shard.count > 1 and not has_run(progress):
+            of_all = other_shards.beginning(
+                self._context.log, self._pipeline, output, self._wait_for
+            )
+            after = shard_begins_after(output.name, of_all, self._partitions, output.shards)
+            if after is not None:
+                return after, of_all
+            if self._shard.index:
+                raise Unavailable(
+                    f"{output.processes()[0]} has not recorded yet where output {output.name}"
+                    " begins"
+                )
+        has_delivered = has_run(progress) or self._live_has_any()
+        left_out = output_begins_after(self._reader().gone_upto, has_delivered=has_delivered)
+        if left_out:
+            self.status.detail["left_out_ms"] = bound_ms(left_out, self._pipeline.bucket_ms)
+            self._context.logger.warning(
+                "begins_late",
+                output=self._name,
+                stage=output.stage,
+                upto=left_out,
+                upto_ms=self.status.detail["left_out_ms"],
+            )
+        return left_out, of_all
+
+    def _record_beginning(
+        self, delivery: CorrectedDelivery, of_all: DeliveryProgress | None
+    ) -> None:
+        """Before any topic gets anything: where an output begins that begins late, or has shards
+        (DE9, DE12).
+        """
+        run = delivery.beginning(of_all)
         if run is None:
             return
-        writer = self._writing()
-        progress = control_records.encode(delivery.progress(run, self._context.clock.now_ms()))
+        writer, at = self._writing(), TopicPartition(self._progress_topic, 0)
+        own = delivery.progress(run, self._context.clock.now_ms())
         writer.begin()
-        writer.send(TopicPartition(self._progress_topic, 0), progress, self._output.name.encode())
+        for name in dict.fromkeys((self._name, self._output.name)):
+            writer.send(at, control_records.encode(replace(own, output=name)), name.encode())
         writer.commit()
         if self._live is not None:
             self._live.begin_anew()
@@ -511,38 +569,35 @@ class DeliveryService:
     def _deliver(self, delivery: CorrectedDelivery, run: Run, stable: Stable) -> None:
         """Write what is not there of ``run``."""
         if not run.slices:
-            delivery.advance(run, {})
+            delivery.advance(run, None)
             return
         some, lacks = self._rows(run, stable), self._following().log_state.given_up.names
         records = Records.joined(
             [self._renderer.render(each.slices, each.table, lacks) for each in some]
         )
-        size_bytes = records.size_bytes
-        self._bytes_per_row = size_bytes / run.rows
+        self._bytes_per_row = records.size_bytes / run.rows
         self._context.metrics.count_in(run.rows, sum(each.table.nbytes for each in some))
-        wanted = self._unwritten(delivery, run, records) if delivery.comparing else None
-        if wanted is not None and not wanted:
-            delivery.advance(
-                run, {}
-            )  # all of it is there: the last progress record still says where to begin
-            return
-        sent = range(run.rows) if wanted is None else wanted
+        wanted = self._unwritten(delivery, records) if delivery.comparing else None
+        if wanted is not None:
+            if not wanted:  # the last progress record still says where to begin
+                delivery.advance(run, None)
+                return
+            records = records.only(wanted)
         try:
-            ends = self._transact(
-                delivery, run, records.only(sent) if wanted is not None else records
-            )
+            ends = self._transact(delivery, run, records)
         except RecordTooLarge:
             self._writing().abort()
-            sizes = records.sizes()
-            if not delivery.rejected(run, {place: sizes[place] for place in sent}):
+            places = {ident: place for place, ident in enumerate(_ids(run))}
+            sizes = dict(zip(map(places.__getitem__, records.ids), records.sizes(), strict=True))
+            if not delivery.rejected(run, sizes):
                 raise
             return
         if delivery.form is not Form.RECORDS:
-            self._tell_rejected(_ids(run)[sent[0]])
+            for ident in records.ids:
+                self._tell_rejected(ident)
         delivery.advance(run, ends)
         self._counters.transactions.inc()
-        written = len(sent)
-        self._context.metrics.count_out(written, size_bytes * written // run.rows)
+        self._context.metrics.count_out(len(records.values), records.size_bytes)
         self._following().log_state.forget(self._passed)
 
     def _rows(self, run: Run, stable: Stable) -> list[Ordered]:
@@ -571,11 +626,11 @@ class DeliveryService:
         return only_rows(self._split[1], part.start, part.stop)
 
     @staticmethod
-    def _unwritten(delivery: CorrectedDelivery, run: Run, records: Records) -> list[int]:
+    def _unwritten(delivery: CorrectedDelivery, records: Records) -> list[int]:
         """Indexes of the records that are not in the topic."""
         return [
             i
-            for i, (ident, p) in enumerate(zip(_ids(run), records.partitions, strict=True))
+            for i, (ident, p) in enumerate(zip(records.ids, records.partitions, strict=True))
             if not delivery.there(ident, p)
         ]
 
@@ -589,7 +644,8 @@ class DeliveryService:
                 done.
             Unavailable: the log rejects a record for good.
         """
-        writer, output = self._writing(), self._output.name
+        writer, output = self._writing(), self._name
+        rejected_at = TopicPartition(self._rejected_topic, self._shard.index)
         progress = control_records.encode(delivery.progress(run, self._context.clock.now_ms()))
         try:
             writer.begin()
@@ -600,7 +656,7 @@ class DeliveryService:
             else:
                 rejected.send(
                     writer,
-                    self._rejected_topic,
+                    rejected_at,
                     self._topic,
                     records,
                     is_cut=delivery.form is Form.CUT,
@@ -615,7 +671,7 @@ class DeliveryService:
         # In any order of the same partition the last place is the highest.
         ends = {at: offset + 1 for at, offset in sorted(delivered)}
         places = {TopicPartition(self._topic, p): p for p in range(self._partitions)} | {
-            TopicPartition(self._rejected_topic, 0): REJECTED
+            rejected_at: REJECTED
         }
         return {place: ends[at] for at, place in places.items() if at in ends}
 
@@ -625,7 +681,7 @@ class DeliveryService:
         self._counters.rejected.inc()
         self.status.detail["rejected"] = self._rejected_count
         self._context.logger.warning(
-            "result_rejected", output=self._output.name, id=str(ident), topic=self._rejected_topic
+            "result_rejected", output=self._name, id=str(ident), topic=self._rejected_topic
         )
 
     def _writing(self) -> TransactionalWriter:

@@ -98,7 +98,10 @@ class _Instance:
     replica: str = ""
     reads: frozenset[str] = frozenset()
     source: str = ""
-    output: str = ""
+    outputs: frozenset[str] = frozenset()
+    """What it delivers or reads: an output; and its first process, where that is another name, for
+    topics that are no other shard's.
+    """
     process: str = ""
     everything: bool = False
 
@@ -110,7 +113,7 @@ class _Instance:
             (not topic.stream or topic.stream in self.writes)
             and (not topic.replica or topic.replica == self.replica)
             and topic.source in ("", self.source)
-            and topic.output in ("", self.output)
+            and (not topic.output or topic.output in self.outputs)
             and topic.process in ("", self.process)
         )
 
@@ -126,7 +129,7 @@ class _Instance:
         return self.everything or (
             (not topic.stream or topic.stream in self.reads or own_log)
             and topic.source in ("", self.source)
-            and topic.output in ("", self.output)
+            and (not topic.output or topic.output in self.outputs)
         )
 
 
@@ -254,13 +257,13 @@ def _others(pipeline: Pipeline, instance: _Instance) -> Iterator[Right]:
         "named by every reader, joined by none",
     )
     if instance.service == "delivery":
-        halves = (
-            ["corrected"]
-            if pipeline.outputs[instance.output].live is None
-            else ["corrected", "live"]
-        )
-        for half in halves:
-            name = f"{pipeline.name}.{instance.output}.{half}"
+        process = instance.process.removeprefix("delivery.")
+        output = pipeline.deliveries()[process]
+        halves = {"corrected": process}
+        if output.live is not None and process == output.processes()[0]:
+            halves["live"] = output.name
+        for half, whose in halves.items():
+            name = f"{pipeline.name}.{whose}.{half}"
             yield Right(
                 instance.principal,
                 Resource.TRANSACTIONAL_ID,
@@ -347,12 +350,12 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
                 process=f"processing.{stage}.{process}",
             )
     yield from _of_partners(pipeline, before, by_participant=by_participant)
-    for name, output in pipeline.outputs.items():
+    for name, output in pipeline.deliveries().items():
         yield _Instance(
             "delivery",
             f"{before}delivery.{name}",
             reads=frozenset({output.stage}),
-            output=name,
+            outputs=frozenset({output.name, name}),
             process=f"delivery.{name}",
         )
     yield _Instance("consistency_manager", f"{before}consistency_manager", everything=True)
@@ -364,8 +367,9 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
     )
     for name in pipeline.sources:
         yield _Instance("user", f"{before}producer.{name}", source=name)
-    for name in pipeline.outputs:
-        yield _Instance("user", f"{before}consumer.{name}", output=name)
+    for name, output in pipeline.outputs.items():
+        its = frozenset({name, output.processes()[0]})
+        yield _Instance("user", f"{before}consumer.{name}", outputs=its)
 
 
 def _of_partners(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iterator[_Instance]:
@@ -421,13 +425,17 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
     yield _Topic("placement", names.placement())
     yield _Topic("alarms", names.alarms())
     for name, output in pipeline.outputs.items():
-        yield _Topic("progress", names.progress(name), output=name)
+        for process in output.processes():
+            yield _Topic(
+                "progress", names.progress(process), output=name, process=f"delivery.{process}"
+            )
         yield _Topic("output", output.corrected.topic, output=name)
         yield _Topic("rejected", output.rejected, output=name)
         if output.live is not None:
-            yield _Topic("live_progress", names.live_progress(name), output=name)
+            first = output.processes()[0]
+            yield _Topic("live_progress", names.live_progress(name), output=first)
             yield _Topic(
-                "live_upsert" if output.live.upsert else "live", output.live.topic, output=name
+                "live_upsert" if output.live.upsert else "live", output.live.topic, output=first
             )
 
 

@@ -24,7 +24,7 @@ _COLOURS: Final = {
 
 
 class Box(NamedTuple):
-    """One source, or shard of a source, stage or output. ``reads``: keys of the boxes before it."""
+    """One source or output, or shard of one, or stage. ``reads``: keys of the boxes before it."""
 
     key: str
     kind: str
@@ -60,8 +60,9 @@ def boxes(pipeline: Pipeline) -> list[Box]:
         found.append(
             Box(f"stream {name}", "stage", name, f"{', '.join(stage.functions)} on {nodes}", reads)
         )
-    for name, output in pipeline.outputs.items():
-        live = "" if output.live is None else f", live {output.live.topic}"
+    for name, output in pipeline.deliveries().items():
+        is_first = name == output.processes()[0]
+        live = "" if output.live is None or not is_first else f", live {output.live.topic}"
         found.append(
             Box(
                 f"output {name}",

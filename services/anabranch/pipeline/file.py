@@ -23,7 +23,7 @@ from anabranch.pipeline.model import Binding, Pipeline
 from anabranch.pipeline.offered import Host, OfferedStages
 from anabranch.pipeline.output_section import read_output
 from anabranch.pipeline.resources import resources_of
-from anabranch.pipeline.shard_checks import check_shards
+from anabranch.pipeline.shard_checks import check_output_shards, check_shards
 from anabranch.pipeline.source_section import read_source
 from anabranch.pipeline.stage_section import check_cycles, read_nodes, read_stage
 from anabranch.pipeline.topic_uses import TopicUses
@@ -164,6 +164,7 @@ class _Walk(Document):
             key: read_output(self, self._uses, key, value, sections)
             for key, value in sections["outputs"].items()
         }
+        check_output_shards(self, outputs)
         if name is None:
             return None
         self._uses.check_internal(name, stages, sources, outputs)

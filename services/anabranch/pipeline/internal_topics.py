@@ -39,10 +39,11 @@ def internal_topics(
     yield "placement", topic_settings("placement", names.placement(), replication=replication)
     yield "alarms", topic_settings("alarms", names.alarms(), replication=replication)
     for output in pipeline.outputs.values():
-        yield (
-            "progress",
-            topic_settings("progress", names.progress(output.name), replication=replication),
-        )
+        for process in output.processes():
+            yield (
+                "progress",
+                topic_settings("progress", names.progress(process), replication=replication),
+            )
         if output.live is not None:
             yield (
                 "live_progress",

@@ -275,6 +275,18 @@ class Output(_Model):
     stage: str
     corrected: Sink
     live: LiveSink | None = None
+    shards: int = 1
+    """Processes that deliver it, each its part of the corrected topic's partitions
+    (``protocol.edge.delivery``). The first of them also writes the live topic.
+    """
+
+    def processes(self) -> list[str]:
+        """The names of the processes that deliver it, by shard."""
+        return members(self.name, self.shards)
+
+    def shard(self, process: str) -> Shard:
+        """Which of its shards ``process`` is, one of ``processes``."""
+        return Shard(self.processes().index(process), self.shards)
 
     @property
     def rejected(self) -> str:
@@ -528,7 +540,7 @@ class Pipeline(_Model):
         return [
             *(("ingestion", stream) for stream in self.source_streams()),
             *(("processing", node) for node in self.nodes()),
-            *(("delivery", output) for output in self.outputs),
+            *(("delivery", process) for process in self.deliveries()),
             ("consistency_manager", self.name),
             *(
                 ()
@@ -541,6 +553,12 @@ class Pipeline(_Model):
                 else (("agent", self.federation.participant),)
             ),
         ]
+
+    def deliveries(self) -> dict[str, Output]:
+        """What each process of delivery delivers, by its name."""
+        return {
+            process: output for output in self.outputs.values() for process in output.processes()
+        }
 
     def own_processes(self) -> list[tuple[str, str]]:
         """Those that whoever reads the file runs."""

@@ -10,7 +10,7 @@ from anabranch.pipeline.model import LiveSink, Output, Sink
 from anabranch.pipeline.topic_uses import TopicUses
 from anabranch.protocol import limits
 
-_OUTPUT_KEYS: Final = ("stage", "corrected", "live")
+_OUTPUT_KEYS: Final = ("stage", "corrected", "live", "shards")
 _SINK_KEYS: Final = ("topic", "format", "key", "partitions")
 _LIVE_KEYS: Final = (*_SINK_KEYS, "upsert")
 
@@ -45,7 +45,14 @@ def read_output(
     if corrected.topic:
         uses.topic(f"{corrected.topic}.rejected", (*at, "corrected", "topic"))
     live = _live(document, uses, raw["live"], (*at, "live"), corrected) if "live" in raw else None
-    return Output(name=name, stage=stage or "", corrected=corrected, live=live)
+    shards = document.integer(raw.get("shards", 1), (*at, "shards"), 1, limits.SHARDS_MAX)
+    if corrected.partitions is not None and shards > corrected.partitions:
+        document.mistake(
+            (*at, "shards"),
+            f"its topic has {corrected.partitions} partitions, and each shard needs one: write"
+            f" shards: {corrected.partitions} at most, or more partitions",
+        )
+    return Output(name=name, stage=stage or "", corrected=corrected, live=live, shards=shards)
 
 
 def _live(

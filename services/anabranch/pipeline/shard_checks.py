@@ -1,11 +1,11 @@
-"""What a pipeline file may not say of the shards of its sources."""
+"""What a pipeline file may not say of the shards of its sources and outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from anabranch.pipeline.document import Document
-from anabranch.pipeline.model import Source, Stage
+from anabranch.pipeline.model import Output, Source, Stage
 from anabranch.protocol.limits import INPUTS_MAX
 
 
@@ -31,5 +31,18 @@ def check_shards(
                 document.mistake(
                     ("sources", source.name, "shards"),
                     f"the topics of its shard {stream} and those of {alike} would have names that"
+                    f" Kafka takes for the same: give {alike} another name",
+                )
+
+
+def check_output_shards(document: Document, outputs: Mapping[str, Output | None]) -> None:
+    """The same of the names of outputs, whose shards have topics, too."""
+    for output in (each for each in outputs.values() if each is not None and each.shards > 1):
+        for process in output.processes():
+            alike = process.replace(".", "_")
+            if alike in outputs:
+                document.mistake(
+                    ("outputs", output.name, "shards"),
+                    f"the topics of its shard {process} and those of {alike} would have names that"
                     f" Kafka takes for the same: give {alike} another name",
                 )

@@ -52,7 +52,7 @@ def neighbours_of(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
         (REPLICA_SERVICE, stage),
         *((REPLICA_SERVICE if name in pipeline.stages else "ingestion", name) for name in reads),
         *((REPLICA_SERVICE, name) for name, of in pipeline.stages.items() if stage in of.reads),
-        *(("delivery", name) for name, of in pipeline.outputs.items() if of.stage == stage),
+        *(("delivery", name) for name, of in pipeline.deliveries().items() if of.stage == stage),
     }
     found = {
         topic: speaker

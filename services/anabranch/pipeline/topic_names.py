@@ -54,9 +54,9 @@ class TopicNames:
         """What a person should look at."""
         return f"{self.pipeline}.control.alarms"
 
-    def progress(self, output: str) -> str:
-        """Progress records of the delivery of an output."""
-        return f"{self.pipeline}.{output}.progress"
+    def progress(self, process: str) -> str:
+        """Progress records of the delivery of an output, or of one of its shards."""
+        return f"{self.pipeline}.{process}.progress"
 
     def live_progress(self, output: str) -> str:
         """Progress records of the live topic of an output."""

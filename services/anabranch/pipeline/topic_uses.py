@@ -50,8 +50,12 @@ class TopicUses:
         internal = {names.manager(), names.fences(), names.alarms(), names.placement()}
         internal |= {
             topic
-            for output in outputs
-            for topic in (names.progress(output), names.live_progress(output))
+            for output in outputs.values()
+            if output is not None
+            for topic in (
+                *map(names.progress, output.processes()),
+                names.live_progress(output.name),
+            )
         }
         writers = {
             **{

@@ -61,7 +61,7 @@ Example:
 _NAMES: Final = {
     "ingestion": "which source; of one with shards, SOURCE.SHARD",
     "processing": "which node: PARTICIPANT.N, or as the pipeline file names it",
-    "delivery": "which output",
+    "delivery": "which output; of one with shards, OUTPUT.SHARD",
     "consistency_manager": "the pipeline's name",
     "contract_broker": "the participant, as `federation` in the pipeline file names it",
     "agent": "the participant, as `federation` in the pipeline file names it",

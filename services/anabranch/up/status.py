@@ -126,7 +126,7 @@ def hops_of(pipeline: Pipeline, rows: list[Row]) -> list[Hop]:
         for stage in pipeline.order()
     }
     inputs |= {
-        ("delivery", name): [writer[output.stage]] for name, output in pipeline.outputs.items()
+        ("delivery", name): [writer[output.stage]] for name, output in pipeline.deliveries().items()
     }
     return [
         Hop(

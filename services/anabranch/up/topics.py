@@ -71,10 +71,10 @@ def topics_of(
             "output",
             "output",
             output.corrected.topic,
-            wanted or pipeline.partitions,
+            wanted or max(pipeline.partitions, output.shards),
             pinned=wanted is not None,
         )
-        add("rejected", "output", output.rejected)
+        add("rejected", "output", output.rejected, output.shards, pinned=False)
         if output.live is not None:
             wanted = output.live.partitions
             kind = "live_upsert" if output.live.upsert else "live"

@@ -18,8 +18,8 @@ CONTROL: Final = (
     Mutant(
         "trims_for_one_output",
         "consistency_manager.control:readers_of",
-        "for output in pipeline.outputs.values()",
-        "for output in list(pipeline.outputs.values())[:1]",
+        "for name, output in pipeline.deliveries().items()",
+        "for name, output in list(pipeline.deliveries().items())[:1]",
         "rule 18",
         scenario="two outputs",
         by=("ends", "trimming"),

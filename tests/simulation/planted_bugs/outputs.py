@@ -38,11 +38,29 @@ OUTPUTS: Final = (
     Mutant(
         "rejected_not_read_back",
         "delivery.service:DeliveryService._fail_over",
-        "foreign += read_back.ids(log, self._rejected_topic, read_from[-1:], rejected_stops, take,"
-        " self._wait_for)",
+        "foreign += read_back.ids(log, self._rejected_topic, [*before, rejected_from],"
+        " rejected_stops, take, self._wait_for)",
         "pass",
         "DE8",
         ("commit applied",),
+        by=("corrected",),
+    ),
+    Mutant(
+        "every_output_shard_writes_all",
+        "delivery.rendering:Renderer.__init__",
+        "None if shard.count == 1 else [shard.has(p) for p in range(partitions)]",
+        "None",
+        "MB1, DE11",
+        ("output shards",),
+        by=("corrected",),
+    ),
+    Mutant(
+        "rejected_results_of_another_shard",
+        "delivery.service:DeliveryService._transact",
+        "TopicPartition(self._rejected_topic, self._shard.index)",
+        "TopicPartition(self._rejected_topic, 0)",
+        "DE11",
+        ("output shards",),
         by=("corrected",),
     ),
     Mutant(
@@ -66,7 +84,7 @@ OUTPUTS: Final = (
         "outcome_believed",
         "delivery.service:DeliveryService.step",
         "self._give_up_writer()",
-        "self._delivery.advance(run, {})",
+        "self._delivery.advance(run, None)",
         "rule 19",
         by=("corrected",),
     ),
@@ -219,7 +237,7 @@ OUTPUTS: Final = (
     Mutant(
         "outputs_fence_each_other",
         "delivery.service:DeliveryService.__init__",
-        'f"{self._pipeline.name}.{output.name}.corrected"',
+        'f"{self._pipeline.name}.{process}.corrected"',
         'f"{self._pipeline.name}.corrected"',
         "rule 19",
         scenario="two outputs",

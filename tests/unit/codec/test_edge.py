@@ -23,7 +23,7 @@ TABLE = pa.table({"a": [1, 2, 3], "s": ["x", "y", "z"]}, schema=RECORD.arrow_sch
 
 @pytest.mark.parametrize("kind", ["json", "avro"])
 def test_all_values_or_the_places_of_those_that_are_rows(kind: str) -> None:
-    _, values = Encoder(TABLE.schema, kind).encode(TABLE)
+    values = Encoder(TABLE.schema, kind).values(TABLE)
     decoder = Decoder(RECORD, kind)
     found = decoder.decode(values)
     assert (found.table, found.rows, found.rejected) == (TABLE, None, [])
@@ -49,16 +49,19 @@ def test_all_values_or_the_places_of_those_that_are_rows(kind: str) -> None:
 
 
 def test_a_key_is_a_compact_object_of_its_columns() -> None:
-    keys, values = Encoder(TABLE.schema, "json", ["s", "a"]).encode(TABLE)
-    assert (keys[0], values[0]) == (b'{"s":"x","a":1}', b'{"a":1,"s":"x"}')
-    keys, _ = Encoder(TABLE.schema, "avro", ["a"]).encode(TABLE)
+    encoder = Encoder(TABLE.schema, "json", ["s", "a"])
+    assert (encoder.keys(TABLE)[0], encoder.values(TABLE)[0]) == (
+        b'{"s":"x","a":1}',
+        b'{"a":1,"s":"x"}',
+    )
+    keys = Encoder(TABLE.schema, "avro", ["a"]).keys(TABLE)
     assert keys == [b'{"a":1}', b'{"a":2}', b'{"a":3}']
-    assert Encoder(TABLE.schema, "avro").encode(TABLE)[0] == [None, None, None]
+    assert Encoder(TABLE.schema, "avro").keys(TABLE) == [None, None, None]
 
 
 def test_columns_that_are_not_asked_for_are_left_out() -> None:
     wide = TABLE.append_column("event_time", pa.array([1, 2, 3]))
-    assert Encoder(TABLE.schema, "json").encode(wide) == Encoder(TABLE.schema, "json").encode(TABLE)
+    assert Encoder(TABLE.schema, "json").values(wide) == Encoder(TABLE.schema, "json").values(TABLE)
 
 
 def test_a_registry_has_part_in_avro() -> None:
@@ -68,7 +71,7 @@ def test_a_registry_has_part_in_avro() -> None:
         schemas[9] = schema
         return 9
 
-    _, values = Encoder(TABLE.schema, "avro", name="out", register=register).encode(TABLE)
+    values = Encoder(TABLE.schema, "avro", name="out", register=register).values(TABLE)
     assert values[0][:5] == b"\0\0\0\0\x09"
     assert Decoder(RECORD, "avro").decode(values).table.num_rows == 0
     assert Decoder(RECORD, "avro", schema_of=schemas.__getitem__).decode(values).table == TABLE

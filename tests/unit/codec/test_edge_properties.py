@@ -442,18 +442,16 @@ def test_what_is_encoded_decodes_to_the_same(
         return 1
 
     encoder = Encoder(table.schema, kind, ["c0"], register=register)
-    keys, values = encoder.encode(table)
+    keys, values = encoder.keys(table), encoder.values(table)
     as_written = from_avro(json.loads(registered[0]), "r") if registered else record
     found = Decoder(as_written, kind).decode(values)
     assert found.rejected == []
     assert same(found.table.to_pylist(), table.to_pylist())
     assert len(keys) == len(values) == len(rows)
-    assert encoder.encode(found.table) == (keys, values)
+    assert (encoder.keys(found.table), encoder.values(found.table)) == (keys, values)
     for shift in range(len(rows)):  # a slice is written as the rows that it has
-        assert encoder.encode(table.slice(shift)) == (
-            keys[shift:],
-            values[shift:],
-        )
+        assert encoder.keys(table.slice(shift)) == keys[shift:]
+        assert encoder.values(table.slice(shift)) == values[shift:]
 
 
 @OF_ANY_SCHEMA
@@ -463,7 +461,7 @@ def test_json_of_any_schema_in_bulk_is_json_one_by_one(
 ) -> None:
     record, rows = made
     table = table_of(record, rows)
-    values = [data.draw(mutated(v)) for v in Encoder(table.schema, "json").encode(table)[1]]
+    values = [data.draw(mutated(v)) for v in Encoder(table.schema, "json").values(table)]
     decoder = Decoder(record, "json", data.draw(st.sampled_from(["ignore", "reject"])))
     found = decoder.decode(values)
     found.table.validate(full=True)
@@ -487,8 +485,7 @@ def test_equal_rows_are_ordered_and_hashed_alike(
     other = pa.Table.from_pylist(shuffled, schema=columns)
     assert digest(decode_block(encode_block(other))) == digest(one)
     encoded = [
-        Encoder(record.arrow_schema(), "json").encode(canonical_sort(each))[1]
-        for each in (one, other)
+        Encoder(record.arrow_schema(), "json").values(canonical_sort(each)) for each in (one, other)
     ]
     assert [len(each) for each in encoded] == [len(rows), len(rows)]
     if not any(has_floats(field) for field in record.fields):

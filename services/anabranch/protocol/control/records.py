@@ -147,7 +147,7 @@ class DeliveryProgress:
     """
     positions: tuple[tuple[int, int], ...]
     """(partition, offset) of every partition of the output topic: whatever is written from
-    the first row on stands there or after.
+    the first row on stands there or after. -1: another shard of the output writes it.
     """
     written_ms: int
     first_position: int = 0

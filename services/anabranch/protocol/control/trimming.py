@@ -98,7 +98,9 @@ class ReadingStage:
 def readers_of(
     streams: Iterable[str], stages: Iterable[ReadingStage], outputs: Mapping[str, str]
 ) -> dict[str, list[Peer]]:
-    """Who may read each of ``streams`` (TM7). ``outputs``: the stream that each delivers."""
+    """Who may read each of ``streams`` (TM7). ``outputs``: the stream that each process of
+    delivery delivers.
+    """
     found = dict[str, list[Peer]]((stream, []) for stream in streams)
     for each in stages:
         peers = [Peer(REPLICA_SERVICE, each.stage, replica) for replica in each.replicas]

@@ -30,6 +30,18 @@ late stands in the progress of its corrected topic before either one gets anythi
 records. So the other topic begins there too, and where only one has delivered, the other one waits
 for its blocks.
 
+*Shards* (``protocol.edge.shards``). An output with n shards is delivered by n processes. Each goes
+through the whole sequence, but writes only what belongs into its own partitions; so order within a
+partition, and all that is said above, are each shard's own matter. A run of which nothing is the
+shard's is recorded, too, by its progress alone, so that what all have passed can be trimmed. Each
+shard has a partition of the topic of rejected results to itself, the one of its number.
+
+All shards begin at the same bucket: the first of them decides it and records it once, as a run of
+no records under the output's own name, and the others wait for that. The number of shards, and that
+of partitions, is part of what progress records say: under another number a partition would be
+written by a shard that does not know what stands there. So a shard stops (code 2) where its own
+progress, or the beginning of all, says another.
+
 Invariants:
     DE1 an id that is in the topic at or after the last progress record's positions is not
         written.
@@ -49,6 +61,9 @@ Invariants:
         yet: then the output begins after them, and its progress says so first.
     DE10 a replacement reads no bucket up to ``passed``: it is before the last run that a progress
         record names.
+    DE11 a shard counts, compares and records only its own partitions (MB1); the positions of the
+        others in its progress records are OTHERS.
+    DE12 all shards of an output begin at the same bucket. Once it is recorded, it never changes.
 """
 
 from __future__ import annotations
@@ -59,6 +74,7 @@ from enum import Enum
 from typing import Final
 
 from anabranch.protocol.control.records import DeliveryProgress
+from anabranch.protocol.edge.shards import Shard
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, MIB
@@ -82,6 +98,9 @@ BEGINNING: Final = RecordId(1, 0)
 # The place of the topic of rejected results: its number in progress records, and the last of all
 # places in lists.
 REJECTED: Final = -1
+# The position of a partition that another shard writes.
+OTHERS: Final = -1
+ALONE: Final = Shard()
 
 
 def rows_bound(bytes_per_row: float) -> int:
@@ -106,6 +125,53 @@ def has_run(progress: DeliveryProgress | None) -> bool:
     that begins late (DE9).
     """
     return progress is not None and begin_of(progress) != end_of(progress)
+
+
+def shard_begins_after(
+    output: str, beginning: DeliveryProgress | None, partitions: int, shards: int
+) -> int | None:
+    """The bucket after which a shard begins that has delivered nothing (DE12); None: it is not
+    recorded yet.
+
+    Args:
+        output: Its name, for messages.
+        beginning: What is recorded of all shards.
+        partitions: Of the output's topic.
+        shards: Of the output.
+
+    Raises:
+        ConfigurationError: it was recorded under another number of partitions or shards.
+    """
+    if beginning is None:
+        return None
+    positions = dict(beginning.positions)
+    positions.pop(REJECTED, None)
+    _check_partitions(output, positions, partitions)
+    _check_shard(output, positions, Shard(0, shards))
+    return begin_of(beginning).bucket - 1
+
+
+def _check_partitions(output: str, positions: Mapping[int, int], partitions: int) -> None:
+    if sorted(positions) != list(range(partitions)):
+        raise ConfigurationError(
+            f"output {output}: its topic has {partitions} partitions, delivery began with"
+            f" {len(positions)}; records of a key would move to another partition: deliver to a"
+            " new topic, under a new output name"
+        )
+
+
+def _check_shard(output: str, positions: Mapping[int, int], shard: Shard) -> None:
+    """Raises ConfigurationError unless the shard of this number had the same partitions."""
+    for partition, position in positions.items():
+        had = position != OTHERS
+        if had != shard.has(partition):
+            count = "no shards" if shard.count == 1 else f"{shard.count} shards"
+            raise ConfigurationError(
+                f"output {output} has {count} in the pipeline file, but it had another number when"
+                f" it ran before: partition {partition} was {'' if had else 'not '}written by"
+                f" shard {shard.index}: put that number of `shards` back, or deliver to a new"
+                " topic, under a new output name"
+            )
 
 
 def output_begins_after(gone: Callable[[], int], *, has_delivered: bool) -> int:
@@ -190,18 +256,20 @@ class CorrectedDelivery:
         ends: Sequence[int],
         *,
         after: int = 0,
+        shard: Shard = ALONE,
     ) -> None:
-        """``starts`` and ``ends``: first and end offset of every place, read after fencing: the
-        output's partitions, then the rejected results.
+        """``output``: its name, or that of its shard. ``starts`` and ``ends``: first and end offset
+        of every place, read after fencing: the output's partitions, then the rejected results.
 
         ``after``: an output that has no progress yet leaves out the buckets up to here, since their
             blocks are deleted.
 
         Raises:
-            ConfigurationError: the topic's partitions are not those that delivery began with, or it
-                was cut or made anew.
+            ConfigurationError: the topic's partitions, or the shard's, are not those that delivery
+                began with, or the topic was cut or made anew.
         """
         self._output = output
+        self._shard = shard
         self._ends = list(ends)
         self._found: dict[int, set[int]] = {}
         self._found_count = 0
@@ -211,11 +279,15 @@ class CorrectedDelivery:
         self._form = Form.RECORDS
         self._cut: frozenset[int] = frozenset()
         self._cursor = self._confirmed = BEGINNING
-        self._read_from = list(starts)
+        self._read_from = [
+            start if shard.has(place) else self._ends[place]
+            for place, start in enumerate(starts[:REJECTED])
+        ] + [starts[REJECTED]]
         if progress is not None:
             self._go_on(progress, starts)
         self._recorded = BEGINNING if progress is None else self._cursor
-        if not has_run(progress):
+        self._has_run = has_run(progress)
+        if not self._has_run:
             self._cursor = self._confirmed = max(self._cursor, RecordId(after + 1, 0))
         self._passed = self._cursor.bucket - 1
 
@@ -225,24 +297,21 @@ class CorrectedDelivery:
             positions.pop(REJECTED, starts[REJECTED]), self._ends[REJECTED]
         )  # the topic may be new, or made anew by a person
         partitions = len(starts) - 1
-        if sorted(positions) != list(range(partitions)):
-            raise ConfigurationError(
-                f"output {self._output}: its topic has {partitions} partitions, delivery began with"
-                f" {len(positions)}; records of a key would move to another partition: deliver to a"
-                " new topic, under a new output name"
-            )
-        for partition, end in enumerate(self._ends[:REJECTED]):
-            if positions[partition] > end:
+        _check_partitions(self._output, positions, partitions)
+        _check_shard(self._output, positions, self._shard)
+        own = {partition: at for partition, at in positions.items() if at != OTHERS}
+        for partition, position in own.items():
+            if position > self._ends[partition]:
                 raise ConfigurationError(
-                    f"output {self._output}: partition {partition} of its topic ends at {end},"
-                    f" delivery has written it up to {positions[partition]}: the topic was cut or"
-                    " made anew; use a new output name to deliver everything again"
+                    f"output {self._output}: partition {partition} of its topic ends at"
+                    f" {self._ends[partition]}, delivery has written it up to {position}: the topic"
+                    " was cut or made anew; use a new output name to deliver everything again"
                 )
         self._cursor, self._confirmed = begin_of(progress), end_of(progress)
-        self._cut = frozenset(p for p, position in positions.items() if starts[p] > position)
-        self._read_from = [max(positions[p], starts[p]) for p in range(partitions)] + [
-            max(rejected, starts[REJECTED])
-        ]
+        self._cut = frozenset(p for p, position in own.items() if starts[p] > position)
+        for partition, position in own.items():
+            self._read_from[partition] = max(position, starts[partition])
+        self._read_from[REJECTED] = max(rejected, starts[REJECTED])
 
     @property
     def cursor(self) -> RecordId:
@@ -280,15 +349,22 @@ class CorrectedDelivery:
             return Lack.REPLACED
         if gone is None:
             return Lack.DAMAGED
-        has_delivered = live_has_any or has_run(progress)
+        has_delivered = live_has_any or has_run(progress) or self._shard.count > 1
         begins_after = output_begins_after(gone_upto, has_delivered=has_delivered)
         return Lack.LEFT_OUT if begins_after >= self._cursor.bucket else Lack.AWAITED
 
-    def beginning(self) -> Run | None:
+    def beginning(self, of_all: DeliveryProgress | None = None) -> Run | None:
         """What is recorded before anything is delivered, so that it is known where the output
-        begins (DE9); None: that is recorded, or it begins at the beginning.
+        begins (DE9); None: that is recorded, or it begins at the beginning. Of an output with
+        shards the first of them records it, wherever that is, and no other (DE12).
+
+        ``of_all``: what is recorded of all shards.
         """
-        return Run(self._cursor, self._cursor, ()) if self._cursor > self._recorded else None
+        if self._shard.count == 1:
+            is_new = self._cursor > self._recorded
+        else:
+            is_new = self._shard.index == 0 and of_all is None and not self._has_run
+        return Run(self._cursor, self._cursor, ()) if is_new else None
 
     @property
     def read_from(self) -> tuple[int, ...]:
@@ -391,7 +467,13 @@ class CorrectedDelivery:
             output=self._output,
             first_bucket=run.first.bucket,
             last_bucket=end.bucket - 1,
-            positions=(*enumerate(positions[:REJECTED]), (REJECTED, positions[REJECTED])),
+            positions=(
+                *(
+                    (place, position if self._shard.has(place) else OTHERS)
+                    for place, position in enumerate(positions[:REJECTED])
+                ),
+                (REJECTED, positions[REJECTED]),
+            ),
             written_ms=written_ms,
             first_position=run.first.position,
             next_position=end.position,
@@ -418,17 +500,17 @@ class CorrectedDelivery:
         self._form = ways[min(at, len(ways) - 1)]
         return at < len(ways)
 
-    def advance(self, run: Run, ends: Mapping[int, int]) -> None:
+    def advance(self, run: Run, ends: Mapping[int, int] | None) -> None:
         """``run`` is committed, or all of it was there. ``ends``: offset after the last
-        record written, of the places written to; empty: there was nothing to write, not even a
-        progress record.
+        record written, of the places written to; empty: its progress record alone was written;
+        None: there was nothing to write, not even that.
         """
         self._cursor = run.next
-        if ends:
+        if ends is not None:
             self._passed = run.first.bucket - 1
         self._rejected_rows, self._form = None, Form.RECORDS
         self._confirmed = max(self._confirmed, run.next)
-        for partition, end in ends.items():
+        for partition, end in (ends or {}).items():
             self._ends[partition] = max(self._ends[partition], end)
         for bucket in [b for b in self._found if b < run.next.bucket]:
             del self._found[bucket]

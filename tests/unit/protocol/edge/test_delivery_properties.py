@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from anabranch.codec.partitions import partition_of
 from anabranch.protocol.control.records import DeliveryProgress
 from anabranch.protocol.edge.delivery import REJECTED, CorrectedDelivery, Form
+from anabranch.protocol.edge.shards import Shard
 from anabranch.protocol.identifiers import RecordId
 from harness.examples import examples
 
@@ -29,17 +30,19 @@ OUTCOMES = (
 
 @dataclass
 class Topic:
-    """An output topic and its progress topic; ``None`` stands for a control record or one of
-    another producer.
+    """An output topic and the progress topics of its shards; ``None`` stands for a control record
+    or one of another producer.
     """
 
     partitions: list[list[RecordId | None]]
-    progress: list[DeliveryProgress] = field(default_factory=list)
+    """Those of the topic, then one of rejected results for each shard."""
+    progress: dict[int, list[DeliveryProgress]] = field(default_factory=dict)
     torn: bool = False
 
     def apply(
         self,
         batch: list[tuple[int, RecordId]],
+        shard: int,
         record: DeliveryProgress,
         outcome: str,
         rng: random.Random,
@@ -56,18 +59,20 @@ class Topic:
         for p in {p for p, _ in batch}:
             self.partitions[p].append(None)
         if outcome in ("committed", "applied, unknown", "torn"):
-            self.progress.append(record)
+            self.progress.setdefault(shard, []).append(record)
 
 
-def fail_over(topic: Topic, upto: int) -> CorrectedDelivery:
-    count = len(topic.partitions)  # the last one is that of rejected results
+def fail_over(topic: Topic, upto: int, shard: Shard) -> CorrectedDelivery:
+    count = len(topic.partitions) - shard.count
+    places = [*range(count), count + shard.index]
     machine = CorrectedDelivery(
         "out",
-        topic.progress[-1] if topic.progress else None,
-        [0] * count,
-        [len(p) for p in topic.partitions],
+        topic.progress[shard.index][-1] if topic.progress.get(shard.index) else None,
+        [0] * len(places),
+        [len(topic.partitions[p]) for p in places],
+        shard=shard,
     )
-    for p, start in enumerate(machine.read_from):
+    for p, start in zip(places, machine.read_from, strict=True):
         for ident in topic.partitions[p][start:]:
             if ident is not None:
                 machine.found(ident)
@@ -75,63 +80,94 @@ def fail_over(topic: Topic, upto: int) -> CorrectedDelivery:
     return machine
 
 
+@dataclass
+class Process:
+    """One shard of an output: ``machine``, and what is stable for it so far."""
+
+    topic: Topic
+    shard: Shard
+    sizes: dict[int, int]
+    rejected: set[RecordId]
+    outcomes: list[str]
+    rng: random.Random
+
+    def __post_init__(self) -> None:
+        self.last = max(self.sizes, default=1)
+        self.upto = self.rng.randint(0, self.last)
+        self.partitions = len(self.topic.partitions) - self.shard.count
+        self.machine = fail_over(self.topic, self.upto, self.shard)
+
+    def fail_over(self) -> None:
+        self.machine = fail_over(self.topic, self.upto, self.shard)
+
+    def place(self, ident: RecordId) -> int:
+        key = None if ident.position % 4 == 3 else b"%d" % (ident.position % 3)
+        return partition_of(key, ident, self.partitions)
+
+    def step(self) -> bool:
+        """One transaction, or less; whether there is more to do."""
+        machine, rng = self.machine, self.rng
+        stable = [(b, n) for b, n in sorted(self.sizes.items())]
+        stable = [(b, n) for b, n in stable if machine.cursor.bucket <= b <= self.upto]
+        run = machine.plan(self.upto, stable, rng.randint(1, 6))
+        if run is None:
+            if self.upto == self.last:
+                return False
+            self.upto = rng.randint(self.upto + 1, self.last)
+            return True
+        ids = [RecordId(s.bucket, i) for s in run.slices for i in range(s.start, s.stop)]
+        placed = [(p, i) for i in ids if self.shard.has(p := self.place(i))]
+        batch = [(p, i) for p, i in placed if not (machine.comparing and machine.there(i, p))]
+        if not ids or (machine.comparing and not batch):
+            machine.advance(run, None)
+            return True
+        if machine.form is Form.RECORDS and any(i in self.rejected for _, i in batch):
+            sizes = {ids.index(i): 100 if i in self.rejected else 1 for _, i in batch}
+            assert machine.rejected(run, sizes)
+            return True
+        if machine.form is not Form.RECORDS and batch:
+            assert [i in self.rejected for _, i in batch] == [True], "nothing else is rejected"
+            batch = [(self.partitions + self.shard.index, i) for _, i in batch]
+        outcome = self.outcomes.pop(0) if self.outcomes else "committed"
+        self.topic.apply(batch, self.shard.index, machine.progress(run, 0), outcome, rng)
+        if outcome != "committed":
+            self.fail_over()
+            return True
+        # reports name the records; the end of the transaction has a place of its own
+        ends = {
+            REJECTED if p >= self.partitions else p: len(self.topic.partitions[p]) - 1
+            for p, _ in batch
+        }
+        machine.advance(run, ends)
+        if rng.random() < 0.1:
+            self.fail_over()
+        return True
+
+
 def deliver(
-    seed: int, sizes: dict[int, int], partitions: int, outcomes: list[str], large: float = 0.0
+    seed: int,
+    sizes: dict[int, int],
+    partitions: int,
+    outcomes: list[str],
+    large: float = 0.0,
+    shards: int = 1,
 ) -> Topic:
     """Deliver everything, with these outcomes first and good ones afterwards. So many results
     are larger than the topic takes: ``large``.
     """
     rng = random.Random(seed)
-    last = max(sizes, default=1)
-    topic = Topic([[None] * rng.randint(0, 2) for _ in range(partitions + 1)])
+    topic = Topic([[None] * rng.randint(0, 2) for _ in range(partitions + shards)])
     rejected = {RecordId(b, i) for b, n in sizes.items() for i in range(n) if rng.random() < large}
-    upto, todo = rng.randint(0, last), list(outcomes)
-    machine = fail_over(topic, upto)
-    for _ in range(1_000):
-        stable = [(b, n) for b, n in sorted(sizes.items()) if machine.cursor.bucket <= b <= upto]
-        run = machine.plan(upto, stable, rng.randint(1, 6))
-        if run is None:
-            if upto == last:
-                return topic
-            upto = rng.randint(upto + 1, last)
-            continue
-        ids = [RecordId(s.bucket, i) for s in run.slices for i in range(s.start, s.stop)]
-        placed = [
-            (
-                partition_of(
-                    None if i.position % 4 == 3 else b"%d" % (i.position % 3), i, partitions
-                ),
-                i,
-            )
-            for i in ids
-        ]
-        batch = [(p, i) for p, i in placed if not (machine.comparing and machine.there(i, p))]
-        if not batch:
-            machine.advance(run, {})
-            continue
-        if machine.form is Form.RECORDS and any(i in rejected for _, i in batch):
-            assert machine.rejected(
-                run, {ids.index(i): 100 if i in rejected else 1 for _, i in batch}
-            )
-            continue
-        if machine.form is not Form.RECORDS:
-            assert [i in rejected for _, i in batch] == [True], "nothing else is rejected"
-            batch = [(partitions, i) for _, i in batch]
-        outcome = todo.pop(0) if todo else "committed"
-        topic.apply(batch, machine.progress(run, 0), outcome, rng)
-        if outcome == "committed":
-            # reports name the records; the end of the transaction takes a place of its own
-            machine.advance(
-                run,
-                {
-                    REJECTED if p == partitions else p: len(topic.partitions[p]) - 1
-                    for p, _ in batch
-                },
-            )
-            if rng.random() < 0.1:
-                machine = fail_over(topic, upto)
-        else:
-            machine = fail_over(topic, upto)
+    processes = [
+        Process(topic, Shard(index, shards), sizes, rejected, list(outcomes[index::shards]), rng)
+        for index in range(shards)
+    ]
+    for _ in range(2_000):
+        one = rng.choice(processes)
+        if not one.step():
+            processes.remove(one)
+        if not processes:
+            return topic
     pytest.fail("no progress")
 
 
@@ -142,11 +178,19 @@ def deliver(
     outcomes=st.lists(st.sampled_from(OUTCOMES), max_size=8),
     sizes=st.dictionaries(st.integers(1, 30), st.integers(1, 9), max_size=8),
     large=st.sampled_from([0.0, 0.1, 1.0]),
+    shards=st.integers(1, 4),
 )
 def test_every_id_once_whatever_becomes_of_transactions(
-    seed: int, partitions: int, outcomes: list[str], sizes: dict[int, int], large: float
+    seed: int,
+    partitions: int,
+    outcomes: list[str],
+    sizes: dict[int, int],
+    large: float,
+    shards: int,
 ) -> None:
-    topic = deliver(seed, sizes, partitions, outcomes, large)
+    """With shards, each fails by itself, at any place between the transactions of the others."""
+    shards = min(shards, partitions)
+    topic = deliver(seed, sizes, partitions, outcomes, large, shards)
     found = [ident for p in topic.partitions for ident in p if ident is not None]
     assert sorted(found) == [RecordId(b, i) for b in sorted(sizes) for i in range(sizes[b])]
     if not topic.torn:
