@@ -104,7 +104,8 @@ def _readers(options: Options) -> dict[str, list[str]]:
         for stream in stage.reads:
             found.setdefault(stream, []).extend(mine)
     for output in options.outputs:
-        found.setdefault(output.stream, []).append(f"delivery {output.name}.0")
+        mine = [f"delivery {process}.0" for process in output.processes]
+        found.setdefault(output.stream, []).extend(mine)
     return found
 
 

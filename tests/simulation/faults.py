@@ -212,9 +212,11 @@ def _aimed(options: Options, targets: Sequence[str]) -> list[Fault]:
                 rng.choice((*DELIVERY_KINDS, "commit torn")),
                 rng.choice(("commit applied", *DELIVERY_KINDS)),
             )
+            processes = options.outputs[0].processes
+            target = f"delivery/{processes[at_ms % len(processes)]}"
             found += [
-                Fault(at_ms, first, f"delivery/{OUTPUT}", value, duration_ms),
-                Fault(at_ms, second, f"delivery/{OUTPUT}", value, duration_ms),
+                Fault(at_ms, first, target, value, duration_ms),
+                Fault(at_ms, second, target, value, duration_ms),
             ]
         elif kind == "hostile":
             target = rng.choice((*options.streams, *(stage.name for stage in options.stages)))

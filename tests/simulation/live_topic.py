@@ -289,7 +289,7 @@ def _has_bound(run: Run, own: Collection[str], output: OutputOptions) -> bool:
     """
     mine = [stage for stage in run.options.stages if stage.name in own]
     processes = {f"ingestion/{source}" for source in run.options.sources if source in own}
-    processes |= {f"delivery/{output.name}"}
+    processes |= {f"delivery/{output.processes[0]}"}
     if (
         any(stage.policy != "process" for stage in mine)
         or run.options.inherited_parts_max is not None

@@ -168,6 +168,7 @@ def _near(chosen: Options) -> set[str]:
     traits = {
         "grown": chosen.grown_ms is not None,
         "shards": chosen.shards > 1,
+        "output shards": chosen.output_shards > 1,
         "idle": is_left_out,
         "late edges": is_left_out and chosen.edge_percent > 0,
         "silence in a backlog": chosen.backlog_records is not None

@@ -62,6 +62,14 @@ class OutputOptions:
     partitions: int
     is_live: bool
     is_upsert: bool
+    shards: int = 1
+
+    @property
+    def processes(self) -> list[str]:
+        """Who delivers it; the first also writes the live topic."""
+        if self.shards == 1:
+            return [self.name]
+        return [f"{self.name}.{shard}" for shard in range(self.shards)]
 
     @property
     def live_topic(self) -> str:
@@ -149,6 +157,8 @@ class Options:
     """A further output."""
     shards: int = 1
     """Processes of each source."""
+    output_shards: int = 1
+    """Processes of the output."""
     rush: tuple[int, int, int] = (0, 0, 1)
     """From the first of these buckets on, and before the second, there are up to so many times as
     many rows; counted from the beginning.
@@ -211,7 +221,12 @@ class Options:
     def outputs(self) -> tuple[OutputOptions, ...]:
         """All of them."""
         first = OutputOptions(
-            OUTPUT, self.last_stage, self.output_partitions, self.is_live, self.is_upsert
+            OUTPUT,
+            self.last_stage,
+            self.output_partitions,
+            self.is_live,
+            self.is_upsert,
+            self.output_shards,
         )
         return (first,) if self.second is None else (first, self.second)
 
@@ -235,7 +250,9 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
     )
     shaped = _deep_join if scenario == "deep join" else _shaped
     drawn = (
-        shaped(replace(drawn, scenario=scenario)) if scenario else _sharded(_idling(_grown(drawn)))
+        shaped(replace(drawn, scenario=scenario))
+        if scenario
+        else _output_sharded(_sharded(_idling(_grown(drawn))))
     )
     pace_ms = random.Random(f"{seed}/pace").choice((0, 0, 400, 1_000))
     drawn = replace(drawn, stages=tuple(replace(stage, pace_ms=pace_ms) for stage in drawn.stages))
@@ -282,6 +299,15 @@ def _sharded(options: Options) -> Options:
         idle_ms=None,
         source_idle_ms=None,
     )
+
+
+def _output_sharded(options: Options) -> Options:
+    """The same, in some seeds with two or three processes that deliver."""
+    rng = random.Random(f"{options.seed}/output shards")
+    if rng.random() >= 0.2:
+        return options
+    shards = rng.choice((2, 2, 3))
+    return replace(options, output_shards=shards, output_partitions=shards + rng.choice((0, 1, 2)))
 
 
 def _draw(seed: int, *, stages_max: int) -> Options:

@@ -82,7 +82,13 @@ def pipeline(options: Options) -> Pipeline:
 def _output(of: OutputOptions) -> Output:
     live = LiveSink(topic=of.live_topic, key=["key"], partitions=of.partitions, upsert=of.is_upsert)
     sink = Sink(topic=of.name, key=["key"], partitions=of.partitions)
-    return Output(name=of.name, stage=of.stream, corrected=sink, live=live if of.is_live else None)
+    return Output(
+        name=of.name,
+        stage=of.stream,
+        corrected=sink,
+        live=live if of.is_live else None,
+        shards=of.shards,
+    )
 
 
 def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:

@@ -14,18 +14,20 @@ from simulation.raw_logs import headers_of, records
 from simulation.world import Run
 
 _REJECTED = -1
-"""The number of the partition of rejected results, beside those of the output topic."""
+"""The number of the first partition of rejected results, beside those of the output topic; the
+others have the numbers before it.
+"""
 
 
 def delivered(run: Run, output: OutputOptions) -> list[Delivered]:
-    """The corrected topic, and as one more partition that of rejected results."""
+    """The corrected topic, and as more partitions those of rejected results."""
     there = [
         (partition, offset, record, partition)
         for partition, offset, record in records(run, output.name)
     ]
     there += [
-        (_REJECTED, offset, record, _partition_of(record.key or b"", output.partitions))
-        for _, offset, record in _rejected(run, output)
+        (place, offset, record, _partition_of(record.key or b"", output.partitions))
+        for place, offset, record in _rejected(run, output)
     ]
     return [
         Delivered(
@@ -41,7 +43,7 @@ def delivered(run: Run, output: OutputOptions) -> list[Delivered]:
 def _rejected(run: Run, output: OutputOptions) -> list[tuple[int, int, Record]]:
     topic = f"{output.name}.rejected"
     return (
-        [(_REJECTED, offset, record) for _, offset, record in records(run, topic)]
+        [(_REJECTED - number, offset, record) for number, offset, record in records(run, topic)]
         if topic in run.log.topics
         else []
     )

@@ -15,7 +15,6 @@ from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat, 
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.log.boundary_log import LogState
 from simulation import hostile
-from simulation.options import OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +75,7 @@ class Tampering:
             forged.append(
                 Heartbeat(
                     "delivery",
-                    OUTPUT,
+                    next(iter(self._pipeline.deliveries())),
                     "0",
                     -1,
                     "forged",

@@ -46,7 +46,7 @@ from simulation.hurrying import hurried
 from simulation.moving import Moving, replica_of, same
 from simulation.network import TRANSACTION_TIMEOUT_MS, Link, Network, Port, SimulatedLog, Strike
 from simulation.nodes import SimulatedNode
-from simulation.options import OUTPUT, Options, OutputOptions
+from simulation.options import Options, OutputOptions
 from simulation.pipeline_file import create_topics, pipeline
 from simulation.producing import Producers
 from simulation.scheduler import Process, Scheduler
@@ -273,16 +273,17 @@ class World:
 
     def _is_delivered(self, output: OutputOptions, last: int) -> bool:
         """Both topics of ``output`` have everything up to bucket ``last``."""
-        service = self.runs[f"delivery/{output.name}"].service
-        if (
-            not isinstance(service, delivery.DeliveryService)
-            or (service.status.last_bucket_ms or 0) < last * self.options.bucket_ms
-        ):
-            return False
-        if not output.is_live:
-            return True
-        machine = None if service._live is None else service._live._machine
-        return (
+        machine = None
+        for process in output.processes:
+            service = self.runs[f"delivery/{process}"].service
+            if (
+                not isinstance(service, delivery.DeliveryService)
+                or (service.status.last_bucket_ms or 0) < last * self.options.bucket_ms
+            ):
+                return False
+            if service._live is not None:
+                machine = service._live._machine
+        return not output.is_live or (
             machine is not None and machine.progress.stable >= last and machine.progress.shown == 0
         )
 
@@ -299,7 +300,7 @@ class World:
             (workload.bucket_of(event_time_ms, self.options.bucket_ms) for event_time_ms in others),
             default=0,
         )
-        service = self.runs[f"delivery/{OUTPUT}"].service
+        service = self.runs[f"delivery/{self.options.outputs[0].processes[0]}"].service
         live = service._live if isinstance(service, delivery.DeliveryService) else None
         return (
             live is not None and live._machine is not None and live._machine.progress.shown >= last
@@ -628,7 +629,9 @@ class World:
             is_spoilt = fault.kind == "blocks spoilt"
             self._tampering.lose_blocks(fault.target, fault.value, spoils=is_spoilt)
             return
-        at = TopicPartition(self.pipeline.topic_names.progress(OUTPUT), 0)
+        at = TopicPartition(
+            self.pipeline.topic_names.progress(self.options.outputs[0].processes[0]), 0
+        )
         is_delivered = fault.target in [each.stream for each in self.options.outputs]
         if not is_delivered or (at.topic in self.log.topics and self.log.partition(at).end > 0):
             self._tampering.lose_all_blocks(fault.target)
@@ -693,7 +696,7 @@ def keys(options: Options) -> list[str]:
         for replica in range(stage.replicas)
     ]
     found += [f"processing/{options.moved}{ON_NEW}"] if options.moved else []
-    found += [f"delivery/{output.name}" for output in options.outputs]
+    found += [f"delivery/{process}" for output in options.outputs for process in output.processes]
     if options.has_manager:
         found.append("consistency_manager/sim")
     for trader in options.traders:
