@@ -70,6 +70,7 @@ outputs:
   out:
     stage: totals
     corrected: {{topic: {name}.out, format: json, key: [car]}}
+    shards: {shards}
     {live}
 """
 
@@ -77,13 +78,16 @@ outputs:
 class World:
     """A pipeline file, its topics, and one service of it as processes."""
 
-    def __init__(self, kafka: str, name: str, folder: Path, *, live: bool = False) -> None:
+    def __init__(
+        self, kafka: str, name: str, folder: Path, *, live: bool = False, shards: int = 1
+    ) -> None:
         (folder / "functions.py").write_text("def same(reports):\n    return reports\n")
         (folder / "report.avsc").write_text(json.dumps(REPORT.avro))
         path = folder / "pipeline.yaml"
         path.write_text(
             FILE.format(
                 name=name,
+                shards=shards,
                 live=f"live: {{topic: {name}.out.live, format: json, key: [car]}}" if live else "",
             )
         )
@@ -269,6 +273,40 @@ def test_delivery(kafka: str, topic_prefix: str, tmp_path: Path, first: str, sec
     for partition in (0, 1):
         own = [ident for p, ident, _, _ in delivered(world.log, world.pipeline) if p == partition]
         assert own == sorted(own), "order"
+    assert _delivered(world) == ids(SIZES)
+    replica.close()
+
+
+@pytest.mark.parametrize("killed", ["out.0", "out.1"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param("delivery.fenced", "delivery.fenced", marks=pytest.mark.nightly),
+        pytest.param("delivery.read_back", "delivery.read_back", marks=pytest.mark.nightly),
+        pytest.param("delivery.records_sent", "delivery.records_sent", marks=pytest.mark.nightly),
+        pytest.param("delivery.progress_sent", "delivery.committed", marks=pytest.mark.nightly),
+        ("delivery.committed", "delivery.read_back"),
+    ],
+)
+def test_a_shard_of_delivery(
+    kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str, killed: str
+) -> None:
+    """Killed twice, while the other goes on."""
+    world = World(kafka, topic_prefix, tmp_path, shards=2)
+    replica = Replica(world.log, world.pipeline, world.clock, world.entropy)
+    replica.close_buckets(3, {n: rows(n, SIZES[n]) for n in (1, 2)})
+    (other,) = {"out.0", "out.1"} - {killed}
+    with world.run("delivery", other) as process:
+        world.killed("delivery", killed, first)
+        replica.close_buckets(6, {n: rows(n, SIZES[n]) for n in (4, 5)})
+        world.killed("delivery", killed, second)
+        replica.close_buckets(9, {n: rows(n, SIZES[n]) for n in (7, 9)})
+        world.until("delivery", killed, lambda: len(_delivered(world)) >= sum(SIZES.values()))
+        assert process.alive()
+    for partition in (0, 1):
+        own = [ident for p, ident, _, _ in delivered(world.log, world.pipeline) if p == partition]
+        assert own == sorted(own), "order"
+        assert own, "each shard has some"
     assert _delivered(world) == ids(SIZES)
     replica.close()
 
