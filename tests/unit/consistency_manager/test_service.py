@@ -29,10 +29,10 @@ CONTROL = TopicPartition("p.control.processing.totals.0", 0)
 class World:
     """A stage of two replicas, its manager and its index."""
 
-    def __init__(self, replicas: int = 2) -> None:
+    def __init__(self, replicas: int = 2, shards: int = 1) -> None:
         self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
         self.log, self.index = LocalEventLog(self.clock), LocalIndex(self.clock)
-        self.pipeline = outputs.pipeline("p", replicas=replicas)
+        self.pipeline = outputs.pipeline("p", replicas=replicas, shards=shards)
         create_topics(self.log, self.pipeline)
         names = self.pipeline.stream_writers("totals")
         self.replicas = [
@@ -67,12 +67,12 @@ class World:
         writer.send(CONTROL, value or control_records.encode(beat))
         writer.flush()
 
-    def delivery_says(self, rejected: int) -> None:
+    def delivery_says(self, rejected: int, process: str = "out") -> None:
         say(
             self.log,
             self.pipeline,
             Heartbeat(
-                "delivery", "out", "0", -1, "running", 1, self.clock.now_ms(), rejected=rejected
+                "delivery", process, "0", -1, "running", 1, self.clock.now_ms(), rejected=rejected
             ),
         )
 
@@ -255,6 +255,16 @@ def test_a_manager_that_may_not_ask_for_settings_says_so_and_goes_on(
         "the settings of internal topics were not looked at: not allowed"
     ]
     manager.stop()
+
+
+def test_any_shard_of_an_output_raises_that_alarm() -> None:
+    world = World(shards=2)
+    manager = world.manager()
+    for process in ("out.1", "out.0"):
+        world.delivery_says(1, process)
+        manager.step()
+    (alarm,) = world.alarms()
+    assert (alarm.kind, alarm.stream) == ("result_rejected", "totals")
 
 
 def test_results_that_are_too_large_raise_one_alarm(world: World) -> None:

@@ -153,6 +153,21 @@ def test_a_source_with_shards_has_a_card_for_each_and_one_count_of_dead_letters(
     assert words[0] != words[1], words
 
 
+def test_an_output_with_shards_has_a_card_and_an_age_for_each() -> None:
+    pipeline = load(TOLL_ROAD)
+    sharded = pipeline.outputs["tolls"].model_copy(update={"shards": 2})
+    shown = Page(pipeline.model_copy(update={"outputs": pipeline.outputs | {"tolls": sharded}}))
+    bars = {0.5: 1.0, 1.0: 10.0, float("inf"): 10.0}
+    shown.show_processes([], {"delivery/tolls.1": Figures(ages={"tolls.1": bars})}, {}, NOW_MS)
+    shown.hear(Heartbeat("delivery", "tolls.1", "0", 0, "running", 1, 0), NOW_MS, 0)
+    found = shown.whole(NOW_MS, 0)
+    words = [found["cards"][f"output tolls.{shard}"]["word"] for shard in (0, 1)]
+    assert words[0] != words[1], words
+    assert "output tolls" not in found["cards"]
+    ages = {hop["name"]: hop["upto_ms"] for hop in found["hops"] if hop["kind"] == "output"}
+    assert ages == {"tolls.0": None, "tolls.1": [1_000, 1_000, 1_000]}
+
+
 def test_batch_times_and_ages_of_outputs_come_from_the_histograms() -> None:
     shown = page()
     bars = {0.5: 1.0, 1.0: 10.0, float("inf"): 10.0}
