@@ -17,9 +17,10 @@ Penalties follow from how a movement ended:
                                                                the rate for the time of silence
     because the seller was silent, and both measured zeros
     for longer than it may make nothing (``silence``)          the seller owes one violation
-    because an audit found something                           the seller owes one violation
+    for whatever reason, and an audit found something          the seller owes one violation
     because the contract ends, and it does                     nobody owes anything
-An end with a reason that does not hold is judged as one without.
+An end with a reason that does not hold is judged as one without. What an audit finds after the end
+costs the seller its violation then, unless it owes one for that movement already.
 
 Invariants:
     FL1  the sum of all balances is zero after every entry.
@@ -318,6 +319,8 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
         )
         if not reason and entry.findings:
             self._wrong.add(entry.movement_id)
+            if is_over and entry.movement_id not in self.breaches:
+                self._convicted(movement)
         return reason
 
     def _ripe_ms(self, period: int) -> int:
@@ -358,9 +361,8 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
         by_buyer = entry.by == contract.buyer
         if entry.why is Why.SILENT and by_buyer and self.is_silent(movement, movement.ended_ms):
             self._breached(movement, violation, contract)
-        elif entry.why is Why.WRONG and by_buyer and self.is_wrong(entry.movement_id):
-            self.breaches.append(entry.movement_id)
-            self._post(contract.seller, violation, f"wrong results: {entry.movement_id}")
+        elif self.is_wrong(entry.movement_id):
+            self._convicted(movement)
         elif entry.why is Why.CONTRACT_ENDS and self._ends(contract, movement.ended_ms):
             return
         elif movement.ended_ms - movement.started_ms < contract.min_hold_ms:
@@ -376,6 +378,15 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
             self._post(contract.seller, due, f"silent {silent_ms} ms: {name}")
         else:
             self._post(contract.seller, violation, f"made nothing: {name}")
+
+    def _convicted(self, movement: Movement) -> None:
+        """An audit found something of a movement that is over, whoever has ended it, and why: a
+        seller does not get away because its stage is recalled before the buyer knows.
+        """
+        contract, name = self.movements.contract(movement.version), movement.movement_id
+        self.breaches.append(name)
+        violation = contract.penalty.violation_micro * NANO_PER_MICRO
+        self._post(contract.seller, violation, f"wrong results: {name}")
 
     def is_silent(self, movement: Movement, at_ms: int) -> bool:
         """Whether its seller has been silent, or idle, for so long that it owes the penalty."""

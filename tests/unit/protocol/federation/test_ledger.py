@@ -243,6 +243,35 @@ def test_wrong_results_cost_a_violation_if_an_audit_found_them() -> None:
         assert [each.payer for each in made.postings] == [by], "judged as an end before its time"
 
 
+@pytest.mark.parametrize("why", list(Why))
+@pytest.mark.parametrize("by", ["north", "south"])
+def test_wrong_results_cost_a_violation_whoever_ends_it_and_why(by: str, why: Why) -> None:
+    """The buyer may have recalled it before it knows; the seller may be quicker."""
+    made = ledger()
+    assert made.add(committed(), 1_000) == ""
+    assert made.add(metered(FOUND_MS // 1_000 - 1), FOUND_MS) == ""
+    assert made.add(audited(Finding(SAMPLED, Fault.WRONG_RESULT)), FOUND_MS) == ""
+    assert made.add(ended(why, by), FOUND_MS + 1) == ""
+    assert made.postings == [Posting("south", "north", VIOLATION, f"wrong results: {NAME}")]
+    assert made.breaches == [NAME]
+
+
+def test_what_is_found_after_the_end_costs_a_violation_once() -> None:
+    made, second = ledger(), bytes(range(16))
+    again = next(b for b in range(11, 5_000) if is_sampled(second, NAME, b, 10_000))
+    over_ms = max(SAMPLED, again) * WIDTH_MS
+    assert made.add(committed(), 1_000) == ""
+    assert made.add(committed(second), 1_000) == ""
+    assert made.add(ended(), over_ms) == ""
+    assert made.postings == []
+    for nonce, bucket in ((NONCE, SAMPLED), (second, again)):
+        found = audited(Finding(bucket, Fault.WRONG_RESULT), nonce=nonce)
+        assert made.add(found, over_ms + 1_000) == ""
+        assert made.postings == [Posting("south", "north", VIOLATION, f"wrong results: {NAME}")]
+        assert made.breaches == [NAME]
+        assert sum(made.balances().values()) == 0
+
+
 def test_an_audit_is_the_auditors_and_counts_once_and_as_it_was_committed_to() -> None:
     made, wrong = ledger(), Finding(SAMPLED, Fault.WRONG_RESULT)
     assert made.add(audited(wrong), FOUND_MS) == "not committed to before"
