@@ -251,8 +251,8 @@ MUTANTS = [
         Mutant(
             "fled_and_back",
             "agent.stages:OwnStages._failure",
-            "if name not in self._fled:",
-            "if self._fled.pop(name, None) is None or True:",
+            "if name not in self._fled and holding.place is Place.AWAY:",
+            "if holding.place is Place.AWAY and (self._fled.pop(name, None) is None or True):",
             "FZ1",
         ),
     ),

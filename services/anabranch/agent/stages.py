@@ -136,10 +136,10 @@ class OwnStages:
         assert holding.went is not None, "the caller looked"  # noqa: S101
         name, ledger = holding.went.movement_id, contract.ledger
         movement = None if ledger is None else ledger.movements.find(name)
-        if holding.place is not Place.AWAY or ledger is None or movement is None:
+        if holding.place is Place.LEAVING or ledger is None or movement is None:
             self._fled.pop(name, None)
             return None
-        if name not in self._fled:
+        if name not in self._fled and holding.place is Place.AWAY:
             is_there = logs.runs_on == partner
             why = failure(
                 ledger,

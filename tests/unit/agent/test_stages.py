@@ -19,7 +19,7 @@ from anabranch.protocol.federation.ledger import (
     Metered,
 )
 from anabranch.protocol.federation.movements import Movement, MovementState, Why
-from harness.trading_world import BUCKET_MS, METER_MS, RUSH, SAMPLE_PPM, TradingWorld
+from harness.trading_world import BUCKET_MS, CALM, METER_MS, RUSH, SAMPLE_PPM, TradingWorld
 
 
 @pytest.fixture
@@ -98,6 +98,20 @@ def test_a_seller_that_is_heard_and_makes_nothing_loses_the_stage_and_pays(
         ("south", "silent")
     ]
     world.until(lambda: suspended_by(world) == ("north",), "nothing new moves")
+
+
+def test_a_seller_that_made_nothing_pays_though_it_is_cheaper_at_home_before_that_is_proved(
+    world: TradingWorld,
+) -> None:
+    world.kill("south")
+    hostile_south_says(world, RUSH)
+    world.nodes["south.0"].is_stuck = True
+    world.until(lambda: world.runs_on() == "north.0", "it runs at home", 300)
+    assert world.place() is Place.AWAY, "nothing is proved"
+    world.rate = CALM
+    world.until(lambda: world.place() is Place.COMING, "it is recalled", 300)
+    world.until(lambda: world.place() is not Place.COMING, "it is over", 300)
+    assert ended(world).why is Why.SILENT
 
 
 def test_a_seller_that_makes_too_little_loses_the_stage_and_pays(world: TradingWorld) -> None:
