@@ -32,7 +32,8 @@ class Meter:
         self._participant = participant
         self._ledgers = ledgers
         self._clock = clock
-        self._begun_ms = clock.now_ms()
+        self._begun_ms: dict[str, int] = {}
+        """By contract, a time of its log from which on it was followed."""
         self._next: dict[str, int] = {}
         """Movement -> the slot that is measured next."""
         self._done: set[str] = set()
@@ -46,6 +47,7 @@ class Meter:
             if booked is None or ledger is None:
                 continue
             side = booked.contract.party(self._participant)
+            self._begun_ms.setdefault(log.contract_id, log.now_ms)
             for movement in ledger.movements if side is not None else ():
                 logs = stages.get(movement.task)
                 if (
@@ -61,7 +63,9 @@ class Meter:
         contract = ledger.movements.contract(movement.version)
         meter_ms, name = contract.audit.meter_ms, movement.movement_id
         is_over = movement.state is MovementState.OVER
-        first = self._next.get(name, max(movement.started_ms, self._begun_ms) // meter_ms)
+        first = self._next.get(
+            name, max(movement.started_ms, self._begun_ms[contract_id]) // meter_ms
+        )
         for slot in range(first, first + _SLOTS_AT_ONCE):
             self._next[name] = slot
             if is_over and slot * meter_ms >= movement.ended_ms:

@@ -46,6 +46,7 @@ from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
 from anabranch.protocol.federation.stage_moves import reason_against, stage_of, task_of
 from anabranch.protocol.federation.standing import AgentRules
 from anabranch.protocol.federation.statements import Signature
+from anabranch.protocol.federation.steady_time import SteadyTime
 from anabranch.runtime.federation_reader import FederationReader
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 
@@ -132,6 +133,7 @@ class AgentService:
         self._ledgers: LedgerWriter | None = None
         self._meter: Meter | None = None
         self._look_next_ms = self._measure_next_ms = 0
+        self._time = SteadyTime()
         self._figures = Figures(context.registry, context.pipeline.name)
 
     # ---------------------------------------------------------------- life
@@ -216,7 +218,9 @@ class AgentService:
         self._guests.clear()
 
     def _now_ms(self) -> int:
-        return self._context.clock.now_ms()
+        """The time by which it waits; the dates of what it signs for others are the clock's."""
+        clock = self._context.clock
+        return self._time.at(clock.now_ms(), clock.monotonic_ms())
 
     # ---------------------------------------------------------------- what is new
 
@@ -367,7 +371,7 @@ class AgentService:
             reason = log.reason_to_suspend(self._participant)
             if not reason or log.booked is None:
                 continue
-            version, now_ms = log.booked.contract.version, self._now_ms()
+            version, now_ms = log.booked.contract.version, self._context.clock.now_ms()
             word = ContractChange(
                 name, version, self._participant, Change.SUSPENDED, now_ms, now_ms
             )

@@ -62,6 +62,42 @@ def test_a_rush_sells_the_stage_and_calm_brings_it_home(world: TradingWorld) -> 
     assert world.ledger().disputes == []
 
 
+class FastClock(VirtualClock):
+    """Of somebody else, and by an hour in front of it, until it is set right."""
+
+    def __init__(self, right: VirtualClock) -> None:
+        super().__init__()
+        self.right, self.is_fast = right, True
+
+    def now_ms(self) -> int:
+        return self.right.now_ms() + 3_600_000 * self.is_fast
+
+    def monotonic_ms(self) -> int:
+        return self.right.monotonic_ms()
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        self.right.sleep_ms(duration_ms)
+
+
+def test_a_fast_clock_that_is_set_back_stops_neither_sales_nor_measurements(
+    world: TradingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(world.clock, VirtualClock)
+    fast, of = FastClock(world.clock), world._context
+    monkeypatch.setattr(world, "_context", lambda *names: replace(of(*names), clock=fast))
+    world.agree()
+    world.start("north", "south")
+    world.lasts(4_000)
+    fast.is_fast = False
+    world.rate = RUSH
+    world.until(lambda: world.place() is Place.AWAY, "the stage is sold")
+    world.until(lambda: len(world.ledger().postings) > 0, "a period is paid", 600)
+    assert {each.payer for each in world.ledger().postings} == {"north"}
+    world.rate = CALM
+    world.until(lambda: world.place() is Place.HERE, "it is home again")
+    assert world.movements()[0].why is Why.RECALLED
+
+
 @pytest.mark.parametrize("at", ["before it is sold", "while it moves", "while it is away"])
 @pytest.mark.parametrize("who", ["north", "south"])
 def test_an_agent_that_is_killed_goes_on_from_the_ledgers(
