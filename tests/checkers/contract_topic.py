@@ -46,6 +46,8 @@ class Ran:
     started_ms: int
     ended_ms: int | None = None
     ended_by: str = ""
+    ended_number: int = -1
+    """Of the entry that says so, in the topic."""
     why: Why | None = None
     silent_ms: int = 0
     """For how long its seller had measured nothing when it ended."""
@@ -71,7 +73,7 @@ def read(entries: Iterable[Entry], text: Contract, is_signed: IsSigned) -> Book:
     """The topic, from its beginning."""
     book, now_ms = Book(), 0
     void: set[str] = set()
-    for entry in entries:
+    for number, entry in enumerate(entries):
         now_ms = max(now_ms, entry.at_ms)
         statement = entry.statement
         if not isinstance(statement, Started | Withdrawn | Ended | Metered | Settled):
@@ -87,7 +89,7 @@ def read(entries: Iterable[Entry], text: Contract, is_signed: IsSigned) -> Book:
                 void.add(name)
             case Ended(movement_id=name) if name in book.ran and book.ran[name].ended_ms is None:
                 ran = book.ran[name]
-                ran.ended_ms = now_ms
+                ran.ended_ms, ran.ended_number = now_ms, number
                 ran.ended_by, ran.why = statement.by, statement.why
                 ran.silent_ms = now_ms - max(ran.started_ms, _measured_ms(book, ran, text))
             case Metered(movement_id=name) if name in book.ran:
@@ -217,31 +219,45 @@ def agrees(book: Book, postings: Sequence[Posting], balances: Mapping[str, int])
         yield f"a reader has {dict(posted)}, the topic says {readings}"
 
 
-def penalties(book: Book, postings: Sequence[Posting], text: Contract) -> Iterator[str]:
+def penalties(
+    book: Book,
+    postings: Sequence[Posting],
+    text: Contract,
+    convicted: Mapping[str, int] | None = None,
+) -> Iterator[str]:
     """Who ends a movement before its time pays for that; a seller pays only for a silence that the
-    topic shows, and nobody for anything else. No auditor has found anything.
+    topic shows, or once for what an auditor has found, and nobody for anything else. ``convicted``:
+    movements of which something was found that counts, and the number of the entry.
     """
-    violation = text.penalty.violation_micro * 1_000
     posted: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+    idle = set()
     for posting in postings:
         kind, _, name = posting.reason.partition(": ")
         if kind == "made nothing":
-            continue  # who measured zeros is not judged here
-        if not posting.reason.startswith("period "):
+            idle.add(name)  # who measured zeros is not judged here
+        elif not posting.reason.startswith("period "):
             posted[name].append((posting.payer, posting.amount_nano))
     for ran in book.ran.values():
-        if ran.ended_ms is None:
-            continue
-        right: list[tuple[str, int]] = []
-        blamed = ran.why is Why.SILENT and ran.ended_by == text.buyer
-        patience_ms = text.quality.delay_ms_max + SILENT_SLOTS * text.audit.meter_ms
-        if blamed and ran.silent_ms > patience_ms + MEASURED_AFTER_MS:
-            rate = text.penalty.silent_micro_per_s
-            right = [(text.seller, violation + rate * ran.silent_ms)]
-        elif ran.ended_ms - ran.started_ms < text.min_hold_ms:
-            right = [(ran.ended_by, violation)]
+        found = None if ran.name in idle else (convicted or {}).get(ran.name)
+        right = [] if ran.ended_ms is None else _due(ran, text, found)
         if posted[ran.name] != right:
             yield f"{ran} costs {posted[ran.name]}, not {right}"
+
+
+def _due(ran: Ran, text: Contract, found: int | None) -> list[tuple[str, int]]:
+    """What the end of a movement costs. ``found``: the number of the entry by which an auditor
+    has found something.
+    """
+    assert ran.ended_ms is not None
+    violation = text.penalty.violation_micro * 1_000
+    patience_ms = text.quality.delay_ms_max + SILENT_SLOTS * text.audit.meter_ms
+    is_blamed = ran.why is Why.SILENT and ran.ended_by == text.buyer
+    if is_blamed and ran.silent_ms > patience_ms + MEASURED_AFTER_MS:
+        return [(text.seller, violation + text.penalty.silent_micro_per_s * ran.silent_ms)]
+    if found is not None and found < ran.ended_number:
+        return [(text.seller, violation)]
+    early = ran.ended_ms - ran.started_ms < text.min_hold_ms
+    return [(ran.ended_by, violation)] * early + [(text.seller, violation)] * (found is not None)
 
 
 @dataclass(frozen=True)

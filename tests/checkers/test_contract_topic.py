@@ -193,6 +193,24 @@ def test_who_ends_too_early_pays_and_a_seller_for_silence_alone() -> None:
     assert "not []" in text_of(contract_topic.penalties(blamed, [owed], TEXT))
 
 
+def test_what_an_audit_found_costs_its_seller_once_whether_before_or_after_the_end() -> None:
+    fine = Posting("south", "north", VIOLATION, f"wrong results: {NAME}")
+    early = Posting("north", "south", VIOLATION, f"ended before its time: {NAME}")
+    for why in Why:
+        book = read(start(), end(4_000, why=why))
+        assert text_of(contract_topic.penalties(book, [fine], TEXT, {NAME: 0})) == ""
+        assert "costs []" in text_of(contract_topic.penalties(book, [], TEXT, {NAME: 2}))
+        assert "costs [(" in text_of(contract_topic.penalties(book, [fine] * 2, TEXT, {NAME: 0}))
+        assert "not []" in text_of(contract_topic.penalties(book, [fine], TEXT))
+    book = read(start(), end(3_000))
+    assert text_of(contract_topic.penalties(book, [early, fine], TEXT, {NAME: 2})) == ""
+    assert text_of(contract_topic.penalties(book, [fine], TEXT, {NAME: 0})) == ""
+    assert "costs" in text_of(contract_topic.penalties(book, [fine], TEXT, {NAME: 2}))
+    idle = Posting("south", "north", VIOLATION, f"made nothing: {NAME}")
+    book = read(start(), end(4_000, why=Why.SILENT))
+    assert text_of(contract_topic.penalties(book, [idle], TEXT, {NAME: 2})) == ""
+
+
 def test_an_answer_takes_a_task_only_with_the_seller_s_signature() -> None:
     given = answer()
     right, forged = record(1, given, "south"), record(1, given, "mallory")
