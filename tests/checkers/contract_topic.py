@@ -270,11 +270,13 @@ class Work:
 
 
 def payments(book: Book, text: Contract, work: Callable[[str, int], Work]) -> Iterator[str]:
-    """A seller is paid for no more than its node has made. ``work``: of (task, slot)."""
+    """A seller is paid for no more than its node has made, where the buyer has measured that; else
+    it is believed, up to the load that was agreed. ``work``: of (task, slot).
+    """
     meter_ms = text.audit.meter_ms
     settled_ms = (max(book.paid, default=-1) + 1) * text.audit.settle_ms
     for (name, slot), readings in sorted(book.metered.items()):
-        if (slot + 1) * meter_ms > settled_ms:
+        if (slot + 1) * meter_ms > settled_ms or text.buyer not in readings:
             continue
         ran = book.ran[name]
         ran_ms = ran.overlap_ms(slot * meter_ms, (slot + 1) * meter_ms)

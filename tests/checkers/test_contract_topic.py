@@ -156,10 +156,11 @@ def test_a_reader_with_other_sums_is_told() -> None:
 
 def test_a_seller_is_paid_for_what_its_node_made() -> None:
     due = 900 * 10 * 500
-    book = read(start(), metered(2_000, 1, 10), settled(4_000, 0, due))
-    for rows, wrong in ((5, False), (4, True)):
-        found = contract_topic.payments(book, TEXT, lambda *_, rows=rows: Work(rows, 500))
-        assert bool(list(found)) is wrong
+    for measured in ((), (metered(2_000, 1, 10, "north"),)):
+        book = read(start(), metered(2_000, 1, 10), *measured, settled(4_000, 0, due))
+        for rows, wrong in ((5, False), (4, True)):
+            found = contract_topic.payments(book, TEXT, lambda *_, rows=rows: Work(rows, 500))
+            assert bool(list(found)) is (wrong and bool(measured)), "else the seller is believed"
 
 
 def test_a_side_that_measures_something_else_is_told() -> None:
