@@ -41,7 +41,13 @@ AGENTS: Final = (NEVER_STARTS, BLAMES, ASKS_TOO_MUCH, CLAIMS_TOO_MUCH)
 """Agents: one never writes that a movement has begun, one ends each for a silence that was none,
 one answers with a price above the buyer's highest, one measures three times as much as ran.
 """
-KINDS: Final = (*AGENTS, MAKES_NOTHING)
+COMPUTES_WRONG: Final = "south computes wrong"
+LEAVES_OUT: Final = "south leaves out"
+SPOILS: Final = (COMPUTES_WRONG, LEAVES_OUT)
+"""Nodes that run the stage, and make other rows of it, or only a few."""
+AUDITOR_CHOOSES: Final = "auditor chooses"
+"""It blames a seller for buckets that it has picked."""
+KINDS: Final = (*AGENTS, MAKES_NOTHING, *SPOILS, AUDITOR_CHOOSES)
 """And a node that begins the stage, is heard, and makes nothing."""
 _BLAMES_AFTER_MS: Final = 2_600
 _CLAIMS: Final = 3

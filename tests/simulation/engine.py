@@ -34,8 +34,8 @@ SCHEMA: Final = pa.schema([pa.field(name, pa.int64()) for name in ("id", "key", 
 _COLUMNS: Final = ("event_time", "id", "key", "v")
 _ASK_EVERY_MS: Final = 20
 _LOOK_MS: Final = 100
-_WRONG_MS: Final = 400
-"""So much longer a batch takes whose rows are wrong: mostly others are first then."""
+_LEAVES_OUT: Final = 5
+"""Of so many rows all but one are left out where that is done."""
 
 Steps = Generator[bool, None, None]
 """Yields between two steps of a query: whether something was done."""
@@ -318,9 +318,8 @@ class SimulatedQuery:
             for stream, taken in taken_by_stream(logged.offsets[name]).items():
                 for _, table in readers[stream].read_buckets(taken):
                     rows += zip(*(table.column(each).to_pylist() for each in _COLUMNS), strict=True)
-        if self._port.link.makes_wrong_rows:
-            rows = [(*row[:3], row[3] + 1) for row in rows]
-            clock.sleep_ms(_WRONG_MS)
+        if before.bucket >= self._port.link.wrong_after:
+            rows = self._spoilt(rows)
         yield True
         state: State = directory.state(batch - 1)
         state, results = operate(
@@ -367,6 +366,16 @@ class SimulatedQuery:
             )
         )
         yield True
+
+    def _spoilt(self, rows: list[Row]) -> list[Row]:
+        """What a process that computes wrong makes of its input."""
+        link = self._port.link
+        if link.makes_wrong_rows:
+            rows = [(*row[:3], row[3] + 1) for row in rows]
+            self._context.clock.sleep_ms(link.wrong_ms)
+        if link.leaves_out:
+            rows = [row for row in rows if row[1] % _LEAVES_OUT == 0]
+        return rows
 
     def _fail(self, where: str, choice: int) -> None:
         error = branch_failure(f"{self._task.query}, {where}", choice)

@@ -14,6 +14,7 @@ from simulation import (
     live_topic,
     operating,
     outvoting,
+    sold_results,
     state_gaps,
     upgrading,
     workload,
@@ -59,7 +60,7 @@ class _Logs:
     complete: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """Of each stream (time, bucket up to which it was stable then)."""
     wrong_stands: bool = False
-    """Something that a replica was made to compute wrong was first."""
+    """Something that a replica, or a seller, was made to compute wrong stands."""
 
     def read(
         self, run: Run, stream: str, answer: workload.Buckets, blocks: streams.ReadPart
@@ -80,6 +81,10 @@ class _Logs:
             answer.clear()
             answer.update(stands)
             return labelled("versions", wrong)
+        if stream == run.options.spoils:
+            spoilt = sold_results.spoilt(run, reading, answer, blocks)
+            self.wrong_stands = bool(spoilt)
+            return labelled("streams", streams.check(stream, reading, answer, blocks, spoilt))
         if run.options.scenario != "outvoted" or stream in run.options.sources:
             return labelled("streams", streams.check(stream, reading, answer, blocks))
         votes = outvoting.judge(run, reading, answer, blocks)
@@ -111,6 +116,8 @@ def judge(run: Run) -> list[str]:
     logs = _Logs()
     for stream in run.pipeline.streams():
         wrong += logs.read(run, stream, answers[stream], blocks[stream])
+        if logs.wrong_stands:
+            break  # what is made of it is as wrong
     if logs.wrong_stands:
         run.history.reached("something wrong was first")
         return wrong

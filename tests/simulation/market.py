@@ -40,6 +40,7 @@ class MarketOptions(Options):
     delta: int = 25
     min_hold_ms: int = 1_500
     deadline_ms: int = 4_000
+    sample_ppm: int = 200_000
     has_auditor: bool = False
     dishonest: str = ""
     """What one of the two does that it must not (``dishonest.KINDS``); mostly nothing."""
@@ -80,6 +81,11 @@ class MarketOptions(Options):
         return AUDITOR if self.has_auditor else ""
 
     @property
+    def spoils(self) -> str:
+        """The stage that is for sale, if its seller makes wrong rows of it."""
+        return self.sold if self.dishonest in dishonest.SPOILS else ""
+
+    @property
     def federation(self) -> Federation:
         """As the buyer's pipeline file has it."""
         return Federation(
@@ -100,7 +106,7 @@ class MarketOptions(Options):
             delta=self.delta,
             min_hold_ms=self.min_hold_ms,
             moving=MoveClauses(moving.transfer, moving.payer, self.deadline_ms),
-            audit=AuditClauses(METER_MS, 100_000, 200_000, SETTLE_MS),
+            audit=AuditClauses(METER_MS, 100_000, self.sample_ppm, SETTLE_MS),
         )
         return replace(text, quality=replace(text.quality, delay_ms_max=2_000))
 
@@ -188,13 +194,19 @@ def draw(seed: int) -> MarketOptions:
         hostile_percent=0,
         late="dead_letter",
     )
+    corners = rng.choice(((), ((0, 2), (8, 70))))
+    min_hold_ms, deadline_ms = rng.choice((0, 1_500, 3_000)), rng.choice((3_000, 5_000))
+    is_audited, wrong = rng.random() < 0.3, ""
+    if rng.random() < 0.3:
+        wrong = rng.choice(dishonest.KINDS)
     return MarketOptions(
         **vars(drawn),
-        corners=rng.choice(((), ((0, 2), (8, 70)))),
+        corners=corners,
         fixed_price=fixed_price,
         delta=delta,
-        min_hold_ms=rng.choice((0, 1_500, 3_000)),
-        deadline_ms=rng.choice((3_000, 5_000)),
-        has_auditor=rng.random() < 0.3,
-        dishonest=rng.choice(dishonest.KINDS) if rng.random() < 0.25 else "",
+        min_hold_ms=min_hold_ms,
+        deadline_ms=deadline_ms,
+        sample_ppm=rng.choice((200_000, 500_000)),
+        has_auditor=is_audited or wrong in (*dishonest.SPOILS, dishonest.AUDITOR_CHOOSES),
+        dishonest=wrong,
     )

@@ -5,7 +5,7 @@ the stage that was for sale, and of the money.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature
@@ -15,17 +15,23 @@ from anabranch.codec import control_records, federation_records
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import RemoteProtocolError
-from anabranch.protocol.federation.movements import Ended, Started
+from anabranch.protocol.federation.contract_book import Change, ContractChange
+from anabranch.protocol.federation.movements import Ended, Started, Why
+from anabranch.protocol.federation.offers import Offer
 from anabranch.protocol.federation.statements import Signature, signed_bytes
 from anabranch.protocol.log.records import EpochStarted
-from checkers import contract_topic, streams
+from checkers import audits, contract_topic, streams
+from checkers.audits import Findings, Made
 from checkers.contract_topic import Book, Entry, Work
-from simulation import evidence
+from simulation import evidence, sold_results, workload
+from simulation.dishonest import AUDITOR_CHOOSES
 from simulation.evidence import labelled
-from simulation.market import BUYER, FEDERATION, SELLER, STRANGER, MarketOptions
+from simulation.intake import source_replay, source_streams
+from simulation.market import AUDITOR, BUYER, FEDERATION, SELLER, STRANGER, MarketOptions
 from simulation.participants import FederatedWorld
-from simulation.raw_logs import appended_ms, appends, boundary_log, records
+from simulation.raw_logs import Blocks, appended_ms, appends, boundary_log, records
 from simulation.silences import speaks_in_time
+from simulation.workload import BASE_MS
 from simulation.world import Run
 
 AFTER_FAULTS_MS: Final = 10_000
@@ -34,6 +40,14 @@ a silent node is waited for, an offer runs out, the stage comes home and begins 
 """
 WITHOUT_FAULTS_MS: Final = 1_000
 """The same where nothing fails: a movement is a pause, no longer than that of a restart."""
+AUDITED_WITHIN_MS: Final = 1_500
+"""Where nothing fails: from when a movement is in the ledger until the hash of a number is."""
+HOME_MS: Final = 2_500
+"""Where nothing fails: from when an audit has found something until the stage is home."""
+_READ_WITHIN_MS: Final = 10_000
+"""After a fault that ends by then, at the latest."""
+_NUMBERS_LOST: Final = frozenset({"disk", "double", "zombie", "pause"})
+"""Faults after which numbers may be lost: two processes write one file."""
 
 
 def judge(world: FederatedWorld, run: Run) -> list[str]:
@@ -45,6 +59,9 @@ def judge(world: FederatedWorld, run: Run) -> list[str]:
     entries = list(_entries(run, topics.contract(text.contract_id)))
     book = contract_topic.read(entries, text, signed)
     work = _Works(run, options)
+    found = audits.read(entries, book, text, options.auditor, signed)
+    convicted = found.convicted()
+    wrong += _audits(run, options, book, found)
     wrong += labelled("paid once", contract_topic.paid_once(book))
     honest = [name for name in (BUYER, SELLER) if not options.dishonest.startswith(name)]
     believed = [entry for entry in entries if _is_signed_by(entry, honest, signed)]
@@ -54,9 +71,10 @@ def judge(world: FederatedWorld, run: Run) -> list[str]:
         "measurements", contract_topic.measurements(believed, book, text, work, honest)
     )
     for reader in world.readers:
-        found = contract_topic.agrees(book, reader.postings, reader.balances)
-        wrong += labelled("ledger", (f"{reader.name}: {line}" for line in found))
-        wrong += labelled("penalties", contract_topic.penalties(book, reader.postings, text))
+        lines = contract_topic.agrees(book, reader.postings, reader.balances)
+        wrong += labelled("ledger", (f"{reader.name}: {line}" for line in lines))
+        lines = contract_topic.penalties(book, reader.postings, text, convicted)
+        wrong += labelled("penalties", lines)
         if not run.faults and not options.dishonest.startswith(SELLER):
             fines = [each for each in reader.postings if each.payer == SELLER]
             wrong += labelled("penalties", (f"{SELLER} works, and pays {each}" for each in fines))
@@ -67,13 +85,18 @@ def judge(world: FederatedWorld, run: Run) -> list[str]:
     wrong += labelled("answers", _moves_without_answer(run, options, signed))
     wrong += labelled("handovers", _handovers(run, options, book))
     wrong += labelled("runners", _gaps(run, options))
-    _note(run, book)
+    _note(run, book, found)
     return wrong
 
 
-def _note(run: Run, book: Book) -> None:
+def _note(run: Run, book: Book, found: Findings) -> None:
     """What came to pass."""
     reached = run.history.reached
+    for term in found.terms:
+        if term.number is not None:
+            reached("number of an audit revealed")
+        for finding in term.findings:
+            reached(f"audit found: {finding.fault.value}")
     for ran in book.ran.values():
         reached("stage sold")
         if ran.ended_ms is not None:
@@ -82,13 +105,85 @@ def _note(run: Run, book: Book) -> None:
         reached("period paid")
 
 
+def _audits(run: Run, options: MarketOptions, book: Book, found: Findings) -> list[str]:
+    """Whom the auditor blames, and what comes of that."""
+    if not options.auditor:
+        return []
+    text, stage = options.contract(), options.sold
+    blocks = {stream: Blocks(run, stream) for stream in run.pipeline.streams()}
+    replays = {source: source_replay(run, source, blocks[source]) for source in options.sources}
+    answer = workload.answers(options, source_streams(run, replays))[stage]
+    reading = _read(run, stage)
+    made = sold_results.made(run, stage, reading, answer, blocks[stage])
+    by_movement = dict.fromkeys(book.ran, made)
+    nodes = dict.fromkeys(book.ran, options.new_node)
+    lines = list(audits.blames(found.terms, by_movement, nodes))
+    lines += audits.misses(found.terms, book, text, by_movement, nodes)
+    is_calm, picks = not run.faults, options.dishonest == AUDITOR_CHOOSES
+    struck = {fault.kind for fault in run.faults if fault.target.startswith("auditor/")}
+    if not picks:
+        lines += found.strange
+        lines += audits.uncovered(found.terms, book)
+    if run.is_complete and not picks and not struck & _NUMBERS_LOST:
+        lines += audits.kept(found.terms, book)
+    if is_calm:
+        now_ms = BASE_MS + run.ended_ms
+        lines += audits.unaudited(found.terms, book, now_ms, AUDITED_WITHIN_MS)
+    if not options.dishonest.startswith(BUYER):
+        quiet_ms = BASE_MS + (0 if is_calm else options.heal_ms)
+        within_ms = HOME_MS if is_calm else AFTER_FAULTS_MS
+        lines += audits.homecoming(found, book, quiet_ms, within_ms)
+        if run.is_complete:
+            lines += _not_suspended(run, options, book, found)
+    return labelled("audits", lines) + labelled("partners", _partners_wrong(run, options, made))
+
+
+def _partners_wrong(run: Run, options: MarketOptions, made: Mapping[int, Made]) -> Iterator[str]:
+    """A node says of a bucket that its partner made it wrong only if it did."""
+    for event in run.history.events:
+        if event.what == "partner wrong":
+            _, bucket, node = event.facts
+            run.history.reached("partner wrong")
+            each = made.get(int(bucket or 0))
+            if each is None or each.is_right or (each.node, node) != (options.new_node,) * 2:
+                yield f"{event.who} says that {node} made bucket {bucket} wrong, which is {each}"
+
+
+def _not_suspended(run: Run, options: MarketOptions, book: Book, found: Findings) -> Iterator[str]:
+    """Who was convicted sells nothing any more: the buyer suspends the contract."""
+    text, signed = options.contract(), _Signatures(options)
+    topics = FederationTopics(FEDERATION)
+    guilty = [
+        name
+        for name in found.convicted()
+        if book.ran[name].ended_ms is not None and book.ran[name].why is not Why.SILENT
+    ]
+    suspended = [
+        entry.at_ms
+        for entry in _entries(run, topics.contract(text.contract_id))
+        if isinstance(entry.statement, ContractChange)
+        and entry.statement.change is Change.SUSPENDED
+        and signed(entry.statement, entry.signature, BUYER)
+    ]
+    if guilty and not suspended:
+        yield f"{guilty[0]} was wrong, and the contract is not suspended"
+    for entry in _entries(run, topics.offers(text.contract_id)):
+        if (
+            suspended
+            and isinstance(entry.statement, Offer)
+            and entry.at_ms > suspended[0] + _READ_WITHIN_MS
+            and signed(entry.statement, entry.signature, BUYER)
+        ):
+            yield f"{entry.statement} is made, and the contract is suspended since {suspended[0]}"
+
+
 class _Signatures:
     """Checks signatures by the keys of the seed, with nothing in between."""
 
     def __init__(self, options: MarketOptions) -> None:
         self._keys = {
             name: Ed25519PublicKey.from_public_bytes(options.key(name).public)
-            for name in (BUYER, SELLER, STRANGER)
+            for name in (BUYER, SELLER, STRANGER, AUDITOR)
         }
 
     def __call__(self, statement: object, signature: Signature, participant: str) -> bool:
@@ -125,18 +220,7 @@ class _Works:
             for writer in _read(run, stream).writers.values():
                 for bucket, parts in writer.closed_parts.items():
                     self._rows[bucket] = self._rows.get(bucket, 0) + sum(p.rows for p in parts)
-        self._made_by: dict[int, str] = {}
-        nodes = {
-            offset: entry.node
-            for offset, entry in boundary_log(run, options.sold)
-            if isinstance(entry, EpochStarted)
-        }
-        (writer,) = _read(run, options.sold).writers.values()
-        upto = 0
-        for _, record in writer.accepted:
-            for bucket in range(max(upto, record.closed - 10_000) + 1, record.closed + 1):
-                self._made_by[bucket] = nodes[record.epoch]
-            upto = max(upto, record.closed)
+        self._made_by = sold_results.nodes_of(run, options.sold)
         self._node = options.new_node
 
     def __call__(self, task: str, slot: int) -> Work:

@@ -62,8 +62,10 @@ def _target(options: MarketOptions, targets: Sequence[str], rng: random.Random) 
     agents = [each for each in targets if each.startswith("agent/")]
     nodes = [f"processing/{options.moved}", f"processing/{options.moved}{ON_NEW}"]
     brokers = [each for each in targets if each.startswith("contract_broker/")]
-    others = [each for each in targets if each not in (*agents, *nodes, *brokers)]
-    return rng.choice(rng.choice((agents, agents, agents, nodes, nodes, nodes, brokers, others)))
+    auditors = [each for each in targets if each.startswith("auditor/")]
+    others = [each for each in targets if each not in (*agents, *nodes, *brokers, *auditors)]
+    groups = [agents, agents, agents, nodes, nodes, nodes, brokers, others]
+    return rng.choice(rng.choice([*groups, auditors, auditors] if auditors else groups))
 
 
 def _when(options: MarketOptions, rng: random.Random) -> int:
@@ -81,6 +83,8 @@ def _fault(options: MarketOptions, target: str, rng: random.Random) -> Fault:
         kinds += ["power", "disk", "dead", "dead"]
     if target == f"processing/{options.moved}":
         kinds += ["power", "disk"]
+    if target.startswith("auditor/"):
+        kinds += ["disk"]
     kind = rng.choice(kinds)
     duration_ms = rng.choice((rng.randint(20, 400), rng.randint(200, 3_000), 6_000))
     value = rng.randint(-_CLOCK_MS, _CLOCK_MS) if kind == "clock" else rng.randrange(24)

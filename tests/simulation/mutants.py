@@ -158,6 +158,13 @@ FOUND_BY: Final[dict[str, int]] = {
     "started_before_it_runs": 2,
     "promise_never_lapses": 9,
     "read_in_vain_while_keys_are_away": 4077,
+    "audit_counts_rows_alone": 34,
+    "audit_without_the_horizon": 4,
+    "convicted_twice": 55,
+    "convicted_only_for_one_reason": 34,
+    "findings_change_nothing": 61,
+    "auditor_picks_buckets": 6,
+    "convict_sells_on": 34,
 }
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 

@@ -68,7 +68,13 @@ class Link:
     or after.
     """
     makes_wrong_rows: bool = False
-    """What it computes is wrong, and takes longer, for as long as the process lives."""
+    """What it computes is wrong, for as long as the process lives."""
+    wrong_ms: int = 0
+    """So much longer that takes."""
+    leaves_out: bool = False
+    """It computes nothing of most of its input."""
+    wrong_after: int = 0
+    """Only of buckets after this one: what others have made before is compared."""
     makes_nothing: bool = False
     """It begins, is heard, and runs no batch."""
     version: int = 1

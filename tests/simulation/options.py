@@ -207,6 +207,16 @@ class Options:
         return ()
 
     @property
+    def auditor(self) -> str:
+        """Who computes samples of a stage that is sold again; empty: nobody."""
+        return ""
+
+    @property
+    def spoils(self) -> str:
+        """A stage of which some buckets may be wrong; empty: none."""
+        return ""
+
+    @property
     def isolated(self) -> str:
         """The process of a passive stage that reaches nobody's disk; empty: none."""
         stages = [stage for stage in self.stages if stage.ha == "passive" and stage.replicas > 2]

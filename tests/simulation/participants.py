@@ -14,11 +14,14 @@ from anabranch.agent import ledger_writer, stage_logs
 from anabranch.agent import service as agent_service
 from anabranch.agent import stages as agent_stages
 from anabranch.agent.service import AgentService
+from anabranch.auditor import service as auditor_service
+from anabranch.auditor.service import AuditorService
 from anabranch.contract_broker import service as broker_service
 from anabranch.contract_broker.service import ContractBroker
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import TopicPartition
+from anabranch.protocol.federation import auditing
 from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.holdings import Holding, Place
 from anabranch.protocol.federation.ledger import Ledger, Posting
@@ -26,10 +29,19 @@ from anabranch.protocol.federation.movements import MovementState
 from anabranch.runtime.federation_reader import FederationReader
 from anabranch.runtime.service import Service
 from harness.federations import FederationWorld
-from simulation import market_faults
-from simulation.dishonest import MAKES_NOTHING, DishonestAgent, Forger
+from simulation import auditors, market_faults
+from simulation.auditors import NumbersDisk
+from simulation.dishonest import (
+    AUDITOR_CHOOSES,
+    COMPUTES_WRONG,
+    LEAVES_OUT,
+    MAKES_NOTHING,
+    DishonestAgent,
+    Forger,
+)
 from simulation.faults import ON_NEW, Fault
 from simulation.market import (
+    AUDITOR,
     BUYER,
     FEDERATION,
     SELLER,
@@ -46,6 +58,8 @@ from simulation.world import Run, World, keys
 
 _SILENT_MS: Final = 2_500
 """In place of LONG_SILENT_MS, at an agent: a run is short."""
+_TERM_MS: Final = 2_500
+"""For so long a number of an auditor counts."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,8 @@ class FederatedWorld(World):
         chosen = market_faults.draw(options, keys(options)) if faults is None else faults
         super().__init__(options, chosen)
         self._pipelines = {BUYER: self.pipeline, SELLER: sellers_pipeline(options)}
-        self._keys = {name: options.key(name) for name in (BUYER, SELLER, STRANGER)}
+        self._keys = {name: options.key(name) for name in (BUYER, SELLER, STRANGER, AUDITOR)}
+        self._numbers = NumbersDisk()
         self.text = options.contract()
         self._topics = FederationTopics(FEDERATION)
         topics = (
@@ -109,7 +124,27 @@ class FederatedWorld(World):
 
     def _is_complete(self) -> bool:
         """And: all is settled, nothing is on its way, and the stage is home where it has load."""
-        return super()._is_complete() and all(map(self._is_calm, (BUYER, SELLER)))
+        return (
+            super()._is_complete()
+            and all(map(self._is_calm, (BUYER, SELLER)))
+            and self._is_revealed()
+        )
+
+    def _is_revealed(self) -> bool:
+        """All numbers of movements that are over."""
+        if not self.options.auditor:
+            return True
+        service = self.runs[f"auditor/{self.options.auditor}"].service
+        if not isinstance(service, AuditorService) or service._reader is None:
+            return False
+        ledgers = [contract.ledger for contract in service._reader.contracts.values()]
+        return all(
+            not service._numbers.of(movement.movement_id)
+            for ledger in ledgers
+            if ledger is not None
+            for movement in ledger.movements
+            if movement.state is MovementState.OVER
+        )
 
     def _is_calm(self, participant: str) -> bool:
         agent = self.runs[f"agent/{participant}"].service
@@ -131,10 +166,18 @@ class FederatedWorld(World):
 
     # ---------------------------------------------------------------- who is not to be believed
 
-    def _makes_nothing(self, process: Process) -> bool:
-        return self.options.dishonest == MAKES_NOTHING and process.key.endswith(ON_NEW)
+    def _spoil(self, process: Process, port: Port) -> None:
+        """A node of a dishonest seller does not do what it is paid for."""
+        if not process.key.endswith(ON_NEW):
+            return
+        kind = self.options.dishonest
+        port.link.makes_nothing |= kind == MAKES_NOTHING
+        port.link.makes_wrong_rows |= kind == COMPUTES_WRONG
+        port.link.leaves_out |= kind == LEAVES_OUT
 
     def _strike(self, fault: Fault) -> None:
+        if fault.kind == "disk" and fault.target.startswith("auditor/"):
+            self._numbers.lose()
         if fault.kind not in market_faults.STRANGERS_KINDS:
             super()._strike(fault)
             return
@@ -159,8 +202,10 @@ class FederatedWorld(World):
 
     def _build(self, process: Process, port: Port, clock: SimulatedClock) -> Service:
         service, name = process.key.split("/")
+        if service == "auditor":
+            return self._auditor(process, port, clock)
         if service not in ("agent", "contract_broker"):
-            port.link.makes_nothing |= self._makes_nothing(process)
+            self._spoil(process, port)
             return super()._build(process, port, clock)
         pipeline, key = self._pipelines[name], self._keys[name]
         federation = pipeline.federation
@@ -175,6 +220,17 @@ class FederatedWorld(World):
         if isinstance(made, DishonestAgent):
             made.kind = self.options.dishonest
         return made
+
+    def _auditor(self, process: Process, port: Port, clock: SimulatedClock) -> AuditorService:
+        assert self.pipeline.federation is not None
+        return auditors.build(
+            self._context(process, port, clock),
+            self.pipeline.federation,
+            port,
+            self.options,
+            self._numbers,
+            picks=self.options.dishonest == AUDITOR_CHOOSES,
+        )
 
 
 def _seen_by(key: str, ledger: Ledger) -> Reader:
@@ -210,7 +266,7 @@ def _is_at_rest(holding: Holding) -> bool:
 
 @contextlib.contextmanager
 def hurried_agents() -> Iterator[None]:
-    """Within it waits of agents and brokers are short."""
+    """Within it waits of agents, brokers and auditors are short."""
     changed: tuple[tuple[Any, str, int], ...] = (
         (agent_service, "_MEASURE_EVERY_MS", 300),
         (agent_service, "_LOOK_EVERY_MS", 2_000),
@@ -219,6 +275,9 @@ def hurried_agents() -> Iterator[None]:
         (agent_stages, "_AGAIN_MS", 800),
         (ledger_writer, "_AGAIN_MS", 1_000),
         (stage_logs, "LONG_SILENT_MS", _SILENT_MS),
+        (auditor_service, "_AGAIN_MS", 1_000),
+        (auditor_service, "_LOOK_EVERY_MS", 2_000),
+        (auditing, "TERM_MS", _TERM_MS),
     )
     before = [vars(module)[name] for module, name, _ in changed]
     for module, name, value in changed:

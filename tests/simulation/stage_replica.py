@@ -29,7 +29,12 @@ from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOM
 from anabranch.protocol.log.records import BoundaryKind, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
-from anabranch.protocol.stage.recovery import Comparison, begins_anew, unneeded_upto
+from anabranch.protocol.stage.recovery import (
+    Comparison,
+    PartnerWrong,
+    begins_anew,
+    unneeded_upto,
+)
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules, CorrectionGate
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -158,7 +163,12 @@ class SimulatedReplica:
         )
         self._horizon = horizon_buckets(self._pipeline, stage.name)
         self._comparison = (
-            Comparison(stage.name, self._horizon or 0, self._pipeline.bucket_ms)
+            Comparison(
+                stage.name,
+                self._horizon or 0,
+                self._pipeline.bucket_ms,
+                self._pipeline.places().is_partners,
+            )
             if stage.ha == "upstream_backup"
             else None
         )
@@ -260,12 +270,15 @@ class SimulatedReplica:
                 gone=self._stage_inputs.last_gone,
                 complete=self._stage_inputs.complete,
                 comparison=self._comparison,
+                tell=self._partner_wrong,
                 fenced=self._fences.fenced,
                 recomputed=self._stage_inputs.recomputed,
                 points=None if self._standing_by is None else self._standing_by.standby.points,
             )
         )
         self._note_beginning(runner)
+        if self._comparison is not None:
+            self._port.link.wrong_after = boundary.log_state.closed(self._replica)
         self._fences.epoch = boundary.epoch
         self._runner, self._driver = (
             runner,
@@ -273,6 +286,9 @@ class SimulatedReplica:
         )
         self._recomputing = self._serving(log_lock)
         self._start_query(stable_query)
+
+    def _partner_wrong(self, found: PartnerWrong) -> None:
+        self._port.note("partner wrong", found.stage, found.bucket, found.node)
 
     def _serving(self, log_lock: Any) -> Recomputing:
         """What serves readers whose blocks are gone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Protocol
+from typing import Final, Protocol
 
 from anabranch.runtime.service import Service
 from simulation.disk import Machine
@@ -13,6 +13,9 @@ from simulation.history import History
 from simulation.network import Aim, Link, Strike
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock
+
+_WRONG_MS: Final = 400
+"""So much longer a batch takes whose rows are wrong: mostly others are first then."""
 
 
 class Runs:
@@ -75,7 +78,15 @@ class ProcessFaults:
         alive = None if runs.current is None else runs.alive.get(runs.current)
         if fault.kind in ("power", "disk", "dead"):
             self._lose(fault.kind, fault.target, runs)
-        elif fault.kind in ("cut", "cut_to", "cut_from", "slow", "clock", "drift", "disk full"):
+        elif fault.kind in (
+            "cut",
+            "cut_to",
+            "cut_from",
+            "slow",
+            "clock",
+            "drift",
+            "disk full",
+        ):
             self._strike_all(fault, runs, until_ms)
         elif fault.kind == "new version":
             runs.link.version += 1
@@ -122,7 +133,7 @@ class ProcessFaults:
         if fault.kind.startswith(("write ", "commit ")):
             link.planned.append((fault.kind.split(" ")[1], fault.value))
         elif fault.kind == "wrong rows":
-            link.makes_wrong_rows = True
+            link.makes_wrong_rows, link.wrong_ms = True, _WRONG_MS
             self._runs[fault.target].lives[-1].made_wrong_rows = True
         elif fault.kind == "branch fails":
             link.branch_failures.append(fault.value)

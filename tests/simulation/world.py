@@ -126,6 +126,8 @@ class _Logger:
         replicas were made to disagree.
         """
         self._world.history.reached(f"log {event}")
+        if event == "seller_wrong" and self._world.options.spoils:
+            return
         if facts.get("kind") in _DISAGREEING and self._world.options.scenario == "outvoted":
             return
         modes = {stage.ha for stage in self._world.options.stages}
@@ -701,6 +703,7 @@ def keys(options: Options) -> list[str]:
         found.append("consistency_manager/sim")
     for trader in options.traders:
         found += [f"agent/{trader}", f"contract_broker/{trader}"]
+    found += [f"auditor/{options.auditor}"] if options.auditor else []
     return found
 
 

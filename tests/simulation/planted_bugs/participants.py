@@ -6,7 +6,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from simulation.dishonest import ASKS_TOO_MUCH, BLAMES, CLAIMS_TOO_MUCH, MAKES_NOTHING, NEVER_STARTS
+from simulation.dishonest import (
+    ASKS_TOO_MUCH,
+    AUDITOR_CHOOSES,
+    BLAMES,
+    CLAIMS_TOO_MUCH,
+    COMPUTES_WRONG,
+    MAKES_NOTHING,
+    NEVER_STARTS,
+    SPOILS,
+)
 from simulation.planting import FEDERATION, Mutant
 
 PARTICIPANTS: Final = (
@@ -144,5 +153,74 @@ PARTICIPANTS: Final = (
         (NEVER_STARTS, "crash", "dead"),
         scenario=FEDERATION,
         by=("progress",),
+    ),
+    Mutant(
+        "audit_counts_rows_alone",
+        "protocol.federation.audit:findings",
+        "if claimed.get(bucket, _NOTHING) != found",
+        "if claimed.get(bucket, _NOTHING)[0] != found[0]",
+        "FU3",
+        (COMPUTES_WRONG,),
+        scenario=FEDERATION,
+        by=("audits",),
+    ),
+    Mutant(
+        "audit_without_the_horizon",
+        "protocol.federation.recheck:Recheck.__init__",
+        "max(0, wanted[0] - before - 1)",
+        "max(0, wanted[0] - 1)",
+        "RK1",
+        scenario=FEDERATION,
+        by=("audits",),
+    ),
+    Mutant(
+        "convicted_twice",
+        "protocol.federation.ledger:Ledger._audited",
+        "if is_over and entry.movement_id not in self.breaches",
+        "if is_over",
+        "FL4",
+        SPOILS,
+        scenario=FEDERATION,
+        by=("penalties",),
+    ),
+    Mutant(
+        "convicted_only_for_one_reason",
+        "protocol.federation.ledger:Ledger._penalise",
+        "elif self.is_wrong(entry.movement_id)",
+        "elif entry.why is Why.WRONG and self.is_wrong(entry.movement_id)",
+        "FL",
+        SPOILS,
+        scenario=FEDERATION,
+        by=("penalties",),
+    ),
+    Mutant(
+        "findings_change_nothing",
+        "protocol.federation.stage_moves:failure",
+        "if ledger.is_wrong(name) or ledger",
+        "if ledger",
+        "FZ",
+        SPOILS,
+        scenario=FEDERATION,
+        by=("audits",),
+    ),
+    Mutant(
+        "auditor_picks_buckets",
+        "protocol.federation.audit:Commitments.reveal",
+        "if not first_ms < bucket * bucket_ms <= last_ms",
+        "if not bucket * bucket_ms <= last_ms",
+        "FU4",
+        (AUDITOR_CHOOSES,),
+        scenario=FEDERATION,
+        by=("penalties",),
+    ),
+    Mutant(
+        "convict_sells_on",
+        "protocol.federation.contract_log:AgreementLog.reason_to_suspend",
+        "len(breaches) > known_breaches",
+        "len(breaches) > known_breaches + 1",
+        "FR4",
+        SPOILS,
+        scenario=FEDERATION,
+        by=("audits",),
     ),
 )
