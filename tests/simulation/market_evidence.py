@@ -46,6 +46,8 @@ HOME_MS: Final = 2_500
 """Where nothing fails: from when an audit has found something until the stage is home."""
 _READ_WITHIN_MS: Final = 10_000
 """After a fault that ends by then, at the latest."""
+_CLOCKS: Final = frozenset({"clock", "clock back"})
+"""Faults that are no reason to pay a penalty."""
 _NUMBERS_LOST: Final = frozenset({"disk", "double", "zombie", "pause"})
 """Faults after which numbers may be lost: two processes write one file."""
 
@@ -61,6 +63,7 @@ def judge(world: FederatedWorld, run: Run) -> list[str]:
     work = _Works(run, options)
     found = audits.read(entries, book, text, options.auditor, signed)
     convicted = found.convicted()
+    kinds = {fault.kind for fault in run.faults}
     wrong += _audits(run, options, book, found)
     wrong += labelled("paid once", contract_topic.paid_once(book))
     honest = [name for name in (BUYER, SELLER) if not options.dishonest.startswith(name)]
@@ -75,7 +78,7 @@ def judge(world: FederatedWorld, run: Run) -> list[str]:
         wrong += labelled("ledger", (f"{reader.name}: {line}" for line in lines))
         lines = contract_topic.penalties(book, reader.postings, text, convicted)
         wrong += labelled("penalties", lines)
-        if not run.faults and not options.dishonest.startswith(SELLER):
+        if not kinds - _CLOCKS and not options.dishonest.startswith(SELLER):
             fines = [each for each in reader.postings if each.payer == SELLER]
             wrong += labelled("penalties", (f"{SELLER} works, and pays {each}" for each in fines))
         if reader.movements != {

@@ -15,6 +15,9 @@ _CLOCK_MS: Final = 1_500
 """An agent's clock is wrong by so much, at most: a contract has dates."""
 _ON_THE_WAY_MS: Final = 4_000
 """From the beginning, or the end, of a rush until the stage has moved."""
+_FAST_MS: Final = (5_000, 300_000)
+"""A clock that is set back was fast by so much from the beginning on."""
+_SET_BACK_CHANCE: Final = 0.12
 _CALM_CHANCE: Final = 0.12
 _FORGED_CHANCE: Final = 0.2
 _TWO_SALES_CHANCE: Final = 0.1
@@ -34,6 +37,8 @@ def draw(options: MarketOptions, targets: Sequence[str]) -> list[Fault]:
     if rng.random() < 0.1:
         at_ms = _when(options, rng)
         found.append(Fault(at_ms, "broker away", EVERYTHING, 0, rng.randint(300, 5_000)))
+    if rng.random() < _SET_BACK_CHANCE:
+        found = _set_back(options, targets, rng) + (found if rng.random() < 0.6 else [])
     if rng.random() < _TWO_SALES_CHANCE:
         found += _two_sales(options, rng)
     if rng.random() < _FORGED_CHANCE:
@@ -43,6 +48,17 @@ def draw(options: MarketOptions, targets: Sequence[str]) -> list[Fault]:
         Fault(_when(options, rng), "forged", STRANGER, rng.randrange(24), 0) for _ in range(count)
     ]
     return sorted(found)
+
+
+def _set_back(options: MarketOptions, targets: Sequence[str], rng: random.Random) -> list[Fault]:
+    """The clock of a participant's process was fast, and goes back when it is set right."""
+    services = ("agent/", "agent/", "agent/", "contract_broker/", "auditor/")
+    kind = rng.choice(services)
+    target = rng.choice([each for each in targets if each.startswith(kind)] or ["agent/north"])
+    return [
+        Fault(0, "clock", target, rng.randint(*_FAST_MS), 0),
+        Fault(_when(options, rng), "clock back", target, 0, 0),
+    ]
 
 
 def _two_sales(options: MarketOptions, rng: random.Random) -> list[Fault]:

@@ -165,6 +165,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "findings_change_nothing": 61,
     "auditor_picks_buckets": 6,
     "convict_sells_on": 34,
+    "waits_by_a_clock_that_goes_back": 27,
 }
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 

@@ -84,6 +84,7 @@ class ProcessFaults:
             "cut_from",
             "slow",
             "clock",
+            "clock back",
             "drift",
             "disk full",
         ):
@@ -119,10 +120,10 @@ class ProcessFaults:
                 link.slow_until_ms = max(link.slow_until_ms, until_ms)
             if kind == "disk full":
                 link.full_until_ms = max(link.full_until_ms, until_ms)
-        if kind == "clock":
-            runs.clock_offset_ms = fault.value
+        if kind in ("clock", "clock back"):
+            runs.clock_offset_ms = fault.value if kind == "clock" else 0
             for _, clock in runs.alive.values():
-                clock.offset_ms = fault.value
+                clock.offset_ms = runs.clock_offset_ms
         if kind == "drift":
             runs.drift_permille = fault.value
             for _, clock in runs.alive.values():

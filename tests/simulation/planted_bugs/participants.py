@@ -223,4 +223,14 @@ PARTICIPANTS: Final = (
         scenario=FEDERATION,
         by=("audits",),
     ),
+    Mutant(
+        "waits_by_a_clock_that_goes_back",
+        "agent.service:AgentService._now_ms",
+        "self._time.at(clock.now_ms(), clock.monotonic_ms())",
+        "clock.now_ms()",
+        "WT1",
+        ("clock back",),
+        scenario=FEDERATION,
+        by=("progress", "runners"),
+    ),
 )
