@@ -252,7 +252,7 @@ def _gaps(run: Run, options: MarketOptions) -> Iterator[str]:
     is_calm = not run.faults and options.is_honest and speaks_in_time(run)
     bound_ms = WITHOUT_FAULTS_MS if is_calm else AFTER_FAULTS_MS
     inputs = [_closed(run, stream) for stream in run.pipeline.inputs(options.sold)]
-    made = _closed(run, options.sold)
+    made = _closed(run, options.sold, sold_results.FIRST_BUCKETS)
     for bucket in sorted(set.intersection(*map(set, inputs))):
         there_ms = max(free_ms, *(closed[bucket] for closed in inputs))
         if made.get(bucket, run.ended_ms) > there_ms + bound_ms:
@@ -262,15 +262,17 @@ def _gaps(run: Run, options: MarketOptions) -> Iterator[str]:
             )
 
 
-def _closed(run: Run, stream: str) -> dict[int, int]:
-    """When each bucket of a stream was closed, in virtual time, from its second record on."""
+def _closed(run: Run, stream: str, first: int = 0) -> dict[int, int]:
+    """When each bucket of a stream was closed, in virtual time, from its second record on, and the
+    last ``first`` buckets of its first record.
+    """
     times = appended_ms(run, run.pipeline.topic_names.boundaries(stream))
     found: dict[int, int] = {}
     upto = at_ms = 0
     (writer,) = _read(run, stream).writers.values()
     for offset, record in writer.accepted:
         at_ms = times.get(offset, at_ms)
-        for bucket in range(upto + 1, record.closed + 1) if upto else ():
+        for bucket in range((upto or record.closed - first) + 1, record.closed + 1):
             found[bucket] = at_ms
         upto = max(upto, record.closed)
     return found
