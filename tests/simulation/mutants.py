@@ -157,7 +157,6 @@ FOUND_BY: Final[dict[str, int]] = {
     "ended_before_it_is_home": 2,
     "started_before_it_runs": 2,
     "promise_never_lapses": 9,
-    "read_in_vain_while_keys_are_away": 4077,
     "audit_counts_rows_alone": 34,
     "audit_without_the_horizon": 4,
     "convicted_twice": 55,

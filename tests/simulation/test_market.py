@@ -31,7 +31,6 @@ CANARIES = (
     "failed_seller_keeps_the_stage",
     "claim_above_the_meter_paid",
     "late_measurement_is_silence",
-    "read_in_vain_while_keys_are_away",
     "audit_counts_rows_alone",
     "convicted_only_for_one_reason",
 )

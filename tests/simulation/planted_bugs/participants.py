@@ -135,16 +135,6 @@ PARTICIPANTS: Final = (
         by=("handovers",),
     ),
     Mutant(
-        "read_in_vain_while_keys_are_away",
-        "runtime.federation_reader:FederationReader.poll",
-        "self._unjudged or self._contract_logs.fetch(wait_ms)",
-        "self._contract_logs.fetch(wait_ms)",
-        "FR2",
-        ("broker away", "cut", "cut_to", "cut_from"),
-        scenario=FEDERATION,
-        by=("ledger", "progress"),
-    ),
-    Mutant(
         "promise_never_lapses",
         "protocol.federation.agent:Agent._lapse",
         "Place.PROMISED, Place.LEAVING, Place.COMING",
