@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.delivery import read_back
 from anabranch.ports import TopicPartition
-from anabranch.protocol.edge.shards import strangers
+from anabranch.protocol.edge.shards import another_number, strangers
 from anabranch.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -52,11 +52,10 @@ def check_strangers(log: EventLog, admin: LogAdmin, pipeline: Pipeline, output: 
         for topic in sorted(there):
             first, end = reader.offsets(TopicPartition(topic, 0))
             if end > first:
-                count = "no shards" if output.shards == 1 else f"{output.shards} shards"
                 raise ConfigurationError(
-                    f"output {output.name} has {count} in the pipeline file, but it had another"
-                    f" number when it ran before: there is progress of {topics[topic]}: put that"
-                    " number of `shards` back, or deliver to a new topic, under a new output name"
+                    f"{another_number(f'output {output.name}', output.shards)}: there is"
+                    f" progress of {topics[topic]}: put that number of `shards` back, or"
+                    " deliver to a new topic, under a new output name"
                 )
     finally:
         reader.close()

@@ -360,9 +360,8 @@ class DeliveryService:
 
     def _check_topics(self, admin: LogAdmin) -> int:
         """Make what is missing; the number of partitions of the output topic."""
-        sink = self._output.corrected
-        shards = self._output.shards
-        wanted = sink.partitions or max(self._pipeline.partitions, shards)
+        sink, shards = self._output.corrected, self._output.shards
+        wanted = self._output.partitions_wanted(self._pipeline.partitions)
         topic = topic_settings("output", self._topic, wanted, BROKERS_OWN)
         first = self._pipeline.topic_names.progress(self._output.processes()[0])
         ours = [
@@ -501,14 +500,9 @@ class DeliveryService:
             of_all = other_shards.beginning(
                 self._context.log, self._pipeline, output, self._wait_for
             )
-            after = shard_begins_after(output.name, of_all, self._partitions, output.shards)
+            after = shard_begins_after(output.name, of_all, self._partitions, self._shard)
             if after is not None:
                 return after, of_all
-            if self._shard.index:
-                raise Unavailable(
-                    f"{output.processes()[0]} has not recorded yet where output {output.name}"
-                    " begins"
-                )
         has_delivered = has_run(progress) or self._live_has_any()
         left_out = output_begins_after(self._reader().gone_upto, has_delivered=has_delivered)
         if left_out:
@@ -575,7 +569,8 @@ class DeliveryService:
         records = Records.joined(
             [self._renderer.render(each.slices, each.table, lacks) for each in some]
         )
-        self._bytes_per_row = records.size_bytes / run.rows
+        size_bytes = records.size_bytes
+        self._bytes_per_row = size_bytes / run.rows
         self._context.metrics.count_in(run.rows, sum(each.table.nbytes for each in some))
         wanted = self._unwritten(delivery, records) if delivery.comparing else None
         if wanted is not None:
@@ -583,6 +578,7 @@ class DeliveryService:
                 delivery.advance(run, None)
                 return
             records = records.only(wanted)
+            size_bytes = records.size_bytes
         try:
             ends = self._transact(delivery, run, records)
         except RecordTooLarge:
@@ -597,7 +593,7 @@ class DeliveryService:
                 self._tell_rejected(ident)
         delivery.advance(run, ends)
         self._counters.transactions.inc()
-        self._context.metrics.count_out(len(records.values), records.size_bytes)
+        self._context.metrics.count_out(len(records.values), size_bytes)
         self._following().log_state.forget(self._passed)
 
     def _rows(self, run: Run, stable: Stable) -> list[Ordered]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.ports import TopicPartition
+from anabranch.protocol.edge.shards import another_number
 from anabranch.protocol.edge.sources import misdealt
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import BatchId
@@ -85,9 +86,8 @@ def check_strangers(
 
 
 def _changed(source: Source, what: str) -> ConfigurationError:
-    count = "no shards" if source.shards == 1 else f"{source.shards} shards"
     return ConfigurationError(
-        f"source {source.name} has {count} in the pipeline file, but it had another number when it"
-        f" ran before: {what}. Put that number of `shards` back, or begin anew: under another name"
-        " of the source, or with 'anabranch reset' while the old number stands in the file"
+        f"{another_number(f'source {source.name}', source.shards)}: {what}. Put that"
+        " number of `shards` back, or begin anew: under another name of the source, or with"
+        " 'anabranch reset' while the old number stands in the file"
     )

@@ -284,6 +284,10 @@ class Output(_Model):
         """The names of the processes that deliver it, by shard."""
         return members(self.name, self.shards)
 
+    def partitions_wanted(self, usual: int) -> int:
+        """Of the corrected topic where it is made. ``usual``: the pipeline's number."""
+        return self.corrected.partitions or max(usual, self.shards)
+
     def shard(self, process: str) -> Shard:
         """Which of its shards ``process`` is, one of ``processes``."""
         return Shard(self.processes().index(process), self.shards)

@@ -106,7 +106,7 @@ class ReplicaSteps:
         return timeline, fresh
 
     def _is_behind(self, bucket: int) -> bool:
-        return self._ha == "upstream_backup" and is_behind(bucket, self._fresh(), self._ha)
+        return is_behind(bucket, self._fresh, self._ha)
 
     def _fresh(self) -> Beginning:
         return beginning(

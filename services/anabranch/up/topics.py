@@ -66,13 +66,12 @@ def topics_of(
         found.setdefault(settings.name, Topic(kind, "internal", settings, partitions_pinned=True))
     for output in pipeline.outputs.values():
         # Where a key goes depends on the number of partitions, so a number in the file is binding.
-        wanted = output.corrected.partitions
         add(
             "output",
             "output",
             output.corrected.topic,
-            wanted or max(pipeline.partitions, output.shards),
-            pinned=wanted is not None,
+            output.partitions_wanted(pipeline.partitions),
+            pinned=output.corrected.partitions is not None,
         )
         add("rejected", "output", output.rejected, output.shards, pinned=False)
         if output.live is not None:

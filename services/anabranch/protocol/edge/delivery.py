@@ -74,8 +74,13 @@ from enum import Enum
 from typing import Final
 
 from anabranch.protocol.control.records import DeliveryProgress
-from anabranch.protocol.edge.shards import Shard
-from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from anabranch.protocol.edge.shards import Shard, another_number, members
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Unavailable,
+)
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, MIB
 
@@ -128,26 +133,31 @@ def has_run(progress: DeliveryProgress | None) -> bool:
 
 
 def shard_begins_after(
-    output: str, beginning: DeliveryProgress | None, partitions: int, shards: int
+    output: str, beginning: DeliveryProgress | None, partitions: int, shard: Shard
 ) -> int | None:
-    """The bucket after which a shard begins that has delivered nothing (DE12); None: it is not
-    recorded yet.
+    """The bucket after which ``shard`` begins that has delivered nothing (DE12); None: it is for
+    this one to decide.
 
     Args:
         output: Its name, for messages.
         beginning: What is recorded of all shards.
         partitions: Of the output's topic.
-        shards: Of the output.
+        shard: Which asks.
 
     Raises:
         ConfigurationError: it was recorded under another number of partitions or shards.
+        Unavailable: it is not recorded yet, and another shard decides it.
     """
     if beginning is None:
+        if shard.index:
+            first = members(output, shard.count)[0]
+            message = f"{first} has not recorded yet where output {output} begins"
+            raise Unavailable(message)
         return None
     positions = dict(beginning.positions)
     positions.pop(REJECTED, None)
     _check_partitions(output, positions, partitions)
-    _check_shard(output, positions, Shard(0, shards))
+    _check_shard(output, positions, Shard(0, shard.count))
     return begin_of(beginning).bucket - 1
 
 
@@ -165,12 +175,10 @@ def _check_shard(output: str, positions: Mapping[int, int], shard: Shard) -> Non
     for partition, position in positions.items():
         had = position != OTHERS
         if had != shard.has(partition):
-            count = "no shards" if shard.count == 1 else f"{shard.count} shards"
             raise ConfigurationError(
-                f"output {output} has {count} in the pipeline file, but it had another number when"
-                f" it ran before: partition {partition} was {'' if had else 'not '}written by"
-                f" shard {shard.index}: put that number of `shards` back, or deliver to a new"
-                " topic, under a new output name"
+                f"{another_number(f'output {output}', shard.count)}: partition {partition} was"
+                f" {'' if had else 'not '}written by shard {shard.index}: put that number of"
+                " `shards` back, or deliver to a new topic, under a new output name"
             )
 
 

@@ -45,6 +45,12 @@ def strangers(name: str, shards: int) -> list[str]:
     return [each for each in (name, *members(name, SHARDS_MAX)) if each not in own]
 
 
+def another_number(whose: str, shards: int) -> str:
+    """How a message begins about a source or output that had another number of shards."""
+    count = "no shards" if shards == 1 else f"{shards} shards"
+    return f"{whose} has {count} in the pipeline file, but it had another number when it ran before"
+
+
 def whole_of(member: str) -> str:
     """The source or output of one of its processes (MB2)."""
     return member.partition(_DOT)[0]

@@ -243,16 +243,19 @@ def begins_anew(origin: Origin, ha: HaMode) -> bool:
     return ha == "upstream_backup" and origin.open_upto > 0
 
 
-def is_behind(bucket: int, fresh: Beginning, ha: HaMode) -> bool:
+def is_behind(bucket: int, fresh: Callable[[], Beginning], ha: HaMode) -> bool:
     """Whether a process that has its inputs up to ``bucket``, by its checkpoint or by a plan that
     an earlier process has logged, is to begin as one without them (SH6).
 
     Args:
         bucket: 0: nothing is committed.
-        fresh: Where a process without a checkpoint begins.
+        fresh: Where a process without a checkpoint begins; asked only where that counts.
         ha: Of the stage.
     """
-    return ha == "upstream_backup" and not fresh.given_up and bucket < fresh.after
+    if ha != "upstream_backup":
+        return False
+    begins = fresh()
+    return not begins.given_up and bucket < begins.after
 
 
 def unneeded_upto(closed: int, synced: int, horizon: int, ha: HaMode) -> int:

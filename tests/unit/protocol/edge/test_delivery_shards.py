@@ -17,7 +17,7 @@ from anabranch.protocol.edge.delivery import (
     shard_begins_after,
 )
 from anabranch.protocol.edge.shards import Shard
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.identifiers import RecordId
 
 SECOND = Shard(1, 2)
@@ -125,8 +125,10 @@ def test_de12_the_first_shard_records_where_all_begin_and_no_other_does() -> Non
 
 @pytest.mark.parametrize("after", [0, 4])
 def test_de12_the_others_begin_there(after: int) -> None:
-    assert shard_begins_after("out", None, 4, 2) is None, "not recorded yet"
-    assert shard_begins_after("out", begun(after), 4, 2) == after
+    assert shard_begins_after("out", None, 4, Shard(0, 2)) is None, "not recorded yet"
+    with pytest.raises(Unavailable, match=r"out\.0 has not recorded yet where output out begins"):
+        shard_begins_after("out", None, 4, SECOND)
+    assert shard_begins_after("out", begun(after), 4, SECOND) == after
     assert process(None, after=after).cursor == RecordId(after + 1, 0)
 
 
@@ -142,7 +144,7 @@ def test_de12_what_is_recorded_of_all_names_partitions_and_shards(
     partitions: int, shards: int, text: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=text):
-        shard_begins_after("out", begun(0), partitions, shards)
+        shard_begins_after("out", begun(0), partitions, Shard(0, shards))
 
 
 def test_de12_blocks_that_are_gone_later_are_waited_for() -> None:

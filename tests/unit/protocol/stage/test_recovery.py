@@ -377,12 +377,12 @@ def test_the_first_process_of_all_has_nothing_to_compare() -> None:
 
 def test_sh6_what_is_older_than_a_new_beginning_is_left() -> None:
     fresh = Beginning(after=12)
-    assert is_behind(11, fresh, "upstream_backup")
-    assert is_behind(0, fresh, "upstream_backup")
-    assert not is_behind(12, fresh, "upstream_backup")
-    assert not is_behind(0, Beginning(), "upstream_backup")
-    assert not is_behind(11, Beginning(after=12, given_up=14), "upstream_backup")
-    assert not any(is_behind(11, fresh, ha) for ha in ("active", "passive", "amnesia"))
+    assert is_behind(11, lambda: fresh, "upstream_backup")
+    assert is_behind(0, lambda: fresh, "upstream_backup")
+    assert not is_behind(12, lambda: fresh, "upstream_backup")
+    assert not is_behind(0, Beginning, "upstream_backup")
+    assert not is_behind(11, lambda: Beginning(after=12, given_up=14), "upstream_backup")
+    assert not any(is_behind(11, lambda: fresh, ha) for ha in ("active", "passive", "amnesia"))
 
 
 def test_what_trimming_must_leave() -> None:
