@@ -14,33 +14,40 @@ from demo import deployment as module
 from demo.deployment import Deployment
 
 UP = """
-import signal, subprocess, sys, time
+import pathlib, signal, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 signal.signal(signal.SIGINT, lambda *_: (time.sleep(0.5), child.kill(), child.wait(), sys.exit()))
 for line in ("created 3 topics", "ingestion/a is running (pid 1)", "kafka is running (pid 2)"):
     print(line, flush=True)
-time.sleep(2)
+while not pathlib.Path({counted!r}).exists():
+    time.sleep(0.02)
 print("delivery/b is running (pid 3)", flush=True)
 print("ready  kafka k:1", flush=True)
-while True:
-    time.sleep(0.1)
+signal.pause()
 """
 STATUS = """
 import json
 rows = [("kafka", "kafka"), ("ingestion", "a"), ("delivery", "b")]
 print(json.dumps([{"service": s, "name": n, "state": "starting"} for s, n in rows]))
 """
-PROGRAM = f"import sys; exec({UP!r} if sys.argv[1] == 'up' else {STATUS!r})"
 
 
 def test_how_far_start_and_end_are_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_anabranch", lambda: [sys.executable, "-c", PROGRAM])
+    counted = tmp_path / "counted"
+    up = UP.format(counted=str(counted))
+    program = f"import sys; exec({up!r} if sys.argv[1] == 'up' else {STATUS!r})"
+    monkeypatch.setattr(module, "_anabranch", lambda: [sys.executable, "-c", program])
     deployment = Deployment(tmp_path / "p.yaml", tmp_path / "state", tmp_path / "up.log")
     steps: list[Step] = []
+
+    def started_so_far(what: str, done: int, total: int) -> None:
+        steps.append(Step(what, done, total))
+        counted.touch()
+
     try:
-        deployment.wait_ready(60, progress=lambda *step: steps.append(Step(*step)))
+        deployment.wait_ready(60, progress=started_so_far)
     finally:
         left = deployment.stop(set(), lambda *step: steps.append(Step(*step)))
     assert left == []
