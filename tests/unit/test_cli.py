@@ -465,7 +465,7 @@ def test_bad_input_is_one_message_and_2(
 def test_init_makes_a_name_of_the_folders(run: Any, tmp_path: Path) -> None:
     code, out, _ = run("init", str(tmp_path / "7 Sensors!"))
     assert code == 0
-    assert "next: cd " in out
+    assert f"next: cd '{tmp_path / '7 Sensors!'}' && " in out, "as a shell takes it"
     assert "pipeline: p-7-sensors\n" in (tmp_path / "7 Sensors!" / "pipeline.yaml").read_text()
 
 

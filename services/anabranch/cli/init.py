@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -36,5 +37,5 @@ def init(
             raise ConfigurationError(f"--name: {error}") from error
     for path in write(folder, name):
         typer.echo(f"wrote {path}")
-    go = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
+    go = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     typer.echo(f"next: {go}anabranch test && anabranch up -d")

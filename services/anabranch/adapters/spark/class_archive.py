@@ -40,10 +40,13 @@ _JAVA_LINK: Final = "java"
 def _installed() -> Path:
     """PySpark's folder, found without loading it: `up` asks too, and needs none of it.
     Resolved: an environment reached by a link is the same one.
+
+    Raises:
+        ModuleNotFoundError: it is not installed.
     """
     spec = importlib.util.find_spec("pyspark")
-    assert spec is not None, "a dependency"  # noqa: S101
-    assert spec.origin is not None, "a package with a file"  # noqa: S101
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("pyspark is not installed", name="pyspark")
     return Path(spec.origin).resolve().parent
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import runpy
 import shlex
 import subprocess
 import sys
@@ -158,3 +160,11 @@ def test_what_does_not_end_is_ended(tmp_path: Path) -> None:
     sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
     with pytest.raises(ConfigurationError, match=r"did not end within 0\.1 s"):
         class_archive.run_counted(sleeping, tmp_path / "errors", unwatched, timeout_s=0.1)
+
+
+def test_without_spark_the_error_names_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line then says what to install."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ModuleNotFoundError) as raised:
+        runpy.run_path(str(class_archive.__file__))
+    assert raised.value.name == "pyspark"
