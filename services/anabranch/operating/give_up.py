@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
+from anabranch.operating.known_topic import check_topic
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Clock, Entropy, EventLog
 from anabranch.protocol.edge.shards import whole_of
@@ -95,9 +96,11 @@ class GiveUp:
         """What ``do`` would give up, as the log stands now.
 
         Raises:
-            ConfigurationError: it would be nothing, or more than the caller wants.
-            Unavailable: the broker does not answer, or the source's boundary log does not exist.
+            ConfigurationError: it would be nothing, or more than the caller wants; or the source
+                has not run on this broker.
+            Unavailable: the broker does not answer.
         """
+        check_topic(self._log, self._topic, self._pipeline.name)
         reader = BoundaryReader(
             self._log,
             self._topic,

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from anabranch.codec import control_records
+from anabranch.operating.known_topic import check_topic
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
@@ -43,10 +44,11 @@ class Moving:
         """Write the move down.
 
         Raises:
-            ConfigurationError: it cannot be moved there, or the move before is still under way.
-            Unavailable: the broker does not answer, or a topic does not exist: whether the move was
-                written is not known.
+            ConfigurationError: it cannot be moved there, the move before is still under way, or the
+                pipeline has not run on this broker.
+            Unavailable: the broker does not answer: whether the move was written is not known.
         """
+        check_topic(self._log, self._at.topic, self._pipeline.name)
         places = self._pipeline.places()
         reader = PlacementReader(self._log, self._at.topic, places)
         try:

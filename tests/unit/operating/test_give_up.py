@@ -188,3 +188,9 @@ def test_it_says_what_follows() -> None:
         " (10 buckets)"
     )
     assert "anabranch-missing" in lines[-1]
+
+
+def test_a_broker_without_the_pipeline_is_named(world: World) -> None:
+    world.log = LocalEventLog(world.clock)
+    with pytest.raises(ConfigurationError, match=r"pipeline p has not run there; .* --kafka"):
+        world.command(900, 2_000).plan()

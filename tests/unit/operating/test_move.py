@@ -204,3 +204,10 @@ def test_what_is_no_move_counts_for_nobody(world: World) -> None:
     reader = world.reader()
     assert (reader.ignored, reader.places.of_node("north.0")) == (4, ["s.0"])
     reader.close()
+
+
+def test_a_broker_without_the_pipeline_is_named() -> None:
+    world = World()
+    world.log = LocalEventLog(world.clock)
+    with pytest.raises(ConfigurationError, match=r"pipeline p has not run there; .* --kafka"):
+        world.command("s.0", "north.2").do()
