@@ -32,10 +32,16 @@ PLANTED = {
     ],
     "Spark calls our reader and writer in its tasks: that adapter alone is above the runtime": [
         ("adapters/kafka/log.py", "from anabranch.runtime.block_writer import BlockWriter"),
+        ("cli/move.py", "from anabranch.runtime.placement import PlacementReader"),
     ],
-    "What runs a stage knows its engine and its disk by their ports; __main__ alone chooses them": [
+    "What runs a stage knows its engine by a port: __main__ chooses it, commands look at it": [
         ("processing/node.py", "import anabranch.adapters.spark.session"),
+        ("auditor/service.py", "import anabranch.adapters.spark.starting"),
+        ("cli/check.py", "import anabranch.adapters.spark.session"),
+    ],
+    "What runs a stage knows its disk by a port: an adapter chooses it, commands look at it": [
         ("processing/standby.py", "import anabranch.adapters.disk.checkpoints"),
+        ("processing/__main__.py", "import anabranch.adapters.disk.checkpoints"),
     ],
     "Within the rules: what a stream is, what processes say, what a stage does, what users see": [
         ("protocol/log/buckets.py", "import anabranch.protocol.stage.planner"),
