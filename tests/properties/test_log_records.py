@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from anabranch.codec import boundary_records, control_records
 from anabranch.codec.catalog import catalog, schemas_folder
+from anabranch.codec.part_lists import parts_from_json, parts_to_json
 from anabranch.protocol import limits
 from anabranch.protocol.control.records import (
     Alarm,
@@ -212,12 +213,7 @@ def test_a_control_record_comes_back_as_it_was(entry: ControlRecord) -> None:
 @EXAMPLES
 @given(st.lists(parts(), max_size=5).map(tuple))
 def test_parts_come_back_from_json(made: tuple[Part, ...]) -> None:
-    assert (
-        boundary_records.parts_from_json(
-            json.loads(json.dumps(boundary_records.parts_to_json(made)))
-        )
-        == made
-    )
+    assert parts_from_json(json.loads(json.dumps(parts_to_json(made)))) == made
 
 
 def harmless(value: bytes) -> None:
@@ -288,6 +284,6 @@ def test_flipped_bits_and_lost_bytes_are_rejected_in_one_way(
 )
 def test_any_json_is_parts_or_rejected(value: object) -> None:
     try:
-        boundary_records.parts_from_json(value)
+        parts_from_json(value)
     except RemoteProtocolError:
         return

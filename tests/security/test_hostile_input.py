@@ -39,6 +39,7 @@ from anabranch.codec.blocks import (
 )
 from anabranch.codec.catalog import catalog
 from anabranch.codec.edge import Decoder
+from anabranch.codec.part_lists import parts_from_json
 from anabranch.pipeline import file as pipeline_file
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge.live_delivery import LiveProgress
@@ -137,7 +138,7 @@ def parts(value: bytes) -> object:
         found = json.loads(value)
     except (ValueError, RecursionError):
         raise RemoteProtocolError("not JSON: not this decoder's business") from None
-    return boundary_records.parts_from_json(found)
+    return parts_from_json(found)
 
 
 def block(value: bytes) -> object:
@@ -387,7 +388,7 @@ def test_any_fields_of_a_control_record_of_a_live_topic(fields: dict[str, Any]) 
 )
 def test_any_json_where_parts_should_be(value: object) -> None:
     try:
-        boundary_records.parts_from_json(value)
+        parts_from_json(value)
     except RemoteProtocolError:
         return
 

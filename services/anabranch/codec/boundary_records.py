@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from anabranch.codec import single_object
+from anabranch.codec.boundary_guard import check
 from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import MIB
 from anabranch.protocol.log.records import (
-    NODE_CHANGES_MAX,
     BoundaryKind,
     BoundaryRecord,
     BranchEnded,
@@ -40,11 +40,6 @@ from anabranch.protocol.log.records import (
 
 BOUNDARY_BYTES_MAX: Final = 8 * MIB
 """A boundary record as a Kafka record: rejected unread above it."""
-
-POSITIONS_MAX: Final = 20_000
-"""Input positions in one boundary record, one per partition of a source's topics: every
-reader holds the last record of each writer.
-"""
 
 SNAPSHOT_BYTES_MAX: Final = 15 * MIB
 """A log snapshot as a Kafka record: below the ``max.message.bytes`` of a boundary log."""
@@ -81,7 +76,7 @@ def encode(entry: LogEntry) -> tuple[bytes, Headers]:
     else:
         name, value = "log_snapshot", _snapshot_value(entry)
     try:
-        _check(entry)
+        check(entry)
     except RemoteProtocolError as error:
         raise LocalProtocolError(str(error)) from error
     record = catalog().newest(name)
@@ -116,7 +111,7 @@ def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
         entry = BranchEnded(*fields)
     else:
         entry = _snapshot_of(fields)
-    _check(entry)
+    check(entry)
     return entry
 
 
@@ -397,233 +392,3 @@ def _snapshot_of(fields: tuple[Any, ...]) -> LogSnapshot:
         bucket_ms=bucket_ms,
         given_up=tuple([GivenUp(*each) for each in given_up]),
     )
-
-
-# -- what no writer may say
-# --------------------------------------------------------------------------------------------------
-
-
-def _check(entry: LogEntry) -> None:
-    if isinstance(entry, EpochStarted):
-        _check_texts(entry.replica, entry.fingerprint, entry.token, entry.node)
-        _require(len(entry.schema) <= limits.SCHEMA_BYTES_MAX, "a schema that is too large")
-        _check_versions(entry.version)
-        _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
-    elif isinstance(entry, BoundaryRecord):
-        _check_record(entry)
-    elif isinstance(entry, BranchEnded):
-        _check_texts(entry.replica)
-        _check_number(entry.branch)
-    elif isinstance(entry, Recomputed):
-        _check_texts(entry.replica)
-        _require(entry.epoch >= 0, "an epoch out of range")
-        _check_parts(entry.parts)
-    else:
-        _check_snapshot(entry)
-
-
-def _check_snapshot(entry: LogSnapshot) -> None:
-    _require(
-        entry.as_of >= 0 and len(entry.replicas) <= limits.REPLICAS_MAX,
-        "a log snapshot out of range",
-    )
-    _check_buckets(entry.forgotten, entry.past, entry.version_after)
-    _check_given_up(entry.given_up, limits.GIVEN_UP_MAX**2)
-    _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
-    _check_versions(entry.version, *(replica.version for replica in entry.replicas))
-    for replica in entry.replicas:
-        _check_texts(
-            replica.replica,
-            replica.fingerprint,
-            replica.origin.tip_by,
-            replica.origin.made_by,
-            *(each.node for each in replica.origin.made_on),
-            replica.history,
-            *(ident.timeline for ident in (*replica.path, *replica.timelines)),
-        )
-        _require(replica.epoch >= -1, "an epoch out of range")
-        origin = replica.origin
-        _check_buckets(
-            replica.closed,
-            replica.base,
-            origin.made_after,
-            origin.gap or 0,
-            origin.open_upto,
-            origin.late_upto,
-            *(each.after for each in origin.made_on),
-        )
-        _require(len(origin.made_on) <= NODE_CHANGES_MAX, "too many changes of the node")
-        _require(len(replica.path) <= limits.CHAIN_RECORDS_MAX, "a chain that is too long")
-        _require(len(replica.timelines) <= limits.TIMELINES_MAX, "too many timelines")
-        _require(
-            len(replica.pending) <= limits.PENDING_PARTS_MAX + limits.PARTS_PER_RECORD_MAX,
-            "too many open parts",
-        )
-        for part in (*replica.closed_parts, *(part for _, part in replica.pending)):
-            _check_part(part)
-        if replica.last is not None:
-            _check_record(replica.last)
-        if replica.branches is not None:
-            _check_branches(replica.branches)
-        for number in (replica.ended, replica.corrected):
-            if number is not None:
-                _check_number(number)
-    for stable in entry.ranges:
-        _check_texts(stable.replica)
-        _check_range(stable.first, stable.last, stable.parts)
-
-
-def _check_branches(entry: BranchSnapshot) -> None:
-    _check_texts(entry.tip.timeline)
-    _check_buckets(entry.closed, entry.upto, entry.first_upto)
-    _check_number(entry.number)
-    for _, part in entry.pending:
-        _check_part(part)
-    upto = -1
-    for covered in entry.ranges:
-        _check_number(covered.branch)
-        _check_missing(covered.missing)
-        _check_range(covered.first, covered.last, covered.parts)
-        _require(covered.first > upto, "ranges that do not ascend")
-        upto = covered.last
-
-
-def _check_range(first: int, last: int, parts: tuple[Part, ...]) -> None:
-    _require(first <= last, "a range that ends before it begins")
-    _check_buckets(first, last)
-    for part in parts:
-        _check_part(part)
-        _require(first <= part.bucket <= last, "a part outside of its range")
-
-
-def _check_record(entry: BoundaryRecord) -> None:
-    _check_texts(entry.replica, entry.id.timeline, *(stream for stream, _ in entry.made_from))
-    _check_missing(entry.missing)
-    if entry.prev is not None:
-        _check_texts(entry.prev.timeline)
-    _require(entry.epoch >= 0, "an epoch out of range")
-    _check_buckets(entry.closed, entry.base or 0, entry.past)
-    _require(
-        (entry.branch is not None) == (entry.kind is BoundaryKind.TENTATIVE),
-        "a branch that is not tentative, or a tentative record without",
-    )
-    if entry.branch is not None:
-        _check_number(entry.branch)
-        _require(entry.branch[0] == entry.epoch, "a branch of another epoch")
-    _require(len(entry.made_from) <= limits.INPUTS_MAX, f"made from {len(entry.made_from)} inputs")
-    _require(len(entry.positions) <= POSITIONS_MAX, f"{len(entry.positions)} positions")
-    _check_parts(entry.parts)
-    _check_given_up(entry.given_up, limits.GIVEN_UP_MAX)
-    for position in entry.positions:
-        _check_texts(position.topic)
-        _check_buckets(position.found_after)
-        _require(position.partition >= 0 and position.offset_next >= 0, "a position out of range")
-
-
-def _check_given_up(given_up: tuple[GivenUp, ...], count_max: int) -> None:
-    _require(len(given_up) <= count_max, f"{len(given_up)} ranges that were given up")
-    for each in given_up:
-        _check_texts(each.source)
-        _check_range(each.first, each.last, ())
-
-
-def _check_missing(missing: tuple[str, ...]) -> None:
-    _require(len(missing) <= limits.MISSING_STREAMS_MAX, f"{len(missing)} missing streams")
-    _check_texts(*missing)
-
-
-def _check_number(number: BranchNumber) -> None:
-    _require(min(number) >= 0, "the number of a branch out of range")
-
-
-def _check_buckets(*buckets: int) -> None:
-    _require(
-        min(buckets) >= 0 and max(buckets) <= limits.BUCKET_MAX, f"a bucket out of range: {buckets}"
-    )
-
-
-def _check_versions(*versions: int) -> None:
-    _require(
-        min(versions) >= 0 and max(versions) <= limits.STAGE_VERSION_MAX,
-        f"a version out of range: {versions}",
-    )
-
-
-def _check_parts(parts: tuple[Part, ...]) -> None:
-    _require(len(parts) <= limits.PARTS_PER_RECORD_MAX, f"a boundary record of {len(parts)} parts")
-    for part in parts:
-        _check_part(part)
-
-
-def _check_part(part: Part) -> None:
-    if not (
-        0 <= part.offset_first <= part.offset_next
-        and 0 <= part.blocks <= part.offset_next - part.offset_first
-        and part.rows >= 0
-        and 0 <= part.bucket <= limits.BUCKET_MAX
-        and 0 <= part.partition < limits.PARTITIONS_MAX
-        and len(part.attempt) <= limits.NAME_CHARACTERS_MAX
-        and 0 <= part.digest < 2**64
-    ):
-        raise RemoteProtocolError(f"a part out of range: {str(part)[:300]}")
-
-
-def _check_texts(*texts: str) -> None:
-    for text in texts:
-        if len(text) > limits.NAME_CHARACTERS_MAX:
-            raise RemoteProtocolError(f"a name of {len(text)} characters")
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise RemoteProtocolError(what)
-
-
-# -- parts in Spark's offsets
-# --------------------------------------------------------------------------------------------------
-
-
-def parts_to_json(parts: Iterable[Part]) -> list[list[Any]]:
-    """Parts as lists that JSON can carry: first the attempts, then one list per part that names its
-    attempt by number.
-
-    Digests are texts: other readers of JSON keep numbers as doubles.
-    """
-    attempts: dict[str, int] = {}
-    rows = [
-        [
-            p.bucket,
-            p.partition,
-            attempts.setdefault(p.attempt, len(attempts)),
-            p.blocks,
-            p.offset_first,
-            p.offset_next,
-            p.rows,
-            f"{p.digest:x}",
-        ]
-        for p in parts
-    ]
-    return [list(attempts), *rows]
-
-
-def parts_from_json(value: object) -> tuple[Part, ...]:
-    """The parts that ``parts_to_json`` wrote.
-
-    Raises:
-        RemoteProtocolError: it did not write ``value``.
-    """
-    if not isinstance(value, list):
-        raise RemoteProtocolError("not a list of parts")
-    try:
-        attempts, *rows = cast("list[list[Any]]", value)
-        parts = tuple(
-            [
-                Part(b, p, attempts[a], n, first, end, count, int(digest, 16))
-                for b, p, a, n, first, end, count, digest in rows
-            ]
-        )
-        for part in parts:
-            _check_part(part)
-    except (TypeError, ValueError, IndexError, KeyError) as error:
-        raise RemoteProtocolError(f"not a list of parts: {error}") from error
-    return parts

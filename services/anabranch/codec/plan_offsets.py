@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from anabranch.codec.boundary_records import parts_from_json, parts_to_json
+from anabranch.codec.part_lists import parts_from_json, parts_to_json
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.log.records import BoundaryKind

@@ -29,8 +29,8 @@ from anabranch.adapters.spark.sink import (
     to_rows,
 )
 from anabranch.adapters.spark.source import PlannedReader, Split
-from anabranch.codec.boundary_records import parts_from_json
 from anabranch.codec.catalog import TopicSettings
+from anabranch.codec.part_lists import parts_from_json
 from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_of
 from anabranch.ports import BatchDone
 from anabranch.processing.replica import BatchStart
