@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Final, Self
 
+import typer
 from rich.console import Console
 from rich.progress import (
     Progress,
@@ -25,6 +26,13 @@ from anabranch.adapters.system.progress import step_of, with_lines
 
 _REFRESH_HZ: Final = 4
 _BAR_WIDTH: Final = 24
+_SPARK_GREETS: Final = (
+    "WARNING: Using incubator modules:",
+    "Setting default log level to ",
+    "To adjust logging level use sc.setLogLevel",
+    "Setting Spark log level to ",
+)
+"""How lines begin that Spark's Java writes at each start, whatever follows: they are left out."""
 _READY: Final = "ready"
 """A line that begins so says that all has started."""
 
@@ -100,12 +108,19 @@ class WorkDisplay:
 
 
 def run_shown(command: Sequence[str], doing: str) -> int:
-    """Run ``command``; its exit code. On a terminal its lines come through here, above what goes
-    on: ``doing``, as far as it says that it is (``adapters.system.progress``).
+    """Run ``command``, which starts Spark; its exit code. On a terminal its lines come through
+    here, above what goes on: ``doing``, as far as it says that it is
+    (``adapters.system.progress``). Elsewhere its streams stay apart.
     """
     console = Console(soft_wrap=True)
     if not console.is_terminal:
-        return subprocess.run(command, check=False).returncode
+        with subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, errors="replace"
+        ) as running:
+            for line in running.stderr or ():
+                if not line.startswith(_SPARK_GREETS):
+                    typer.echo(line, nl=False, err=True)
+            return running.wait()
     with (
         WorkDisplay(console, doing) as display,
         subprocess.Popen(
@@ -119,8 +134,8 @@ def run_shown(command: Sequence[str], doing: str) -> int:
     ):
         for line in running.stdout or ():
             step = step_of(line)
-            if step is None:
-                display.print(line.rstrip("\n"))
-            else:
+            if step is not None:
                 display.count(*step)
+            elif not line.startswith(_SPARK_GREETS):
+                display.print(line.rstrip("\n"))
         return running.wait()

@@ -150,6 +150,22 @@ def test_elsewhere_a_command_has_its_own_streams(
     assert tuple(capfd.readouterr()) == ("looked at\n", "a mistake\n")
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_spark_writes_at_each_start_is_left_out(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    on = console(terminal=terminal)
+    monkeypatch.setattr(work_display, "Console", lambda **_: on)
+    script = """
+import sys
+print('Setting default log level to "WARN".', 'WARNING: it matters', sep='\\n', file=sys.stderr)
+"""
+    assert run_shown([sys.executable, "-c", script], "starting Spark") == 0
+    output = shown(on) if terminal else capfd.readouterr().err
+    assert "it matters" in output
+    assert "Setting default" not in output
+
+
 def test_where_nothing_is_to_be_shown_nothing_is(capsys: pytest.CaptureFixture[str]) -> None:
     on = Console(force_terminal=True, quiet=True)
     with WorkDisplay(on, "reading -") as display:
