@@ -84,7 +84,7 @@ class Moving:
 
     def _check(self, rejected: str) -> None:
         if rejected:
-            raise ConfigurationError(f"not moved: {rejected}")
+            raise ConfigurationError(f"not {'moved' if self._node else 'removed'}: {rejected}")
 
     def _append(self) -> None:
         stage, _, replica = self._label.rpartition(".")

@@ -116,7 +116,7 @@ def test_a_replica_is_removed_and_added(world: World) -> None:
     command.do()
     assert command.is_done(0)
     assert world.reader().places.node_of("s.0") == ""
-    with pytest.raises(ConfigurationError, match=r"not moved: it is the last replica of s"):
+    with pytest.raises(ConfigurationError, match=r"not removed: it is the last replica of s"):
         world.command("s.1", "").do()
     world.command("s.0", "north.3").do()
     assert world.reader().places.of_node("north.3") == ["s.0"]
