@@ -37,7 +37,7 @@ from anabranch.protocol.edge import ingestion as rules
 from anabranch.protocol.edge.ingestion import END_SILENCE_MS, LOOK_GAP_MS
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
-from anabranch.protocol.log import boundary_log as log_state
+from anabranch.protocol.log import writer_state
 from anabranch.protocol.log.given_up import Times
 from anabranch.protocol.log.records import GivenUp
 from anabranch.up import probe
@@ -264,7 +264,7 @@ def test_partitions_that_are_far_ahead_are_held_back_and_read_later(
 ) -> None:
     monkeypatch.setattr(under_test, "SOURCE_BATCH_RECORDS", 20)
     monkeypatch.setattr(rules, "PENDING_PARTS_HOLD", 50)
-    monkeypatch.setattr(log_state, "PENDING_PARTS_MAX", 120)
+    monkeypatch.setattr(writer_state, "PENDING_PARTS_MAX", 120)
     source.produce(0, *(report(1_000 + 200 * i, i) for i in range(200)))
     source.produce(1, report(1_000, 999))
     process = source.process()

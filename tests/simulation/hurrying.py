@@ -14,7 +14,7 @@ from anabranch.protocol import limits
 from anabranch.protocol.control import trimming
 from anabranch.protocol.edge import delivery as corrected_delivery
 from anabranch.protocol.edge import live_delivery
-from anabranch.protocol.log import boundary_log, writer
+from anabranch.protocol.log import writer, writer_state
 from anabranch.protocol.stage import recomputation, standby
 from anabranch.protocol.stage import replica as replica_machine
 from anabranch.protocol.stage.recomputation import ASK_TAKEN_MS, RequestState
@@ -58,7 +58,7 @@ def hurried(options: Options) -> Iterator[None]:
         (corrected_delivery, "DELIVERY_BYTES_MAX", options.run_bytes_max),
         (writer, "BRANCH_PENDING_PARTS_MAX", options.inherited_parts_max),
         (replica_machine, "INPUT_PARTS_MAX", options.input_parts_max),
-        (boundary_log, "CHAIN_RECORDS_MAX", options.chain_records_max),
+        (writer_state, "CHAIN_RECORDS_MAX", options.chain_records_max),
         *(
             (module, "PARTS_PER_RECORD_MAX", options.record_parts_max)
             for module in (limits, writer, ingestion)

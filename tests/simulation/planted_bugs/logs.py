@@ -10,6 +10,7 @@ from simulation.planting import OVER, Mutant
 
 _LOG_STATE: Final = "protocol.log.boundary_log:LogState"
 _OWN: Final = "protocol.log.writer:OwnRecords"
+_WRITER_STATE: Final = "protocol.log.writer_state:WriterState"
 _WRITER: Final = "runtime.boundary_writer:BoundaryWriter"
 
 LOGS: Final = (
@@ -25,7 +26,7 @@ LOGS: Final = (
     Mutant(
         "second_record",
         f"{_LOG_STATE}._boundary",
-        "if entry.id.batch <= writer.timelines.get(entry.id.timeline, -1):",
+        "if writer.knows(entry.id):",
         "if False:",
         "rule 4, BL2",
         scenario="forged",
@@ -33,7 +34,7 @@ LOGS: Final = (
     ),
     Mutant(
         "off_chain_accepted",
-        f"{_LOG_STATE}._continue",
+        f"{_WRITER_STATE}.rewind",
         'return "off_chain"',
         'return ""',
         "rule 4, BL3",
@@ -42,16 +43,16 @@ LOGS: Final = (
     ),
     Mutant(
         "rewind_rejected",
-        f"{_LOG_STATE}._continue",
-        "elif record.prev in writer.path:",
+        f"{_WRITER_STATE}.rewind",
+        "elif record.prev in self.path:",
         "elif False:",
         "rule 4",
         by=("progress", "ends"),
     ),
     Mutant(
         "keep_pending",
-        f"{_LOG_STATE}._continue",
-        "writer.pending.drop(frozenset(writer.path[end:]))",
+        f"{_WRITER_STATE}.rewind",
+        "self.pending.drop(frozenset(self.path[end:]))",
         "pass",
         "rule 4, BL3",
         scenario="far rows",
@@ -59,10 +60,10 @@ LOGS: Final = (
     ),
     Mutant(
         "parts_dropped_on_rewind",
-        f"{_LOG_STATE}._continue",
-        "writer.pending.drop(frozenset(writer.path[end:]))",
-        "writer.pending.drop(frozenset(i for i, _ in writer.pending.items() if i not in"
-        " writer.path[:end]))",
+        f"{_WRITER_STATE}.rewind",
+        "self.pending.drop(frozenset(self.path[end:]))",
+        "self.pending.drop(frozenset(i for i, _ in self.pending.items() if i not in"
+        " self.path[:end]))",
         "rule 4, BL13",
         scenario="far rows",
         by=("streams", "corrected", "alarms"),
@@ -96,17 +97,17 @@ LOGS: Final = (
     ),
     Mutant(
         "forget_pending",
-        f"{_LOG_STATE}._take",
-        "writer.pending.add(record.id, part)",
-        "writer.pending.add(record.id, part) if part.bucket <= record.closed else None",
+        f"{_WRITER_STATE}.take",
+        "self.pending.add(record.id, part)",
+        "self.pending.add(record.id, part) if part.bucket <= record.closed else None",
         "rule 5",
         by=("streams",),
     ),
     Mutant(
         "closes_one_more",
-        f"{_LOG_STATE}._take",
-        "writer.closed = record.closed\n",
-        "writer.closed = record.closed + 1\n",
+        f"{_WRITER_STATE}.take",
+        "self.closed = record.closed\n",
+        "self.closed = record.closed + 1\n",
         "rule 5",
         by=("streams",),
     ),
@@ -236,7 +237,7 @@ LOGS: Final = (
     ),
     Mutant(
         "snapshot_without_ends",
-        "protocol.log.boundary_log:_restored",
+        f"{_WRITER_STATE}.from_snapshot",
         "r.branches, r.ended, r.corrected",
         "r.branches",
         "BL8, BL18",
@@ -289,7 +290,7 @@ LOGS: Final = (
     ),
     Mutant(
         "snapshot_without_pending",
-        "protocol.log.boundary_log:_restored",
+        f"{_WRITER_STATE}.from_snapshot",
         "pending=OpenParts(r.pending)",
         "pending=OpenParts()",
         "BL8",

@@ -22,7 +22,7 @@ from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol import limits
 from anabranch.protocol.errors import DataMissing, LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import TRIM_EVERY_MS
-from anabranch.protocol.log import boundary_log, log_snapshots
+from anabranch.protocol.log import log_snapshots, writer_state
 from anabranch.protocol.log.records import LogEntry, LogSnapshot
 from anabranch.runtime.boundary_reader import BoundaryReader
 from harness import outputs
@@ -184,7 +184,7 @@ def test_what_is_too_large_is_not_written_and_is_reported(
 def test_what_there_is_no_room_for_is_forgotten_and_comes_back_when_readers_went_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boundary_log, "CHAIN_RECORDS_MAX", 5)
+    monkeypatch.setattr(writer_state, "CHAIN_RECORDS_MAX", 5)
     monkeypatch.setattr(log_snapshots, "SNAPSHOT_ITEMS_MAX", 60)
     monkeypatch.setattr(log_snapshots, "SNAPSHOT_EVERY_PARTS", 8)
     manager = world.manager()

@@ -17,7 +17,7 @@ from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge import ingestion as rules
 from anabranch.protocol.errors import ConfigurationError, Fenced, TooManyParts, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
-from anabranch.protocol.log import boundary_log as log_state
+from anabranch.protocol.log import writer_state
 from harness.source_world import World
 from harness.sources import everything, pipeline, report, service
 
@@ -399,7 +399,7 @@ class TestTooMuchOpen:
     def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(under_test, "SOURCE_BATCH_RECORDS", 10)
         monkeypatch.setattr(rules, "PENDING_PARTS_HOLD", 50)
-        monkeypatch.setattr(log_state, "PENDING_PARTS_MAX", 100)
+        monkeypatch.setattr(writer_state, "PENDING_PARTS_MAX", 100)
 
     @staticmethod
     def backlog(world: World, partition: int, first_ms: int = 1_000) -> None:

@@ -20,7 +20,7 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log import boundary_log
+from anabranch.protocol.log import writer_state
 from anabranch.protocol.log.records import (
     BoundaryRecord,
     BranchEnded,
@@ -276,7 +276,7 @@ class TestFenced:
 def test_too_much_that_is_open_is_not_reported_as_a_newer_process(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 2)
+    monkeypatch.setattr(writer_state, "PENDING_PARTS_MAX", 2)
     writer = make()
     writer.start()
     parts = tuple(Part(bucket, 0, "a", 1, 0, 1, 1, 0) for bucket in (2, 3, 4))

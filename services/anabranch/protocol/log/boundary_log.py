@@ -1,11 +1,9 @@
 """The state of a boundary log: what is every bucket of a stream made of, and by whom.
 
 Theory of operation. All writers of a stream append to one single-partition topic, so every reader
-reads the same sequence and comes to the same answer. A writer's records form a chain: each has an
-id (timeline, batch) and names the id that it continues. The log state keeps, per writer, its epoch,
-the accepted chain, and the *pending* parts: parts of buckets that the writer has not closed yet. A
-record that closes up to c closes the writer's buckets up to c. The stream's stable bucket n is the
-one of the writer that closed it first, whole.
+reads the same sequence and comes to the same answer. The log state keeps, per writer, its epoch,
+its accepted chain of records and the buckets that these close (``protocol.log.writer_state``). The
+stream's stable bucket n is the one of the writer that closed it first, whole.
 
 Beside it the log state keeps, per writer, what its branches wrote of buckets that are not stable
 yet (``protocol.log.tentative``), and whether one of them runs: so a failure begins and ends at a
@@ -61,13 +59,12 @@ Reading parts whose blocks are garbage is the reader's business (rule 7, ``runti
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import CHAIN_RECORDS_MAX, PENDING_PARTS_MAX, TIMELINES_MAX
-from anabranch.protocol.log.buckets import BucketMap, OpenParts
+from anabranch.protocol.log.buckets import BucketMap
 from anabranch.protocol.log.given_up import GivenUpBuckets
 from anabranch.protocol.log.records import (
     BoundaryKind,
@@ -80,12 +77,11 @@ from anabranch.protocol.log.records import (
     Origin,
     Part,
     Recomputed,
-    ReplicaSnapshot,
     StableRange,
     TentativeRange,
     origin_after,
 )
-from anabranch.protocol.log.tentative import Branches
+from anabranch.protocol.log.writer_state import WriterState
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,37 +119,11 @@ def contents(parts: Iterable[Part]) -> tuple[int, int]:
     return rows, digest
 
 
-@dataclass(slots=True)
-class _Writer:
-    """One writer, from the log alone."""
-
-    epoch: int = -1
-    fingerprint: str = ""
-    schema: str = ""
-    version: int = 1
-    node: str = ""
-    closed: int = 0
-    base: int = 0
-    path: list[BatchId] = field(default_factory=list)
-    timelines: dict[str, int] = field(default_factory=dict)
-    pending: OpenParts = field(default_factory=OpenParts)
-    closed_parts: BucketMap[tuple[Part, ...]] = field(default_factory=BucketMap)
-    last: BoundaryRecord | None = None
-    branches: Branches = field(default_factory=Branches)
-    origin: Origin = field(default_factory=Origin)
-
-    def know(self, ident: BatchId) -> None:
-        """BL2: the record of this id was accepted."""
-        self.timelines[ident.timeline] = ident.batch
-        if len(self.timelines) > TIMELINES_MAX:
-            del self.timelines[next(iter(self.timelines))]
-
-
 class LogState:
     """The state of one stream's boundary log. Feed it every record in log order by ``apply``."""
 
     def __init__(self, writers: Iterable[str]) -> None:
-        self._writers = {w: _Writer() for w in writers}
+        self._writers = {w: WriterState() for w in writers}
         self._upto = 0
         self._forgotten = 0
         self._stable: BucketMap[tuple[str, tuple[Part, ...]]] = BucketMap()
@@ -296,16 +266,18 @@ class LogState:
             reason = self._boundary(writer, entry)
         return Outcome(reason in ("accepted", "tentative", "branch_ended"), reason, entry.replica)
 
-    def _boundary(self, writer: _Writer, entry: BoundaryRecord) -> str:
+    def _boundary(self, writer: WriterState, entry: BoundaryRecord) -> str:
         """Take a boundary record of the writer's epoch. Returns what was done with it
         (``Outcome.reason``).
         """
-        if entry.id.batch <= writer.timelines.get(entry.id.timeline, -1):
+        if writer.knows(entry.id):
             return "known"
         if writer.version < self._version:
             return "superseded"
         is_tentative, closed = entry.kind is BoundaryKind.TENTATIVE, writer.closed
-        reason = writer.branches.rejection(entry) if is_tentative else self._continue(writer, entry)
+        reason = (
+            writer.branches.rejection(entry) if is_tentative else writer.rewind(entry, self._upto)
+        )
         if reason:
             return reason
         if is_tentative:
@@ -323,7 +295,7 @@ class LogState:
         self._past = max(self._past, entry.past)
         return "tentative" if is_tentative else "accepted"
 
-    def _begin(self, offset: int, writer: _Writer, entry: EpochStarted) -> Outcome:
+    def _begin(self, offset: int, writer: WriterState, entry: EpochStarted) -> Outcome:
         """BL1, BL15, BL16."""
         if self.bucket_ms and entry.bucket_ms not in (0, self.bucket_ms):
             return Outcome(accepted=False, reason="other_width", replica=entry.replica)
@@ -334,67 +306,14 @@ class LogState:
         ):  # what another version closed behind a hole is not this one's
             writer.base = writer.closed
         self.bucket_ms = self.bucket_ms or entry.bucket_ms
-        writer.epoch = offset
-        writer.fingerprint = entry.fingerprint
-        writer.schema = entry.schema
-        writer.version = entry.version
-        writer.node = entry.node
-        writer.timelines.clear()  # ids of older epochs are rejected by the epoch
+        writer.begin(offset, entry)
         return Outcome(accepted=True, reason="epoch", replica=entry.replica)
 
-    def _continue(self, writer: _Writer, record: BoundaryRecord) -> str:
-        """Rules 4 and 6: go to the place on the writer's chain that ``record`` continues.
-        Returns why it does not count; empty: it does.
-        """
-        if self._behind_hole(writer) > PENDING_PARTS_MAX:
-            return "pending"
-        if record.base is not None:
-            writer.path = [] if record.prev is None else [record.prev]
-            writer.pending.clear()
-            writer.base = max(writer.base, record.base)
-            writer.closed = max(writer.closed, record.base)
-        elif record.prev is None:
-            writer.path = []
-            writer.pending.clear()
-        elif writer.path and writer.path[-1] == record.prev:
-            if not writer.pending.fits(record.parts, record.closed, PENDING_PARTS_MAX):
-                return "pending"
-        elif record.prev in writer.path:
-            end = writer.path.index(record.prev) + 1
-            writer.pending.drop(frozenset(writer.path[end:]))
-            del writer.path[end:]
-        else:
-            return "off_chain"
-        return ""
-
-    def _behind_hole(self, writer: _Writer) -> int:
-        """Parts of buckets that the writer closed and that no reader can forget, because what
-        lies before its base is not stable (BL13).
-        """
-        if writer.base <= self._upto:
-            return 0
-        return sum(
-            len(writer.closed_parts[bucket])
-            for bucket in writer.closed_parts.between(self._upto + 1, writer.closed)
-        )
-
-    def _take(self, writer: _Writer, record: BoundaryRecord) -> None:
-        """Rules 4 and 5: ``record`` is the new tip; buckets (closed, record.closed] of this
-        writer are closed by it.
-        """
-        writer.path.append(record.id)
-        del writer.path[:-CHAIN_RECORDS_MAX]
-        writer.last = record
+    def _take(self, writer: WriterState, record: BoundaryRecord) -> None:
+        """Rules 4 and 5: ``record`` is the writer's new tip."""
         self.given_up.add(record.given_up)
-        for part in record.parts:
-            if part.bucket > writer.closed:
-                writer.pending.add(record.id, part)
-        if record.closed <= writer.closed:
+        if not writer.take(record, self._forgotten):
             return
-        for bucket, parts in writer.pending.close(record.closed):
-            if bucket > self._forgotten:
-                writer.closed_parts[bucket] = parts
-        writer.closed = record.closed
         if writer.version > self._version and writer.base <= self._upto <= writer.closed:
             self._version, self._version_after = writer.version, self._upto
         self._advance(record.replica)
@@ -589,28 +508,7 @@ class LogState:
         """
         after = max(self._forgotten, min(forgotten, self._upto))
         replicas = tuple(
-            ReplicaSnapshot(
-                replica=name,
-                epoch=w.epoch,
-                fingerprint=w.fingerprint,
-                schema=w.schema,
-                closed=w.closed,
-                base=w.base,
-                path=tuple(w.path),
-                version=w.version,
-                node=w.node,
-                timelines=tuple(BatchId(k, v) for k, v in w.timelines.items()),
-                pending=w.pending.items(),
-                last=w.last,
-                closed_parts=tuple(
-                    part for bucket in self._own(name, after) for part in w.closed_parts[bucket]
-                ),
-                branches=w.branches.snapshot(),
-                origin=w.origin,
-                ended=w.branches.ended,
-                corrected=w.branches.corrected,
-            )
-            for name, w in self._writers.items()
+            writer.snapshot(name, self._own(name, after)) for name, writer in self._writers.items()
         )
         ranges = [
             StableRange(
@@ -670,7 +568,7 @@ class LogState:
         self.given_up.add(log_snapshot.given_up)
         for r in log_snapshot.replicas:
             if r.replica in self._writers:
-                self._writers[r.replica] = _restored(r)
+                self._writers[r.replica] = WriterState.from_snapshot(r)
         own = {r.replica: {part.bucket for part in r.closed_parts} for r in log_snapshot.replicas}
         for entry in log_snapshot.ranges:
             if not entry.replica:
@@ -693,27 +591,3 @@ class LogState:
         log_state = cls(r.replica for r in log_snapshot.replicas)
         log_state.adopt(log_snapshot)
         return log_state
-
-
-def _restored(r: ReplicaSnapshot) -> _Writer:
-    """The writer that ``r`` was made from, without those of its buckets that are in stable
-    ranges.
-    """
-    writer = _Writer(
-        epoch=r.epoch,
-        fingerprint=r.fingerprint,
-        schema=r.schema,
-        version=r.version,
-        node=r.node,
-        closed=r.closed,
-        base=r.base,
-        path=list(r.path),
-        timelines={i.timeline: i.batch for i in r.timelines},
-        pending=OpenParts(r.pending),
-        last=r.last,
-        branches=Branches.from_snapshot(r.branches, r.ended, r.corrected),
-        origin=r.origin,
-    )
-    for part in r.closed_parts:
-        writer.closed_parts[part.bucket] = (*(writer.closed_parts.get(part.bucket) or ()), part)
-    return writer

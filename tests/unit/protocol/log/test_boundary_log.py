@@ -12,7 +12,7 @@ import pytest
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX
-from anabranch.protocol.log import boundary_log
+from anabranch.protocol.log import writer_state
 from anabranch.protocol.log.boundary_log import LogState, Outcome, TentativeBucket
 from anabranch.protocol.log.records import (
     BoundaryKind,
@@ -157,7 +157,7 @@ def test_rule_4_a_rewind_keeps_the_parts_of_records_that_are_not_remembered_any_
 def test_bl13_rewinds_again_and_again_open_no_more_than_one_record_beyond_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 3)
+    monkeypatch.setattr(writer_state, "PENDING_PARTS_MAX", 3)
     log_state = state_after(
         started(), record(0, 0, 0, (part(7), part(8))), record(0, 1, 0, (part(9),))
     )
@@ -384,7 +384,7 @@ def test_the_chain_is_bounded() -> None:
 def test_more_open_parts_than_the_limit_are_rejected_until_something_closes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 2)
+    monkeypatch.setattr(writer_state, "PENDING_PARTS_MAX", 2)
     log_state = state_after(started(), record(0, 0, 1, (part(2), part(3))))
     assert log_state.apply(2, record(0, 1, 1, (part(4),))).reason == "pending"
     assert (log_state.pending("0"), log_state.pending_count("0")) == ((part(2), part(3)), 2)
@@ -393,7 +393,7 @@ def test_more_open_parts_than_the_limit_are_rejected_until_something_closes(
 
 
 def test_what_is_closed_behind_a_hole_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 2)
+    monkeypatch.setattr(writer_state, "PENDING_PARTS_MAX", 2)
     log_state = state_after(
         started("0"), started("1"), record(1, 1, 3, replica="1", prev=None, base=3)
     )
@@ -410,7 +410,7 @@ def test_what_is_closed_behind_a_hole_is_bounded_too(monkeypatch: pytest.MonkeyP
 
 
 def test_timelines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boundary_log, "TIMELINES_MAX", 2)
+    monkeypatch.setattr(writer_state, "TIMELINES_MAX", 2)
     log_state = state_after(
         started(),
         *(

@@ -22,7 +22,7 @@ from anabranch.protocol.limits import (
     CHECKPOINT_BATCHES_RETAINED,
     PARTS_PER_RECORD_MAX,
 )
-from anabranch.protocol.log import boundary_log, writer
+from anabranch.protocol.log import writer, writer_state
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import (
     BoundaryKind,
@@ -192,7 +192,7 @@ class TestUnderWay:
     def test_ow3_too_much_that_is_open_is_not_reported_as_a_newer_process(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(boundary_log, "PENDING_PARTS_MAX", 2)
+        monkeypatch.setattr(writer_state, "PENDING_PARTS_MAX", 2)
         log = Log().begun()
         log.add(record(0, 0, 1))
         large = record(0, 1, 1, tuple(part(bucket) for bucket in (2, 3, 4)))
@@ -484,7 +484,7 @@ def test_a_piece_that_comes_twice_is_known() -> None:
 def test_rp4_a_late_copy_of_the_record_before_is_known_however_many_pieces_came_since(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(boundary_log, "TIMELINES_MAX", 2)
+    monkeypatch.setattr(writer_state, "TIMELINES_MAX", 2)
     before = record(0, 0, 2)
     log_state = state_after(started(), before, *pieces(WHOLE))
     assert (log_state.apply(9, before).reason, log_state.apply(10, WHOLE).reason) == (
