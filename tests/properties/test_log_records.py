@@ -46,7 +46,11 @@ from anabranch.protocol.log.records import (
 from harness.examples import examples
 
 EXAMPLES = examples(300)
-GOLDEN = [path.read_bytes() for path in sorted((schemas_folder() / "examples").glob("*/*/*.avro"))]
+GOLDEN = [
+    bytes.fromhex(example["bytes"])
+    for path in sorted((schemas_folder() / "examples").glob("*/v*.json"))
+    for example in json.loads(path.read_text()).values()
+]
 
 T = TypeVar("T")
 names = st.text(max_size=12)
