@@ -330,6 +330,14 @@ def test_what_is_trimmed_before_a_living_reader_is_found() -> None:
     readers = {"s": ["a", "b"], "t": ["b", "c"]}
     assert trimming.check(claims, [(20, "s", 5), (50, "s", 8), (200, "t", 99)], readers, 60) == []
     assert len(trimming.check(claims, [(20, "s", 6), (50, "s", 9), (59, "t", 1)], readers, 60)) == 3
+    claims, points = [(10, "a", 5), (20, "b", 7), (40, "a", 6)], [(30, "s", 5)]
+    assert trimming.check_goes_on(claims, points, {"s": ["a", "b"], "t": ["c"]}, 25) == []
+    assert trimming.check_goes_on(claims, points, {"t": ["a", "b"]}, 15) == []
+    assert trimming.check_goes_on([*claims, (50, "b", 0)], points, {"t": ["a", "b"]}, 25) == []
+    assert trimming.check_goes_on(claims, points, {"t": ["a", "b"]}, 25) == [
+        # what ``a`` held at the time, since it has not said less
+        "t: nothing was trimmed, though all who read it hold it up to 5"
+    ]
 
 
 def test_replicas_that_correct_together_are_found() -> None:

@@ -40,3 +40,23 @@ def check(
                     f" holds only {upto}"
                 )
     return wrong
+
+
+def check_goes_on(
+    claims: Iterable[SyncedClaim],
+    points: Iterable[tuple[int, str, int]],
+    readers: Mapping[str, Collection[str]],
+    until_ms: int,
+) -> list[str]:
+    """Streams of which nothing was trimmed, though all of their readers have said since
+    ``until_ms`` at the latest that they hold some of it for good.
+    """
+    claimed: dict[str, int] = {}
+    for at_ms, reader, bucket in claims:
+        claimed[reader] = bucket if at_ms <= until_ms else min(claimed.get(reader, 0), bucket)
+    trimmed = {stream for _, stream, _ in points}
+    return [
+        f"{stream}: nothing was trimmed, though all who read it hold it up to {upto}"
+        for stream, those in sorted(readers.items())
+        if (upto := min(claimed.get(reader, 0) for reader in those)) and stream not in trimmed
+    ]

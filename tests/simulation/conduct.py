@@ -8,8 +8,10 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
+from typing import Final
 
 from anabranch.codec import control_records
+from anabranch.consistency_manager.control import kept_buckets
 from anabranch.pipeline.shape import waits
 from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
@@ -72,6 +74,12 @@ def check_forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
     return wrong
 
 
+_TRIMS_WITHIN_MS: Final = 2_000
+"""After all readers of a stream have said to hold a bucket: the manager may have begun meanwhile,
+and reads what they said first.
+"""
+
+
 def check_trimmed(run: Run) -> list[str]:
     """What readers said that they hold, and what was trimmed."""
     found = []
@@ -90,7 +98,15 @@ def check_trimmed(run: Run) -> list[str]:
         if isinstance(e, Heartbeat)
     ]
     points = [(at_ms, e.stream, e.bucket) for at_ms, e in found if isinstance(e, TrimPoint)]
-    return trimming.check(claims, points, _readers(run.options), hurrying.READER_MS)
+    readers = _readers(run.options)
+    wrong = trimming.check(claims, points, readers, hurrying.READER_MS)
+    last_ms = max((at_ms for at_ms, _ in found), default=0)
+    until_ms = last_ms - run.options.trim_every_ms - _TRIMS_WITHIN_MS
+    kept = kept_buckets(run.pipeline)
+    if run.options.has_manager and run.is_complete and until_ms >= run.options.heal_ms:
+        own = {stream: those for stream, those in readers.items() if stream not in kept}
+        wrong += trimming.check_goes_on(claims, points, own, until_ms)
+    return wrong
 
 
 def _readers(options: Options) -> dict[str, list[str]]:

@@ -209,7 +209,7 @@ def readers_of(pipeline: Pipeline) -> dict[str, list[Peer]]:
     stages = (
         ReadingStage(
             name,
-            stage.reads,
+            pipeline.inputs(name),
             stage.replica_ids(),
             stage.process_ids() if stage.ha == "passive" else (),
         )

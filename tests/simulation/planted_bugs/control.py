@@ -25,6 +25,15 @@ CONTROL: Final = (
         by=("ends", "trimming"),
     ),
     Mutant(
+        "sharded_source_without_readers",
+        "consistency_manager.control:readers_of",
+        "pipeline.inputs(name)",
+        "stage.reads",
+        "TM7",
+        ("shards",),
+        by=("trimming",),
+    ),
+    Mutant(
         "neighbours_with_the_lock",
         "runtime.heartbeats:ReplicaControl.poll",
         "entries = self._reader.poll(wait_ms)",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.consistency_manager.control import readers_of
 from anabranch.operating import compose
 from anabranch.pipeline import drawing
 from anabranch.pipeline.access import Operation, rights
@@ -13,6 +14,7 @@ from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.shape import lags
 from anabranch.pipeline.speakers import neighbours_of
+from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.up.status import hops_of
 from anabranch.up.topics import topics_of
@@ -55,7 +57,7 @@ def test_a_number_that_is_none_is_rejected(tmp_path: Path, shards: object) -> No
 def test_a_stage_reads_a_limited_number_of_streams(tmp_path: Path) -> None:
     more = other("trucks", 8)
     pipeline_in(tmp_path, 8, more=more, reads="[cars, trucks]")
-    with pytest.raises(ConfigurationError, match=r"reads: its sources have 17 streams"):
+    with pytest.raises(ConfigurationError, match=r"reads: its inputs have 17 streams"):
         pipeline_in(tmp_path, 9, more=more, reads="[cars, trucks]")
     pipeline_in(tmp_path, 9, more=more)
 
@@ -105,6 +107,11 @@ def test_a_stage_waits_for_every_shard_and_hears_all_of_them(tmp_path: Path) -> 
     assert {"p.control.ingestion.cars.0", "p.control.ingestion.cars.1"} <= neighbours_of(
         pipeline, "first"
     ).keys()
+
+
+def test_what_reads_it_holds_back_the_trimming_of_every_shard(tmp_path: Path) -> None:
+    readers = readers_of(pipeline_in(tmp_path, 2))
+    assert readers["cars.0"] == readers["cars.1"] == [Peer("processing", "first", "0")]
 
 
 def test_it_is_drawn_deployed_and_timed_by_its_shards(tmp_path: Path) -> None:
