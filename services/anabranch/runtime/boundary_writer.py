@@ -102,14 +102,16 @@ class BoundaryWriter:
 
     def start(self) -> int:
         """Begin an epoch (rule 1): append ``EpochStarted``, read the log through it. Returns the
-        epoch.
+        epoch. What stands there before is read first: another process of the replica writes until
+        the epoch begins, and a long log is no reason for a pause.
 
         Raises:
             Fenced: another process of this replica began after this one.
             ConfigurationError: a higher version of the stage makes the stream by now (BL15), or it
-                has buckets of another width (BL16).
+                has buckets of another width, or is made from another share of its inputs (BL16).
         """
         self._own.begins()
+        self._reader.read_to_end()
         is_acknowledged = self._send(self._started)
         # however long that takes: a long log is no reason to begin again
         self._reader.read_to_end()

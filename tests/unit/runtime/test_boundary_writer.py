@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, LocalLogReader, Operation
+from anabranch.adapters.memory.log import LocalEventLog, LocalLogReader, LocalLogWriter, Operation
 from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import Chunk, TopicPartition
@@ -85,6 +86,25 @@ def entries(log: LocalEventLog) -> list[LogEntry]:
         for c in reader.fetch(1_000, 0)
         for v, h in zip(c.values, c.headers, strict=True)
     ]
+
+
+def test_all_is_read_before_the_epoch_begins_that_ends_the_one_before(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = make()
+    old.start()
+    for batch in range(5):
+        old.append(record(old, batch, batch + 1))
+    new, known = make(), list[int]()
+    send = LocalLogWriter.send
+
+    def sending(writer: LocalLogWriter, *arguments: Any, **named: Any) -> None:
+        known.append(new.log_state.closed("0"))
+        send(writer, *arguments, **named)
+
+    monkeypatch.setattr(LocalLogWriter, "send", sending)
+    new.start()
+    assert known == [5]
 
 
 def test_a_replica_whose_version_is_superseded_ends_and_one_that_starts_says_what_to_write(
