@@ -148,10 +148,11 @@ class SoldStageLogs:
         """The stage's query; None: an input has no columns yet."""
         schemas: dict[str, pa.Schema] = {}
         for name in self._pipeline.stages[self._stage].reads:
-            if name not in self._pipeline.stages:
+            stream = self._pipeline.input_streams(name)[0]
+            if stream not in self._pipeline.stages:
                 schemas[name] = source_schema(self._pipeline, name)
                 continue
-            text = self._inputs[name].log_state.schema()
+            text = self._inputs[stream].log_state.schema()
             if not text:
                 return None
             schemas[name] = schema_from_text(text)

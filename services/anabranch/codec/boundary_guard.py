@@ -43,6 +43,7 @@ def check(entry: LogEntry) -> None:
         _require(len(entry.schema) <= limits.SCHEMA_BYTES_MAX, "a schema that is too large")
         _check_versions(entry.version)
         _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
+        _check_share(entry.share)
     elif isinstance(entry, BoundaryRecord):
         _check_record(entry)
     elif isinstance(entry, BranchEnded):
@@ -64,6 +65,7 @@ def _check_snapshot(entry: LogSnapshot) -> None:
     _check_buckets(entry.forgotten, entry.past, entry.version_after)
     _check_given_up(entry.given_up, limits.GIVEN_UP_MAX**2)
     _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
+    _check_share(entry.share)
     _check_versions(entry.version, *(replica.version for replica in entry.replicas))
     for replica in entry.replicas:
         _check_texts(
@@ -211,6 +213,10 @@ def _check_texts(*texts: str) -> None:
     for text in texts:
         if len(text) > limits.NAME_CHARACTERS_MAX:
             raise RemoteProtocolError(f"a name of {len(text)} characters")
+
+
+def _check_share(share: str) -> None:
+    _require(len(share) <= limits.SHARE_CHARACTERS_MAX, "a share whose text is too long")
 
 
 def _require(holds: bool, what: str) -> None:

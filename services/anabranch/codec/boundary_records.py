@@ -244,6 +244,7 @@ def _snapshot_value(entry: LogSnapshot) -> dict[str, Any]:
         "version": entry.version,
         "version_after": entry.version_after,
         "bucket_ms": entry.bucket_ms,
+        "share": entry.share,
     }
     lists = {
         "replicas": replicas,
@@ -375,7 +376,8 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
 
 
 def _snapshot_of(fields: tuple[Any, ...]) -> LogSnapshot:
-    as_of, forgotten, replicas, ranges, past, version, version_after, bucket_ms, given_up = fields
+    as_of, forgotten, replicas, ranges, past, version, version_after, bucket_ms, *rest = fields
+    given_up, share = rest
     return LogSnapshot(
         as_of=as_of,
         forgotten=forgotten,
@@ -391,4 +393,5 @@ def _snapshot_of(fields: tuple[Any, ...]) -> LogSnapshot:
         version_after=version_after,
         bucket_ms=bucket_ms,
         given_up=tuple([GivenUp(*each) for each in given_up]),
+        share=share,
     )

@@ -26,6 +26,7 @@ from anabranch.codec.edge import Encoder
 from anabranch.pipeline.file import load
 from anabranch.pipeline.shape import describe, too_short
 from anabranch.pipeline.transforms import import_roots
+from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.runtime.offered_columns import not_as_stated, offered_inputs
 from anabranch.runtime.source_columns import source_schema
@@ -72,12 +73,14 @@ class _Plans:
         self.schemas: dict[str, pa.Schema] = {
             name: source_schema(pipeline, name) for name in (*pipeline.sources, *pipeline.bindings)
         }
-        """Of each stream so far."""
+        """Of each input so far."""
         self.errors: list[str] = []
         self.facts: list[str] = []
 
     def look(self, stage: Stage) -> None:
-        """Note the facts and errors about ``stage``."""
+        """Note the facts and errors about ``stage``; of its shards the first stands for all."""
+        if stage.share is not None and stage.share.index:
+            return
         unknown = [s for s in stage.reads if s not in self.schemas]
         if unknown and self._pipeline.host:
             self.facts.append(
@@ -115,10 +118,12 @@ class _Plans:
         stated = self._pipeline.publish_records.get(name)
         if stated is not None and (wrong := not_as_stated(stated, query.schema)):
             self.errors.append(f"stage {name}: it does not give what publish says: {wrong}")
-        self.schemas[name] = query.schema
+        self.schemas[name] = self.schemas[whole_of(name)] = query.schema
         traits = query.traits
         kind = "stateful" if traits.is_stateful else "stateless"
         self.facts.append(f"stage {name}: {kind}; {traits.batch}; gives {_words(query.schema)}")
+        if stage.share is not None:
+            self.facts.append(f"stage {name}: one of {stage.share.count} shards, which are alike")
         self.facts += [f"stage {name}: {traits.batch}, because {r}" for r in traits.reasons]
         if traits.reasons:
             self.facts.append(

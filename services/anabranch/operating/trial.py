@@ -17,14 +17,20 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
-from anabranch.adapters.spark.query import apply_functions, check_result, functions_of
+from anabranch.adapters.spark.query import (
+    apply_functions,
+    check_result,
+    functions_of,
+    input_columns,
+    own_share,
+)
 from anabranch.adapters.spark.sample_run import SampleRun
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.progress import printed
@@ -37,11 +43,10 @@ from anabranch.pipeline.transforms import import_roots
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 from anabranch.runtime.logs import short
-from anabranch.runtime.offered_columns import offered_inputs
 
 if TYPE_CHECKING:
     from anabranch.codec.record_schema import RecordSchema
-    from anabranch.pipeline.model import Pipeline
+    from anabranch.pipeline.model import Pipeline, Stage
 
 _EXPECTED: Final = ".expected.jsonl"
 _ROWS: Final = ".jsonl"
@@ -86,7 +91,9 @@ def cases_in(pipeline: Pipeline, folder: Path, names: list[str]) -> list[Case]:
             is_expected = file.name.endswith(_EXPECTED)
             name = file.name.removesuffix(_EXPECTED if is_expected else _ROWS)
             known = (
-                list(pipeline.stages) if is_expected else [*pipeline.sources, *pipeline.bindings]
+                list(pipeline.unsplit().stages)
+                if is_expected
+                else [*pipeline.sources, *pipeline.bindings]
             )
             if name not in known:
                 raise ConfigurationError(
@@ -165,8 +172,10 @@ def run_case(pipeline: Pipeline, case: Case, run: SampleRun) -> dict[str, list[s
 
     Raises:
         ConfigurationError: a line of a file is not as it must be.
-        StageFunctionError: a function raised, or its query did.
+        StageFunctionError: a function raised, or its query did; or the shards of a stage give
+            together something else than the whole.
     """
+    split, pipeline = pipeline, pipeline.unsplit()
     needed, left = set(case.expected), list(case.expected)
     while left:
         streams = set(pipeline.stages[left.pop()].reads) & pipeline.stages.keys() - needed
@@ -179,25 +188,51 @@ def run_case(pipeline: Pipeline, case: Case, run: SampleRun) -> dict[str, list[s
             if stream not in tables:  # a stage's is there: it comes before
                 rows = bound_rows if stream in pipeline.bindings else source_rows
                 tables[stream] = rows(pipeline, stream, case.inputs.get(stream))
-        functions = functions_of(stage, pipeline)
-        schemas = offered_inputs(stage, {each: tables[each].schema for each in stage.reads})
-        inputs = {
-            argument: run.frame(tables[stream].select(schemas[stream].names), EVENT_TIME)
-            for stream, argument in zip(stage.reads, stage.arguments, strict=True)
-        }
-        frame = apply_functions(
-            functions,
-            stage,
-            inputs,
-        )
-        check_result(frame, stage)
-        try:
-            tables[name] = run.rows(frame)
-        except Exception as error:  # whatever the user's code raises in Spark
-            raise StageFunctionError(
-                f"stage {name}, function {', '.join(stage.functions)}: {short(str(error))}"
-            ) from error
+        tables[name] = _rows_of(stage, pipeline, tables, run)
+        shards = [split.stages[shard] for shard in split.input_streams(name)]
+        if len(shards) > 1:
+            together = [_rows_of(shard, pipeline, tables, run) for shard in shards]
+            _compare(name, tables[name], together)
     return {name: sorted(_as_json(tables[name])) for name in case.expected}
+
+
+def _rows_of(
+    stage: Stage, pipeline: Pipeline, tables: Mapping[str, pa.Table], run: SampleRun
+) -> pa.Table:
+    """What ``stage`` makes of its inputs' rows, of which a shard takes its share."""
+    schemas = input_columns(stage, {each: tables[each].schema for each in stage.reads})
+    inputs = {}
+    for name, argument in zip(stage.reads, stage.arguments, strict=True):
+        rows = run.frame(tables[name].select(schemas[name].names), EVENT_TIME)
+        inputs[argument] = own_share(rows, name, stage)
+    frame = apply_functions(functions_of(stage, pipeline), stage, inputs)
+    check_result(frame, stage)
+    try:
+        return run.rows(frame)
+    except Exception as error:  # whatever the user's code raises in Spark
+        raise StageFunctionError(
+            f"stage {stage.name}, function {', '.join(stage.functions)}: {short(str(error))}"
+        ) from error
+
+
+def _compare(name: str, whole: pa.Table, shards: Iterable[pa.Table]) -> None:
+    """Raises StageFunctionError unless the shards of a stage give what the whole gives."""
+    expected, together = Counter(_as_json(whole)), Counter[str]()
+    for rows in shards:
+        together.update(_as_json(rows))
+    if expected != together:
+        lost, more = (
+            next((expected - together).elements(), ""),
+            next((together - expected).elements(), ""),
+        )
+        raise StageFunctionError(
+            f"stage {name}: its shards give together {together.total()} rows, the whole"
+            f" {expected.total()}, and not the same"
+            + (f"; only the whole gives {lost}" if lost else "")
+            + (f"; only the shards give {more}" if more else "")
+            + ". What the function makes of a key must depend on the rows of this key alone:"
+            " `shard_by` names its columns"
+        )
 
 
 def differences(expected: list[str], given: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Final
 from anabranch.pipeline.document import MISSING, Document, Place, shown
 from anabranch.pipeline.model import AgentPolicy, Federation, Stage
 from anabranch.pipeline.offers import own_offers
+from anabranch.pipeline.stage_shards import shards_of
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.costs import CornerCost
 
@@ -94,7 +95,11 @@ def _partners(
         file.name(partner, at, "participant")
         if partner in owners:
             file.mistake(at, f"{partner} has stages in this pipeline; a partner is somebody else")
-        named = file.texts(entry, at, "stage")
+        named = [
+            (shard, place)
+            for stage, place in file.texts(entry, at, "stage")
+            for shard in (shards_of(stage, stages) or [stage])
+        ]
         for stage, place in named:
             if stage not in stages:
                 file.mistake(place, f"there is no stage {stage}; there are {', '.join(stages)}")

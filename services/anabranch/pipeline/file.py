@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -19,13 +20,14 @@ from anabranch.pipeline.document import MISSING, Document, Place, guess, shown
 from anabranch.pipeline.environment import fill_in
 from anabranch.pipeline.federation import federation
 from anabranch.pipeline.kept_bindings import LookUp, from_kept
-from anabranch.pipeline.model import Binding, Pipeline
+from anabranch.pipeline.model import Binding, Pipeline, RecordSchema, Stage
 from anabranch.pipeline.offered import Host, OfferedStages
 from anabranch.pipeline.output_section import read_output
 from anabranch.pipeline.resources import resources_of
 from anabranch.pipeline.shard_checks import check_output_shards, check_shards
 from anabranch.pipeline.source_section import read_source
 from anabranch.pipeline.stage_section import check_cycles, read_nodes, read_stage
+from anabranch.pipeline.stage_shards import expanded
 from anabranch.pipeline.topic_uses import TopicUses
 from anabranch.pipeline.yaml_text import read_yaml
 from anabranch.protocol import limits
@@ -112,6 +114,12 @@ def _names(section: object) -> list[str]:
     return [name for name in section if isinstance(name, str)] if isinstance(section, dict) else []
 
 
+def _delivered(outputs: dict[str, Any], published: Collection[str]) -> list[object]:
+    """The stages that outputs, as they are written, and other pipelines read."""
+    named = [entry.get("stage") for entry in outputs.values() if isinstance(entry, dict)]
+    return [*named, *published]
+
+
 class _Walk(Document):
     """One pass over the pipeline file."""
 
@@ -137,21 +145,19 @@ class _Walk(Document):
         bound = self._bindings(top, sections, bucket_ms, named_clusters)
         publish_ms, publish_records = published(self, top.get("publish", {}), sections["stages"])
         registry = self._registry(top.get("schema_registry"))
-        streams = [*sections["sources"], *_names(top.get("bindings")), *sections["stages"]]
         sources = {
             key: read_source(self, self._uses, key, value)
             for key, value in sections["sources"].items()
         }
-        offered = OfferedStages(self, top.get("federation"), self._host)
-        stages = {
-            key: read_stage(self, key, value, streams, offered)
-            for key, value in sections["stages"].items()
-        }
-        check_cycles(self, stages)
-        check_shards(self, sources, stages)
         records = {name: source.record for name, source in sources.items() if source is not None}
         records |= {name: binding.record for name, binding in bound.items()}
-        offered.check(stages, records)
+        stages, stage_shards = expanded(
+            self,
+            sections["stages"],
+            self._whole_stages(top, sections, records),
+            _delivered(sections["outputs"], publish_ms),
+        )
+        check_shards(self, sources, stages, stage_shards)
         federated = federation(
             self,
             top.get("federation", MISSING),
@@ -181,6 +187,7 @@ class _Walk(Document):
             sources={key: value for key, value in sources.items() if value is not None},
             stages=stages,
             outputs={key: value for key, value in outputs.items() if value is not None},
+            stage_shards=stage_shards,
             bindings=bound,
             clusters=named_clusters,
             publish_ms=publish_ms,
@@ -192,6 +199,25 @@ class _Walk(Document):
         )
         self._check_resources(pipeline)
         return pipeline
+
+    def _whole_stages(
+        self,
+        top: dict[str, Any],
+        sections: dict[str, dict[str, Any]],
+        records: dict[str, RecordSchema],
+    ) -> dict[str, Stage]:
+        """As the file has them, without regard to shards. ``records``: columns of the other
+        streams, by name.
+        """
+        streams = [*sections["sources"], *_names(top.get("bindings")), *sections["stages"]]
+        offered = OfferedStages(self, top.get("federation"), self._host)
+        stages = {
+            key: read_stage(self, key, value, streams, offered)
+            for key, value in sections["stages"].items()
+        }
+        check_cycles(self, stages)
+        offered.check(stages, records)
+        return stages
 
     def _bindings(
         self,

@@ -21,6 +21,7 @@ from anabranch.protocol.edge.shards import Shard, members, whole_of
 from anabranch.protocol.federation.costs import CornerCost, Cost, QueueCost
 from anabranch.protocol.federation.offered_stages import Terms
 from anabranch.protocol.stage.recovery import HaMode
+from anabranch.protocol.stage.shares import Share
 
 __all__ = [
     "Binding",
@@ -162,6 +163,8 @@ class Stage(_Model):
     """What it needs of its node (``pipeline.resources.of_node``)."""
     offered: Offer | None = None
     """Another participant's, which this stage is an instance of; None: it is the owner's own."""
+    share: Share | None = None
+    """The rows of its inputs that it takes, where it is a shard; None: all."""
 
     @property
     def functions(self) -> list[str]:
@@ -366,6 +369,8 @@ class Pipeline(_Model):
     """Streams of other pipelines, by the names that they have here."""
     clusters: dict[str, str] = {}
     """Addresses of other owners' Kafka clusters, by the names that they have here."""
+    stage_shards: dict[str, int] = {}
+    """Stages that are split, and into how many of ``stages``, which ``members`` names."""
     publish_ms: dict[str, int] = {}
     """Stages that other pipelines read, and how long blocks are kept for these."""
     publish_records: dict[str, RecordSchema] = {}
@@ -411,16 +416,16 @@ class Pipeline(_Model):
         return any(map(self.cluster_of, self.stages[stage].reads))
 
     def is_of(self, participant: str, stream: str) -> bool:
-        """Whether processes that ``participant`` trusts as its own write a stream: those of its
-        stages, and of the sources of its pipeline. Where others may run stages no stream is: their
-        nodes read what the owner wrote, and write what the owner reads.
+        """Whether processes that ``participant`` trusts as its own write a stream, or an input of
+        several: those of its stages, and of the sources of its pipeline. Where others may run
+        stages no stream is: their nodes read what the owner wrote, and write what the owner reads.
         """
         if self.offering_nodes or (self.federation is not None and self.federation.partners):
             return False
-        stage = self.stages.get(stream)
-        return whole_of(stream) in self.sources or (
-            stage is not None and stage.participant == participant
-        )
+        if whole_of(stream) in self.sources:
+            return True
+        stage = self.stages.get(self.input_streams(stream)[0])
+        return stage is not None and stage.participant == participant
 
     def streams(self) -> list[str]:
         """All streams of its own: sources as written, then stages in dependency order."""
@@ -431,12 +436,27 @@ class Pipeline(_Model):
         return [stream for source in self.sources.values() for stream in source.streams()]
 
     def input_streams(self, name: str) -> list[str]:
-        """The streams whose rows are the input ``name``: those of a source's shards, or itself."""
-        return self.sources[name].streams() if name in self.sources else [name]
+        """The streams whose rows are the input ``name``: those of its shards, or itself."""
+        if name in self.sources:
+            return self.sources[name].streams()
+        return members(name, self.stage_shards.get(name, 1))
 
     def inputs(self, stage: str) -> list[str]:
-        """The streams that ``stage`` reads, as it names them; of a source with shards, all."""
+        """The streams that ``stage`` reads, as it names them; of an input with shards, all."""
         return [each for name in self.stages[stage].reads for each in self.input_streams(name)]
+
+    def unsplit(self) -> Pipeline:
+        """The same with whole stages instead of their shards, for who looks at what the stages
+        compute and runs none of them.
+        """
+        stages: dict[str, Stage] = {}
+        for name, stage in self.stages.items():
+            if stage.share is None and name not in self.stage_shards:
+                stages[name] = stage
+            elif stage.share is not None and not stage.share.index:
+                whole = whole_of(name)
+                stages[whole] = stage.model_copy(update={"name": whole, "share": None})
+        return self.model_copy(update={"stages": stages, "stage_shards": {}})
 
     def order(self) -> list[str]:
         """Stages, each after those that it reads; else in the order of the file."""
@@ -445,7 +465,7 @@ class Pipeline(_Model):
         def visit(stage: str) -> None:
             if stage in done:
                 return
-            for stream in self.stages[stage].reads:
+            for stream in self.inputs(stage):
                 if stream in self.stages:
                     visit(stream)
             done.append(stage)
@@ -577,5 +597,4 @@ class Pipeline(_Model):
 
     def readers(self, stream: str) -> list[str]:
         """Stages that read a stream, in the order of the file."""
-        read_as = whole_of(stream)
-        return [name for name, stage in self.stages.items() if read_as in stage.reads]
+        return [name for name in self.stages if stream in self.inputs(name)]

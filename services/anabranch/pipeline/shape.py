@@ -30,7 +30,7 @@ def depth(pipeline: Pipeline, stage: str) -> int:
     found: dict[str, int] = {}
     for name in pipeline.order():
         found[name] = max(
-            (_hops(pipeline, stream, found) for stream in pipeline.stages[name].reads), default=0
+            (_hops(pipeline, stream, found) for stream in pipeline.inputs(name)), default=0
         )
     return found[stage]
 
@@ -164,11 +164,15 @@ def out_of_orderness_ms(pipeline: Pipeline, stage: str) -> int:
     """The largest of the sources that ``stage`` is made from."""
     seen, left = {stage}, [stage]
     while left:
-        new = set(pipeline.stages[left.pop()].reads) - seen
+        new = set(pipeline.inputs(left.pop())) - seen
         seen |= new
         left += new & pipeline.stages.keys()
     first: list[Source | Binding] = [*pipeline.sources.values(), *pipeline.bindings.values()]
-    return max(each.out_of_orderness_ms for each in first if each.name in seen)
+    return max(
+        each.out_of_orderness_ms
+        for each in first
+        if seen.intersection(pipeline.input_streams(each.name))
+    )
 
 
 def horizon_buckets(pipeline: Pipeline, stage: str) -> int | None:

@@ -51,7 +51,7 @@ def neighbours_of(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
     near = {
         (REPLICA_SERVICE, stage),
         *((REPLICA_SERVICE if name in pipeline.stages else "ingestion", name) for name in reads),
-        *((REPLICA_SERVICE, name) for name, of in pipeline.stages.items() if stage in of.reads),
+        *((REPLICA_SERVICE, name) for name in pipeline.readers(stage)),
         *(("delivery", name) for name, of in pipeline.deliveries().items() if of.stage == stage),
     }
     found = {

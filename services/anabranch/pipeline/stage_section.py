@@ -36,6 +36,8 @@ _STAGE_KEYS: Final = (
     "version",
     "parameters",
     "resources",
+    "shards",
+    "shard_by",
 )
 _HA_MODES: Final = ("active", "passive", "upstream_backup", "amnesia")
 

@@ -402,6 +402,7 @@ class StageReplica:
                 version=self._stage.version,
                 bucket_ms=self._pipeline.bucket_ms,
                 node=self._node,
+                share="" if self._stage.share is None else self._stage.share.text(),
             ),
             context.clock,
             signing=None if self._sign is None else Signing(self._sign, self._signers),
@@ -475,12 +476,13 @@ class StageReplica:
         if self._recomputing is not None:
             self._recomputing.heard(entry)
 
-    def _input_schema(self, stream: str) -> pa.Schema | None:
+    def _input_schema(self, name: str) -> pa.Schema | None:
         """Columns of an input; of another stage's stream they are in its log: wait for its
         first process. None: it must stop.
         """
+        stream = self._pipeline.input_streams(name)[0]
         if stream not in self._pipeline.stages:
-            return source_schema(self._pipeline, stream)
+            return source_schema(self._pipeline, name)
         follower = self._followers[stream]
         with self._changed:
             while not follower.reader.log_state.schema() and not self._context.stopping.is_set():

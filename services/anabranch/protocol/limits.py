@@ -70,13 +70,18 @@ REPLICAS_MAX: Final = 16
 """Replicas of a stage: each writes its own blocks and its records are read by all."""
 
 INPUTS_MAX: Final = 16
-"""Streams that a stage reads: each input costs a Python process in Spark, each shard of a source
-a follower of its log.
+"""Streams that a stage reads: each input costs a Python process in Spark, each shard of a source or
+stage a follower of its log.
 """
 
 SHARDS_MAX: Final = 16
-"""Processes of one source or output: each shard of an output reads all blocks of its stage, and a
-stage reads no more streams (INPUTS_MAX).
+"""Of one source, stage or output: each shard of a stage reads its inputs whole, each of an output
+all blocks of its stage, and a stage reads no more streams (INPUTS_MAX).
+"""
+
+SHARE_CHARACTERS_MAX: Final = 4_000
+"""How a shard of a stage says in its log which rows it takes: room for the columns of INPUTS_MAX
+inputs. Each log snapshot holds it once.
 """
 
 BATCH_ROWS_MAX: Final = 400_000

@@ -30,6 +30,7 @@ from anabranch.adapters.spark.plan_facts import (
 from anabranch.adapters.spark.source import FORMAT, SourceOptions
 from anabranch.codec.blocks import EVENT_TIME, schema_text
 from anabranch.pipeline.transforms import import_transform
+from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.stage.planner import PlanTraits, judge
 from anabranch.runtime.offered_columns import not_as_offered, offered_inputs
@@ -82,7 +83,7 @@ def build_query(
     """
     stage = pipeline.stages[stage_name]
     functions = functions_of(stage, pipeline)
-    schemas = offered_inputs(stage, schemas)
+    schemas = input_columns(stage, schemas)
     arguments = dict(zip(stage.reads, stage.arguments, strict=True))
 
     def build(
@@ -110,7 +111,7 @@ def build_query(
                 ordered=ordered,
             )
             frame = input_frame(session, name, options, is_looked_at=is_looked_at)
-            inputs[arguments[name]] = frame
+            inputs[arguments[name]] = own_share(frame, name, stage)
         return apply_functions(functions, stage, inputs)
 
     everything = {name: [n for n in schemas[name].names if n != EVENT_TIME] for name in stage.reads}
@@ -208,6 +209,32 @@ def input_frame(
     return (
         frame.observe(OBSERVED + name, F.count(F.lit(1)).alias("rows")) if is_looked_at else frame
     )
+
+
+def input_columns(stage: Stage, schemas: Mapping[str, pa.Schema]) -> Mapping[str, pa.Schema]:
+    """The columns that the stage's function gets of each input, of those that are there.
+
+    Raises:
+        ConfigurationError: an input has not what an offer promises, or not the key by which the
+            rows of a shard are dealt out.
+    """
+    found = offered_inputs(stage, schemas)
+    if stage.share is not None:
+        types = {name: {each.name: str(each.type) for each in of} for name, of in found.items()}
+        if wrong := stage.share.wrong_keys(types):
+            raise ConfigurationError(f"`shard_by` of {whole_of(stage.name)}: {wrong}")
+    return found
+
+
+def own_share(frame: DataFrame, name: str, stage: Stage) -> DataFrame:
+    """Of the rows of input ``name`` those that the stage takes (KP1). Spark's hash of a value does
+    not depend on the machine or the release.
+    """
+    columns = () if stage.share is None else stage.share.by[name]
+    if stage.share is None or not columns:
+        return frame
+    shard = F.pmod(F.hash(*(F.col(f"`{column}`") for column in columns)), F.lit(stage.share.count))
+    return frame.where(shard == F.lit(stage.share.index))
 
 
 def functions_of(stage: Stage, pipeline: Pipeline) -> list[Callable[..., Any]]:
@@ -315,6 +342,7 @@ def fingerprint_of(
         sorted(stage.parameters.items()),
         pipeline.bucket_ms,
         {n: str(s) for n, s in schemas.items()},
+        "" if stage.share is None else stage.share.text(),
         __version__,
         pyspark.__version__,
     )

@@ -45,8 +45,9 @@ Invariants:
         writers that has closed all that is stable; from there on writers of lower versions begin no
         epoch, and none of their records counts. So an upgrade counts from a bucket that the log
         names, the same for all readers, and the version before goes on until then.
-    BL16 all buckets of a stream have the width that its first epoch says. Whoever has another one
-        begins no epoch, so it fences nobody.
+    BL16 all buckets of a stream have the width that its first epoch says, and are made from the
+        share of its inputs that this epoch says. Whoever has others begins no epoch, so it fences
+        nobody.
     BL17 a bucket may be read from another writer than the log names only where that one's own
         version has as many rows of the same digest.
     BL18 a branch runs from its first record to its end, the writer's next epoch, or when the
@@ -93,7 +94,7 @@ class Outcome:
     """Accepted: epoch, accepted (a stable record), tentative, branch_ended, recomputed, adopted (a
     log snapshot: the log state is what it says now). Not: ``log_snapshot``, unknown_writer, fenced,
     known, off_chain, older_branch, ended_branch, no_base, malformed, superseded (BL15), other_width
-    (BL16), pending (more parts that are not stable than PENDING_PARTS_MAX).
+    and other_share (BL16), pending (more parts that are not stable than PENDING_PARTS_MAX).
     """
     replica: str
 
@@ -132,7 +133,7 @@ class LogState:
         self._version = self._version_after = 0
         self.given_up = GivenUpBuckets()
         """Never forgotten: results of any age are named by it."""
-        self.bucket_ms = 0
+        self.bucket_ms, self.share = 0, ""
         """Width of the stream's buckets; 0: no writer has stated it (BL16)."""
         self.stable_parts = 0
         """Parts of stable buckets that are not forgotten."""
@@ -299,13 +300,16 @@ class LogState:
         """BL1, BL15, BL16."""
         if self.bucket_ms and entry.bucket_ms not in (0, self.bucket_ms):
             return Outcome(accepted=False, reason="other_width", replica=entry.replica)
+        if self.bucket_ms and entry.share != self.share:
+            return Outcome(accepted=False, reason="other_share", replica=entry.replica)
         if entry.version < self._version:
             return Outcome(accepted=False, reason="superseded", replica=entry.replica)
         if (
             entry.version != writer.version and writer.closed > self._upto
         ):  # what another version closed behind a hole is not this one's
             writer.base = writer.closed
-        self.bucket_ms = self.bucket_ms or entry.bucket_ms
+        if not self.bucket_ms:
+            self.bucket_ms, self.share = entry.bucket_ms, entry.share
         writer.begin(offset, entry)
         return Outcome(accepted=True, reason="epoch", replica=entry.replica)
 
@@ -527,6 +531,7 @@ class LogState:
             self._version_after,
             self.bucket_ms,
             self.given_up.ranges(),
+            self.share,
         )
 
     def _own(self, name: str, after: int) -> list[int]:
@@ -564,7 +569,7 @@ class LogState:
         self._forgotten, self._past = log_snapshot.forgotten, log_snapshot.past
         self._version = log_snapshot.version
         self._version_after = log_snapshot.version_after
-        self.bucket_ms = log_snapshot.bucket_ms
+        self.bucket_ms, self.share = log_snapshot.bucket_ms, log_snapshot.share
         self.given_up.add(log_snapshot.given_up)
         for r in log_snapshot.replicas:
             if r.replica in self._writers:

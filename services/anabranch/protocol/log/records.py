@@ -103,6 +103,10 @@ class EpochStarted:
     """On which the writer runs (``protocol.control.placement``); empty: on none, or it is not
     known.
     """
+    share: str = ""
+    """Of its inputs' rows those that the writer takes (``protocol.stage.shares``); empty: all. A
+    stream keeps the first one (BL16).
+    """
 
 
 BranchNumber = tuple[int, int]
@@ -315,6 +319,8 @@ class LogSnapshot:
     """Width of the stream's buckets; 0: not known."""
     given_up: tuple[GivenUp, ...] = ()
     """All that the stream's records name of it."""
+    share: str = ""
+    """Of its inputs' rows those that the stream is made from (``EpochStarted``); empty: all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,7 +263,8 @@ class OwnRecords:
         """``stream``: in the words of messages. ``started``: with which an epoch begins."""
         self._stream, self._started = stream, started
         self._token_offset: int | None = None
-        self._superseded = False
+        self._not_begun = ""
+        """Why the epoch does not count; empty: it does."""
         self._under_way: Record | None = None
         self._rejection = ""
         """Why the log rejected what is under way."""
@@ -291,11 +292,17 @@ class OwnRecords:
         Raises:
             Fenced: another process of this replica began after this one.
             ConfigurationError: a higher version of the stage makes the stream by now (BL15), or it
-                has buckets of another width (BL16).
+                has buckets of another width, or is made from another share of its inputs (BL16).
         """
         if self._token_offset is None:
             raise LocalProtocolError(f"{self._stream}: an epoch begins whose record is not there")
-        if self._superseded:
+        if self._not_begun == "other_share":
+            raise ConfigurationError(
+                f"{self._stream}: this stream is made from {log_state.share or 'all rows'}, and the"
+                f" pipeline file says {self._started.share or 'all rows'}: a stage keeps its"
+                " `shards` and `shard_by`. Put them back, or give the stage a new name"
+            )
+        if self._not_begun:
             version, after = log_state.version
             raise ConfigurationError(
                 f"{self._stream}: version {version} makes this stream after bucket {after}, and"
@@ -335,7 +342,8 @@ class OwnRecords:
     def seen(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
         """Take note of a record of the log."""
         if entry == self._started:
-            self._token_offset, self._superseded = offset, not outcome.accepted
+            self._token_offset = offset
+            self._not_begun = "" if outcome.accepted else outcome.reason
         own = self._under_way
         if outcome.accepted and isinstance(entry, Recomputed) and entry == own:
             self._seen = True

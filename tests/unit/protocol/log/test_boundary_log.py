@@ -252,6 +252,19 @@ def test_bl16_a_stream_keeps_the_width_of_its_buckets() -> None:
     assert again.apply(4, dataclasses.replace(started("1"), bucket_ms=250)).reason == "epoch"
 
 
+def test_bl16_a_stream_keeps_the_share_of_its_inputs() -> None:
+    first = dataclasses.replace(started("0"), bucket_ms=250, share="0/2 of a by key")
+    log_state = state_after(first)
+    assert log_state.share == "0/2 of a by key"
+    for share in ("", "0/3 of a by key"):
+        other = dataclasses.replace(first, token="u", share=share)
+        assert log_state.apply(1, other).reason == "other_share"
+    assert log_state.epoch("0") == 0, "nobody is fenced by it"
+    again = LogState.from_snapshot(log_state.snapshot(3))
+    assert again.apply(3, dataclasses.replace(first, share="")).reason == "other_share"
+    assert again.apply(4, dataclasses.replace(first, token="u")).reason == "epoch"
+
+
 def test_bl15_an_upgrade_counts_from_the_bucket_at_which_it_has_caught_up() -> None:
     log_state = state_after(
         started("0"),

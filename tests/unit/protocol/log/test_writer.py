@@ -120,6 +120,19 @@ class TestEpochs:
         ):
             log.own.begun(log.state)
 
+    @pytest.mark.parametrize(
+        ("before", "now"), [("0/2 of a by key", "0/3 of a by key"), ("", "0/2 of a by key")]
+    )
+    def test_one_of_another_share_says_what_to_write(self, before: str, now: str) -> None:
+        log, mine = Log(), replace(STARTED, bucket_ms=250, share=now)
+        log.own = OwnRecords("p.s.boundaries", mine)
+        log.add(replace(started("1", "t"), bucket_ms=250, share=before))
+        log.own.begins()
+        log.add(mine)
+        words = f"is made from {before or 'all rows'}, and the pipeline file says {now}: .*new name"
+        with pytest.raises(ConfigurationError, match=words):
+            log.own.begun(log.state)
+
 
 class TestUnderWay:
     def test_ow2_one_at_a_time_and_only_of_the_own_epoch(self) -> None:

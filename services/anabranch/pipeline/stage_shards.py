@@ -1,0 +1,119 @@
+"""Stages with ``shards``: what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from anabranch.pipeline.document import MISSING, Document, Place
+from anabranch.pipeline.model import Stage
+from anabranch.protocol import limits
+from anabranch.protocol.edge.shards import members, whole_of
+from anabranch.protocol.stage.shares import Share
+
+
+def expanded(
+    document: Document,
+    raw: Mapping[str, Any],
+    stages: Mapping[str, Stage],
+    delivered: Collection[object],
+) -> tuple[dict[str, Stage], dict[str, int]]:
+    """The stages that run, and the number of shards of those that have any.
+
+    Instead of a stage with shards there are these, each a stage. Where an output or another
+    pipeline reads it, a stage of its name unites them.
+
+    Args:
+        document: Takes the mistakes.
+        raw: The section ``stages``, by name.
+        stages: As they were read, without regard to shards.
+        delivered: Names of stages that others than stages read.
+    """
+    found: dict[str, Stage] = {}
+    counts: dict[str, int] = {}
+    for name, stage in stages.items():
+        entry = raw[name] if isinstance(raw[name], dict) else {}
+        count, by = _shards(document, entry, stage)
+        if count == 1:
+            found[name] = stage
+            continue
+        counts[name] = count
+        for index, shard in enumerate(members(name, count)):
+            share = Share(index, count, by)
+            found[shard] = stage.model_copy(update={"name": shard, "share": share})
+        if name in delivered:
+            found[name] = union_of(stage)
+    return found, counts
+
+
+def shards_of(stage: str, stages: Mapping[str, Stage]) -> list[str]:
+    """Of the stages that run the shards of ``stage``; none: it has no shards."""
+    return [name for name, of in stages.items() if of.share is not None and whole_of(name) == stage]
+
+
+def union_of(stage: Stage) -> Stage:
+    """Puts the rows of the shards of ``stage`` together. What is done for the loss of a process is
+    what is done for the shards.
+    """
+    return stage.model_copy(
+        update={
+            "reads": [stage.name],
+            "transform": [],
+            "sql": f"SELECT * FROM `{stage.name}`",  # noqa: S608 - a name has no quotes
+            "parameters": {},
+            "state_horizon_ms": None if stage.state_horizon_ms is None else 0,
+        }
+    )
+
+
+def _shards(
+    document: Document, raw: Mapping[str, Any], stage: Stage
+) -> tuple[int, dict[str, tuple[str, ...]]]:
+    """How many, and by which columns of each input."""
+    at: Place = ("stages", stage.name)
+    count = document.integer(raw.get("shards", 1), (*at, "shards"), 1, limits.SHARDS_MAX)
+    given = raw.get("shard_by", MISSING)
+    if given is MISSING:
+        if count > 1:
+            document.mistake(
+                (*at, "shard_by"),
+                "is missing; name the columns of the key by which rows are dealt out, shard_by:"
+                " [COLUMN], or of each input, shard_by: {INPUT: [COLUMN]}",
+            )
+        return count, {}
+    by = _by(document, given, (*at, "shard_by"), stage.reads)
+    if by and not any(by.values()):
+        document.mistake(
+            (*at, "shard_by"), "every shard would make all results; name a column of an input"
+        )
+    text = Share(count, count, by).text()
+    if len(text) > limits.SHARE_CHARACTERS_MAX:
+        document.mistake(
+            (*at, "shard_by"),
+            f"{len(text)} characters with the names of the inputs; at most"
+            f" {limits.SHARE_CHARACTERS_MAX} are possible",
+        )
+    return count, by
+
+
+def _by(
+    document: Document, given: object, at: Place, reads: list[str]
+) -> dict[str, tuple[str, ...]]:
+    if not isinstance(given, dict):
+        columns = tuple(column for column, _ in document.texts(given, at, "column"))
+        return dict.fromkeys(reads, columns)
+    found: dict[str, tuple[str, ...]] = {}
+    named = document.mapping(given, at, tuple(reads))
+    for name in reads:
+        if name not in named:
+            document.mistake(
+                at,
+                f"says nothing of {name}; name the columns of its key, or {name}: [] where"
+                " every shard is to read all of it",
+            )
+        elif named[name] == []:
+            found[name] = ()
+        else:
+            listed = document.texts(named[name], (*at, name), "column")
+            found[name] = tuple(column for column, _ in listed)
+    return found

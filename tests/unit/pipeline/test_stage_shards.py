@@ -1,0 +1,202 @@
+"""A pipeline file with a stage that has shards: what it may say, and what becomes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.consistency_manager.control import readers_of
+from anabranch.pipeline import drawing
+from anabranch.pipeline.access import Operation, rights
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.shape import depth, has_live, height, normal_ms, out_of_orderness_ms
+from anabranch.pipeline.speakers import neighbours_of
+from anabranch.protocol.control.failure_detector import Peer
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.limits import HOP_MS, SHARE_CHARACTERS_MAX
+from anabranch.protocol.stage.shares import Share
+from anabranch.up.topics import topics_of
+
+RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
+TWO = "shards: 2, shard_by: n"
+
+
+def pipeline_in(
+    folder: Path,
+    first: str,
+    *,
+    second: str = "",
+    reads: str = "cars",
+    output: str = "second",
+    more: str = "",
+    source: str = "",
+) -> Pipeline:
+    """``cars`` and ``jams``, ``first`` of these, ``second`` of ``first``."""
+    (folder / "car.avsc").write_text(RECORD)
+    (folder / "stages.py").write_text(
+        "def first(cars, **_): return cars\n\ndef second(first): return first\n"
+    )
+    path = folder / "pipeline.yaml"
+    path.write_text(
+        "pipeline: p\nsources:\n"
+        f"  cars: {{topics: [cars], record: car.avsc, event_time: {{field: n}}{source}}}\n"
+        "  jams: {topics: [jams], record: car.avsc, event_time: {field: n}, out_of_orderness: 1s}\n"
+        f"stages:\n  first: {{reads: {reads}, transform: stages:first, {first}}}\n"
+        f"  second: {{reads: first, transform: stages:second{second}}}\n"
+        f"outputs:\n  out: {{stage: {output}, corrected: {{topic: out}}, live: {{topic: live}}}}\n"
+        f"{more}"
+    )
+    return load(path)
+
+
+def mistake(folder: Path, first: str, **options: str) -> str:
+    with pytest.raises(ConfigurationError) as raised:
+        pipeline_in(folder, first, **options)
+    (line,) = str(raised.value).splitlines()
+    return line
+
+
+def test_each_shard_is_a_stage_which_readers_read_together(tmp_path: Path) -> None:
+    pipeline = pipeline_in(tmp_path, f"{TWO}, replicas: 2, parameters: {{a: 1}}")
+    assert pipeline.order() == ["first.0", "first.1", "second"]
+    zero, one = pipeline.stages["first.0"], pipeline.stages["first.1"]
+    assert zero.share == Share(0, 2, {"cars": ("n",)})
+    assert one.model_copy(update={"name": "first.0", "share": zero.share}) == zero
+    assert (one.functions, one.parameters, one.replicas) == (["stages:first"], {"a": 1}, 2)
+    assert pipeline.input_streams("first") == pipeline.inputs("second") == ["first.0", "first.1"]
+    assert [pipeline.readers(stream) for stream in ("cars", "first.1", "first")] == [
+        ["first.0", "first.1"],
+        ["second"],
+        [],
+    ]
+    assert set(pipeline.nodes()["local.1"]) == {"first.0.1", "first.1.1"}
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_a_stage_of_its_name_unites_them_for_who_is_no_stage(
+    tmp_path: Path, published: bool
+) -> None:
+    pipeline = pipeline_in(
+        tmp_path,
+        f"{TWO}, ha: upstream_backup, state_horizon: 9s, parameters: {{a: 1}}",
+        output="second" if published else "first",
+        more="publish: {first: {keep: 1h}}\n" if published else "",
+    )
+    union = pipeline.stages["first"]
+    assert (union.sql, union.reads, union.share) == ("SELECT * FROM `first`", ["first"], None)
+    assert (union.ha, union.state_horizon_ms, union.parameters) == ("upstream_backup", 0, {})
+    assert pipeline.inputs("first") == pipeline.inputs("second") == ["first.0", "first.1"]
+    assert pipeline.readers("first.0") == ["first", "second"]
+    assert pipeline.readers("first") == []
+
+
+def test_times_count_with_the_shards(tmp_path: Path) -> None:
+    pipeline = pipeline_in(tmp_path, f"{TWO}", reads="[cars, jams]", output="first")
+    assert [depth(pipeline, name) for name in ("first.0", "first.1", "first", "second")] == [
+        0,
+        0,
+        1,
+        1,
+    ]
+    assert [height(pipeline, name) for name in ("first.0", "first")] == [2, 1]
+    assert has_live(pipeline, "first.1")
+    assert not has_live(pipeline, "second")
+    assert out_of_orderness_ms(pipeline, "second") == 1_000
+    assert normal_ms(pipeline, "second") == normal_ms(pipeline, "first.0") == 1_250
+    mixed = pipeline_in(tmp_path, TWO, second="}\n  third: {sql: q, reads: [first, jams]")
+    assert normal_ms(mixed, "third") == 1_250 + HOP_MS
+
+
+def test_it_has_topics_rights_and_readers_by_its_shards(tmp_path: Path) -> None:
+    pipeline = pipeline_in(tmp_path, TWO, output="first", source=", shards: 2")
+    topics = {topic.settings.name for topic in topics_of(pipeline)}
+    for stream in ("first", "first.0", "first.1"):
+        assert {f"p.{stream}.boundaries", f"p.{stream}.blocks.0"} <= topics
+    found = rights(pipeline, by_participant=False)
+    written = {
+        r.name for r in found if r.operation == Operation.WRITE and "processing" in r.principal
+    }
+    assert {"p.first.0.boundaries", "p.first.1.blocks.0", "p.first.boundaries"} <= written
+    hears = neighbours_of(pipeline, "first.1")
+    assert {"p.control.processing.first.0", "p.control.processing.second.0"} <= hears.keys()
+    assert "p.control.processing.first.0.0" not in hears
+    readers = readers_of(pipeline)
+    for stream in ("first.0", "first.1"):
+        assert readers[stream] == [Peer("processing", name, "0") for name in ("first", "second")]
+    for stream in ("cars.0", "cars.1"):
+        assert readers[stream] == [Peer("processing", f"first.{i}", "0") for i in (0, 1)]
+    assert readers["first"] == [Peer("delivery", "out", "0")]
+    drawn = list(drawing.text(pipeline))
+    assert "├─ stage first.0  stages:first on local.0" in drawn
+
+
+def test_columns_may_be_named_for_each_input(tmp_path: Path) -> None:
+    by = "shards: 3, shard_by: {cars: [n, event_time], jams: []}"
+    pipeline = pipeline_in(tmp_path, by, reads="[cars, jams]")
+    share = pipeline.stages["first.2"].share
+    assert share == Share(2, 3, {"cars": ("n", "event_time"), "jams": ()})
+    both = pipeline_in(tmp_path, "shards: 2, shard_by: [n]", reads="[cars, jams]")
+    assert both.stages["first.0"].share == Share(0, 2, {"cars": ("n",), "jams": ("n",)})
+    assert pipeline_in(tmp_path, "shards: 1, shard_by: n").stages["first"].share is None
+
+
+def test_the_whole_is_known_to_who_only_looks(tmp_path: Path) -> None:
+    pipeline = pipeline_in(tmp_path, TWO, output="first")
+    whole = pipeline.unsplit()
+    assert whole.order() == ["first", "second"]
+    assert whole.stages["first"] == pipeline_in(tmp_path, "shards: 1").stages["first"]
+    assert whole.inputs("second") == ["first"]
+
+
+def test_a_partner_may_run_one_or_all(tmp_path: Path) -> None:
+    federation = "federation:\n  name: f\n  participant: local\n  partners: {{south: [{}]}}\n"
+
+    def partners(stage: str) -> dict[str, list[str]]:
+        pipeline = pipeline_in(tmp_path, TWO, output="first", more=federation.format(stage))
+        assert pipeline.federation is not None
+        return pipeline.federation.partners
+
+    assert partners("first.1") == {"south": ["first.1"]}
+    assert partners("first") == {"south": ["first.0", "first.1"]}
+    assert "there is no stage first.2; there are first.0, first.1, first, second" in mistake(
+        tmp_path, TWO, output="first", more=federation.format("first.2")
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        ("shards: 0, shard_by: n", "stages.first.shards: an integer from 1 to 16 is wanted"),
+        ("shards: 2", "stages.first.shard_by: is missing; name the columns of the key"),
+        ("shards: 2, shard_by: []", "stages.first.shard_by: a list of columns is wanted"),
+        ("shards: 2, shard_by: {cars: []}", "every shard would make all results"),
+        ("shards: 2, shard_by: {jams: n}", "jams"),
+        (
+            f"shards: 2, shard_by: {'n' * SHARE_CHARACTERS_MAX}",
+            f"at most {SHARE_CHARACTERS_MAX} are possible",
+        ),
+    ],
+)
+def test_what_cannot_be_is_a_mistake(tmp_path: Path, first: str, words: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        pipeline_in(tmp_path, first)
+    assert words in str(raised.value)
+
+
+def test_each_input_is_named_or_none(tmp_path: Path) -> None:
+    by = "shards: 2, shard_by: {cars: n}"
+    assert "says nothing of jams" in mistake(tmp_path, by, reads="[cars, jams]")
+
+
+def test_names_and_numbers_fit(tmp_path: Path) -> None:
+    assert "first.0 and those of first_0 would have names that Kafka takes for the same" in mistake(
+        tmp_path, TWO, second="}\n  first_0: {reads: cars, transform: stages:first"
+    )
+    assert "its inputs have 32 streams, a stage reads at most 16" in mistake(
+        tmp_path,
+        "shards: 16, shard_by: n",
+        second="}\n  both: {sql: q, reads: [first, other]}\n"
+        "  other: {reads: cars, transform: stages:first, shards: 16, shard_by: n",
+    )
