@@ -98,7 +98,7 @@ def totals(verdict: Verdict, planned: int, seconds: float) -> list[str]:
         verdict.book,
         f"started again: {again or 'none'}",
         f"others had {verdict.others:.0%} of the processors' time",
-        f"{len(verdict.moved) if verdict.is_clean else 0} of {planned} movements were clean",
+        f"{verdict.clean_moves} of {planned} movements were clean",
     ]
 
 

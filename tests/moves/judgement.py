@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import pairwise
@@ -106,6 +107,13 @@ def late(
         for each in results
         if each.event_time_ms >= from_ms and each.received_ms > bounds.due_ms(each, kills)
     ]
+
+
+def moves_of(late: Iterable[Seen], begun_ms: Sequence[int]) -> set[int]:
+    """The movements that late results belong to: to each the one that began last before it came; -1
+    is what was before all. ``begun_ms``: when each began, ascending.
+    """
+    return {bisect_right(begun_ms, each.received_ms) - 1 for each in late}
 
 
 def latest_ms(results: Iterable[Seen], from_ms: int, to_ms: int) -> int:

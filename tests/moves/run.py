@@ -90,6 +90,13 @@ class Verdict:
     book: str = ""
     wrong: list[str] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
+    late_moves: int = 0
+    """Movements in which something was late."""
+
+    @property
+    def clean_moves(self) -> int:
+        """Movements in which nothing was late; what is wrong is no single one's."""
+        return 0 if self.wrong else max(0, len(self.moved) - self.late_moves)
 
     @property
     def is_clean(self) -> bool:
@@ -181,6 +188,7 @@ class Run:
             restarts,
             wrong=[*wrong, *differs],
             late=words,
+            late_moves=len(judgement.moves_of(late, [each.began_ms for each in self._moved])),
         )
         self._judge_book(verdict)
         return verdict

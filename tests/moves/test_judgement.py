@@ -152,6 +152,11 @@ def movement(name: str, begins: str, ends: str | None, price: int = 10) -> dict[
     return {"movement": name, "from": begins, "to": ends, "price_micro": price}
 
 
+def test_a_late_result_belongs_to_the_movement_that_began_before_it_came() -> None:
+    late = [Seen(1_000, 4_999), Seen(5_000, 9_000), Seen(5_500, 9_100), Seen(0, 999)]
+    assert judgement.moves_of(late, [1_000, 5_000, 9_000]) == {-1, 0, 2}
+
+
 def test_the_book_is_right_or_says_what_is_not() -> None:
     rows = [
         movement("a", "2026-12-01T10:00:00.000Z", "2026-12-01T10:00:05.000Z"),
