@@ -2,10 +2,10 @@
 
 Theory of operation. The seller collects offers for a while, or up to a number, and answers the
 best-paid first. All that it has promised counts as here, so two offers of one batch, or of two,
-cannot be sold the same capacity. A task that came and costs more than it is paid is sold on if
-somebody takes it (``shedding`` does that). If everybody got an offer and it is still here, the
-seller requests its buyer to take it back, again and again, and after the drain time the seller ends
-the movement by itself.
+cannot be sold the same capacity. A promise lapses when its buyer offers the task again. A task that
+came and costs more than it is paid is sold on if somebody takes it (``shedding`` does that). If
+everybody got an offer and it is still here, the seller requests its buyer to take it back, again
+and again, and after the drain time the seller ends the movement by itself.
 
 Invariants: FA2 and FA3 of ``agent``.
 """
@@ -94,6 +94,7 @@ class Taking:
                 )
             ]
         partner.number = offer.number
+        self._replace(offer, now_ms)
         new = [task for task in offer.tasks if task.name not in standing.holdings.tasks]
         rules = standing.rules
         taken = accept(
@@ -129,6 +130,22 @@ class Taking:
                 reason,
             )
         ]
+
+    def _replace(self, offer: Offer, now_ms: int) -> None:
+        """Promises of tasks that are offered again lapse. Their buyer has only one offer out, and
+        offers no task that is about to leave: it rests on none of them, since the answer came too
+        late, or not at all.
+        """
+        holdings = self._standing.holdings
+        for task in offer.tasks:
+            known = holdings.tasks.get(task.name)
+            if (
+                known is not None
+                and known.place is Place.PROMISED
+                and known.came is not None
+                and known.came.contract_id == offer.contract_id
+            ):
+                holdings.befell(known, Event.LAPSED, now_ms)
 
     # ---------------------------------------------------------------- return
 

@@ -92,6 +92,22 @@ def test_an_offer_that_is_repeated_is_not_accepted_twice() -> None:
     assert answers(made, 500)[0].reason == "an older offer"
 
 
+def test_a_promise_lapses_when_its_buyer_offers_the_task_again() -> None:
+    made = seller()
+    made.offered(offer(1, OfferedTask("north.a", 10, 950), OfferedTask("north.b", 10, 950)), 0)
+    assert len(answers(made, 200)[0].tasks) == 2
+    made.offered(offer(2), 300)
+    (again,) = answers(made, 500)
+    assert [task.name for task in again.tasks] == ["north.a"]
+    came = made.holdings.tasks["north.a"].came
+    assert came is not None
+    assert came.movement_id == "north-south:2/north.a"
+    assert made.holdings.level() == 20, "what is not offered again is promised as before"
+    made.offered(offer(3, OfferedTask("north.a", 9_000, 950)), 600)
+    assert answers(made, 800)[0].tasks == ()
+    assert made.holdings.level() == 10, "an offer that is turned down takes it, too"
+
+
 def test_a_stranger_gets_no_answer() -> None:
     made = seller()
     made.offered(offer(1, contract_id="unknown"), 0)
