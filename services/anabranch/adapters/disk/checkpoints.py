@@ -80,8 +80,11 @@ class ReplicaDisk:
         self._synced = SyncedTree()
         self._removed: dict[str, int] = {}
         """Of directories that were removed, how many syncs still look for them."""
-        self._removing = threading.Lock()
-        """Guards it."""
+        self._removing: set[str] = set()
+        """Directories that a thread removes now: who makes one of that name waits, and nobody else.
+        """
+        self._changed = threading.Condition()
+        """Guards both, for moments only: nobody has it while a directory is removed."""
         for folder in (self._timelines, self._checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -257,9 +260,7 @@ class ReplicaDisk:
         """Remove one directory, and its timeline file if it is not the newest."""
         if name != newest(path.stem for path in self._timelines.glob("*.json")):
             (self._timelines / f"{name}.json").unlink(missing_ok=True)
-        with self._removing:
-            shutil.rmtree(self.directory(name), ignore_errors=True)
-            self._removed[name] = _LOOKS
+        self._remove_directory(name, _LOOKS)
 
     def write(self, timeline: Timeline) -> None:
         """Make ``timeline`` the newest, durably."""
@@ -273,20 +274,30 @@ class ReplicaDisk:
             FileNotFoundError: a newer process has removed the directory.
         """
         for removed in list(self._removed):
-            self._remove_again(removed)
+            self._remove_directory(removed)
         self._synced.sync(self.directory(name))
 
-    def _remove_again(self, name: str) -> None:
-        with self._removing:
-            looks = self._removed.pop(name, 0)
-            if looks:  # else another thread makes it anew
-                shutil.rmtree(self.directory(name), ignore_errors=True)
-            if looks > 1:
-                self._removed[name] = looks - 1
+    def _remove_directory(self, name: str, looks: int | None = None) -> None:
+        """``looks``: so many syncs look for it afterwards; None: this is one of them."""
+        with self._changed:
+            self._changed.wait_for(lambda: name not in self._removing)
+            left = self._removed.pop(name, 0) - 1 if looks is None else looks
+            if left < 0:
+                return  # it is made anew
+            self._removing.add(name)
+        try:
+            shutil.rmtree(self.directory(name), ignore_errors=True)
+        finally:
+            with self._changed:
+                self._removing.discard(name)
+                if left:
+                    self._removed[name] = left
+                self._changed.notify_all()
 
     def _makes(self, name: str) -> None:
         """A directory that is made is not removed any more."""
-        with self._removing:
+        with self._changed:
+            self._changed.wait_for(lambda: name not in self._removing)
             self._removed.pop(name, None)
 
     def clean(self, epoch: int, number: int = 0) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -299,6 +300,59 @@ def test_what_is_written_into_a_removed_directory_goes_with_the_next_syncs(
     fill(disk.directory(ONE))
     disk.sync(THREE)
     assert disk.directory(ONE).exists(), "nobody writes there so late"
+
+
+class SlowRemoval:
+    """A removal that takes until ``ends``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self.ends = threading.Event(), threading.Event()
+        self._remove = shutil.rmtree
+        monkeypatch.setattr(shutil, "rmtree", self._slowly)
+
+    def _slowly(self, path: Path, *, ignore_errors: bool = False) -> None:
+        self.began.set()
+        assert self.ends.wait(10)
+        self._remove(path, ignore_errors=ignore_errors)
+
+
+@pytest.fixture
+def slow_removal(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowRemoval]:
+    """While it is used, a thread removes ONE."""
+    disk.create(ONE)
+    slow = SlowRemoval(monkeypatch)
+    removing = threading.Thread(target=disk.remove, args=(ONE,))
+    removing.start()
+    assert slow.began.wait(10)
+    yield slow
+    slow.ends.set()
+    removing.join(10)
+
+
+def test_nobody_waits_while_another_directory_is_removed(
+    disk: ReplicaDisk, slow_removal: SlowRemoval
+) -> None:
+    """A fork copies a checkpoint while the branch before is taken away."""
+    forks = threading.Thread(target=disk.create, args=(TWO,), daemon=True)
+    forks.start()
+    forks.join(3)
+    assert not forks.is_alive()
+    assert disk.directory(ONE).exists()
+    assert not slow_removal.ends.is_set()
+
+
+def test_who_makes_a_directory_that_is_being_removed_makes_it_afterwards(
+    disk: ReplicaDisk, slow_removal: SlowRemoval
+) -> None:
+    makes = threading.Thread(target=disk.create, args=(ONE,), daemon=True)
+    makes.start()
+    makes.join(0.1)
+    assert makes.is_alive()
+    slow_removal.ends.set()
+    makes.join(10)
+    assert disk.directory(ONE).exists()
+    disk.sync(ONE)
+    assert disk.directory(ONE).exists(), "no sync takes it for what was removed"
 
 
 def test_only_what_belongs_to_lower_epochs_is_removed(disk: ReplicaDisk, tmp_path: Path) -> None:
