@@ -89,6 +89,8 @@ FOUND_BY: Final[dict[str, int]] = {
     "later_buckets_wait_again": 440,
     "shown_twice": 28,
     "pending_not_inherited": 43,
+    "log_is_read_with_the_lock": 9,
+    "removes_with_the_lock": 0,
     "gate_always_open": 51,
     "never_forgets": 10,
     "branch_directory_stays": 10,

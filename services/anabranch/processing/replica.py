@@ -7,9 +7,15 @@ Knows nothing of Spark: an engine asks ``advance`` for what a query runs next, s
 
 Two locks; no thread has both at once. ``lock`` guards the log states of the inputs, what is known
 of neighbours, and every decision. Followers, heartbeats and timers need it, so a thread takes it
-for moments only, and never waits for a disk or a broker meanwhile. ``log_lock`` guards the own
-boundary log. A writer keeps it until it has read its record back, so only a thread that writes
-there, or must know what is written, waits for it.
+for moments only, and never waits for a disk or a broker meanwhile.
+
+``log_lock`` guards the own boundary log. Who has it waits for the broker, and must: one record is
+under way at a time (OW2), and who read on beside its writer would take the answer away. So it is a
+turn, of one batch's records, or of one look at the log's end. It ends: the writer gives up after
+``SENDINGS_MAX`` sendings, and the process ends with it. Only who has to write there, or to know
+what is written, waits for a turn: the queries' threads, which have nothing else to do then, a
+thread that makes blocks again, and the service's own where a query has failed. No heartbeat,
+follower or timer does.
 
 What holds after a crash at any point: the newest timeline file names a directory from which the
 next process goes on; every record that was appended is either continued or cut off by its records;

@@ -88,6 +88,23 @@ STAGES: Final = (
         by=("locks",),
     ),
     Mutant(
+        "log_is_read_with_the_lock",
+        "processing.replica:ReplicaRunner.failed",
+        "with self.log_lock:",
+        "with self.lock:",
+        "no lock while the broker is waited for",
+        ("branch fails",),
+        by=("locks",),
+    ),
+    Mutant(
+        "removes_with_the_lock",
+        "processing.replica:ReplicaRunner.stopped",
+        "self._disk.remove(query)",
+        "with self.lock:\n        self._disk.remove(query)",
+        "no lock while the disk is waited for",
+        by=("locks",),
+    ),
+    Mutant(
         "branch_stays_stable",
         f"{_REPLICA}.forked",
         "query, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)",
