@@ -24,14 +24,7 @@ The first by id begins; who has begun goes on to the end, and then the next by i
 count observed time. A process looks at the control topic before it asks ``open``: what it has not
 read it cannot respect.
 
-The transitions of ``CorrectionGate``, the first row that holds (``Why`` numbers them); peers are
-those that are alive and have not stalled:
-    1  nothing is wanted                                                -> closed
-    2  open, and no peer with a lower id corrects                       -> open (goes on)
-    3  a peer corrects                                                  -> closed (another corrects)
-    4  a peer with a lower id could correct                             -> closed (another is first)
-    5  who lives and could correct as early can have been heard by now  -> open (own turn)
-    6  else                                                             -> closed (waiting)
+Which of this holds is decided at every look anew, by the first row of ``GATE``.
 
 *What the branch leaves to it.* While a replica corrects, its branch gives new results beside it,
 with an equal share of the cores. Where two queries cost more than real time neither catches up,
@@ -65,7 +58,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from math import gcd
@@ -229,7 +222,7 @@ hangs must not keep all others waiting.
 
 
 class Why(Enum):
-    """Why the gate is open or closed: the row of the table that decided."""
+    """Why the gate is open or closed: the row of ``GATE`` that decided."""
 
     NOTHING_WANTED = 1
     GOES_ON = 2
@@ -238,6 +231,33 @@ class Why(Enum):
     OWN_TURN = 5
     WAITING = 6
 
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What one look at the gate is decided by. Peers are those that are alive and have not
+    stalled.
+    """
+
+    is_wanted: bool
+    was_open: bool
+    lower_corrects: bool
+    """A peer with a lower id does."""
+    peer_corrects: bool
+    lower_could: bool
+    """A peer with a lower id could correct."""
+    could_be_heard: bool
+    """Who lives and could correct as early can have been heard by now."""
+
+
+GATE: Final[tuple[tuple[Why, Callable[[_Seen], bool]], ...]] = (
+    (Why.NOTHING_WANTED, lambda seen: not seen.is_wanted),
+    (Why.GOES_ON, lambda seen: seen.was_open and not seen.lower_corrects),
+    (Why.ANOTHER_CORRECTS, lambda seen: seen.peer_corrects),
+    (Why.ANOTHER_IS_FIRST, lambda seen: seen.lower_could),
+    (Why.OWN_TURN, lambda seen: seen.could_be_heard),
+    (Why.WAITING, lambda _: True),
+)
+"""The first row that holds decides."""
 
 OPEN: Final = frozenset({Why.GOES_ON, Why.OWN_TURN})
 
@@ -288,41 +308,38 @@ class CorrectionGate:
 
     def open(self, now_ms: int) -> bool:
         """Whether to correct at full speed now. Call it again and again: it may close."""
-        self.why = self._decide(now_ms)
+        seen = self._seen(now_ms)
+        self.why = next(why for why, holds in GATE if holds(seen))
         return self.why in OPEN
 
     def _peers(self, now_ms: int) -> dict[str, Heartbeat]:
         alive = self._detector.alive(REPLICA_SERVICE, self._stage, now_ms)
         return {replica: beat for replica, beat in alive.items() if replica != self._replica}
 
-    def _decide(self, now_ms: int) -> Why:
-        """The table in the text above, row by row."""
-        at, detector = self._detector.look(now_ms), self._detector
-        if self._wanted_at is None:
-            return Why.NOTHING_WANTED
+    def _seen(self, now_ms: int) -> _Seen:
+        at, wanted_at = self._detector.look(now_ms), self._wanted_at
         alive = self._peers(now_ms)
-        stalled = {
-            r
-            for r in alive
-            if detector.stalled(Peer(REPLICA_SERVICE, self._stage, r), CORRECTION_STALL_MS, now_ms)
+        able = {
+            replica: beat
+            for replica, beat in alive.items()
+            if not self._detector.stalled(
+                Peer(REPLICA_SERVICE, self._stage, replica), CORRECTION_STALL_MS, now_ms
+            )
         }
-        correcting = [r for r, beat in alive.items() if beat.corrects and r not in stalled]
-        able = [
-            r
-            for r, beat in alive.items()
-            if beat.replica_state == ReplicaState.STABILIZATION and r not in stalled
-        ]
-        if self.why in OPEN and not any(r < self._replica for r in correcting):
-            return Why.GOES_ON
-        if correcting:
-            return Why.ANOTHER_CORRECTS
-        if any(r < self._replica for r in able):
-            return Why.ANOTHER_IS_FIRST
-        turn_at = self._wanted_at + (
-            CORRECTION_TURN_MS if any(r < self._replica for r in alive) else 0
-        )
+        correcting = [replica for replica, beat in able.items() if beat.corrects]
+        turn_ms = CORRECTION_TURN_MS if any(r < self._replica for r in alive) else 0
         heard_at = FAILURE_AFTER_MS if self._has_peers else 0
-        return Why.OWN_TURN if at >= max(turn_at, heard_at) else Why.WAITING
+        return _Seen(
+            is_wanted=wanted_at is not None,
+            was_open=self.why in OPEN,
+            lower_corrects=any(r < self._replica for r in correcting),
+            peer_corrects=bool(correcting),
+            lower_could=any(
+                r < self._replica and beat.replica_state == ReplicaState.STABILIZATION
+                for r, beat in able.items()
+            ),
+            could_be_heard=wanted_at is not None and at >= max(wanted_at + turn_ms, heard_at),
+        )
 
 
 CORRECTION_STEP_MS: Final = 10_000
