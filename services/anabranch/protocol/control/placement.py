@@ -16,16 +16,8 @@ node to which it is moved lets it stand by beside that one (``protocol.stage.sta
 up to date it begins an epoch, which ends the other one as a restart would have (rule 1). So these
 two logs are the whole state of a move, and either node may die at any point of it.
 
-What a node does about a replica that has ended:
-
-=============  ======================  ==============================  =============================
-what ended it  its newest epoch began  the node has its place          the node has not
-=============  ======================  ==============================  =============================
-it was fenced  here                    END_NODE: two have this name    END_NODE
-anything else  here                    AGAIN, after a while            AGAIN: nobody else has it yet
-anything       elsewhere               AGAIN: it stands by             GONE
-anything       nobody knows            END_NODE if fenced, else AGAIN  GONE
-=============  ======================  ==============================  =============================
+What a node does about a replica that has ended is the table ``AFTER_END``; nothing else is
+remembered of it.
 
 Anything that ends may be started again, since all that matters is in Kafka and in checkpoints. What
 ends soon after its start waits longer each time, so that one that cannot run costs little; one that
@@ -296,13 +288,32 @@ class AfterEnd(Enum):
     END_NODE = auto()
 
 
+class Began(Enum):
+    """Where the newest epoch of a replica began, for one node."""
+
+    HERE = auto()
+    ELSEWHERE = auto()
+    UNKNOWN = auto()
+
+
+AFTER_END: Final[Mapping[tuple[Began, bool], tuple[AfterEnd, AfterEnd]]] = {
+    # where it began, the node has its place: if it was fenced, if anything else ended it
+    (Began.HERE, True): (AfterEnd.END_NODE, AfterEnd.AGAIN),  # fenced: two nodes have this name
+    (Began.HERE, False): (AfterEnd.END_NODE, AfterEnd.AGAIN),  # nobody else has it yet
+    (Began.ELSEWHERE, True): (AfterEnd.AGAIN, AfterEnd.AGAIN),  # it stands by
+    (Began.ELSEWHERE, False): (AfterEnd.GONE, AfterEnd.GONE),
+    (Began.UNKNOWN, True): (AfterEnd.END_NODE, AfterEnd.AGAIN),
+    (Began.UNKNOWN, False): (AfterEnd.GONE, AfterEnd.GONE),
+}
+
+
 def after_end(*, has_place: bool, is_fenced: bool, runs_on: str, node: str) -> AfterEnd:
-    """What ``node`` does, as the table says. ``has_place``: by all that stands in the log of
-    moves now; ``runs_on``: by the boundary log.
+    """What ``node`` does. ``has_place``: by all that stands in the log of moves now; ``runs_on``:
+    by the boundary log; empty: nobody knows.
     """
-    if runs_on == node or (not runs_on and has_place):
-        return AfterEnd.END_NODE if is_fenced else AfterEnd.AGAIN
-    return AfterEnd.AGAIN if has_place else AfterEnd.GONE
+    began = Began.UNKNOWN if not runs_on else Began.HERE if runs_on == node else Began.ELSEWHERE
+    of_fenced, of_others = AFTER_END[began, has_place]
+    return of_fenced if is_fenced else of_others
 
 
 RESTART_FIRST_MS: Final = 500
