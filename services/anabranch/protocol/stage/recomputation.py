@@ -12,18 +12,9 @@ in the boundary log (``Recomputed``). From then on readers use these parts inste
 A reply on the control topic decides only about asking again, and what people read. What a reader
 may read is in the boundary log.
 
-*The request.* The states of a reader, per stream (``RecomputeRequests``):
-
-======  ===========================================  ================================
-state   event                                        action and next state
-======  ===========================================  ================================
-(none)  blocks are gone                              ask; SENT
-SENT    a replica has taken it                       TAKEN
-any     all replicas are unable                      REJECTED
-any     a replica has recomputed it                  RECOMPUTED
-any     its time is over, or other buckets are gone  ask under the next number; SENT
-any     the blocks are there                         (none)
-======  ===========================================  ================================
+*The request.* Its state is what was heard of it last, whatever was heard before: nothing, that a
+replica has taken it, or has recomputed it, or that all are unable. It decides for how long the
+reader waits until it asks again (``RecomputeRequests``). Blocks that are there end the request.
 
 *The query* runs the stage's function over the same stable input (``Recomputation``): a stateless
 one begins right before the first bucket that is wanted, a stateful one in a copy of a checkpoint
@@ -127,6 +118,13 @@ _PATIENCE_MS = {
     RequestState.REJECTED: ASK_REJECTED_MS,
 }
 _REJECTIONS = (AskOutcome.UNABLE, AskOutcome.DIFFERENT)
+_HEARD = {
+    AskOutcome.TAKEN: RequestState.TAKEN,
+    AskOutcome.RECOMPUTED: RequestState.RECOMPUTED,
+    AskOutcome.UNABLE: RequestState.SENT,
+    AskOutcome.DIFFERENT: RequestState.SENT,
+}
+"""What is heard says the state; where all replicas have rejected it, it is REJECTED."""
 
 
 @dataclass(slots=True)
@@ -186,15 +184,13 @@ class RecomputeRequests:
             return
         if answer.replica not in self._writers[answer.stream]:
             return
-        if answer.outcome is AskOutcome.TAKEN:
-            found.state, found.taken_by = RequestState.TAKEN, answer.replica
-        elif answer.outcome is AskOutcome.RECOMPUTED:
-            found.state = RequestState.RECOMPUTED
-        else:
+        found.state, found.since_ms = _HEARD[answer.outcome], now_ms
+        if found.state is RequestState.TAKEN:
+            found.taken_by = answer.replica
+        if found.state is RequestState.SENT:
             found.rejections[answer.replica] = answer.reason
-            all_rejected = found.rejections.keys() == self._writers[answer.stream]
-            found.state = RequestState.REJECTED if all_rejected else RequestState.SENT
-        found.since_ms = now_ms
+            if found.rejections.keys() == self._writers[answer.stream]:
+                found.state = RequestState.REJECTED
 
     def state(self, stream: str) -> RequestState | None:
         """Of the request for ``stream``; None: there is none."""

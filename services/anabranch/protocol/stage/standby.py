@@ -17,16 +17,10 @@ primary as soon as it stands by, warm, and a checkpoint from which it would go o
 that is about as far as the log. Until then the one on the old node goes on. That one ends as any
 primary does of which a newer epoch is in the log.
 
-=======  =================================================  ========================================
-state    event                                              action and next state
-=======  =================================================  ========================================
-(start)  -                                                  stand by: no process is primary by right
-STANDBY  a checkpoint within reach is further than its own  copy it
-STANDBY  the primary is silent, and it is this one's turn   begin an epoch; PRIMARY
-STANDBY  the primary has ended, and it is this one's turn   begin an epoch; PRIMARY
-STANDBY  it was moved here, and is up to date               begin an epoch; PRIMARY
-PRIMARY  a newer epoch is in the log                        end (the next process stands by)
-=======  =================================================  ========================================
+A process is all the state that there is: it stands by until ``StandbyWatch.due`` says that it
+begins an epoch, once, and is the primary until a newer epoch is in the log. Then it ends, and the
+next process stands by. ``due`` is a function of what was heard, and so is what the process does
+meanwhile, ``copy_steps``.
 
 A node that ended and is started again needs all processors, for the start of Java, just when a
 standby becomes the primary. Results wait for the standby alone, so the node waits a little first.
