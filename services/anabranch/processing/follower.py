@@ -7,7 +7,7 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Final
 
-from anabranch.protocol.control.failure_detector import ObservedTime
+from anabranch.protocol.control.failure_detector import Standstill
 from anabranch.protocol.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from anabranch.runtime.boundary_reader import StreamReader
 
 _POLL_MS: Final = 100
-
-STUCK_MS: Final = 60_000
-"""A call of the client that has not returned for so long never will: where a broker does not answer
-it takes some seconds.
-"""
 
 
 class InputFollower(threading.Thread):
@@ -38,11 +33,7 @@ class InputFollower(threading.Thread):
         """Once there is one, it follows the log."""
         self.error: BaseException | None = None
         self._rounds = 0
-        self._seen = (0, 0)
-        """Rounds, and the next offset, when it was last looked after."""
-        self._time = ObservedTime()
-        self._moved_at = 0
-        """Observed time when they were last others than before."""
+        self._standstill = Standstill()
 
     def run(self) -> None:
         """The thread's body. An error is kept for ``raise_error``: the stage ends with it."""
@@ -72,11 +63,7 @@ class InputFollower(threading.Thread):
             Unavailable: a call has not returned for STUCK_MS; the text says which.
         """
         self.raise_error()
-        seen = (self._rounds, self.reader.offset_next)
-        at = self._time.at(now_ms)
-        if seen != self._seen:
-            self._seen, self._moved_at = seen, at
-        if at - self._moved_at >= STUCK_MS:
+        if self._standstill.is_stuck((self._rounds, self.reader.offset_next), now_ms):
             message = f"{self._stream} is not followed: {self._place()} does not return"
             raise Unavailable(message)
 

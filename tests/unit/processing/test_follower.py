@@ -13,9 +13,10 @@ from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
-from anabranch.processing.follower import STUCK_MS, InputFollower
+from anabranch.processing.follower import InputFollower
 from anabranch.processing.peers import HostProcess
 from anabranch.processing.replica import ReplicaRunner
+from anabranch.protocol.control.failure_detector import STUCK_MS
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId

@@ -22,6 +22,9 @@ that could not write tries again after ``HEARTBEAT_SEND_MS``. So the counter the
 silence still grows, a little with each own heartbeat: waiting for a dead process takes longer, but
 not forever.
 
+A thread of the own process that may be stuck in a call is judged by observed time, too
+(``Standstill``).
+
 Invariants:
     DT1 a lower epoch is not heard once a higher one was heard, or is in the log: a zombie
         cannot speak for its replacement (rule 1).
@@ -39,11 +42,13 @@ Invariants:
         there is a sign of life.
     SL4 it never counts more than the clock does.
     SL5 while nothing comes back it says nothing: what was counted before is no reason to act now.
+    SS1 a thread is stuck after ``STUCK_MS`` of observed time in which it neither began anything nor
+        came further, and not before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -203,6 +208,27 @@ class ObservedTime:
             self._observed_ms += min(max(0, now_ms - self._last_ms), OBSERVED_STEP_MS)
         self._last_ms = now_ms
         return self._observed_ms
+
+
+STUCK_MS: Final = 60_000
+"""A call of the client that has not returned for so long never will: where a broker does not answer
+it takes some seconds.
+"""
+
+
+class Standstill:
+    """Of a thread of the own process. ``now_ms`` as for ``ObservedTime``."""
+
+    def __init__(self) -> None:
+        self._time, self._moved_at = ObservedTime(), 0
+        self._done: Hashable = None
+
+    def is_stuck(self, done: Hashable, now_ms: int) -> bool:
+        """Whether the thread is, which has ``done`` that by now (SS1). Ask every second."""
+        at = self._time.at(now_ms)
+        if done != self._done:
+            self._done, self._moved_at = done, at
+        return at - self._moved_at >= STUCK_MS
 
 
 class Silence:

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.control.failure_detector import (
     OBSERVED_STEP_MS,
+    STUCK_MS,
     FailureDetector,
     ObservedTime,
     Peer,
     Silence,
+    Standstill,
 )
 from anabranch.protocol.control.records import Heartbeat, ReplicaState
 from anabranch.protocol.limits import FAILURE_AFTER_MS, HEARTBEAT_SEND_MS
@@ -223,6 +225,25 @@ def test_sl3_where_every_way_is_long_silence_grows_nevertheless() -> None:
     made.broken(3 * GAP_MS)
     made.came_back(4 * GAP_MS)
     assert made.ms == -HEARTBEAT_SEND_MS, "that it was heard means that the way was open"
+
+
+def looked_at(standstill: Standstill, done: object, since_ms: int, until_ms: int) -> list[int]:
+    """When the thread, which has ``done`` that, was stuck; it is looked at every second."""
+    return [at_ms for at_ms in range(since_ms, until_ms, 1_000) if standstill.is_stuck(done, at_ms)]
+
+
+def test_ss1_a_thread_that_does_nothing_is_stuck_after_a_minute() -> None:
+    thread = Standstill()
+    assert looked_at(thread, (1, 0), 0, STUCK_MS + 2_000) == [STUCK_MS, STUCK_MS + 1_000]
+    assert looked_at(thread, (1, 1), STUCK_MS + 2_000, 2 * STUCK_MS + 2_000) == []
+    assert thread.is_stuck((1, 1), 2 * STUCK_MS + 2_000)
+
+
+def test_ss1_who_slept_himself_takes_no_thread_for_stuck() -> None:
+    thread = Standstill()
+    assert not thread.is_stuck(1, 0)
+    assert not thread.is_stuck(1, 10 * STUCK_MS)
+    assert looked_at(thread, 1, 10 * STUCK_MS, 11 * STUCK_MS) == [11 * STUCK_MS - 1_000]
 
 
 def test_sl5_what_was_counted_is_known_while_own_news_comes_back() -> None:
