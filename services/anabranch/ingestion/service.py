@@ -1,11 +1,10 @@
 """The ingestion service: wiring of ``protocol.edge.ingestion`` to topics.
 
-A round: fetch; decide about every record; send blocks; when they are in the log, and so is the
-boundary record by which the decisions were made, write dead letters; then send one boundary record
-that names the parts, the positions read to, and what was closed when they were read; see it
-accepted. Nothing that was read is kept in memory afterwards. A crash at any point is answered by
-going on from the positions of the last accepted boundary record (rule 17): blocks that no record
-names do not exist.
+A round: fetch; decide about every record; send blocks, dead letters, and one boundary record that
+names the parts, the positions read to, and what was closed when they were read, each when its turn
+has come (``protocol.edge.append_order``); see that record accepted. Nothing that was read is kept
+in memory afterwards. A crash at any point is answered by going on from the positions of the last
+accepted boundary record (rule 17): blocks that no record names do not exist.
 
 In a backlog the waits of a round are filled with the next one: the client sends blocks while
 further records are fetched and decoded. One attempt to write blocks and one boundary record are
@@ -35,6 +34,7 @@ from anabranch.ingestion.dead_letters import DeadLetters
 from anabranch.ingestion.other_logs import OtherLogs, check_dealt, check_strangers
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.edge.append_order import APPEND_ORDER, Step
 from anabranch.protocol.edge.ingestion import SourceMachine, SourceProgress, SourceRules
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import (
@@ -47,7 +47,7 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import MIB, PARTS_PER_RECORD_MAX
 from anabranch.protocol.log.buckets import bound_ms
-from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.runtime.block_writer import BlockWriter
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.collection import without_collection
@@ -384,15 +384,21 @@ class IngestionService:
 
     def _name(self) -> None:
         """Put the record of what was read last under way, once its blocks are in the log."""
-        if self._draft is None:
+        draft = self._draft
+        if draft is None:
             return
-        parts = self._blocks.finish()
-        # What was late is so by the boundary of the record before: without it in the log the next
-        # process would make it part of the stream.
-        self._accept()
-        self._dead_letters.flush()
-        crash_point("ingestion.blocks_written")
-        self._boundaries.send(replace(self._draft, prev=self._boundaries.tip(), parts=parts))
+        parts: tuple[Part, ...] = ()
+        for step in APPEND_ORDER:
+            match step:
+                case Step.AWAIT_BLOCKS:
+                    parts = self._blocks.finish()
+                case Step.AWAIT_RECORD:
+                    self._accept()
+                case Step.WRITE_DEAD_LETTERS:
+                    self._dead_letters.flush()
+                case Step.SEND_RECORD:
+                    crash_point("ingestion.blocks_written")
+                    self._boundaries.send(replace(draft, prev=self._boundaries.tip(), parts=parts))
         self._draft = None
         self._machine.named()
         now_ms = self._context.clock.monotonic_ms()
