@@ -53,7 +53,7 @@ from anabranch.protocol.log.timeline import (
     fork_steps,
 )
 from anabranch.protocol.log.writer import RecordChain, pieces
-from anabranch.protocol.stage.availability import OWN, Look
+from anabranch.protocol.stage.availability import OWN, Look, Round
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.protocol.stage.recovery import CleanPoints, begins_anew
 from anabranch.protocol.stage.replica import (
@@ -240,31 +240,31 @@ class ReplicaRunner:
         now_ms = self._clock.monotonic_ms()
         with self.lock:
             look = self._look(name, now_ms)
-        before, whole = reader.offset_next, False
+            clusters = self._availability.clusters_to_ask(
+                name, look, is_opening=reader.is_opening, own_wanted=self._own_wanted(now_ms)
+            )
+        before, is_whole = reader.offset_next, False
         if look is Look.NOTHING:
             self._clock.sleep_ms(wait_ms)
         elif look is Look.READ_TO_END:
             try:
                 reader.read_to_end()
-                whole = True
+                is_whole = True
             except Unavailable:  # nothing is judged; what comes is read all the same
                 reader.poll(wait_ms)
         else:
-            if self._may_ask(name, now_ms) and look is Look.ASK_END:
-                self._ask_end(name)
+            for cluster in clusters:
+                if not self._answers(cluster, now_ms):
+                    break
             reader.poll(wait_ms)
         read = reader.offset_next - before
         with self.lock:
-            log_states = [r.log_state for r in self._inputs.values()]
-            past, seen = (
-                max(log_state.past_upto for log_state in log_states),
-                max(log_state.seen_upto for log_state in log_states),
+            has_news = self._availability.followed(
+                Round(name, now_ms, reader.offset_next, has_read=read > 0, is_whole=is_whole),
+                {stream: each.log_state for stream, each in self._inputs.items()},
+                self._clock.monotonic_ms(),
             )
-            self._availability.observe(self._clock.monotonic_ms(), past, seen)
-            self._availability.closed(name, reader.log_state.upto, self._clock.monotonic_ms())
-            if whole:
-                self._availability.read_to_end(name, now_ms)
-            if self._availability.reached(name, reader.offset_next) or whole or read:
+            if has_news:
                 self.lock.notify_all()
         return read
 
@@ -282,40 +282,30 @@ class ReplicaRunner:
             self.unread.discard(name)
         return look
 
-    def _ask_end(self, name: str) -> None:
-        question_ms = self._clock.monotonic_ms()
-        try:
-            end = self._inputs[name].end()
-        except Unavailable:
-            with self.lock:
-                self._availability.unanswered(name, question_ms, self._clock.monotonic_ms())
-                self.lock.notify_all()
-        else:
-            with self.lock:
-                self._availability.end_found(name, question_ms, end)
-
-    def _may_ask(self, name: str, now_ms: int) -> bool:
-        """Before it is known whether a log on another cluster can be read, nothing is judged. Who
-        has no answer of the own cluster does not ask another.
-        """
-        return name not in self._availability.elsewhere or (
-            not self._inputs[name].is_opening and self._own_is_there(now_ms)
+    def _own_wanted(self, now_ms: int) -> bool:
+        """Whether the own cluster is to be asked now, where no input is on it."""
+        return self._replica is not None and (
+            self._availability.own_wanted() or self._replica.look_wanted(OWN, now_ms)
         )
 
-    def _own_is_there(self, now_ms: int) -> bool:
-        """Whether the own cluster answers, as far as that is to be known now: by a question of its
-        own, where no input is on it.
-        """
-        with self.lock:
-            wanted = self._replica is not None and (
-                self._availability.own_wanted() or self._replica.look_wanted(OWN, now_ms)
-            )
-        if not wanted:
+    def _answers(self, cluster: str, now_ms: int) -> bool:
+        """Ask the own cluster, or that of an input for the end of its log, and note the answer."""
+        if cluster == OWN:
+            if not self._own_answers():
+                return False
+            with self.lock:
+                self._availability.read_to_end(OWN, now_ms)
             return True
-        if not self._own_answers():
+        question_ms = self._clock.monotonic_ms()
+        try:
+            end = self._inputs[cluster].end()
+        except Unavailable:
+            with self.lock:
+                self._availability.unanswered(cluster, question_ms, self._clock.monotonic_ms())
+                self.lock.notify_all()
             return False
         with self.lock:
-            self._availability.read_to_end(OWN, now_ms)
+            self._availability.end_found(cluster, question_ms, end)
         return True
 
     def tick(self) -> None:

@@ -63,6 +63,7 @@ from enum import Enum, StrEnum, auto
 from typing import Final
 
 from anabranch.protocol.limits import CLUSTER_AGAIN_MS, CLUSTER_ANSWER_MS, HOP_MS
+from anabranch.protocol.log.boundary_log import LogState
 
 HOP_LONGEST_MS: Final = 1_500
 """The most that is waited for a stage that one input of another has gone through and another has
@@ -156,6 +157,19 @@ class Look(Enum):
     """Asks where the log ends now, and reads on: what is there until then comes bit by bit."""
     READ_TO_END = auto()
     """Reads up to an end that it asks for now: a wait may be over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of following the log of an input, as it went."""
+
+    name: str
+    began_ms: int
+    offset_next: int
+    """Where its log was read to in the end."""
+    has_read: bool
+    is_whole: bool
+    """It was read up to an end that was asked for after the round began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +340,39 @@ class Availability:
         question_ms, _ = self._ends.get(name, (-1, 0))
         asks = end_wanted and question_ms < self.look_due_ms(name)
         return Look.ASK_END if asks else Look.READ_ON
+
+    def clusters_to_ask(
+        self, name: str, look: Look, *, is_opening: bool, own_wanted: bool
+    ) -> list[str]:
+        """The clusters that are asked now, one after the other, where the log of input ``name`` is
+        looked at so (AV7): before that of the input the own one. Who has no answer asks no further:
+        who has lost the own cluster says nothing of others.
+
+        Args:
+            name: The input.
+            look: As ``look`` said.
+            is_opening: Nobody knows yet whether its log can be read: nothing is judged before.
+            own_wanted: Whether the own cluster answers may decide something now.
+        """
+        ends = [name] if look is Look.ASK_END else []
+        if name not in self.elsewhere:
+            return ends
+        if is_opening:
+            return []
+        return [OWN, *ends] if own_wanted else ends
+
+    def followed(self, last: Round, log_states: Mapping[str, LogState], now_ms: int) -> bool:
+        """A round is over. Whether anything came of it that may make a plan.
+
+        ``log_states``: of all inputs, by now.
+        """
+        past = max(log_state.past_upto for log_state in log_states.values())
+        seen = max(log_state.seen_upto for log_state in log_states.values())
+        self.observe(now_ms, past, seen)
+        self.closed(last.name, log_states[last.name].upto, now_ms)
+        if last.is_whole:
+            self.read_to_end(last.name, last.began_ms)
+        return self.reached(last.name, last.offset_next) or last.is_whole or last.has_read
 
     def end_found(self, name: str, question_ms: int, end: int) -> None:
         """The log of input ``name`` ends at the offset ``end``, as an answer to the question of

@@ -21,12 +21,13 @@ from anabranch.protocol.stage.availability import (
     InputLags,
     Look,
     Policy,
+    Round,
     Waits,
     delay_bound_ms,
     policy_of,
     waits_of,
 )
-from harness.boundary_logs import part, record, started
+from harness.boundary_logs import part, record, started, state_after
 
 SHALLOW_MS = 700
 
@@ -582,3 +583,69 @@ class TestSigns:
             ) // factor  # of the bucket: records of it come from here on
             assert begins_ms + first_ms - 100 <= at_ms <= begins_ms + first_ms + 300
         assert len(over) >= (60_000 - 20_000 - first_ms) // self.WIDTH - 1
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "look", "is_opening", "own_wanted", "clusters"),
+    [
+        ("", Look.ASK_END, False, False, ["a"]),
+        ("", Look.READ_ON, False, True, []),
+        ("a", Look.ASK_END, False, False, ["a"]),
+        ("a", Look.ASK_END, False, True, [OWN, "a"]),
+        ("a", Look.READ_ON, False, True, [OWN]),
+        ("a", Look.ASK_END, True, True, []),
+    ],
+)
+def test_av7_the_own_cluster_is_asked_before_another(
+    elsewhere: str, look: Look, is_opening: bool, own_wanted: bool, clusters: list[str]
+) -> None:
+    availability = Availability("ab", Waits(2_000, 600), Policy.PROCESS, elsewhere=elsewhere)
+    assert (
+        availability.clusters_to_ask("a", look, is_opening=is_opening, own_wanted=own_wanted)
+        == clusters
+    )
+
+
+class Followed:
+    """A stage of two inputs, of which a has closed three buckets; rounds of following a log."""
+
+    def __init__(self, lags: InputLags | None = None) -> None:
+        self.log_states = {
+            "a": state_after(started("0"), record(0, 0, 3, (part(1), part(4)))),
+            "b": state_after(started("0")),
+        }
+        self.availability = Availability("ab", Waits(2_000, 600), Policy.PROCESS, lags)
+
+    def round(self, name: str, began_ms: int, *, has_read: bool, is_whole: bool) -> bool:
+        done = Round(name, began_ms, 7, has_read=has_read, is_whole=is_whole)
+        return self.availability.followed(done, self.log_states, began_ms + 100)
+
+
+def test_a_round_starts_timers_and_says_whether_anything_came_of_it() -> None:
+    stage = Followed()
+    assert not stage.round("b", 0, has_read=False, is_whole=False)
+    assert stage.round("a", 0, has_read=True, is_whole=False)
+    assert stage.availability.blind(200)
+    assert stage.round("a", 200, has_read=False, is_whole=True)
+    assert stage.round("b", 200, has_read=False, is_whole=True)
+    assert not stage.availability.blind(300), "both were read to an end"
+    assert [stage.availability.overdue(4, at_ms) for at_ms in (2_099, 2_100)] == [False, True]
+
+
+def test_a_round_that_comes_to_the_end_that_was_asked_for_is_news() -> None:
+    stage = Followed()
+    stage.availability.end_found("b", 0, end=8)
+    assert not stage.round("b", 0, has_read=False, is_whole=False)
+    stage.availability.end_found("b", 100, end=7)
+    assert not stage.round("b", 100, has_read=False, is_whole=False), "the first one counts"
+    stage.availability.reached("b", 8)
+    stage.availability.end_found("a", 100, end=7)
+    assert stage.round("a", 100, has_read=False, is_whole=False)
+
+
+def test_a_round_measures_how_long_its_input_took_for_a_bucket() -> None:
+    stage = Followed(InputLags({"a": 0, "b": 1}, 0))
+    for closed, began_ms in ((1, 0), (3, 500)):
+        stage.log_states["b"] = state_after(started("0"), record(0, 0, closed))
+        stage.round("b", began_ms, has_read=True, is_whole=False)
+    assert stage.availability.waits.first_ms == 2_000 + 500 - HOP_MS
