@@ -13,8 +13,8 @@ and fenced in its turn.
 A fence is not believed. It carries the votes: what each replica made of the bucket. A process that
 hears of its fence, one that looks for a checkpoint, and the manager that checks whether it has
 written the fence already, count them by the rule by which they were cast, and compare them with the
-stage's boundary log. If the log no longer names the bucket, only the rule is left.
-
+stage's boundary log. If the log no longer names the bucket, only the rule is left: fences outlive
+the log, and who rejected one for that would go on from a wrong state after a long absence.
 
 Invariants:
     EF1 no replica is fenced twice for what one process made, over restarts of the manager too:
