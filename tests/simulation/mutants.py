@@ -39,6 +39,7 @@ MANY_RECORDS: Final = 30
 
 FOUND_BY: Final[dict[str, int]] = {
     "late_by_what_is_not_in_the_log": 700006107,
+    "old_node_takes_back_what_moves": 941000058,
     "dead_letter_of_the_neighbour": 1,
     "dead_letter_without_key": 1,
     "forged_fence_believed": 22,

@@ -23,9 +23,11 @@ from anabranch.processing.recomputing import Made, Recomputing
 from anabranch.processing.replica import BatchStart, ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.stage_replica import SUCCESSOR_AFTER_MS
 from anabranch.protocol.control.failure_detector import FailureDetector
+from anabranch.protocol.control.placement import has_left
 from anabranch.protocol.control.records import ControlRecord, Heartbeat, ReplicaState
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
+from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability
 from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
@@ -179,6 +181,7 @@ class SimulatedReplica:
         self._epoch_next_ms = 0
         self._closed = 0
         self._corrects = self.stands_by = False
+        self._has_place = True
         self._prepared = SimulatedEngine(context, port, disk, {stage.name: stage}, rng).prepare(
             self._label, stage.name, {}
         )
@@ -187,6 +190,7 @@ class SimulatedReplica:
         """As one that was moved: until it is to become the primary; False: ``leaves`` says that its
         place is elsewhere.
         """
+        self._has_place = has_place
         moved = StandingBy(self._context, self._port, self._disk, self._label, self._node)
         try:
             if moved.standby.must_wait and not has_place:
@@ -196,6 +200,10 @@ class SimulatedReplica:
         finally:
             self.stands_by = self.stands_by and not moved.is_over
             moved.standby.close()
+
+    def _check_place(self, log_state: LogState) -> None:
+        if has_left(log_state.node(self._replica), self._node, has_place=self._has_place):
+            raise Fenced("it runs on another node by now")
 
     def start(self) -> None:
         """Follow the inputs, stand by if the stage is passive, fence the older process."""
@@ -254,7 +262,13 @@ class SimulatedReplica:
             boundary,
             self._disk,
             self._rules(),
-            HostProcess(context.clock, lock=lock, log_lock=log_lock, crash_point=self._crash_point),
+            HostProcess(
+                context.clock,
+                lock=lock,
+                log_lock=log_lock,
+                crash_point=self._crash_point,
+                may_begin=self._check_place,
+            ),
             Upstream(
                 self._control.choose,
                 self._control.states,

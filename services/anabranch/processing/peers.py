@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from anabranch.ports import Clock
 from anabranch.protocol.control.records import ReplicaState
+from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.stage.recovery import CleanPoints, Comparison, PartnerWrong
 
 
@@ -26,6 +27,10 @@ class HostProcess:
     """Whether it must stop."""
     crash_point: Callable[[str], None] = lambda _: None
     """Where a test may end it (``runtime.crash_points``)."""
+    may_begin: Callable[[LogState], None] = lambda _: None
+    """Called with the stage's log, read to its end, before an epoch begins. Raises Fenced where it
+    must not.
+    """
     epoch_begun: Callable[[], None] = lambda: None
     """Called when the epoch of this process is in the log, and the log is read through it."""
     own_answers: Callable[[], bool] = lambda: True

@@ -134,7 +134,7 @@ class ReplicaRunner:
         self._crash_point = process.crash_point
         self._may_wait = process.may_wait
         self._own_answers = process.own_answers
-        self._epoch_begun = process.epoch_begun
+        self._may_begin, self._epoch_begun = process.may_begin, process.epoch_begun
         self._upstream = upstream if upstream is not None else Upstream()
         self.lock, self.log_lock = process.lock, process.log_lock
         self._steps = ReplicaSteps(boundary, disk, process, rules)
@@ -215,7 +215,7 @@ class ReplicaRunner:
         self._boundary.listen(
             lambda _offset, entry, outcome: points.seen(log_state, entry, outcome)
         )
-        epoch = self._boundary.start()
+        epoch = self._boundary.start(self._may_begin)
         self._epoch_begun()
         plan = log_state.fingerprint(self._name)
         own = OwnChain(

@@ -27,6 +27,7 @@ from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.standing_by import StandingBy
 from anabranch.processing.state_metrics import StateMetrics
 from anabranch.protocol.control.failure_detector import FailureDetector
+from anabranch.protocol.control.placement import has_left
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
     from anabranch.ports import BatchDone, Disks, Engine, PreparedStage, RunningQuery
     from anabranch.processing.standby import Standby
+    from anabranch.protocol.log.boundary_log import LogState
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.stream_signers import PublishedSigners
 
@@ -274,6 +276,7 @@ class StageReplica:
                 lock=self._changed,
                 stopping=context.stopping.is_set,
                 crash_point=crash_point,
+                may_begin=self._check_place,
                 epoch_begun=lambda: passed("epoch"),
                 own_answers=self._contact.answers,
             ),
@@ -316,6 +319,11 @@ class StageReplica:
         )
         self._recomputing = Recomputing(context, made)
         self._start_query(stable_query)
+
+    def _check_place(self, log_state: LogState) -> None:
+        """Raises Fenced where another node has taken the replica over meanwhile."""
+        if has_left(log_state.node(self._replica), self._node, has_place=self._has_place):
+            raise Fenced(f"{self._settings.name} runs on another node by now")
 
     def _rules(self, prepared: PreparedStage) -> StageRules:
         """What its decisions follow."""

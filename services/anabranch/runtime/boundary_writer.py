@@ -100,10 +100,11 @@ class BoundaryWriter:
         """Id of the last accepted record of this replica."""
         return self.log_state.tip(self._started.replica)
 
-    def start(self) -> int:
+    def start(self, may_begin: Callable[[LogState], None] = lambda _: None) -> int:
         """Begin an epoch (rule 1): append ``EpochStarted``, read the log through it. Returns the
         epoch. What stands there before is read first: another process of the replica writes until
-        the epoch begins, and a long log is no reason for a pause.
+        the epoch begins, and a long log is no reason for a pause. ``may_begin`` is called with all
+        that stands there, and raises what keeps the epoch from beginning.
 
         Raises:
             Fenced: another process of this replica began after this one.
@@ -112,6 +113,7 @@ class BoundaryWriter:
         """
         self._own.begins()
         self._reader.read_to_end()
+        may_begin(self.log_state)
         is_acknowledged = self._send(self._started)
         # however long that takes: a long log is no reason to begin again
         self._reader.read_to_end()

@@ -59,6 +59,15 @@ PARTICIPANTS: Final = (
         by=("moves", "runners"),
     ),
     Mutant(
+        "old_node_takes_back_what_moves",
+        "protocol.control.placement:has_left",
+        "return not has_place and",
+        "return False and",
+        "PC5",
+        scenario=FEDERATION,
+        by=("handovers",),
+    ),
+    Mutant(
         "one_task_under_two_movements",
         "protocol.federation.movements:MovementLog._objection",
         'return "the task runs under another movement" if entry.task in self._runs else ""',

@@ -280,6 +280,14 @@ def goes_on(*, runs_here: bool, is_passive: bool, is_removed: bool) -> bool:
     return runs_here and not is_passive and not is_removed
 
 
+def has_left(runs_on: str, node: str, *, has_place: bool) -> bool:
+    """Whether ``node``, which is about to begin an epoch of a replica, must not (PC5): another one
+    has begun it, and has its place. ``runs_on``: by the boundary log, read to its end. Without
+    that, a node that restarts while a replica moves away would take it back.
+    """
+    return not has_place and runs_on not in ("", node)
+
+
 class AfterEnd(Enum):
     """What a node does about a replica that has ended."""
 

@@ -25,6 +25,7 @@ from anabranch.protocol.control.placement import (
     Places,
     after_end,
     goes_on,
+    has_left,
     misplaced,
     place,
     remembered,
@@ -252,6 +253,22 @@ def test_pc6_a_move_is_under_way_until_the_replica_begins_where_its_place_is() -
         False,
     ]
     assert not places.is_under_way("sums.0", "north.2"), "the pipeline file is no move"
+
+
+def test_pc5_a_node_takes_nothing_back_that_moves_away() -> None:
+    begins = {
+        (place, on): not has_left(on, "here", has_place=place)
+        for place in (True, False)
+        for on in ("here", "there", "")
+    }
+    assert begins == {
+        (True, "here"): True,
+        (True, "there"): True,
+        (True, ""): True,
+        (False, "here"): True,
+        (False, "there"): False,
+        (False, ""): True,
+    }
 
 
 def test_pc5_what_a_node_does_about_a_replica_that_ended() -> None:
