@@ -230,10 +230,9 @@ def keys_of(fields: type[pydantic.BaseModel]) -> set[str]:
     own = {
         name.removesuffix("_ms").removesuffix("_records").removeprefix("named_")
         for name in fields.model_fields
-    } - {
-        "path",
-        "name",
-    }
+    } - {"path", "name", "stage_shards"}
+    if "share" in own:
+        own = own - {"share"} | {"shards", "shard_by"}
     return own | {"pipeline"} if fields is model.Pipeline else own
 
 

@@ -167,6 +167,11 @@ class Stage(_Model):
     """The rows of its inputs that it takes, where it is a shard; None: all."""
 
     @property
+    def shards(self) -> int:
+        """How many there are of the stage that this is a shard of."""
+        return 1 if self.share is None else self.share.count
+
+    @property
     def functions(self) -> list[str]:
         """What computes it, as messages name it."""
         if self.offered is not None and not self.has_code:
