@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
 
+from anabranch.codec.batch_slices import slices
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.edge import Decoded, Decoder
-from anabranch.codec.partitioning import slices
 from anabranch.ingestion import topics
 from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, joined, judge
 from anabranch.ingestion.dead_letters import DeadLetters

@@ -24,9 +24,9 @@ from pyspark import TaskContext
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.spark.offsets import LoggedBatch
 from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.codec.batch_slices import slices
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.part_lists import parts_from_json, parts_to_json
-from anabranch.codec.partitioning import slices
 from anabranch.codec.plan_offsets import INITIAL, position_of
 from anabranch.ports import BatchDone, QueryDriver
 from anabranch.protocol.errors import AnabranchError, StageFunctionError

@@ -1,4 +1,4 @@
-"""``codec.partitioning``: every row goes to exactly one partition, and small buckets are
+"""``codec.batch_slices``: every row goes to exactly one partition, and small buckets are
 not cut up.
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from anabranch.codec.partitioning import ROWS_PER_PARTITION, slices
+from anabranch.codec.batch_slices import ROWS_PER_PARTITION, slices
 
 
 def table(event_times: list[int]) -> pa.Table:
