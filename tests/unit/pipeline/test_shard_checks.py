@@ -1,7 +1,10 @@
-"""A pipeline file with a source that has shards: what it may say, and what becomes of it."""
+"""A pipeline file with a source or an output that has shards: what it may say, and what becomes of
+it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,11 +12,11 @@ import pytest
 from anabranch.consistency_manager.control import readers_of
 from anabranch.operating import compose
 from anabranch.pipeline import drawing
-from anabranch.pipeline.access import Operation, rights
+from anabranch.pipeline.access import Operation, Resource, rights
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.shape import lags
-from anabranch.pipeline.speakers import neighbours_of
+from anabranch.pipeline.speakers import neighbours_of, speakers
 from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.up.status import hops_of
@@ -22,7 +25,8 @@ from anabranch.up.topics import topics_of
 RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
 
 
-def pipeline_in(folder: Path, shards: object, *, more: str = "", reads: str = "[cars]") -> Pipeline:
+def written(folder: Path, sources: str, stages: str, outputs: str) -> Pipeline:
+    """The pipeline whose sources, but for the first keys, stages and outputs are these lines."""
     (folder / "car.avsc").write_text(RECORD)
     (folder / "stages.py").write_text(
         "def first(cars, **_): return cars\n\ndef second(first): return first\n"
@@ -30,12 +34,31 @@ def pipeline_in(folder: Path, shards: object, *, more: str = "", reads: str = "[
     path = folder / "pipeline.yaml"
     path.write_text(
         "pipeline: p\npartitions: 3\nsources:\n  cars:\n    topics: [cars]\n    record: car.avsc\n"
-        f"    event_time: {{field: n}}\n    shards: {shards}\n{more}"
-        f"stages:\n  first: {{reads: {reads}, transform: stages:first}}\n"
-        "  second: {reads: first, transform: stages:second}\n"
-        "outputs:\n  out: {stage: second, corrected: {topic: out}}\n"
+        f"    event_time: {{field: n}}\n{sources}stages:\n{stages}outputs:\n{outputs}"
     )
     return load(path)
+
+
+def source_in(folder: Path, shards: object, *, more: str = "", reads: str = "[cars]") -> Pipeline:
+    """One with so many shards of the source ``cars``."""
+    return written(
+        folder,
+        f"    shards: {shards}\n{more}",
+        f"  first: {{reads: {reads}, transform: stages:first}}\n"
+        "  second: {reads: first, transform: stages:second}\n",
+        "  out: {stage: second, corrected: {topic: out}}\n",
+    )
+
+
+def output_in(folder: Path, shards: object, *, corrected: str = "", more: str = "") -> Pipeline:
+    """One with so many shards of the output ``out``."""
+    return written(
+        folder,
+        "",
+        "  first: {reads: [cars], transform: stages:first}\n",
+        f"  out:\n    stage: first\n    shards: {shards}\n"
+        f"    corrected: {{topic: out{corrected}}}\n{more}",
+    )
 
 
 def other(name: str, shards: int = 1) -> str:
@@ -45,43 +68,47 @@ def other(name: str, shards: int = 1) -> str:
     )
 
 
+@pytest.mark.parametrize(
+    ("pipeline_in", "key"),
+    [(source_in, r"8: sources\.cars\.shards"), (output_in, r"outputs\.out\.shards")],
+)
 @pytest.mark.parametrize("shards", [0, -1, 17, "two", "true", 1.5])
-def test_a_number_that_is_none_is_rejected(tmp_path: Path, shards: object) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"8: sources\.cars\.shards: an integer from 1 to 16 is wanted"
-    ) as raised:
+def test_a_number_that_is_none_is_rejected(
+    tmp_path: Path, pipeline_in: Callable[[Path, object], Pipeline], key: str, shards: object
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"{key}: an integer from 1 to 16") as raised:
         pipeline_in(tmp_path, shards)
     assert len(str(raised.value).splitlines()) == 1
 
 
 def test_a_stage_reads_a_limited_number_of_streams(tmp_path: Path) -> None:
     more = other("trucks", 8)
-    pipeline_in(tmp_path, 8, more=more, reads="[cars, trucks]")
+    source_in(tmp_path, 8, more=more, reads="[cars, trucks]")
     with pytest.raises(ConfigurationError, match=r"reads: its inputs have 17 streams"):
-        pipeline_in(tmp_path, 9, more=more, reads="[cars, trucks]")
-    pipeline_in(tmp_path, 9, more=more)
+        source_in(tmp_path, 9, more=more, reads="[cars, trucks]")
+    source_in(tmp_path, 9, more=more)
 
 
 def test_a_stream_may_not_have_a_name_that_kafka_takes_for_a_shards(tmp_path: Path) -> None:
     more, reads = other("cars_1"), "[cars, cars_1]"
-    pipeline_in(tmp_path, 1, more=more, reads=reads)
+    source_in(tmp_path, 1, more=more, reads=reads)
     with pytest.raises(ConfigurationError, match=r"cars\.1 and those of cars_1"):
-        pipeline_in(tmp_path, 2, more=more, reads=reads)
+        source_in(tmp_path, 2, more=more, reads=reads)
 
 
-def test_each_shard_has_topics_of_its_own_and_the_input_enough_partitions(tmp_path: Path) -> None:
-    found = {topic.settings.name: topic for topic in topics_of(pipeline_in(tmp_path, 4))}
+def test_each_shard_of_a_source_has_topics_and_its_input_enough_partitions(tmp_path: Path) -> None:
+    found = {topic.settings.name: topic for topic in topics_of(source_in(tmp_path, 4))}
     assert found["cars"].settings.partitions == 4
     for stream in ("cars.0", "cars.1", "cars.2", "cars.3"):
         assert {f"p.{stream}.boundaries", f"p.{stream}.blocks.0"} <= found.keys()
         assert f"p.control.ingestion.{stream}" in found
     assert "p.cars.boundaries" not in found
     with pytest.raises(ConfigurationError, match="internal topic"):
-        pipeline_in(tmp_path, 2, more=other("x").replace("in.x", "p.cars.1.boundaries"))
+        source_in(tmp_path, 2, more=other("x").replace("in.x", "p.cars.1.boundaries"))
 
 
-def test_each_shard_has_rights_of_its_own(tmp_path: Path) -> None:
-    found = rights(pipeline_in(tmp_path, 2))
+def test_each_shard_of_a_source_has_rights_of_its_own(tmp_path: Path) -> None:
+    found = rights(source_in(tmp_path, 2))
 
     def names(principal: str, operation: Operation) -> set[str]:
         return {r.name for r in found if (r.principal, r.operation) == (principal, operation)}
@@ -102,7 +129,7 @@ def test_each_shard_has_rights_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_stage_waits_for_every_shard_and_hears_all_of_them(tmp_path: Path) -> None:
-    pipeline = pipeline_in(tmp_path, 2)
+    pipeline = source_in(tmp_path, 2)
     assert vars(lags(pipeline, "first")).keys()
     assert {"p.control.ingestion.cars.0", "p.control.ingestion.cars.1"} <= neighbours_of(
         pipeline, "first"
@@ -110,12 +137,12 @@ def test_a_stage_waits_for_every_shard_and_hears_all_of_them(tmp_path: Path) -> 
 
 
 def test_what_reads_it_holds_back_the_trimming_of_every_shard(tmp_path: Path) -> None:
-    readers = readers_of(pipeline_in(tmp_path, 2))
+    readers = readers_of(source_in(tmp_path, 2))
     assert readers["cars.0"] == readers["cars.1"] == [Peer("processing", "first", "0")]
 
 
-def test_it_is_drawn_deployed_and_timed_by_its_shards(tmp_path: Path) -> None:
-    pipeline = pipeline_in(tmp_path, 2)
+def test_a_source_is_drawn_deployed_and_timed_by_its_shards(tmp_path: Path) -> None:
+    pipeline = source_in(tmp_path, 2)
     text = list(drawing.text(pipeline))
     assert [line for line in text if line.startswith("source")] == [
         "source cars.0  topic cars (json)",
@@ -142,3 +169,119 @@ def test_it_is_drawn_deployed_and_timed_by_its_shards(tmp_path: Path) -> None:
         ("ingestion/cars.1", 301),
         ("processing/first", 599),
     ]
+
+
+def test_each_shard_needs_a_partition(tmp_path: Path) -> None:
+    assert output_in(tmp_path, 4, corrected=", partitions: 4").outputs["out"].shards == 4
+    with pytest.raises(
+        ConfigurationError, match=r"outputs\.out\.shards: its topic has 4 partitions"
+    ):
+        output_in(tmp_path, 5, corrected=", partitions: 4")
+
+
+def test_an_output_without_a_topic_has_one_mistake_with_shards(tmp_path: Path) -> None:
+    path = output_in(tmp_path, 2).path
+    path.write_text(path.read_text().replace("    corrected: {topic: out}\n", ""))
+    with pytest.raises(ConfigurationError, match="corrected is missing") as raised:
+        load(path)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_shards_are_the_outputs_and_not_its_topics(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"corrected\.shards"):
+        output_in(tmp_path, 1, corrected=", shards: 2")
+
+
+def test_an_output_may_not_have_a_name_that_kafka_takes_for_a_shards(tmp_path: Path) -> None:
+    more = "  out_1: {stage: first, corrected: {topic: other}}\n"
+    output_in(tmp_path, 1, more=more)
+    with pytest.raises(ConfigurationError, match=r"out\.1 and those of out_1"):
+        output_in(tmp_path, 2, more=more)
+
+
+def test_each_shard_of_an_output_has_topics_and_it_enough_partitions(
+    tmp_path: Path,
+) -> None:
+    found = {topic.settings.name: topic for topic in topics_of(output_in(tmp_path, 4))}
+    assert found["out"].settings.partitions == 4
+    assert found["out.rejected"].settings.partitions == 4
+    for process in ("out.0", "out.1", "out.2", "out.3"):
+        assert {f"p.{process}.progress", f"p.control.delivery.{process}"} <= found.keys()
+    assert not {"p.out.progress", "p.control.delivery.out"} & found.keys()
+    alone = {topic.settings.name: topic for topic in topics_of(output_in(tmp_path, 1))}
+    assert alone["out"].settings.partitions == 3
+    assert alone["out.rejected"].settings.partitions == 1
+    assert {"p.out.progress", "p.control.delivery.out"} <= alone.keys()
+    with pytest.raises(ConfigurationError, match="internal topic"):
+        output_in(tmp_path, 2, more="  x: {stage: first, corrected: {topic: p.out.1.progress}}\n")
+
+
+def test_each_shard_of_an_output_has_rights_of_its_own(tmp_path: Path) -> None:
+    found = rights(output_in(tmp_path, 2, more="    live: {topic: live}\n"))
+
+    def names(principal: str, operation: Operation, resource: Resource) -> set[str]:
+        wanted = (principal, operation, resource)
+        return {r.name for r in found if (r.principal, r.operation, r.resource) == wanted}
+
+    def topics(principal: str, operation: Operation) -> set[str]:
+        return names(principal, operation, Resource.TOPIC)
+
+    first, second = "p.delivery.out.0", "p.delivery.out.1"
+    assert topics(second, Operation.WRITE) == {
+        "p.out.1.progress",
+        "p.control.delivery.out.1",
+        "out",
+        "out.rejected",
+    }
+    assert topics(first, Operation.WRITE) == {
+        "p.out.0.progress",
+        "p.control.delivery.out.0",
+        "out",
+        "out.rejected",
+        "live",
+        "p.out.live.progress",
+    }
+    reads = topics(second, Operation.READ)
+    assert {"p.out.0.progress", "p.out.1.progress", "p.first.boundaries", "out"} <= reads
+    assert not {"live", "p.out.live.progress"} & reads
+    ids = Resource.TRANSACTIONAL_ID
+    assert names(first, Operation.WRITE, ids) == {"p.out.0.corrected", "p.out.live"}
+    assert names(second, Operation.WRITE, ids) == {"p.out.1.corrected"}
+    assert topics("p.consumer.out", Operation.READ) == {"out", "out.rejected", "live"}
+    assert topics("p.consumer.out", Operation.WRITE) == set()
+
+
+def test_a_stage_hears_every_shard_of_an_output(tmp_path: Path) -> None:
+    pipeline = output_in(tmp_path, 2)
+    heard = {"p.control.delivery.out.0", "p.control.delivery.out.1"}
+    assert heard <= neighbours_of(pipeline, "first").keys()
+    assert heard <= speakers(pipeline).keys()
+
+
+def test_an_output_is_drawn_deployed_and_timed_by_its_shards(tmp_path: Path) -> None:
+    pipeline = output_in(tmp_path, 2, more="    live: {topic: live}\n")
+    text = [line.strip("│├└─ ") for line in drawing.text(pipeline)]
+    assert [line for line in text if line.startswith("output")] == [
+        "output out.0  topic out, live live",
+        "output out.1  topic out",
+    ]
+    file = compose.text(pipeline, folder=".", image="anabranch")
+    for shard in (0, 1):
+        assert f"  delivery-out-{shard}:\n" in file
+        assert f"ANABRANCH_NAME: out.{shard}}}" in file
+    rows: list[dict[str, object]] = [
+        {"service": "delivery", "name": f"out.{shard}", "age_ms": 300 + shard, "detail": {}}
+        for shard in (0, 1)
+    ]
+    assert [hop.name for hop in hops_of(pipeline, rows)] == ["delivery/out.0", "delivery/out.1"]
+
+
+def test_each_shard_of_an_output_is_a_process(tmp_path: Path) -> None:
+    pipeline = output_in(tmp_path, 3)
+    assert [name for service, name in pipeline.processes() if service == "delivery"] == [
+        "out.0",
+        "out.1",
+        "out.2",
+    ]
+    output = pipeline.deliveries()["out.2"]
+    assert (output.name, output.shard("out.2").index, output.shard("out.2").count) == ("out", 2, 3)
