@@ -96,7 +96,15 @@ def test_commands_that_read_need_no_more_and_others_say_what_they_need(tmp_path:
         ["init", str(tmp_path / "n")],
     ):
         assert without(command, *words).returncode == 0, words
-    for words in (["up", "-f", file], ["check", "-f", file], ["test", "-f", file], ["doctor"]):
+    rows = ["produce", "readings", "rows.jsonl", "-f", file, "--kafka", "127.0.0.1:1"]
+    for words in (
+        ["up", "-f", file],
+        ["check", "-f", file],
+        ["test", "-f", file],
+        ["doctor"],
+        ["classes"],
+        rows,
+    ):
         done = without(command, *words)
         assert (
             done.returncode,
