@@ -1,0 +1,60 @@
+"""What the services need from the outside, as types. The adapters implement them;
+``adapters.memory`` does so in memory.
+
+Words. A *log* is a Kafka cluster: named topics of partitions, each an append-only sequence of
+records with offsets. An offset names a record; ``offset_next`` is that of the next one to read.
+Every implementation passes the one suite in ``tests/conformance``.
+"""
+
+from __future__ import annotations
+
+from anabranch.ports.disk import Checkpoints, Disks, KeptNumbers, ReplicaDisk
+from anabranch.ports.engine import (
+    BatchDone,
+    BatchStart,
+    Engine,
+    PreparedStage,
+    QueryDriver,
+    QueryOutput,
+    RunningQuery,
+)
+from anabranch.ports.event_log import (
+    Chunk,
+    Delivered,
+    EventLog,
+    Headers,
+    LogAdmin,
+    LogReader,
+    LogWriter,
+    TopicPartition,
+    TransactionalWriter,
+)
+from anabranch.ports.lookups import Index, SchemaRegistry
+from anabranch.ports.time_and_chance import Clock, Entropy
+
+__all__ = [
+    "BatchDone",
+    "BatchStart",
+    "Checkpoints",
+    "Chunk",
+    "Clock",
+    "Delivered",
+    "Disks",
+    "Engine",
+    "Entropy",
+    "EventLog",
+    "Headers",
+    "Index",
+    "KeptNumbers",
+    "LogAdmin",
+    "LogReader",
+    "LogWriter",
+    "PreparedStage",
+    "QueryDriver",
+    "QueryOutput",
+    "ReplicaDisk",
+    "RunningQuery",
+    "SchemaRegistry",
+    "TopicPartition",
+    "TransactionalWriter",
+]
