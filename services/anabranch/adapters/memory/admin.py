@@ -1,0 +1,102 @@
+"""``ports.LogAdmin`` over the cluster in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from anabranch.adapters.memory.partition import Partition
+from anabranch.codec.catalog import TopicSettings
+from anabranch.codec.topic_rules import differences
+from anabranch.ports import TopicPartition
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.limits import RECORD_BYTES_ON_BROKER_MAX
+
+if TYPE_CHECKING:
+    from anabranch.adapters.memory.log import LocalEventLog
+
+
+_DEFAULTS: Final = {
+    "cleanup.policy": "delete",
+    "message.timestamp.type": "CreateTime",
+    "max.message.bytes": str(RECORD_BYTES_ON_BROKER_MAX),
+}
+
+
+class LocalLogAdmin:
+    """Topics in memory."""
+
+    def __init__(self, log: LocalEventLog) -> None:
+        self._log = log
+
+    def create(self, topics: Sequence[TopicSettings]) -> list[str]:
+        """Create those that are missing; the differences of existing ones, as sentences."""
+        sentences: list[str] = []
+        with self._log.changed:
+            for topic in topics:
+                if topic.partitions < 1:
+                    message = f"topic {topic.name}: {topic.partitions} partitions"
+                    raise Unavailable(message)
+                if topic.name not in self._log.topics:
+                    self._log.topics[topic.name] = (
+                        topic,
+                        [Partition() for _ in range(topic.partitions)],
+                    )
+                    continue
+                _, partitions = self._log.topics[topic.name]
+                sentences += differences(topic, len(partitions), None, self._settings(topic.name))
+        return sentences
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, int]:
+        """Number of partitions of each topic that exists; missing topics are left out."""
+        with self._log.changed:
+            return {
+                topic: len(self._log.topics[topic][1])
+                for topic in topics
+                if topic in self._log.topics
+            }
+
+    def named(self, prefix: str) -> list[str]:
+        """The topics whose names begin with ``prefix``."""
+        with self._log.changed:
+            return sorted(topic for topic in self._log.topics if topic.startswith(prefix))
+
+    def settings(self, topic: str) -> dict[str, str]:
+        """The topic's configuration; of the defaults only those that this project looks at.
+
+        Raises:
+            Unavailable: no such topic.
+        """
+        with self._log.changed:
+            return self._settings(topic)
+
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Delete the records below these offsets.
+
+        Raises:
+            Unavailable: no such partition, or an offset is beyond its end.
+        """
+        with self._log.changed:
+            for at, offset in offsets.items():
+                partition = self._log.partition(at)
+                if offset > partition.end:
+                    raise Unavailable(
+                        f"delete records of {at.topic}[{at.partition}] below {offset}: it ends at"
+                        f" {partition.end}"
+                    )
+                partition.trim(offset)
+
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        """Delete these topics with all that is in them."""
+        with self._log.changed:
+            for topic in topics:
+                self._log.topics.pop(topic, None)
+
+    def close(self) -> None:
+        """Idempotent."""
+
+    def _settings(self, topic: str) -> dict[str, str]:
+        if topic not in self._log.topics:
+            message = f"unknown topic {topic}"
+            raise Unavailable(message)
+        return {**_DEFAULTS, **self._log.topics[topic][0].config}

@@ -1,0 +1,169 @@
+"""``ports.LogReader`` over the cluster in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from anabranch.adapters.memory.faults import Operation
+from anabranch.adapters.memory.partition import Fate
+from anabranch.ports import Chunk, TopicPartition
+from anabranch.protocol.errors import (
+    DataMissing,
+    LocalProtocolError,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from anabranch.adapters.memory.log import LocalEventLog
+
+
+class LocalLogReader:
+    """Reads hand-assigned partitions."""
+
+    def __init__(
+        self, log: LocalEventLog, *, committed: bool, headers: bool, timestamps: bool = True
+    ) -> None:
+        self._log = log
+        self._committed = committed
+        self._headers, self._timestamps = headers, timestamps
+        self._positions: dict[TopicPartition, int] = {}
+        self._turn = 0
+        self._closed = False
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read exactly these partitions from these offsets on. Replaces an earlier assignment."""
+        self._check()
+        self._positions = dict(positions)
+
+    def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
+        """What is there, at most ``records_max`` records; waits up to ``wait_ms`` for the first
+        only. One chunk per partition.
+
+        Raises:
+            DataMissing: an assigned offset is below the partition's start, or above its end.
+            Unavailable: an assigned partition does not exist.
+        """
+        self._check()
+        clock, deadline_ms = self._log.clock, self._log.clock.monotonic_ms() + wait_ms
+        with self._log.changed:
+            fault = self._log.fault(Operation.FETCH, {at.topic for at in self._positions})
+            if fault is not None:
+                message = "planned failure of a fetch"
+                raise fault.error(message)
+            while True:
+                chunks = self._take(records_max)
+                left_ms = deadline_ms - clock.monotonic_ms()
+                if chunks or left_ms <= 0:
+                    return chunks
+                self._log.wait(left_ms)
+
+    def position(self, at: TopicPartition) -> int:
+        """The next offset that ``fetch`` returns; past records that are not shown (aborted,
+        control) too.
+        """
+        self._check()
+        if at not in self._positions:
+            message = f"{at} is not assigned to this reader"
+            raise LocalProtocolError(message)
+        return self._positions[at]
+
+    def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:  # noqa: ARG002 - it answers at once
+        """(first offset that exists, end offset); with committed isolation the end is the
+        last stable offset.
+        """
+        self._check()
+        with self._log.changed:
+            fault = self._log.fault(Operation.OFFSETS, {at.topic})
+            if fault is not None:
+                message = "planned failure of a question for offsets"
+                raise fault.error(message)
+            partition = self._log.partition(at)
+            return partition.start, partition.readable_end(committed=self._committed)
+
+    def offset_from(self, at: TopicPartition, time_ms: int) -> int:
+        """The first offset whose record has a timestamp of ``time_ms`` or later; the end
+        where there is none.
+        """
+        start, end = self.offsets(at)
+        with self._log.changed:
+            partition = self._log.partition(at)
+            return next(
+                (
+                    offset
+                    for offset in range(start, end)
+                    if partition.at(offset).timestamp_ms >= time_ms
+                ),
+                end,
+            )
+
+    def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
+        """The end offsets of ``places``; without those that do not exist, or whose answer is
+        planned to fail.
+        """
+        found: dict[TopicPartition, int] = {}
+        for at in places:
+            with suppress(Unavailable):
+                found[at] = self.offsets(at, wait_ms)[1]
+        return found
+
+    def partitions(self, topic: str, wait_ms: int) -> int | None:  # noqa: ARG002 - it answers at once
+        """Number of partitions of ``topic``; None: no such topic, or the answer is planned to
+        fail.
+        """
+        self._check()
+        with self._log.changed:
+            if (
+                self._log.fault(Operation.OFFSETS, {topic}) is not None
+                or topic not in self._log.topics
+            ):
+                return None
+            return len(self._log.topics[topic][1])
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._closed = True
+
+    def _check(self) -> None:
+        if self._closed:
+            message = "the reader was closed"
+            raise LocalProtocolError(message)
+
+    def _take(self, records_max: int) -> list[Chunk]:
+        """What can be read now, beginning with another partition each time so that a long one
+        does not starve the others.
+        """
+        places = list(self._positions)
+        self._turn += 1
+        chunks: list[Chunk] = []
+        for step in range(len(places)):
+            chunk = self._read(places[(self._turn + step) % len(places)], records_max)
+            if chunk is not None:
+                chunks.append(chunk)
+                records_max -= len(chunk.offsets)
+        return chunks
+
+    def _read(self, at: TopicPartition, records_max: int) -> Chunk | None:
+        partition = self._log.partition(at)
+        offset = self._positions[at]
+        if not partition.start <= offset <= partition.end:
+            message = (
+                f"{at.topic}[{at.partition}] has offsets {partition.start} to {partition.end}, not"
+                f" {offset}"
+            )
+            raise DataMissing(message)
+        chunk = Chunk(at, [], [], [], [], [])
+        end = partition.readable_end(committed=self._committed)
+        while offset < end and len(chunk.offsets) < records_max:
+            record = partition.at(offset)
+            aborted = record.transaction is not None and record.transaction.fate is Fate.ABORTED
+            if not record.control and not (aborted and self._committed):
+                chunk.offsets.append(offset)
+                chunk.values.append(record.value)
+                chunk.keys.append(record.key)
+                chunk.timestamps_ms.append(record.timestamp_ms if self._timestamps else -1)
+                chunk.headers.append(record.headers if self._headers else ())
+            offset += 1
+        self._positions[at] = offset
+        return chunk if chunk.offsets else None
