@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.protocol.log import boundary_log, tentative
+from anabranch.protocol.log import boundary_log, tentative, writer_state
 from anabranch.protocol.stage import replica
 from simulation import explore, happenings, mutants, options, probes, scenarios
 from simulation.locks import SimulatedCondition
@@ -108,9 +108,8 @@ def test_a_row_is_either_looked_for_or_listed_as_out_of_reach() -> None:
     """
     text = inspect.getsource(boundary_log)
     listed = text[text.index("Accepted: epoch") : text.index("PENDING_PARTS_MAX).")]
-    reasons = set(re.findall(r"[a-z]+(?:_[a-z]+)*", listed)) & {
-        *re.findall(r'"([a-z_]+)"', text + inspect.getsource(tentative))
-    }
+    given = "".join(map(inspect.getsource, (boundary_log, tentative, writer_state)))
+    reasons = set(re.findall(r"[a-z]+(?:_[a-z]+)*", listed)) & {*re.findall(r'"([a-z_]+)"', given)}
     assert {f"log state {reason}" for reason in reasons} == {
         name for name in (*probes.ROWS, *probes.UNREACHABLE) if name.startswith("log state ")
     }
