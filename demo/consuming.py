@@ -197,10 +197,14 @@ def rejected(message: Message) -> Rejected:
     """A dead letter, as the record of the input that it was.
 
     Raises:
-        ValueError: headers are missing, or it has a key, which no record of the traffic has.
+        ValueError: headers are missing, or it has a key or a header of its sender, which no record
+            of the traffic has.
     """
     if message.key() is not None:
         raise ValueError(f"a dead letter has the key {message.key()!r}")
+    senders = [name for name, _ in message.headers() or [] if not name.startswith("anabranch-")]
+    if senders:
+        raise ValueError(f"a dead letter has the headers {senders} of its sender")
     return Rejected(
         header(message, "anabranch-topic"),
         int(header(message, "anabranch-partition")),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from anabranch.protocol.edge.ingestion import LOOK_FRESH_MS
 
@@ -19,12 +20,33 @@ Row = tuple[int, ...]
 """Its first value is its time in ms."""
 Place = tuple[int, int]
 """(input partition, offset)."""
-Content = tuple[bytes | None, bytes | None]
-"""(key, value) of a record as it was sent."""
 _BEGUN_MS = LOOK_FRESH_MS * 3 // 4
 """Less than looks are fresh for, since a clock may run too fast."""
 _MARGIN_MS = 50
 """Between a decision and the time that its record tells."""
+
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Content(NamedTuple):
+    """Of a record that became a dead letter, or of its letter."""
+
+    topic: str
+    """Where it was sent to."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    """Of its sender, in their order."""
+    reason: str
+
+
+def senders(headers: Headers) -> Headers:
+    """A sender's ``headers`` as a dead letter has them: none looks like those that say why."""
+    return tuple(
+        (f"sender-{name}" if name.lower().startswith("anabranch-") else name, value)
+        for name, value in headers
+    )
 
 
 @dataclass(frozen=True)
@@ -294,15 +316,15 @@ def check_left_out(
 def check_letters(
     name: str, letters: Iterable[tuple[Place, Content]], sent: Mapping[Place, Content]
 ) -> list[str]:
-    """Every dead letter holds what was sent, byte by byte.
+    """Every dead letter holds what was sent, byte by byte, and says why it is one.
 
     Args:
         name: Of the source.
         letters: Where each says that it stood, and what it holds; none is too large for its topic.
-        sent: What stands at each place of the input.
+        sent: What stands at each place of the input, and why that cannot be used.
     """
     return [
-        f"{name}: the dead letter of {place} holds {content}, sent was {sent.get(place)}"
+        f"{name}: the dead letter of {place} holds {content}, due is {sent.get(place)}"
         for place, content in letters
         if content != sent.get(place)
     ]

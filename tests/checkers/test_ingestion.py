@@ -8,6 +8,7 @@ import pytest
 
 from checkers.ingestion import (
     Arrival,
+    Content,
     Replay,
     Rules,
     Taken,
@@ -15,6 +16,7 @@ from checkers.ingestion import (
     check_letters,
     check_order,
     replay,
+    senders,
 )
 
 RULES = Rules(
@@ -162,13 +164,25 @@ def test_a_source_that_was_given_up_before_it_sent_anything_closes_no_more_than_
 
 
 def test_a_dead_letter_holds_what_was_sent() -> None:
-    sent = {(0, 2): (b"key", b"{"), (1, 2): (None, None)}
+    head = senders((("trace", b"1"), ("Anabranch-Offset", b"7"), ("empty", None)))
+    assert [name for name, _ in head] == ["trace", "sender-Anabranch-Offset", "empty"]
+    bad = Content("in.a", b"key", b"{", head, "not_json")
+    none = Content("in.a", None, None, (), "null_value")
+    sent = {(0, 2): bad, (1, 2): none}
     assert check_letters("a", sent.items(), sent) == []
     assert check_letters("a", [*sent.items(), *sent.items()], sent) == [], "at least once"
-    for spoilt in ((None, b"{"), (b"key", b""), (b"key", None)):
+    for spoilt in (
+        bad._replace(key=None),
+        bad._replace(value=b""),
+        bad._replace(value=None),
+        bad._replace(topic="in.b"),
+        bad._replace(headers=head[1:]),
+        bad._replace(headers=head[::-1]),
+        bad._replace(reason="late"),
+    ):
         assert len(check_letters("a", [((0, 2), spoilt)], sent)) == 1
-    assert check_letters("a", [((1, 2), (None, b""))], sent), "no value is no empty one"
-    assert check_letters("a", [((0, 3), (b"key", b"{"))], sent), "nothing stands there"
+    assert check_letters("a", [((1, 2), none._replace(value=b""))], sent), "none is no empty one"
+    assert check_letters("a", [((0, 3), bad)], sent), "nothing stands there"
 
 
 def test_what_was_left_out_before_a_restart_is_not_waited_for_again() -> None:

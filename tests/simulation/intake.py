@@ -118,7 +118,7 @@ def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.
     for came_from, at, letter in dead_letters(run, source):
         appended_at = appended[at][0]
         dead[came_from] = min(dead.get(came_from, appended_at), appended_at)
-        letters.append((came_from, (letter.key, letter.value)))
+        letters.append((came_from, _content(letter)))
     replayed.wrong += ingestion.check_order(source, replayed, dead, places)
     replayed.wrong += ingestion.check_letters(source, letters, _contents(run, source))
     return replayed
@@ -173,11 +173,30 @@ def check_conservation(
 
 
 def _contents(run: Run, source: str) -> dict[ingestion.Place, ingestion.Content]:
-    """Key and value of each record of a source's input."""
+    """What each record of a source's input would be as a dead letter."""
+    topic = topic_of(source)
     return {
-        (partition, offset): (record.key, record.value)
-        for partition, offset, record in records(run, topic_of(source))
+        (partition, offset): ingestion.Content(
+            topic,
+            record.key,
+            record.value,
+            ingestion.senders(tuple(record.headers)),
+            workload.reason_of(record.value),
+        )
+        for partition, offset, record in records(run, topic)
     }
+
+
+def _content(letter: Record) -> ingestion.Content:
+    """What a dead letter holds, and says of itself."""
+    ours = headers_of(letter)
+    return ingestion.Content(
+        ours["anabranch-topic"].decode(),
+        letter.key,
+        letter.value,
+        tuple(each for each in letter.headers if not each[0].startswith("anabranch-")),
+        ours["anabranch-reason"].decode(),
+    )
 
 
 def dead_letters(

@@ -146,7 +146,7 @@ def unknown_names(mutant: Mutant) -> set[str]:
     new = _names(spoilt) - _names(text)
     known = {*vars(module), *vars(builtins)}
     if isinstance(owner, type):
-        for each in owner.__mro__[:-1]:
+        for each in (c for c in owner.__mro__ if c.__module__ != "builtins"):
             known |= {f"self.{name}" for name in vars(each)}
             known |= _names(textwrap.dedent(inspect.getsource(each)))
     return new - known

@@ -76,7 +76,7 @@ class Producers:
         while queue and queue[-1].at_ms <= now_ms:
             each = queue.pop()
             offset = self._log.partition(at).append(
-                Record(each.value, each.key, (), workload.BASE_MS + now_ms)
+                Record(each.value, each.key, each.headers, workload.BASE_MS + now_ms)
             )
             self._history.add(
                 now_ms,

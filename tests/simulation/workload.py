@@ -9,6 +9,7 @@ import random
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from simulation.options import WINDOW_BUCKETS, Operator, Options
 
@@ -42,6 +43,8 @@ class Sent:
     row: Row | None
     key: bytes | None = None
     """Of the record; nothing that is computed asks for it."""
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    """Those of its producer; nothing that is computed asks for them, either."""
 
 
 HEARTBEAT_LAG_MS = 40
@@ -132,6 +135,7 @@ def records(options: Options) -> list[Sent]:
                         _value(row, due_ms, options, rng),
                         row,
                         _key(len(sent)),
+                        _headers(len(sent)),
                     )
                 )
     # Within a partition in the order of their times: a producer sends one after the other.
@@ -153,13 +157,37 @@ def _key(number: int) -> bytes | None:
     return {0: None, 1: b""}.get(number % 5, b"sent %d" % number)
 
 
+def _headers(number: int) -> tuple[tuple[str, bytes | None], ...]:
+    """Of the record with that number: some have none, some one that looks like the project's."""
+    return {
+        0: (("trace", b"%d" % number), ("trace", b"again")),
+        1: (("empty", None), ("Anabranch-Offset", b"7")),
+        2: (("anabranch-reason", b"late"),),
+    }.get(number % 4, ())
+
+
+_HOSTILE: Final[dict[bytes | None, str]] = {
+    b"{": "not_json",
+    b"": "empty_value",
+    None: "null_value",
+    b'{"time": null, "id": 1, "key": 1, "v": 1}': "no_event_time",
+    b'{"id": "x"}': "missing_field",
+}
+"""Values that are no row -> why."""
+
+
+def reason_of(value: bytes | None) -> str:
+    """Why a record with ``value`` becomes a dead letter, if it does."""
+    if value in _HOSTILE:
+        return _HOSTILE[value]
+    return "beyond_max_ahead" if row_of(value) is None else "late"
+
+
 def _value(row: Row | None, due_ms: int, options: Options, rng: random.Random) -> bytes | None:
     if row is None and options.max_ahead_ms is not None and rng.random() < 0.5:
         row = BASE_MS + due_ms + AHEAD_MS, 0, 0, 0
     if row is None:
-        return rng.choice(
-            (b"{", b"", None, b'{"time": null, "id": 1, "key": 1, "v": 1}', b'{"id": "x"}')
-        )
+        return rng.choice(tuple(_HOSTILE))
     event_time_ms, ident, key, v = row
     return json.dumps({"time": event_time_ms, "id": ident, "key": key, "v": v}).encode()
 

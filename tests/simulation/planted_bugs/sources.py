@@ -131,6 +131,33 @@ SOURCES: Final = (
         by=("ingestion",),
     ),
     Mutant(
+        "dead_letter_without_headers",
+        "ingestion.dead_letters:DeadLetters._put",
+        "*letter.sent_headers(), *letter.reason",
+        "*letter.reason",
+        "3.1",
+        ("bad records",),
+        by=("ingestion",),
+    ),
+    Mutant(
+        "senders_headers_pass_for_ours",
+        "ingestion.dead_letters:_Letter.sent_headers",
+        "_SENDERS + name if name.lower().startswith(_OURS) else name",
+        "name",
+        "3.1",
+        ("bad records",),
+        by=("ingestion",),
+    ),
+    Mutant(
+        "every_dead_letter_is_late",
+        "ingestion.dead_letters:_Letter.reason",
+        "self.why.reason.value.encode()",
+        'b"late"',
+        "3.1",
+        ("bad records",),
+        by=("ingestion",),
+    ),
+    Mutant(
         "silence_closes_what_has_no_name",
         "ingestion.service:IngestionService.step",
         """if self._machine.moves_unread(clock.monotonic_ms()):
