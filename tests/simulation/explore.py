@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 import anabranch
-from simulation import evidence, market, market_evidence, options, scenarios
+from simulation import drawing, evidence, market, market_evidence, scenarios
 from simulation.faults import Fault
 from simulation.market import MarketOptions
 from simulation.options import Options
@@ -77,7 +77,7 @@ class Outcome:
 
 def once(seed: int, faults: list[Fault] | None = None, *, chosen: Options | None = None) -> Outcome:
     """Run a seed and judge it. ``faults``, ``chosen``: instead of the seed's own."""
-    chosen = chosen or options.draw(seed)
+    chosen = chosen or drawing.draw(seed)
     world, judge = _made(chosen, faults)
     ended_by: Exception | None = None
     try:
@@ -146,7 +146,7 @@ def explore(
     twice_every: int = TWICE_EVERY,
     stop: bool = True,
     quiet: bool = False,
-    draw: Callable[[int], Options] = options.draw,
+    draw: Callable[[int], Options] = drawing.draw,
 ) -> Total:
     """Run ``seeds``; tells of the first failure what is needed to see it again.
     ``twice_every``: 1: each is run twice; 0: none. ``draw``: the options of a seed.
@@ -198,7 +198,7 @@ def _worker(arguments: tuple[list[int], int, int, bool, bool]) -> Total:
     os.sched_setaffinity(
         0, {processors[job % len(processors)]}
     )  # handing over within one core costs a third
-    draw = market.draw if is_federation else options.draw
+    draw = market.draw if is_federation else drawing.draw
     return explore(seeds, twice_every=twice_every, stop=stop, draw=draw)
 
 

@@ -16,8 +16,7 @@ from anabranch.protocol.federation.contracts import AuditClauses, Contract, Move
 from anabranch.protocol.federation.stage_moves import node_of, task_of
 from harness.markets import contract
 from harness.trading_world import terms
-from simulation import dishonest
-from simulation import options as plain_options
+from simulation import dishonest, drawing
 from simulation.options import NAME, Options, StageOptions
 from simulation.workload import BASE_MS
 
@@ -154,7 +153,7 @@ def _policy(
 def draw(seed: int) -> MarketOptions:
     """The options of a seed: calm, a rush, and calm until long after healing."""
     rng = random.Random(f"{seed}/market")
-    plain = plain_options._draw(seed, stages_max=1)
+    plain = drawing.by_chance(seed, stages_max=1)
     count, bucket_ms = rng.choice((1, 1, 2)), 250
     stages: list[StageOptions] = []
     for number in range(count):

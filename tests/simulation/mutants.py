@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Final
 
-from simulation import faults, market, market_faults, options, scenarios
+from simulation import drawing, faults, market, market_faults, scenarios
 from simulation.explore import once
 from simulation.options import Options
 from simulation.planted_bugs import MUTANTS
@@ -204,7 +204,7 @@ def _may_find(mutant: Mutant, seed: int) -> bool:
     """
     if mutant.scenario and scenarios.of(seed) != mutant.scenario:
         return False
-    chosen = options.draw(seed)
+    chosen = drawing.draw(seed)
     drawn = faults.draw(chosen, keys(chosen))
     kinds = {fault.kind for fault in drawn} | _near(chosen)
     has_needed = not mutant.needs or bool(kinds.intersection(mutant.needs))
@@ -245,7 +245,7 @@ def hunt(mutant: Mutant, seeds_max: int) -> tuple[int | None, str]:
     """
     is_market = mutant.scenario == FEDERATION
     comes_near, draw = (
-        (_may_find_in_market, market.draw) if is_market else (_may_find, options.draw)
+        (_may_find_in_market, market.draw) if is_market else (_may_find, drawing.draw)
     )
     may_find = itertools.islice(
         (seed for seed in itertools.count() if comes_near(mutant, seed)), seeds_max

@@ -19,7 +19,7 @@ import pytest
 
 from anabranch.protocol.log import boundary_log, tentative, writer_state
 from anabranch.protocol.stage import replica
-from simulation import explore, happenings, mutants, options, probes, scenarios
+from simulation import drawing, explore, happenings, mutants, probes, scenarios
 from simulation.locks import SimulatedCondition
 from simulation.planted_bugs import MUTANTS
 from simulation.planting import (
@@ -216,7 +216,7 @@ def test_faults_are_shrunk_to_those_that_matter() -> None:
 
 
 def test_options_differ_between_seeds() -> None:
-    drawn = [options.draw(seed) for seed in range(200)]
+    drawn = [drawing.draw(seed) for seed in range(200)]
     assert {len(each.stages) for each in drawn} == {0, 1, 2, 3, 4, 5}
     assert {stage.replicas for each in drawn if len(each.stages) == 3 for stage in each.stages} == {
         1,

@@ -1,0 +1,486 @@
+"""Draws the options of a seed: of chance alone, or of a scenario."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from anabranch.pipeline.model import HaMode
+from simulation import scenarios
+from simulation.options import (
+    SECOND,
+    Operator,
+    Options,
+    OutputOptions,
+    Policy,
+    StageOptions,
+)
+
+
+def draw(seed: int, *, stages_max: int = 2) -> Options:
+    """The options of a seed."""
+    drawn = by_chance(seed, stages_max=stages_max)
+    scenario = scenarios.of(seed) if stages_max else ""
+    drawn = replace(
+        drawn,
+        edge_percent=random.Random(f"{seed}/edges").choice((0, 0, 60)),
+        backlog_records=random.Random(f"{seed}/backlog").choice((None, 1, 2)),
+    )
+    shaped = _deep_join if scenario == "deep join" else _shaped
+    drawn = (
+        shaped(replace(drawn, scenario=scenario))
+        if scenario
+        else _output_sharded(_sharded(_idling(_grown(drawn))))
+    )
+    pace_ms = random.Random(f"{seed}/pace").choice((0, 0, 400, 1_000))
+    drawn = replace(drawn, stages=tuple(replace(stage, pace_ms=pace_ms) for stage in drawn.stages))
+    room = random.Random(f"{seed}/output")
+    return replace(drawn, output_bytes_max=room.randint(71, 78)) if room.random() < 0.12 else drawn
+
+
+def _idling(options: Options) -> Options:
+    """The same, in some seeds with a source that may be silent as a whole, or with records
+    far in front of the clock.
+    """
+    rng = random.Random(f"{options.seed}/idling")
+    if rng.random() < 0.15:
+        options = replace(options, source_idle_ms=rng.choice((600, 1_500)))
+    return (
+        replace(options, max_ahead_ms=400_000, hostile_percent=10)
+        if rng.random() < 0.15
+        else options
+    )
+
+
+def _grown(options: Options) -> Options:
+    """The same, in some seeds with a partition that comes later. What it brings gets other
+    times, and a source's own rows have a time beside event time.
+    """
+    rng = random.Random(f"{options.seed}/grown")
+    if not options.stages or options.source_partitions == 1 or rng.random() >= 0.15:
+        return options
+    return replace(options, grown_ms=rng.randint(500, options.buckets * options.bucket_ms))
+
+
+def _sharded(options: Options) -> Options:
+    """The same, in some seeds with sources of two or three processes. What a shard leaves out
+    depends on what the others read, which no checker follows: nothing is left out.
+    """
+    rng = random.Random(f"{options.seed}/shards")
+    if not options.stages or rng.random() >= 0.25:
+        return options
+    shards = rng.choice((2, 2, 3))
+    return replace(
+        options,
+        shards=shards,
+        source_partitions=shards + rng.choice((0, 1) if options.grown_ms is None else (1,)),
+        idle_ms=None,
+        source_idle_ms=None,
+    )
+
+
+def _output_sharded(options: Options) -> Options:
+    """The same, in some seeds with two or three processes that deliver."""
+    rng = random.Random(f"{options.seed}/output shards")
+    if rng.random() >= 0.2:
+        return options
+    shards = rng.choice((2, 2, 3))
+    return replace(options, output_shards=shards, output_partitions=shards + rng.choice((0, 1, 2)))
+
+
+def by_chance(seed: int, *, stages_max: int) -> Options:
+    """Those that every seed begins with."""
+    rng = random.Random(f"{seed}/options")
+    stage_count = rng.choice((0, 1, 1, 1, 2)) if stages_max else 0
+    stage_count = min(stage_count, stages_max)
+    sources = ("a", "b")[: rng.choice((1, 1, 2)) if stage_count else 1]
+    stages: list[StageOptions] = []
+    for number in range(stage_count):
+        stages.append(
+            StageOptions(
+                name=f"s{number}",
+                reads=(stages[-1].name,) if stages else sources,
+                operator=_operator(seed, number, rng.choice(("map", "sum", "both"))),
+                replicas=rng.choice((1, 2, 2, 3)) if stage_count == 1 else rng.choice((1, 1, 2)),
+                is_batch_safe=rng.random() < 0.7,
+                policy=rng.choice(("process", "process", "process", "delay", "suspend")),
+            )
+        )
+    # Where every bucket has a batch of its own it must be wider than a batch of branch and
+    # successor takes (``anabranch check`` says so).
+    bucket_ms = rng.choice(
+        (100, 200, 250) if all(stage.is_batch_safe for stage in stages) else (250, 300)
+    )
+    buckets = rng.randint(8, 24)
+    return Options(
+        seed=seed,
+        sources=sources,
+        source_partitions=rng.choice((1, 2, 2)),
+        partitions=rng.choice((1, 2)),
+        output_partitions=rng.choice((1, 2, 3)),
+        bucket_ms=bucket_ms,
+        max_delay_ms=rng.choice((1_600, 2_500)),
+        buckets=buckets,
+        rows_max=rng.choice((1, 2, 4)),
+        out_of_orderness_ms=rng.choice((0, 50, 150)),
+        hostile_percent=rng.choice((0, 0, 5)),
+        late="reassign"
+        if rng.random() < 0.3 and stages
+        else "dead_letter",  # a source's own rows have a time beside event time, which orders them
+        idle_ms=rng.choice((None, None, 600, 1_500)),
+        stages=tuple(stages),
+        is_live=bool(stages) and rng.random() < 0.8,
+        is_upsert=rng.random() < 0.2,
+        has_manager=rng.random() < 0.5,
+        latency_max_ms=rng.choice((1, 2, 5)),
+        heal_ms=buckets * bucket_ms + rng.choice((1_500, 3_000, 5_000)),
+        trim_every_ms=rng.choice((300, 300, 10_000)),
+        snapshot_every=random.Random(f"{seed}/log_snapshots").choice((10_000, 10, 25, 60)),
+        seen_wait_ms=rng.choice((10_000, 1_000, 100)),
+    )
+
+
+def _shaped(options: Options) -> Options:
+    """The same for a scenario: with the stages that it needs, and with time for it."""
+    rng = random.Random(f"{options.seed}/shape")
+    options = _SHAPES.get(options.scenario, _long_enough_to_fail)(options, rng)
+    if options.scenario == "branch fails" and rng.random() < 0.4:
+        stages = tuple(replace(stage, operator="later") for stage in options.stages)
+        options = replace(options, stages=stages, inherited_parts_max=0)
+    room = random.Random(f"{options.seed}/room")
+    if (
+        options.scenario != "never back" and room.random() < 0.15
+    ):  # where it is never back, all of the others is to be shown
+        options = replace(options, input_parts_max=room.randint(3, 12))
+    bucket_ms = rng.choice((250, 300))
+    return replace(
+        options,
+        bucket_ms=bucket_ms,
+        heal_ms=options.buckets * bucket_ms + rng.choice((1_500, 3_000)),
+    )
+
+
+def _long_chain(options: Options, rng: random.Random) -> Options:
+    stages = _chain(
+        options,
+        rng,
+        rng.choice((2, 3, 3)),
+        (1, 2, 3, 3),
+        ("process", "process", "process", "delay", "suspend"),
+    )
+    return replace(
+        options,
+        stages=stages,
+        max_delay_ms=rng.choice((3_000, 4_000)),
+        buckets=rng.randint(6, 12),
+    )
+
+
+def _with_a_peer(options: Options, rng: random.Random) -> Options:
+    stages = _chain(options, rng, 1, (2, 3), ("process",))
+    return replace(options, stages=stages, buckets=rng.randint(12, 20))
+
+
+def _small_transactions(options: Options, rng: random.Random) -> Options:
+    return replace(
+        options,
+        stages=_chain(options, rng, 1, (1, 2), ("process",)),
+        is_live=False,
+        output_partitions=3,
+        run_bytes_max=100,
+        rows_max=4,
+    )
+
+
+def _three_replicas(options: Options, rng: random.Random) -> Options:
+    """Nothing is tentative: what a wrong branch shows nobody can know to be wrong."""
+    return replace(
+        options,
+        stages=_chain(options, rng, 1, (3,), ("suspend",)),
+        has_manager=True,
+        buckets=rng.randint(14, 22),
+        rows_max=4,
+        snapshot_every=10_000,  # who begins at a log snapshot compares what is closed after it
+    )
+
+
+def _standing_by(options: Options, rng: random.Random) -> Options:
+    stages = _chain(options, rng, rng.choice((1, 1, 2)), (2, 2, 3), ("process",))
+    first = rng.randrange(len(stages))
+    return replace(
+        options,
+        stages=tuple(
+            replace(stage, ha="passive" if number == first or rng.random() < 0.5 else "active")
+            for number, stage in enumerate(stages)
+        ),
+        has_manager=rng.random() < 0.8,
+        buckets=rng.randint(16, 24),
+    )
+
+
+def _few_stages(options: Options, rng: random.Random) -> Options:
+    replicas = (2, 2, 3) if options.scenario == "stage down" else (1, 1, 2)
+    stages = _chain(options, rng, rng.choice((1, 1, 2)), replicas, ("process",))
+    return replace(options, stages=stages, buckets=rng.randint(12, 20))
+
+
+def _far_in_front(options: Options, rng: random.Random) -> Options:
+    stages = _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
+    return replace(
+        options,
+        stages=stages,
+        source_partitions=2,
+        rows_max=4,
+        idle_ms=None,
+        max_delay_ms=1_600 + 600 * len(stages),
+        ahead=(rng.randint(2, 8), rng.randint(16, 40)),
+        buckets=rng.randint(20, 24),
+        hostile_percent=0,
+        late="dead_letter",
+    )
+
+
+def _quiet_between(options: Options, rng: random.Random) -> Options:
+    stages = tuple(
+        replace(stage, is_batch_safe=False)
+        for stage in _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
+    )
+    if rng.random() < 0.5:
+        stages = (replace(stages[0], operator="timed"), *stages[1:])
+    begin, buckets = rng.randint(2, 6), rng.randint(18, 24)
+    return replace(
+        options,
+        stages=stages,
+        buckets=buckets,
+        quiet=(begin, begin + rng.randint(4, 11)),
+        rows_max=4,
+        snapshot_every=10_000,  # many records: a reader of few would be overtaken
+    )
+
+
+def _rows_in_far_buckets(options: Options, rng: random.Random) -> Options:
+    first, *others = _chain(options, rng, rng.choice((1, 2, 2)), (1, 1, 2), ("process",))
+    first = (
+        replace(first, operator="far")
+        if rng.random() < 0.7
+        else replace(first, operator="both", is_batch_safe=True)
+    )
+    buckets, remembered = rng.randint(16, 24), rng.randint(3, 8)
+    parts_max = rng.choice((None, None, None, 1, 2, 3))
+    if parts_max is not None:
+        remembered += buckets // parts_max  # RP5: the record before a batch's first piece is, too
+    return replace(
+        options,
+        stages=(first, *others),
+        buckets=buckets,
+        rows_max=4,
+        chain_records_max=remembered,
+        record_parts_max=parts_max,
+    )
+
+
+def _long_enough_to_fail(options: Options, rng: random.Random) -> Options:
+    """One stage, and inputs of which one can go on while another is silent."""
+    replicas = (1, 1, 2) if options.scenario == "second failure" else (1, 2)
+    return replace(
+        options,
+        stages=_chain(options, rng, 1, replicas, ("process", "process", "delay")),
+        is_live=True,
+        max_delay_ms=1_600,
+        buckets=rng.randint(20, 26),
+        idle_ms=None,
+        # What is tentative stays so where an input is never back.
+        is_upsert=options.is_upsert and options.scenario != "never back",
+        source_partitions=2 if len(options.sources) == 1 else options.source_partitions,
+    )
+
+
+def _nothing_trimmed(options: Options, rng: random.Random) -> Options:
+    """All input is there, for those who make blocks again."""
+    stages = _chain(options, rng, rng.choice((1, 1, 2)), (1, 1, 2), ("process", "suspend"))
+    return replace(options, stages=stages, has_manager=False, buckets=rng.randint(12, 20))
+
+
+def _without_backups(options: Options, rng: random.Random) -> Options:
+    ha: HaMode = "amnesia" if options.scenario == "amnesia" else "upstream_backup"
+    policies: tuple[Policy, ...] = ("process", "process", "suspend")
+    stages = list(_chain(options, rng, rng.choice((1, 1, 2)), (1, 1, 2), policies))
+    number = rng.randrange(len(stages))
+    stages[number] = replace(stages[number], ha=ha, replicas=1)
+    return replace(
+        options,
+        stages=tuple(stages),
+        max_delay_ms=2_500,
+        has_manager=rng.random() < 0.8,
+        buckets=rng.randint(14, 22),
+    )
+
+
+def _two_outputs(options: Options, rng: random.Random) -> Options:
+    """Of one stage, of one and the one before, of a stage and a source, or of two stages that have
+    nothing to do with each other.
+    """
+    kind = rng.choice(("same", "before", "source", "apart", "apart"))
+    stages = _chain(
+        options,
+        rng,
+        2 if kind in ("before", "apart") else rng.choice((1, 2)),
+        (1, 2),
+        ("process", "process", "process", "delay", "suspend"),
+    )
+    options = replace(options, max_delay_ms=rng.choice((2_500, 3_000)), buckets=rng.randint(10, 18))
+    if kind == "apart":
+        options = replace(options, sources=("a", "b"))
+        stages = (replace(stages[0], reads=("a",)), replace(stages[1], reads=("b",)))
+    if kind == "source":  # its own rows have a time beside event time, which orders them
+        options = replace(options, late="dead_letter")
+    stream = {"same": stages[-1].name, "source": options.sources[-1]}.get(kind, stages[0].name)
+    is_live = kind != "source" and rng.random() < 0.7
+    second = OutputOptions(SECOND, stream, rng.choice((1, 2)), is_live, rng.random() < 0.2)
+    return replace(options, stages=stages, is_live=rng.random() < 0.8, second=second)
+
+
+def _changes_its_function(options: Options, rng: random.Random) -> Options:
+    """Nothing is tentative: what a branch shows may be of either version."""
+    return replace(
+        options,
+        stages=_chain(options, rng, 1, (1, 2, 2, 3), ("suspend",)),
+        buckets=rng.randint(14, 22),
+        snapshot_every=10_000,  # whoever begins at a log snapshot has not seen who closed what
+    )
+
+
+def _soon_trimmed(options: Options, rng: random.Random) -> Options:
+    """One stage with an output, or two: the second has an input of its own that may fail alone."""
+    first, *others = _chain(options, rng, rng.choice((1, 2)), (1, 2, 2), ("process",))
+    if others:
+        first, others = replace(first, reads=("a",)), [replace(others[0], reads=("s0", "b"))]
+    return replace(
+        options,
+        sources=("a", "b") if others else options.sources,
+        stages=(first, *others),
+        is_live=True,
+        has_manager=True,
+        max_delay_ms=2_500 if others else 1_600,
+        buckets=rng.randint(32, 40),
+        idle_ms=None,
+        trim_every_ms=300,
+        snapshot_every=10,
+    )
+
+
+def _slowly_corrected(options: Options, rng: random.Random) -> Options:
+    """One stage whose replicas take long for a batch, and so begin theirs at different times."""
+    stages = _chain(options, rng, 1, (2, 2, 3), ("process",))
+    return replace(
+        options,
+        stages=tuple(replace(each, batch_ms=600, is_batch_safe=True) for each in stages),
+        is_live=True,
+        is_upsert=False,
+        max_delay_ms=4_000,
+        buckets=rng.randint(36, 42),
+        idle_ms=None,
+        out_of_orderness_ms=0,
+        source_partitions=2,
+        rec_done_wait_ms=300,
+    )
+
+
+def _added_late(options: Options, rng: random.Random) -> Options:
+    """One stage, of which nothing is tentative."""
+    return replace(
+        options,
+        stages=_chain(options, rng, 1, (1, 2, 2), ("suspend",)),
+        buckets=rng.randint(14, 22),
+    )
+
+
+_SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
+    "chain": _long_chain,
+    "blocks deleted": _with_a_peer,
+    "recovery twice": _small_transactions,
+    "outvoted": _three_replicas,
+    "stage down": _few_stages,
+    "moved": _few_stages,
+    "passive": _standing_by,
+    "ahead": _far_in_front,
+    "quiet gap": _quiet_between,
+    "far rows": _rows_in_far_buckets,
+    "two outputs": _two_outputs,
+    "upstream backup": _without_backups,
+    "amnesia": _without_backups,
+    "asked for": _nothing_trimmed,
+    "upgraded": _changes_its_function,
+    "end trimmed": _soon_trimmed,
+    "slow corrections": _slowly_corrected,
+    "added late": _added_late,
+}
+
+
+def _deep_join(options: Options) -> Options:
+    """The same for the scenario of this name. Its slow stages wait for what they miss; only
+    the one that joins may go on without.
+    """
+    rng = random.Random(f"{options.seed}/shape")
+    batch_ms = rng.randint(300, 400)
+    hops = [
+        StageOptions(f"s{number}", (f"s{number - 1}",), "map", 1, True, "suspend", batch_ms)
+        for number in range(rng.choice((3, 4)))
+    ]
+    hops[0] = replace(hops[0], reads=options.sources)
+    policy: Policy = rng.choice(("process", "process", "delay"))
+    operator: Operator = rng.choice(("map", "sum", "both"))
+    join = StageOptions(
+        f"s{len(hops)}",
+        (*options.sources, hops[-1].name),
+        operator,
+        rng.choice((1, 2)),
+        True,
+        policy,
+    )
+    options = replace(
+        options,
+        stages=(*hops, join),
+        is_live=True,
+        idle_ms=None,
+        hostile_percent=0,
+        out_of_orderness_ms=0,
+    )
+    buckets, bucket_ms = rng.randint(24, 30), rng.choice((250, 300))
+    return replace(
+        options,
+        max_delay_ms=rng.choice((1_600, 2_000)),
+        buckets=buckets,
+        bucket_ms=bucket_ms,
+        heal_ms=buckets * bucket_ms + 3_000,
+    )
+
+
+def _chain(
+    options: Options,
+    rng: random.Random,
+    count: int,
+    replicas: tuple[int, ...],
+    policies: tuple[Policy, ...],
+) -> tuple[StageOptions, ...]:
+    stages: list[StageOptions] = []
+    for number in range(count):
+        operator = _operator(options.seed, number, rng.choice(("map", "sum", "both")))
+        reads = (stages[-1].name,) if stages else options.sources
+        stages.append(
+            StageOptions(
+                f"s{number}",
+                reads,
+                operator,
+                rng.choice(replicas),
+                rng.random() < 0.7,
+                rng.choice(policies),
+            )
+        )
+    return tuple(stages)
+
+
+def _operator(seed: int, number: int, otherwise: Operator) -> Operator:
+    return "later" if random.Random(f"{seed}/later/{number}").random() < 0.15 else otherwise
