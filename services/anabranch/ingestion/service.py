@@ -35,7 +35,12 @@ from anabranch.ingestion.other_logs import OtherLogs, check_dealt, check_strange
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge.append_order import APPEND_ORDER, Step
-from anabranch.protocol.edge.ingestion import SourceMachine, SourceProgress, SourceRules
+from anabranch.protocol.edge.ingestion import (
+    SourceMachine,
+    SourceProgress,
+    SourceRules,
+    blocks_left,
+)
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import (
     AnabranchError,
@@ -185,7 +190,7 @@ class IngestionService:
         )
         self._kept = Gauge(
             "anabranch_ingestion_blocks_kept",
-            "Blocks that are not deleted, since a reader still needs them",
+            "Blocks of closed buckets that are not deleted, since a reader still needs them",
             _LABELS,
             registry=context.registry,
         )
@@ -461,16 +466,19 @@ class IngestionService:
             self._count_next_ms = clock.monotonic_ms() + COUNT_KEPT_EVERY_MS
 
     def _count_kept(self) -> None:
-        """How many of the blocks of this source are not deleted yet. Without an answer it is
-        as before.
+        """How many of the blocks of this source are not deleted yet, though they could be. Without
+        an answer it is as before.
         """
         topic = self._pipeline.topic_names.blocks(self._stream, REPLICA)
         with contextlib.suppress(Unavailable):
-            offsets = [
-                self._looker.offsets(TopicPartition(topic, i), LOOK_WAIT_MS)
+            offsets = {
+                i: self._looker.offsets(TopicPartition(topic, i), LOOK_WAIT_MS)
                 for i in range(self._topics.blocks)
-            ]
-            self._blocks_kept = sum(end - first for first, end in offsets)
+            }
+            open_parts = self._boundaries.log_state.pending(REPLICA)
+            self._blocks_kept = blocks_left(
+                offsets, ((part.partition, part.offset_first) for part in open_parts)
+            )
             self._kept.labels(self._pipeline.name, self._stream).set(self._blocks_kept)
 
     def _find_partitions(self) -> None:

@@ -452,6 +452,23 @@ class TestTooMuchOpen:
             world.run(world.process(), 100)
 
 
+def test_what_is_open_does_not_keep_a_source_from_reading_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rules, "BLOCKS_KEPT_MAX", 10)
+    monkeypatch.setattr(under_test, "COUNT_KEPT_EVERY_MS", 1_000)
+    world = World(2, idle_timeout=IdleTimeout(partition_ms=None))
+    process = world.process()
+    world.produce(1, report(1_000, 99))
+    for i in range(80):
+        world.produce(0, report(1_000 + 100 * i, i))
+        world.run(process, 1)
+        world.clock.advance(100)
+    assert not process.status.detail["pushed_back"]
+    world.produce(1, report(9_000, 98))
+    world.run(process, lambda: world.view.closed() > 15)
+
+
 def test_a_source_whose_readers_are_too_far_behind_takes_no_more_input(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

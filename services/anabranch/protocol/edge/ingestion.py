@@ -50,7 +50,8 @@ Invariants:
         partition's low mark has passed that boundary.
     IN10 a source whose readers have left BLOCKS_KEPT_MAX of its blocks undone reads nothing until
         half of them are done with. Meanwhile its boundary stands still, as long as there is
-        something to be read: that is no silence (IN3).
+        something to be read: that is no silence (IN3). Blocks from the first one of an open bucket
+        on do not count: no reader can be done with them before the source reads on.
     IN11 ``past`` never goes back, and is never below ``closed``; beyond it, it is what
         ``protocol.edge.sources`` says.
     IN12 what was read is named by one boundary record, which is decided when it is read. Until it
@@ -251,6 +252,22 @@ class _Partition:
         return self.quiet_since_ms, self.quiet_until_ms
 
 
+def blocks_left(
+    offsets: Mapping[int, tuple[int, int]], open_parts: Iterable[tuple[int, int]]
+) -> int:
+    """How many blocks the readers of a source have not done with, though they could (IN10).
+
+    Args:
+        offsets: Of each partition of its blocks the first offset that is there, and the end.
+        open_parts: Partition and first offset of each part of an open bucket.
+    """
+    ends = {at: end for at, (_, end) in offsets.items()}
+    for at, first in open_parts:
+        if at in ends:
+            ends[at] = min(ends[at], first)
+    return sum(max(0, ends[at] - first) for at, (first, _) in offsets.items())
+
+
 class SourceMachine:
     """The state of one source's writer. Not thread-safe.
 
@@ -371,8 +388,8 @@ class SourceMachine:
         """The partitions to read from now on, where ``open_parts`` of this source's parts are open.
         Right after ``advance``.
 
-        ``blocks_kept``: so many of its blocks are not deleted since readers are behind. None is
-            read where they are too many (IN10).
+        ``blocks_kept``: so many of its blocks are not deleted since readers are behind
+            (``blocks_left``). None is read where they are too many (IN10).
 
         All, unless too much is open: then those that hold the boundary back, until half of
         PENDING_PARTS_HOLD is closed (IN8). What the others have to say can only be closed after

@@ -23,6 +23,7 @@ from anabranch.protocol.edge.ingestion import (
     SourceMachine,
     SourceProgress,
     SourceRules,
+    blocks_left,
 )
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
@@ -207,6 +208,13 @@ class TestPushedBack:
             (2, False),
             (0, True),
         ]
+
+    def test_what_no_reader_can_be_done_with_does_not_count(self) -> None:
+        offsets = {0: (3, 10), 1: (0, 4)}
+        assert blocks_left(offsets, []) == 11
+        assert blocks_left(offsets, [(0, 7), (0, 5), (0, 8)]) == 2 + 4
+        assert blocks_left(offsets, [(0, 3), (1, 0)]) == 0
+        assert blocks_left(offsets, [(0, 2), (1, 9), (2, 0)]) == 0 + 4
 
 
 class TestFoundPartition:
