@@ -63,6 +63,8 @@ class Rules:
     """Late rows get the first time of the open bucket; else they are dead letters. (Those of
     a partition that was found late get it always.)
     """
+    leaves_unread: bool = False
+    """Where its readers are behind it reads nothing, and looks tell it who speaks (IN10)."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,9 @@ class _LowMark:
             return  # nothing was ever read: only what an operator gave up may be closed
         now_ms = record.appended_ms if record.decided_ms is None else record.decided_ms + _MARGIN_MS
         newest_ms = max(partition.spoke_upto_ms for partition in partitions.values())
+        if rules.leaves_unread:
+            unread = [each for at, of in partitions.items() for each in arrivals[at][of.next :]]
+            newest_ms = now_ms if any(each.at_ms <= now_ms for each in unread) else newest_ms
         counted: list[int] = []
         left_out: list[int] = []
         for at, partition in partitions.items():

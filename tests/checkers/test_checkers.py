@@ -16,7 +16,7 @@ from anabranch.protocol.log.records import (
     LogEntry,
     Part,
 )
-from checkers import availability, conservation, corrected, streams, trimming, upsert
+from checkers import availability, conservation, corrected, pushed_back, streams, trimming, upsert
 from checkers.corrected import Delivered
 
 ANSWER: dict[int, list[tuple[object, ...]]] = {3: [("a",), ("b",)], 5: [("c",)]}
@@ -354,3 +354,20 @@ def test_replicas_that_correct_together_are_found() -> None:
         )
         == 1
     )
+
+
+@pytest.mark.parametrize(
+    ("moments", "count"),
+    [
+        ([(100, True, 3), (200, True, 4), (600, True, 5)], 0),
+        ([(100, True, 3), (200, True, 4), (710, True, 5)], 1),
+        ([(100, True, 4), (700, False, 3), (710, True, 4)], 1),
+        ([(100, True, 4), (700, False, 2), (710, True, 3)], 0),
+        ([(100, True, 4), (300, False, 3), (500, True, 4), (900, True, 5)], 0),
+    ],
+    ids=["it may not know yet", "it knows", "half is not gone", "half is gone", "full anew"],
+)
+def test_a_source_that_reads_on_though_its_readers_are_behind_is_found(
+    moments: list[tuple[int, bool, int]], count: int
+) -> None:
+    assert len(pushed_back.check("a", moments, kept_max=4, look_ms=500)) == count

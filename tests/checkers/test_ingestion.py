@@ -99,6 +99,19 @@ def test_a_partition_is_not_idle_because_its_writer_does_not_read_it() -> None:
     assert any("closes up to 9" in line for line in replay("a", unread, late, RULES).wrong)
 
 
+def test_a_partition_speaks_though_its_source_may_leave_it_unread() -> None:
+    unread = {**ARRIVALS, 1: [ARRIVALS[1][0]], 0: [*ARRIVALS[0], row(1_100)]}
+    passes = [
+        RECORDS[0],
+        Taken(400, 401, {0: (3, 250, 0), 1: (1, 120, 0)}, 1, [(250, 1)]),
+        Taken(1_200, 1_201, {0: (3, 250, 0), 1: (1, 120, 0)}, 2, []),
+    ]
+    assert replay("a", unread, passes, replace(RULES, leaves_unread=True)).wrong == []
+    assert replay("a", unread, passes, RULES).wrong, "nobody but a look tells of it"
+    nothing = {**unread, 0: ARRIVALS[0][:3]}
+    assert replay("a", nothing, passes, replace(RULES, leaves_unread=True)).wrong
+
+
 def test_what_a_partition_brings_that_was_found_late_is_kept_until_it_is_beyond_that_place() -> (
     None
 ):

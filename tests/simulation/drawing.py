@@ -397,6 +397,19 @@ def _added_late(options: Options, rng: random.Random) -> Options:
     )
 
 
+def _small_buffers(options: Options, rng: random.Random) -> Options:
+    """One stage, and sources with small rooms for what it has not read."""
+    return replace(
+        options,
+        stages=_chain(options, rng, 1, (1, 2, 2), ("process", "process", "suspend")),
+        has_manager=True,
+        trim_every_ms=300,
+        kept_max=rng.randint(14, 28),
+        rows_max=4,
+        buckets=rng.randint(20, 30),
+    )
+
+
 _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "chain": _long_chain,
     "blocks deleted": _with_a_peer,
@@ -416,6 +429,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "end trimmed": _soon_trimmed,
     "slow corrections": _slowly_corrected,
     "added late": _added_late,
+    "pushed back": _small_buffers,
 }
 
 

@@ -14,6 +14,7 @@ from simulation import (
     live_topic,
     operating,
     outvoting,
+    pushing_back,
     sold_results,
     state_gaps,
     upgrading,
@@ -151,6 +152,7 @@ def judge(run: Run) -> list[str]:
     )
     wrong += labelled("trimming", check_trimmed(run))
     wrong += labelled("requests", check_requests(run))
+    wrong += labelled("push back", pushing_back.check(run))
     wrong += labelled("standbys", failovers.check(run))
     if only_silence(run):
         # a batch under way ends first

@@ -263,6 +263,8 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
         found += _end_is_missed(options, rng)
     if options.scenario == "added late":
         found += _stage_is_added(options, replicas, rng)
+    if options.scenario == "pushed back":
+        found += _reader_falls_behind(options, replicas, rng)
     if rng.random() < 0.3 and options.scenario not in ("outvoted", "upgraded"):
         found += _any(options, targets)[:2]
     return found
@@ -513,6 +515,20 @@ def _stage_is_added(options: Options, replicas: Sequence[str], rng: random.Rando
         kind = rng.choice(("crash", "record crash", "zombie", "double", "pause", "power", "cut"))
         struck_ms, value = at_ms + rng.randint(0, 1_500), rng.randrange(24)
         found.append(Fault(struck_ms, kind, rng.choice(replicas), value, rng.randint(100, 2_000)))
+    return found
+
+
+def _reader_falls_behind(
+    options: Options, replicas: Sequence[str], rng: random.Random
+) -> list[Fault]:
+    """It is away while its inputs go on, and what may befall a source meanwhile."""
+    at_ms, away_ms = rng.randint(600, options.heal_ms // 3), rng.randint(2_000, 4_500)
+    found = [Fault(at_ms, "away", rng.choice(replicas), 0, away_ms)]
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        kind = rng.choice(("crash", "zombie", "double", "pause", "cut", "write applied"))
+        struck_ms, value = at_ms + rng.randint(0, away_ms), rng.randrange(24)
+        target = f"ingestion/{rng.choice(options.streams)}"
+        found.append(Fault(struck_ms, kind, target, value, rng.randint(100, 2_000)))
     return found
 
 

@@ -162,5 +162,6 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "end trimmed": _reached(BEGUN_AFTER_AN_END),
     "slow corrections": _reached("live rec_done beside a branch"),
     "added late": _reached("results given up"),
+    "pushed back": _reached("log the source reads again"),
 }
 """Of each of ``scenarios.CHANCES``."""

@@ -13,6 +13,7 @@ from anabranch.processing import standby as standby_process
 from anabranch.protocol import limits
 from anabranch.protocol.control import trimming
 from anabranch.protocol.edge import delivery as corrected_delivery
+from anabranch.protocol.edge import ingestion as ingestion_machine
 from anabranch.protocol.edge import live_delivery
 from anabranch.protocol.log import writer, writer_state
 from anabranch.protocol.stage import recomputation, standby
@@ -26,6 +27,9 @@ READER_MS: Final = 60_000
 any fault, shorter than clocks may differ.
 """
 
+
+COUNT_KEPT_MS: Final = 300
+"""Between two counts of the blocks that a source has in its topics, where they are to be few."""
 
 PRIMARY_SILENT_MS: Final = 2_000
 ASK_PATIENCE_MS: Final = {
@@ -46,6 +50,8 @@ def hurried(options: Options) -> Iterator[None]:
         (recomputation, "_PATIENCE_MS", ASK_PATIENCE_MS if is_recomputing else None),
         (writer, "SEEN_WAIT_MS", options.seen_wait_ms),
         (ingestion, "_BACKLOG_RECORDS", options.backlog_records),
+        (ingestion_machine, "BLOCKS_KEPT_MAX", options.kept_max),
+        (ingestion, "COUNT_KEPT_EVERY_MS", None if options.kept_max is None else COUNT_KEPT_MS),
         (standby, "MOVED_BEHIND_MS", BEHIND_MS),
         (standby, "PRIMARY_SETTLED_MS", 0 if is_passive else None),
         (standby, "PRIMARY_SILENT_MS", PRIMARY_SILENT_MS if is_passive else None),

@@ -77,6 +77,7 @@ def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.
         options.idle_ms,
         options.source_idle_ms,
         options.late != "dead_letter",
+        options.kept_max is not None,
     )
     topic = run.pipeline.topic_names.boundaries(source)
     appended = appends(run)

@@ -296,7 +296,7 @@ def _has_bound(run: Run, own: Collection[str], output: OutputOptions) -> bool:
         or not run.options.is_honest
     ):
         return False
-    if run.options.input_parts_max is not None:
+    if run.options.input_parts_max is not None or run.options.kept_max is not None:
         return False
     struck: set[str] = set()
     for fault in run.faults:

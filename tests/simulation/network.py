@@ -129,7 +129,9 @@ class Network:
         """Records before these offsets are gone; the checkers have them still."""
         for at, end in offsets.items():
             partition = self.log.partition(at)
-            for offset in range(partition.start, min(end, partition.end)):
+            gone = range(partition.start, min(end, partition.end))
+            self.history.add(self.scheduler.now_ms, "broker", "delete", *at, len(gone))
+            for offset in gone:
                 self.history.reached(
                     "boundary log trimmed" if at.topic.endswith(".boundaries") else "blocks trimmed"
                 )

@@ -117,6 +117,8 @@ class Options:
     """Open parts that a branch can begin with; None: as for real."""
     input_parts_max: int | None = None
     """Of what a stage holds of its inputs; None: as for real."""
+    kept_max: int | None = None
+    """With so many blocks in its topics a source reads nothing more; None: as for real."""
     grown_ms: int | None = None
     """Until then each source has a partition less; its producers find it before ingestion
     does, and send all that they had for it.

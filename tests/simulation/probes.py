@@ -163,6 +163,7 @@ EXPECTED: Final[tuple[str, ...]] = (
         "begun at a snapshot",
         BEGUN_AFTER_AN_END,
         "no room for more of an input",
+        "push back judged",
     ),
     *(
         "question without answer",

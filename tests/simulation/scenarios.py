@@ -33,6 +33,7 @@ CHANCES: Final[dict[str, int]] = {
     "end trimmed": 12,
     "slow corrections": 12,
     "added late": 12,
+    "pushed back": 12,
 }
 """So many of 1 000 seeds are one of
 
@@ -67,7 +68,8 @@ counts; end trimmed: who reads a stage is away while its branch ends, and mostly
 that says so is trimmed; slow corrections: the replicas of a stage with long batches correct one
 after the other, and the end of the failure is told when the first has done so; added late: blocks
 of the inputs are deleted before the processes of a stage begin for the first time, and one of them
-is struck when it has.
+is struck when it has; pushed back: a source may keep few blocks, and who reads it is away for so
+long that it has to leave its input unread.
 """
 
 
