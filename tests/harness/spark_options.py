@@ -28,6 +28,7 @@ def options(**changes: Any) -> SourceOptions:
         "socket": "/none",
         "schema": schema_text(SCHEMA),
         "columns": ("n", "text"),
+        "optional": (),
         "width_ms": 100,
         "splits_max": 2,
         "is_own": True,

@@ -32,6 +32,7 @@ NODE = "north.0"
 T = 1_700_000_000_000
 WINDOW_MS = 1_000
 POISON = 0
+WEIGHT = 5
 
 FUNCTIONS = """
 from pyspark.sql import functions as F
@@ -52,6 +53,15 @@ def shaky(readings):
     return readings.select("time", share("value").alias("share"), "event_time")
 """
 
+WITH_WEIGHT = FUNCTIONS.replace(
+    """share("value").alias("share")""",
+    """(share("value") + F.coalesce("weight", F.lit(0))).alias("share")""",
+)
+RECORD_WITH_WEIGHT = RECORD.replace(
+    """{"name": "note",""",
+    """{"name": "weight", "type": ["null", "long"], "default": null}, {"name": "note",""",
+)
+
 PIPELINE = """
 pipeline: up
 bucket: 100ms
@@ -65,7 +75,7 @@ sources:
     max_ahead: unlimited
 stages:
   totals: {participant: north, reads: [readings], transform: "functions:totals"}
-  shaky: {participant: north, reads: [readings], transform: "functions:shaky"}
+  shaky: {participant: north, reads: [readings], transform: "functions:shaky", version: 1}
 outputs:
   totals: {stage: totals, corrected: {topic: totals, format: json, key: [key]}}
   shaky: {stage: shaky, corrected: {topic: shaky, format: json}}
@@ -87,8 +97,8 @@ def expect_totals(readings: list[Reading], end_ms: int) -> Counter[tuple[int, in
     return Counter((end, key, total) for (end, key), total in found.items() if end <= end_ms)
 
 
-def expect_shaky(readings: list[Reading]) -> Counter[tuple[int, int]]:
-    return Counter((T + time, 1_000 // value) for time, _, value in readings)
+def expect_shaky(readings: list[Reading], weight: int = 0) -> Counter[tuple[int, int]]:
+    return Counter((T + time, 1_000 // value + weight) for time, _, value in readings)
 
 
 def command(*arguments: str) -> list[str]:
@@ -164,12 +174,21 @@ class Up:
         reader.start()
         self._readers.append(reader)
 
-    def produce(self, readings: list[Reading], closed_ms: int | None = None) -> None:
-        """Records to all partitions in turn; then each partition says that it has no more up
-        to ``closed_ms``.
+    def produce(
+        self, readings: list[Reading], closed_ms: int | None = None, **more: object
+    ) -> None:
+        """Records to all partitions in turn, with the fields of ``more``, too; then each partition
+        says that it has no more up to ``closed_ms``.
         """
         for number, (time, key, value) in enumerate(readings):
-            record = {"key": key, "value": value, "note": None, "level": 0.5, "time": T + time}
+            record = {
+                "key": key,
+                "value": value,
+                "note": None,
+                "level": 0.5,
+                "time": T + time,
+                **more,
+            }
             self._producer.produce(
                 "readings", json.dumps(record), partition=number % self._partitions
             )
@@ -211,6 +230,13 @@ class Up:
         assert marked(MARK, mark_of(self._state_dir)) == []
 
 
+def change(file: Path) -> None:
+    """As a user does: a source gets an optional field, and a function uses it."""
+    file.with_name("reading.avsc").write_text(RECORD_WITH_WEIGHT)
+    file.with_name("functions.py").write_text(WITH_WEIGHT)
+    file.write_text(PIPELINE.replace("version: 1", "version: 2"))
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "reading.avsc").write_text(RECORD)
@@ -234,11 +260,13 @@ def test_up_goes_on_where_it_was_stopped_and_a_function_that_raises_stops_its_st
         up.await_results(expect_totals(first, 4_000), expect_shaky(first))
         up.produce(open_at_the_end)
         up.stop()
+    change(file)
     with Up(file, tmp_path / "state") as up:
         up.ready()
-        up.produce(second, 7_000)
+        up.produce(second, 7_000, weight=WEIGHT)
         readings = first + open_at_the_end + second
-        up.await_results(expect_totals(readings, 7_000), expect_shaky(readings))
+        shaky = expect_shaky(first + open_at_the_end) + expect_shaky(second, WEIGHT)
+        up.await_results(expect_totals(readings, 7_000), shaky)
 
         third = [(7_002, 3, POISON), *readings_of(7_000, 8_000)]
         up.produce(third, 8_000)
@@ -273,7 +301,7 @@ def test_up_goes_on_where_it_was_stopped_and_a_function_that_raises_stops_its_st
         assert int(named[1]) <= (T + 7_100) // 100 <= int(named[2])
         fourth = readings_of(8_000, 9_000)
         up.produce(fourth, 9_000)
-        up.await_results(expect_totals(readings + third + fourth, 9_000), expect_shaky(readings))
+        up.await_results(expect_totals(readings + third + fourth, 9_000), shaky)
 
         def all_others_run() -> bool:
             """A process that does not answer in time is asked again."""

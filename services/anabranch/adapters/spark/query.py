@@ -105,6 +105,7 @@ def build_query(
                 socket=socket,
                 schema=schema_text(schemas[name]),
                 columns=tuple(columns[name]),
+                optional=_optional(pipeline, name, schemas[name]),
                 width_ms=pipeline.bucket_ms,
                 splits_max=splits_max,
                 is_own=pipeline.is_of(stage.participant, name),
@@ -121,8 +122,7 @@ def build_query(
     try:
         traits = judge(read_facts(frame, stage.reads, processors_used()), SPARK)
     except Exception as error:
-        message = f"{stage.functions[-1]}: its plan cannot be analysed: {error}"
-        raise StageFunctionError(message) from error
+        raise StageFunctionError(f"{stage.functions[-1]}: no plan to analyse: {error}") from error
     if traits.errors:
         raise StageFunctionError(
             "; ".join(f"{stage.functions[-1]}: {text}" for text in traits.errors)
@@ -151,6 +151,13 @@ def build_query(
         fingerprint_of(functions, stage, pipeline, schemas),
         ", ".join(stage.functions),
     )
+
+
+def _optional(pipeline: Pipeline, name: str, schema: pa.Schema) -> tuple[str, ...]:
+    """Fields of a source's record that may be null: the user may have added them on the way. What
+    a stage gives is the work of its function, of which nothing may go missing.
+    """
+    return tuple(each.name for each in schema if each.nullable) if name in pipeline.sources else ()
 
 
 def _blocks_of(pipeline: Pipeline, name: str) -> dict[str, str]:

@@ -68,7 +68,7 @@ def rows(
 
 def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.Table:
     """``table`` with the columns that the query was built with; those that it does not use are
-    null, in the table or not.
+    null, in the table or not, and so are optional ones that are not there.
 
     Raises:
         StageFunctionError: a column that it uses is not there, or not of its type: the stage that
@@ -76,7 +76,8 @@ def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.T
     """
     columns = []
     for field in list(schema)[:-1]:
-        if field.name not in options.columns:
+        is_added = field.name in options.optional and field.name not in table.column_names
+        if is_added or field.name not in options.columns:
             columns.append(pa.nulls(table.num_rows, field.type))
             continue
         try:

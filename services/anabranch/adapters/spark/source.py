@@ -53,6 +53,10 @@ class SourceOptions:
     """Of the stream's rows (``codec.blocks.schema_text``)."""
     columns: tuple[str, ...]
     """The columns that the query uses: the others are null, which costs nothing to hand over."""
+    optional: tuple[str, ...]
+    """Those of a source's record that may be null: they are, in blocks from before the record had
+    them.
+    """
     width_ms: int
     splits_max: int
     is_own: bool
@@ -70,7 +74,8 @@ class SourceOptions:
     def from_json(cls, text: str) -> SourceOptions:
         """What ``to_json`` wrote."""
         fields = json.loads(text)
-        return cls(**(fields | {"columns": tuple(fields["columns"])}))
+        listed = {name: tuple(fields[name]) for name in ("columns", "optional")}
+        return cls(**(fields | listed))
 
 
 class Split(InputPartition):

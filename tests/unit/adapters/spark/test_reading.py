@@ -164,6 +164,14 @@ class TestChangedColumns:
         with pytest.raises(StageFunctionError, match=words):
             rows(options(), Split([("a", "0", parts)]))
 
+    def test_an_optional_one_is_null_where_the_record_had_none(self, log: Log) -> None:
+        parts = (log.write(0, 2, (1, "x", 110)), log.put(0, 3, self.OTHERS))
+        found = rows(options(optional=("text",)), Split([("a", "0", parts)]))
+        assert sorted((row["n"], row["text"]) for row in found) == [(1, "x"), (2, None)]
+        part = log.put(0, 2, pa.table({"text": ["x"], "event_time": [110]}))
+        with pytest.raises(StageFunctionError, match="has no column n of type int64"):
+            rows(options(optional=("text",)), Split([("a", "0", (part,))]))
+
     def test_so_does_one_of_another_type(self, log: Log) -> None:
         part = log.put(0, 2, pa.table({"n": ["many"], "text": ["x"], "event_time": [110]}))
         with pytest.raises(StageFunctionError, match="bucket 2 of a has no column n of type int64"):
