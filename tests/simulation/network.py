@@ -534,13 +534,12 @@ class SimulatedTransactionalWriter(SimulatedWriter):
         self._id = transactional_id
         port.ask(f"fail over {transactional_id}")
         port.effect()
-        self._local: LocalTransactionalWriter = port.network.log.transactional_writer(
-            transactional_id
-        )
-        self._topics: set[str] = set()
-        port.network.wake(
-            _all_topics(port.network.log)
-        )  # what an aborted transaction hid can be read
+        log, topic = port.network.log, transactional_id.rpartition(".")[-1]
+        if (left := log.open.get(transactional_id)) is not None and left.partitions:
+            port.network.history.reached(f"open transaction aborted: {topic}")
+        self._local: LocalTransactionalWriter = log.transactional_writer(transactional_id)
+        # What an aborted transaction hid can be read.
+        port.network.wake(_all_topics(log))
         super().__init__(port, self._local)
 
     def begin(self) -> None:

@@ -146,6 +146,8 @@ EXPECTED: Final[tuple[str, ...]] = (
         "replica fenced",
         "late arrival",
         "transaction torn",
+        "open transaction aborted: corrected",
+        "open transaction aborted: live",
         "its transaction timed out",
     ),
     *(

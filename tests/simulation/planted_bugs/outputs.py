@@ -161,7 +161,7 @@ OUTPUTS: Final = (
         "log_state.writers if is_failing else running",
         "log_state.writers",
         "LC3, LD5",
-        ("silent",),
+        ("only silence",),
         by=("live",),
     ),
     Mutant(
@@ -189,6 +189,15 @@ OUTPUTS: Final = (
         "self._machine.advance(run)",
         "rule 19",
         ("commit lost",),
+        by=("live",),
+    ),
+    Mutant(
+        "aborted_progress_believed",
+        "delivery.read_back:committed",
+        "log.reader(committed=True, headers=headers)",
+        "log.reader(committed='.live.' not in topic, headers=headers)",
+        "rule 19, docs/adr/0015",
+        ("zombie", "double", "crash", "commit lost", "power of all", "broker away"),
         by=("live",),
     ),
     Mutant(
