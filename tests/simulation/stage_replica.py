@@ -205,6 +205,24 @@ class SimulatedReplica:
         if has_left(log_state.node(self._replica), self._node, has_place=self._has_place):
             raise Fenced("it runs on another node by now")
 
+    def _boundary_writer(self) -> BoundaryWriter:
+        context, stage = self._context, self._stage.name
+        own = self._pipeline.stream_writers(stage)
+        return BoundaryWriter(
+            context.log,
+            self._pipeline.topic_names.boundaries(stage),
+            own if self._standing_by is None else self._standing_by.standby.boundary,
+            EpochStarted(
+                self._replica,
+                self._prepared.fingerprint,
+                context.entropy.token(),
+                version=self._port.link.version,
+                schema=schema_text(self._prepared.schema),
+                node=self._node,
+            ),
+            context.clock,
+        )
+
     def start(self) -> None:
         """Follow the inputs, stand by if the stage is passive, fence the older process."""
         context = self._context
@@ -220,20 +238,7 @@ class SimulatedReplica:
             self._thread(f"follow {stream}", lambda stream=stream: self._follow(stream))  # type: ignore[misc]
         if stage.ha == "passive":
             self._stand_by()
-        boundary = BoundaryWriter(
-            context.log,
-            names.boundaries(stage.name),
-            own if self._standing_by is None else self._standing_by.standby.boundary,
-            EpochStarted(
-                self._replica,
-                self._prepared.fingerprint,
-                context.entropy.token(),
-                version=self._port.link.version,
-                schema=schema_text(self._prepared.schema),
-                node=self._node,
-            ),
-            context.clock,
-        )
+        boundary = self._boundary_writer()
         detector = FailureDetector.of_replicas(
             {stream: pipeline.stream_writers(stream) for stream in (stage.name, *self._inputs)}
         )

@@ -321,7 +321,7 @@ class StageReplica:
         self._start_query(stable_query)
 
     def _check_place(self, log_state: LogState) -> None:
-        """Raises Fenced where another node has taken the replica over meanwhile."""
+        """Raises Fenced where another node has begun the replica meanwhile."""
         if has_left(log_state.node(self._replica), self._node, has_place=self._has_place):
             raise Fenced(f"{self._settings.name} runs on another node by now")
 
