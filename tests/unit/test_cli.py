@@ -312,10 +312,12 @@ def test_down_ends_the_supervisor_and_waits_for_its_end(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = (
-        "import signal, sys, threading; from pathlib import Path; from anabranch.up.state_file"
-        " import Lock\nstop = threading.Event(); signal.signal(signal.SIGTERM, lambda *_:"
-        " stop.set())\nlock = Lock(Path(sys.argv[1])); lock.acquire(); stop.wait(60);"
-        " (Path(sys.argv[1]) / 'ended').touch(); lock.release()"
+        "import signal, sys, threading, time; from pathlib import Path; from"
+        " anabranch.up.state_file import Lock\nstop = threading.Event();"
+        " signal.signal(signal.SIGTERM, lambda *_: stop.set())\nfolder = Path(sys.argv[1]);"
+        " lock = Lock(folder); lock.acquire(); stop.wait(60)\n"
+        "while not (folder / 'seen').exists(): time.sleep(0.01)\n"
+        "(folder / 'ended').touch(); lock.release()"
     )
     supervisor = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
     wait_until(lambda: Lock(tmp_path).holder() == supervisor.pid, 20, "it has the lock")
@@ -324,7 +326,12 @@ def test_down_ends_the_supervisor_and_waits_for_its_end(
     rows = tuple(ProcessRow("ingestion", str(pid), pid) for pid in (supervisor.pid, gone.pid, None))
     state_file.write(tmp_path, Deployment(supervisor.pid, "p", "k", None, processes=rows))
     steps: list[tuple[str, int, int]] = []
-    monkeypatch.setattr(WorkDisplay, "count", lambda _self, *step: steps.append(step))
+
+    def count(_self: WorkDisplay, *step: Any) -> None:
+        steps.append(step)
+        (tmp_path / "seen").touch()  # before that the supervisor does not end
+
+    monkeypatch.setattr(WorkDisplay, "count", count)
     code, out, _ = run("down", "--state-dir", str(tmp_path))
     assert (code, out) == (0, "stopped\n")
     assert steps[0] == ("processes stopped", 1, 2)
