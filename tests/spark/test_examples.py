@@ -12,9 +12,11 @@ from pyspark import cloudpickle
 from anabranch.adapters.spark.sample_run import SampleRun
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.scratch import Scratch
+from anabranch.operating import new_pipeline
 from anabranch.operating.trial import cases_in, judge, run_case
 from anabranch.pipeline.file import load
 from anabranch.pipeline.transforms import import_roots
+from anabranch.protocol.errors import StageFunctionError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ALONE: list[tuple[Path, list[str]]] = [
@@ -80,3 +82,26 @@ def test_an_example_gives_what_stands_beside_it(
     finally:
         if stages is not None:
             cloudpickle.unregister_pickle_by_value(stages)
+
+
+@pytest.mark.integration
+def test_shards_that_give_something_else_than_the_whole_stage_are_found(
+    run: SampleRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "new"
+    new_pipeline.write(folder, "sensors")
+    monkeypatch.delitem(__import__("sys").modules, "stages", raising=False)
+    monkeypatch.syspath_prepend(str(folder))
+    file, whole = folder / "pipeline.yaml", (folder / "pipeline.yaml").read_text()
+
+    def given(key: str) -> tuple[list[str], bool]:
+        split = f"    transform: stages:hottest\n    shards: 2\n    shard_by: {key}\n"
+        file.write_text(whole.replace("    transform: stages:hottest\n", split))
+        pipeline = load(file)
+        (case,) = cases_in(pipeline, folder / "tests", [])
+        return judge(case, run_case(pipeline, case, run), update=False)
+
+    lines, good = given("sensor")
+    assert good, "\n".join(lines)
+    with pytest.raises(StageFunctionError, match=r"stage hottest: its shards give together"):
+        given("at")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from anabranch.pipeline.document import MISSING, Document, Place
-from anabranch.pipeline.model import Stage
+from anabranch.pipeline.model import Resources, Stage
 from anabranch.protocol import limits
 from anabranch.protocol.edge.shards import members, whole_of
 from anabranch.protocol.stage.shares import Share
@@ -62,6 +62,7 @@ def union_of(stage: Stage) -> Stage:
             "sql": f"SELECT * FROM `{stage.name}`",  # noqa: S608 - a name has no quotes
             "parameters": {},
             "state_horizon_ms": None if stage.state_horizon_ms is None else 0,
+            "resources": Resources(),
         }
     )
 

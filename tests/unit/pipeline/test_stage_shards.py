@@ -80,13 +80,15 @@ def test_a_stage_of_its_name_unites_them_for_who_is_no_stage(
 ) -> None:
     pipeline = pipeline_in(
         tmp_path,
-        f"{TWO}, ha: upstream_backup, state_horizon: 9s, parameters: {{a: 1}}",
+        f"{TWO}, ha: upstream_backup, state_horizon: 9s, parameters: {{a: 1}},"
+        " resources: {cores: 2}",
         output="second" if published else "first",
         more="publish: {first: {keep: 1h}}\n" if published else "",
     )
     union = pipeline.stages["first"]
     assert (union.sql, union.reads, union.share) == ("SELECT * FROM `first`", ["first"], None)
     assert (union.ha, union.state_horizon_ms, union.parameters) == ("upstream_backup", 0, {})
+    assert [stage.resources.cores for stage in pipeline.stages.values()] == [2, 2, None, None]
     assert pipeline.inputs("first") == pipeline.inputs("second") == ["first.0", "first.1"]
     assert pipeline.readers("first.0") == ["first", "second"]
     assert pipeline.readers("first") == []
