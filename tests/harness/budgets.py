@@ -24,7 +24,7 @@ from typing import Final
 import pytest
 
 BUDGET_S: Final = {
-    "tidy": 15,
+    "tidy": 25,
     "unit/codec": 25,
     "unit/protocol": 60,
     "unit": 110,
@@ -34,7 +34,7 @@ BUDGET_S: Final = {
     "chaos": 10,
     "moves": 5,
     "conformance": 70,
-    "security": 90,
+    "security": 80,
     "integration": 230,
     "spark": 285,
 }
