@@ -38,7 +38,6 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
-    "late_by_what_is_not_in_the_log": 700006107,
     "old_node_takes_back_what_moves": 941000058,
     "dead_letter_of_the_neighbour": 12,
     "dead_letter_without_key": 12,
@@ -95,7 +94,8 @@ FOUND_BY: Final[dict[str, int]] = {
     "delete_all_others": 148,
     "dropped_at_a_hole": 25,
     "forks_again_at_once": 14,
-    "later_buckets_wait_again": 440,
+    "later_buckets_wait_again": 1600,
+    "ended_branch_begins_a_failure": 10163,
     "shown_twice": 28,
     "pending_not_inherited": 43,
     "log_is_read_with_the_lock": 9,
@@ -117,7 +117,6 @@ FOUND_BY: Final[dict[str, int]] = {
     "no_room_for_what_is_missing": 141,
     "one_failure_shown_as_two": 3137,
     "waits_too_long": 34,
-    "old_branch_shown_at_once": 675,
     "clocks_of_readers_decide": 1484,
     "late_limit_off_by_one": 577,
     "digest_not_compared": 1253,
