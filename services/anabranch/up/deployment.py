@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,13 @@ if TYPE_CHECKING:
 
 PACE: Final = "ANABRANCH_SPARK_PACE_MS"
 COMPILERS: Final = "ANABRANCH_SPARK_COMPILERS"
+
+SPARK_NICENESS: Final = 5
+"""Of processes that run Spark: on busy cores they get a third of what the others get. A batch takes
+what has come by then, so it only gets larger; what comes before and after it, and every heartbeat,
+would be late.
+"""
+_RUN_SPARK: Final = frozenset({"processing", "auditor"})
 
 
 def selected(names: Sequence[tuple[str, str]], only: Sequence[str]) -> list[tuple[str, str]]:
@@ -104,7 +112,7 @@ def specs_of(
     """
     index = {} if redis is None else {"ANABRANCH_REDIS": redis}
     spark = spark_settings(replicas)
-    program = (sys.executable, "-m")
+    program, yielding = (sys.executable, "-m"), _yielding()
     where = ["--pipeline", str(pipeline_file), "--state-dir", str(state_dir)]
     where += [] if offers is None else ["--offers", str(offers.resolve())]
     linked = {link.label: f"{LOOPBACK}:{link.port}" for link in links}
@@ -113,6 +121,7 @@ def specs_of(
             service,
             name,
             [
+                *(yielding if service in _RUN_SPARK else ()),
                 *program,
                 f"anabranch.{service}",
                 *where,
@@ -129,6 +138,14 @@ def specs_of(
         )
         for service, name in names
     ]
+
+
+def _yielding() -> Sequence[str]:
+    """What a command begins with to leave the cores to those who want them more, where the system
+    has it.
+    """
+    nice = shutil.which("nice")
+    return () if nice is None else (nice, "-n", str(SPARK_NICENESS))
 
 
 def _check_servers(
