@@ -84,7 +84,7 @@ SHARE_CHARACTERS_MAX: Final = 4_000
 inputs. Each log snapshot holds it once.
 """
 
-BATCH_ROWS_MAX: Final = 400_000
+BATCH_ROWS_MAX: Final = 1_000_000
 """Rows that one batch of a stage takes, beyond its first bucket: bounds the memory of a batch
 while a backlog is drained.
 """
