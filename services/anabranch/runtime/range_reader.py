@@ -158,7 +158,7 @@ class RangeReader:
             if first > self._reader.position(at) or (stop < end and is_old):
                 raise DataMissing(f"{text}; it has {first} to {stop}")
         if silent_ms > _SILENCE_MS_MAX:
-            raise Unavailable(text)
+            raise Unavailable(f"{text}: check that its broker runs and is reached from here")
 
     def _forget(self) -> None:
         self._kept, self._kept_bytes = {}, 0

@@ -106,6 +106,10 @@ _BROKEN_DATA: Final = frozenset(
 )
 """What a reader finds when bytes in the log do not match their checksum."""
 
+_NOT_LET_IN: Final = frozenset(
+    {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
+)
+
 _FOR_GOOD: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -140,7 +144,12 @@ def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
     text = f"{what}: {error.name()}: {error.str()}"
     code = error.code()
     if code in _UNSEEN:
-        text += ": there is no such topic, or this principal may not see it"
+        text += (
+            ": there is no such topic, or this principal may not see it (`anabranch topics` and"
+            " `anabranch acls` list what is needed)"
+        )
+    elif code in _NOT_LET_IN:
+        text += ": check the user, password and certificates of its settings (docs/security.md)"
     if code in _FENCED:
         return Fenced(text)
     if doing is Doing.FETCHING:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from anabranch.adapters.kafka.security import security_from_environment
+from anabranch.adapters.spark.machines import EXECUTOR
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 _STANDALONE: Final = "spark://"
@@ -84,7 +85,7 @@ def settings(
     environment: dict[str, str] = {}
     for kafka_cluster in ("", *kafka_clusters):
         environment |= security_from_environment(kafka_cluster).shown_environment()
-    environment |= {"PYTHONPATH": os.pathsep.join(paths), "TZ": "UTC"}
+    environment |= {"PYTHONPATH": os.pathsep.join(paths), "TZ": "UTC", EXECUTOR: "1"}
     driver = reached(master)
     if secret is not None:
         file = folder / _DEFAULTS

@@ -6,7 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from anabranch.protocol.errors import AnabranchError, DataMissing, StageFunctionError, Unavailable
+from anabranch.protocol.errors import (
+    AnabranchError,
+    ConfigurationError,
+    DataMissing,
+    StageFunctionError,
+    Unavailable,
+)
 from anabranch.runtime.logs import short
 
 _REPORTED: Final = re.compile(r"anabranch\.protocol\.errors\.(\w+): (.*)")
@@ -49,9 +55,8 @@ def cause_of(
     if reported is not None and reported[1] == "StageFunctionError":
         return StageFunctionError(f"stage {stage}{where}: {reported[2]}")
     if reported is not None:  # of the reader or writer in a task: not the function's fault
-        return {"DataMissing": DataMissing, "Unavailable": Unavailable}.get(
-            reported[1], AnabranchError
-        )(reported[2])
+        kinds = {kind.__name__: kind for kind in (DataMissing, Unavailable, ConfigurationError)}
+        return kinds.get(reported[1], AnabranchError)(reported[2])
     if any(sign in text for sign in _FUNCTION_SIGNS):
         return StageFunctionError(
             f"stage {stage}{where}, function {', '.join(functions)}: {short(text)}"

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.security import security_from_environment
+from anabranch.adapters.spark.machines import machine_named
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.blocks import EVENT_TIME, by_columns, canonical_sort, schema_from_text
 from anabranch.protocol.errors import StageFunctionError
@@ -47,13 +48,15 @@ def rows(
 
     Raises:
         DataMissing: a block is not in the log, or not as its part says.
-        Unavailable: the broker does not answer.
+        Unavailable: the broker does not answer, or denies.
+        ConfigurationError: a file of its settings is not on this machine.
         StageFunctionError: a column that the query uses is not there.
     """
     schema = arrow_schema(options)
     tables = []
-    for stream, replica, parts in taken:
-        tables += _reader(options, stream).read_parts(replica, parts)
+    with machine_named():
+        for stream, replica, parts in taken:
+            tables += _reader(options, stream).read_parts(replica, parts)
     if tables:
         alike = by_columns(tables)
         found = [

@@ -22,6 +22,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.spark.machines import machine_named
 from anabranch.adapters.spark.offsets import LoggedBatch
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.batch_slices import slices
@@ -116,6 +117,13 @@ class TaskWrite:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of one task."""
+        with machine_named():
+            parts = self._written(batches)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([json.dumps(parts_to_json(tuple(parts)))])], names=["parts"]
+        )
+
+    def _written(self, batches: Iterator[pa.RecordBatch]) -> list[Part]:
         out, context = self.output, TaskContext.get()
         task = 0 if context is None else context.partitionId()
         writer = (
@@ -138,9 +146,7 @@ class TaskWrite:
             parts += writer.write(
                 slices_of(pa.Table.from_batches(gathered), out, self.closed, task)
             )
-        yield pa.RecordBatch.from_arrays(
-            [pa.array([json.dumps(parts_to_json(tuple(parts)))])], names=["parts"]
-        )
+        return parts
 
 
 _STOPPED: Final = (

@@ -7,6 +7,7 @@ import pytest
 from anabranch.adapters.spark.failures import cause_of
 from anabranch.protocol.errors import (
     AnabranchError,
+    ConfigurationError,
     DataMissing,
     Fenced,
     StageFunctionError,
@@ -33,6 +34,7 @@ def test_what_the_process_itself_met_is_the_cause() -> None:
     [
         ("DataMissing", DataMissing),
         ("Unavailable", Unavailable),
+        ("ConfigurationError", ConfigurationError),
         ("Odd", AnabranchError),
         ("StageFunctionError", StageFunctionError),
     ],
