@@ -17,6 +17,18 @@ from anabranch.runtime.logs import short
 
 _REPORTED: Final = re.compile(r"anabranch\.protocol\.errors\.(\w+): (.*)")
 """An error of this project in the traceback of a task."""
+_DISK: Final = re.compile(
+    r"Mkdirs failed to create \S+"
+    r"|java\.(?:io|nio\.file)\.\w+: [^\n]*?"
+    r"(?:No space left on device|Read-only file system|Permission denied)"
+    r"|java\.nio\.file\.AccessDeniedException: \S+"
+    r"|\[CANNOT_LOAD_STATE_STORE[^\n]*"
+)
+"""What Java says of a disk. A task that keeps state runs within that which gives results, so the
+signs of a function are in such a text, too.
+"""
+_EXECUTOR: Final = re.compile(r"\((\S+) executor [0-9]+\)")
+"""Who ran a task on a cluster, in Spark's text."""
 _FUNCTION_SIGNS: Final = (
     "PythonException",
     "UDF",
@@ -57,6 +69,14 @@ def cause_of(
     if reported is not None:  # of the reader or writer in a task: not the function's fault
         kinds = {kind.__name__: kind for kind in (DataMissing, Unavailable, ConfigurationError)}
         return kinds.get(reported[1], AnabranchError)(reported[2])
+    disk, executor = _DISK.search(text), _EXECUTOR.search(text)
+    if disk is not None:
+        there = "" if executor is None else f"executor on {executor[1]}: "
+        return Unavailable(
+            f"{there}Spark cannot use its checkpoint: {disk[0]}: see that the disk of --state-dir"
+            " has space, and that Spark's user may read and write there, on a cluster from each"
+            " machine"
+        )
     if any(sign in text for sign in _FUNCTION_SIGNS):
         return StageFunctionError(
             f"stage {stage}{where}, function {', '.join(functions)}: {short(text)}"

@@ -45,6 +45,27 @@ def test_what_a_task_met_is_in_the_text(name: str, kind: type[Exception]) -> Non
     assert str(found).endswith("the text")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Mkdirs failed to create file:/s/state/0/1",
+        "java.io.IOException: No space left on device",
+        "java.io.FileNotFoundException: /s/state/0/1/.2_a.changelog (Read-only file system",
+        "java.io.FileNotFoundException: /s/state/0/1/.2_a.changelog (Permission denied",
+        "java.nio.file.AccessDeniedException: /s/state",
+        "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.",
+    ],
+)
+@pytest.mark.parametrize(
+    ("place", "there"), [(" (10.0.0.7 executor 1)", "executor on 10.0.0.7: "), ("", "")]
+)
+def test_a_disk_is_not_the_functions_fault(words: str, place: str, there: str) -> None:
+    text = f"Lost task 0.3 in stage 1.0 (TID 4){place}: {words}\n at MapInBatchEvaluator"
+    found = cause_of(Exception(text), "s", ["m:f"], (1, 1), None)
+    assert type(found) is Unavailable
+    assert str(found).startswith(f"{there}Spark cannot use its checkpoint: {words}: see that")
+
+
 def test_a_function_that_fails_is_named_and_a_surprise_is_handed_on() -> None:
     found = cause_of(
         Exception("PythonException: \n  File x\nValueError: seven"),
