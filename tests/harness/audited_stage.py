@@ -124,6 +124,7 @@ class FewLines:
     context: ServiceContext
     rows_max: int = 50
     pace_ms: int = 0
+    waiting_for: str | None = None
     queries: int = 0
     """That were started."""
     begun: list[int] = field(default_factory=list)

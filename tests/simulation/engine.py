@@ -107,6 +107,7 @@ class SimulatedEngine:
     ) -> None:
         """``options``: of the stages that it may prepare."""
         self.rows_max, self.pace_ms = BATCH_ROWS_MAX, 0
+        self.waiting_for: str | None = None
         self._context = context
         self._port = port
         self._disk = disk

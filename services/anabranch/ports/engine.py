@@ -147,6 +147,10 @@ class Engine(Protocol):
     """Rows from which on a batch takes no further bucket."""
     pace_ms: int
     """Least time between the starts of two batches of a query."""
+    waiting_for: str | None
+    """What it cannot run any query without, for people, as the last ``check`` found; None: it has
+    all that it needs.
+    """
 
     def prepare(self, label: str, stage: str, schemas: Mapping[str, pa.Schema]) -> PreparedStage:
         """Build and judge the function of ``stage`` for the replica ``label``. ``schemas``: of the

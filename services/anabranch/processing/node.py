@@ -107,6 +107,7 @@ class Node:
         self._context = replace(context, other_cluster=machinery.other_cluster)
         self._node = settings.name
         self._engine: Engine | None = None
+        self._engine_waits: str | None = None
         self._disks: Disks | None = None
         self._new_replica: type[StageReplica] | None = None
         self._ends = EngineEnds(
@@ -225,11 +226,22 @@ class Node:
                 self._engine.check()
             except EngineEnded as error:
                 raise self._ends.describe(error) from error
+            self._tell_of_engine(self._engine.waiting_for)
         self._look_at_places()
         for each in list(self._hosted.values()):
             each.look()
         self._report()
         self._context.stopping.wait(_ROUND_S)
+
+    def _tell_of_engine(self, waiting_for: str | None) -> None:
+        """Log once what holds all replicas up, and once that it does no longer."""
+        if waiting_for == self._engine_waits:
+            return
+        self._engine_waits = waiting_for
+        if waiting_for is None:
+            self._context.logger.info("engine_goes_on", node=self._node)
+        else:
+            self._context.logger.warning("engine_waits", node=self._node, waiting_for=waiting_for)
 
     def _look_at_places(self) -> None:
         """Start what has come; what has left goes on until it ends, or is ended where nobody
@@ -382,4 +394,5 @@ class Node:
         waits = [
             f"{each.label}: {each.status.waiting_for}" for each in hosted if each.status.waiting_for
         ]
+        waits[:0] = [self._engine_waits] if self._engine_waits else []
         self.status.waiting_for = "; ".join(waits) or None

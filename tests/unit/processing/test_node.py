@@ -96,6 +96,7 @@ class Idle:
     """In place of Spark."""
 
     rows_max, pace_ms = 1, 0
+    waiting_for: str | None = None
 
     def prepare(self, *_: object) -> NoReturn:
         raise AssertionError("its replicas only wait")
@@ -107,7 +108,8 @@ class Idle:
         """Nothing to end."""
 
 
-IDLE = Machinery(lambda *_: Idle, replica_disks)
+ENGINE = Idle()
+IDLE = Machinery(lambda *_: lambda: ENGINE, replica_disks)
 
 
 class Hurried(threading.Event):
@@ -364,6 +366,22 @@ def test_a_node_that_is_not_there(world: World) -> None:
         ConfigurationError, match=r"--name north\.9: pipeline p has the nodes north\.1, north\.0"
     ):
         world.node("north.9")
+
+
+def test_what_the_engine_waits_for_is_said_until_it_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = world.node(NEW)
+    with structlog.testing.capture_logs() as logged:
+        monkeypatch.setattr(ENGINE, "waiting_for", "an executor")
+        node.step()
+        node.step()
+        assert (node.status.waiting_for or "").startswith("an executor")
+        monkeypatch.setattr(ENGINE, "waiting_for", None)
+        node.step()
+        assert not (node.status.waiting_for or "").startswith("an executor")
+    events = [(each["event"], each.get("waiting_for")) for each in logged]
+    assert events == [("engine_waits", "an executor"), ("engine_goes_on", None)]
 
 
 def test_the_state_of_a_node_is_the_worst_of_its_replicas() -> None:

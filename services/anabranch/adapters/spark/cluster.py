@@ -9,19 +9,30 @@ Kafka there, and write large results from there. What they must find there:
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.kafka.security import security_from_environment
 from anabranch.adapters.spark.machines import EXECUTOR
-from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.control.executors import ExecutorWatch, WithoutExecutors
+from anabranch.protocol.errors import ConfigurationError, EngineEnded, Unavailable
+
+if TYPE_CHECKING:
+    from anabranch.ports import Clock
 
 _STANDALONE: Final = "spark://"
 _REACH_S: Final = 5.0
 _DEFAULTS: Final = "spark-defaults.conf"
+_LOOK_EVERY_MS: Final = 1_000
+"""Between two questions to Spark how many executors there are."""
+_SILENT_S: Final = 30
+"""After so long the system asks a silent master's machine whether it is there, then every
+``_SILENT_AGAIN_S``."""
+_SILENT_AGAIN_S: Final = 10
 
 
 def is_cluster(master: str) -> bool:
@@ -37,10 +48,9 @@ def reached(master: str) -> str:
         Unavailable: nobody answers. Spark itself would say so after a minute, in a stack trace.
     """
     failures = []
-    for address in master.removeprefix(_STANDALONE).split(","):
-        host, _, port = address.rpartition(":")
+    for address, place in _addresses(master):
         try:
-            with socket.create_connection((host, int(port)), timeout=_REACH_S) as connection:
+            with socket.create_connection(place, timeout=_REACH_S) as connection:
                 return str(connection.getsockname()[0])
         except OSError as error:
             failures.append(f"{address}: {error}")
@@ -48,6 +58,126 @@ def reached(master: str) -> str:
         f"Spark's master {master} cannot be reached ({'; '.join(failures)}): start it, or name"
         " another one in resources.NODE.master or ANABRANCH_SPARK_MASTER"
     )
+
+
+def _addresses(master: str) -> Iterator[tuple[str, tuple[str, int]]]:
+    for address in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = address.rpartition(":")
+        yield address, (host, int(port))
+
+
+class ExecutorsHad:
+    """Watches that a node has executors (``protocol.control.executors``).
+
+    Spark does not say that a master has gone. So a connection to each stays open, on which nobody
+    speaks: it ends with its master.
+    """
+
+    def __init__(
+        self, master: str, memory: str, clock: Clock, executors: Callable[[], int]
+    ) -> None:
+        """The node has just registered with one of the masters in ``master``. ``memory``: of each
+        executor. ``executors``: how many there are.
+        """
+        self._master, self._memory = master, memory
+        self._clock, self._executors = clock, executors
+        self._watch = ExecutorWatch(clock.monotonic_ms())
+        self._next_ms = 0
+        self._waiting_for: str | None = None
+        self._connections: list[socket.socket] = []
+        for _, place in _addresses(master):
+            try:
+                connection = socket.create_connection(place, timeout=_REACH_S)
+            except OSError:
+                continue  # of several masters those that are not there need not be
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT_S)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _SILENT_AGAIN_S)
+            connection.setblocking(False)
+            self._connections.append(connection)
+
+    def look(self) -> str | None:
+        """What the node waits for, for people; None: nothing.
+
+        Raises:
+            EngineEnded: it has no executor, and the master that knew it has gone.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._next_ms:
+            return self._waiting_for
+        self._next_ms = now_ms + _LOOK_EVERY_MS
+        gone = not self._connections or any(map(_has_ended, self._connections))
+        self._waiting_for = None
+        match self._watch.look(now_ms, self._executors(), master_has_gone=gone):
+            case WithoutExecutors.END:
+                raise EngineEnded(
+                    f"Spark's master {self._master} has gone, and with it the node's executors:"
+                    " start the master, if it is not there; the node registers again when it is"
+                    " started again",
+                    (),
+                )
+            case WithoutExecutors.WAIT:
+                self._waiting_for = (
+                    f"an executor: Spark's master {self._master} gives this node none; start a"
+                    f" worker that has a core and {self._memory} of memory to spare, or stop what"
+                    " holds them"
+                )
+        return self._waiting_for
+
+    def close(self) -> None:
+        """Idempotent."""
+        for connection in self._connections:
+            connection.close()
+
+
+def check_shared(checkpoint: Path) -> None:
+    """Check that the node sees the state that the executors keep in ``checkpoint``, after the first
+    batch of a query and before its results count. Without it each machine would keep a share of the
+    state to itself: nothing would be wrong until the next start, and then all would be lost.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    for operator in sorted((checkpoint / "state").glob("*")):
+        unseen = [
+            str(partition)
+            for partition in range(_partitions_of(operator))
+            if not _has_state(operator / str(partition))
+        ]
+        if unseen:
+            raise ConfigurationError(
+                f"executors keep state where this node does not see it: {operator} has nothing of"
+                f" partitions {', '.join(unseen)}: put --state-dir on a file system that the node"
+                " and all workers of the cluster share, at the same path"
+            )
+
+
+def _partitions_of(operator: Path) -> int:
+    """As Spark wrote on this machine: ``v1``, then JSON; 0: it says nothing."""
+    found = 0
+    for path in (operator / "_metadata").rglob("*"):
+        if path.is_file() and not path.name.startswith("."):
+            _, _, text = path.read_text(encoding="utf-8").partition("\n")
+            stores = json.loads(text).get("stateStoreInfo", [])
+            found = max([found, *(int(store.get("numPartitions", 0)) for store in stores)])
+    return found
+
+
+def _has_state(partition: Path) -> bool:
+    """Other than its schema, which Spark writes on this machine."""
+    return any(
+        path.is_file() and "_metadata" not in path.relative_to(partition).parts
+        for path in partition.rglob("*")
+    )
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def settings(

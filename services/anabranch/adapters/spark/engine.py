@@ -10,6 +10,7 @@ query that is started in the same place runs that plan again. Nothing else of it
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import shutil
@@ -18,6 +19,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from py4j.protocol import Py4JError
+
+from anabranch.adapters.spark import cluster
 from anabranch.adapters.spark.failures import cause_of
 from anabranch.adapters.spark.own_watermark import watermark_of
 from anabranch.adapters.spark.plan_socket import PlanServer
@@ -72,9 +76,18 @@ class SparkEngine:
             Unavailable: the cluster's master does not answer.
         """
         self.rows_max, self.pace_ms = settings.batch_rows_max, settings.pace_ms
+        self.waiting_for: str | None = None
         self._context = context
         self._settings = settings
         self._first = spark.session()
+        self._had = (
+            cluster.ExecutorsHad(settings.master, settings.memory, context.clock, self._executors)
+            if cluster.is_cluster(settings.master)
+            else None
+        )
+        self.check_state: Callable[[Path], None] = (
+            cluster.check_shared if self._had is not None else lambda _: None
+        )
         self._scratch = spark.scratch
         self._served: dict[str, _Served] = {}
         """By the name that Spark knows the query by."""
@@ -111,10 +124,15 @@ class SparkEngine:
                 f"Spark's Java ended with code {process.poll()}: out of memory, or killed",
                 tuple(sorted(during)),
             )
+        if self._had is not None:
+            with contextlib.suppress(Py4JError):  # Java has just ended: the next check says so
+                self.waiting_for = self._had.look()
 
     def close(self) -> None:
         """See the port."""
         self._plans.close()
+        if self._had is not None:
+            self._had.close()
         self._first.stop()
 
     def serve(
@@ -135,6 +153,10 @@ class SparkEngine:
         more than a closed connection.
         """
         return self._plans.errors.get(query)
+
+    def _executors(self) -> int:
+        known = self._first.sparkContext._jsc.sc().getExecutorMemoryStatus().size()  # noqa: SLF001 - PySpark offers no other way
+        return int(known) - 1  # the driver is one of them
 
     def temporary_place(self) -> Path:
         """A folder for a checkpoint that nobody needs again; the caller removes it."""
@@ -222,7 +244,7 @@ class SparkStage:
         expected = self._expected if output.only is None else ResultsExpected()
         sink = StageSink(
             stream,
-            SinkQuery(query, driver, folder, done),
+            SinkQuery(query, driver, folder, done, self._engine.check_state),
             blocks,
             context.clock,
             expected=expected,

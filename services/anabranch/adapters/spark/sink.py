@@ -224,6 +224,8 @@ class SinkQuery:
     """Its directory."""
     done: Callable[[BatchDone], None]
     """Gets each batch."""
+    check_state: Callable[[Path], None] = lambda _: None
+    """Gets the directory when the first batch has kept its state, before its results count."""
 
 
 class StageSink:
@@ -274,6 +276,8 @@ class StageSink:
         closed = start.before.bucket
         large = self._expected.of(start.rows) > DRIVER_ROWS_MAX
         parts = self._by_tasks(frame, closed) if large else self._by_driver(frame, closed)
+        if self._reached is None:
+            self._query.check_state(self._query.checkpoint)
         made = sum(part.rows for part in parts)
         self._expected.remember(start.rows, made)
         self._crash_point("processing.blocks_written")

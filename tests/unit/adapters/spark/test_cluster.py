@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -12,8 +13,11 @@ import pytest
 from pydantic import SecretStr
 
 from anabranch.adapters.kafka.security import KafkaSecurity
+from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.spark import cluster
-from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.control.executors import EXECUTORS_AWAY_MS
+from anabranch.protocol.errors import ConfigurationError, EngineEnded, Unavailable
+from harness.waiting import wait_until
 
 _KAFKA = {
     "ANABRANCH_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
@@ -131,3 +135,95 @@ def test_no_master_is_reported_in_one_line() -> None:
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1: .*resources\.NODE\.master") as found:
         cluster.reached("spark://127.0.0.1:1")
     assert "\n" not in str(found.value)
+
+
+class Masters:
+    """Two that only take connections, of which one can be started again."""
+
+    def __init__(self) -> None:
+        self.servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        ports = ",".join(f"127.0.0.1:{each.getsockname()[1]}" for each in self.servers)
+        self.address = f"spark://{ports},127.0.0.1:1"
+        self.taken: list[socket.socket] = []
+
+    def take(self) -> None:
+        self.taken = [each.accept()[0] for each in self.servers]
+
+    def close(self) -> None:
+        for each in (*self.servers, *self.taken):
+            each.close()
+
+
+@pytest.fixture
+def masters() -> Iterator[Masters]:
+    made = Masters()
+    yield made
+    made.close()
+
+
+def test_a_node_says_that_it_has_no_executor_and_ends_if_its_master_has_gone(
+    masters: Masters,
+) -> None:
+    clock, executors = VirtualClock(), [1]
+    had = cluster.ExecutorsHad(masters.address, "2g", clock, lambda: executors[0])
+    masters.take()
+    assert had.look() is None
+    executors[0] = 0
+    clock.advance(EXECUTORS_AWAY_MS)
+    waits = had.look() or ""
+    assert masters.address in waits
+    assert "start a worker that has a core and 2g of memory" in waits
+    assert had.look() == waits, "Spark is not asked every time"
+    executors[0] = 1
+    clock.advance(1_000)
+    assert had.look() is None
+    masters.taken[1].close()  # started again: it still takes connections
+    clock.advance(EXECUTORS_AWAY_MS)
+    assert had.look() is None, "whoever has executors needs no master"
+    executors[0] = 0
+    clock.advance(EXECUTORS_AWAY_MS)
+    with pytest.raises(EngineEnded, match="has gone, and with it the node's executors") as found:
+        wait_until(had.look, 5, "the end of the connection is seen")
+    assert found.value.during == ()
+    had.close()
+    had.close()
+
+
+def test_a_master_that_has_gone_before_it_could_be_watched_has_gone() -> None:
+    clock = VirtualClock()
+    had = cluster.ExecutorsHad("spark://127.0.0.1:1", "1g", clock, lambda: 0)
+    assert had.look() is None
+    clock.advance(EXECUTORS_AWAY_MS)
+    with pytest.raises(EngineEnded):
+        had.look()
+
+
+def _operator(checkpoint: Path, operator: int, metadata: str, stores: dict[str, Any]) -> Path:
+    """As Spark writes it on the node's machine."""
+    folder = checkpoint / "state" / str(operator)
+    for path, text in (
+        (folder / "_metadata" / metadata, f"v2\n{json.dumps(stores)}"),
+        (folder / "_metadata" / f".{Path(metadata).name}.crc", "x"),
+        (folder / "0" / "_metadata" / "schema", "v2\n{}"),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("metadata", ["metadata", "v2/0"])
+def test_state_that_the_node_does_not_see(tmp_path: Path, metadata: str) -> None:
+    cluster.check_shared(tmp_path)  # a stage without state
+    stores = [{"storeName": name, "numPartitions": 3} for name in ("left", "right")]
+    seen = _operator(tmp_path, 0, metadata, {"stateStoreInfo": stores})
+    for partition in (0, 2):
+        (seen / str(partition) / "left").mkdir(parents=True)
+        (seen / str(partition) / "left" / "1_a.changelog").touch()
+    with pytest.raises(ConfigurationError, match="nothing of partitions 1: put --state-dir"):
+        cluster.check_shared(tmp_path)
+    (seen / "1").mkdir()
+    (seen / "1" / "1_b.zip").touch()
+    cluster.check_shared(tmp_path)
+    _operator(tmp_path, 1, metadata, {"stateStoreInfo": stores})
+    with pytest.raises(ConfigurationError, match="/1 has nothing of partitions 0, 1, 2"):
+        cluster.check_shared(tmp_path)

@@ -34,7 +34,7 @@ from anabranch.codec.part_lists import parts_from_json
 from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_of
 from anabranch.ports import BatchDone
 from anabranch.processing.replica import BatchStart
-from anabranch.protocol.errors import Fenced, StageFunctionError
+from anabranch.protocol.errors import ConfigurationError, Fenced, StageFunctionError
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import Plan, QueryPosition
 from anabranch.runtime.block_reader import BlockReader
@@ -128,6 +128,7 @@ class Bench:
         self.blocks = BlockWriter(self.log, OUT.topic, "0", 3, SeededEntropy(1))
         self.expected = ResultsExpected()
         self.by_tasks = 0
+        self.is_shared = True
 
         def task_writer(kafka: str, topic: str, replica: str, epoch: int) -> BlockWriter:
             assert (kafka, topic, replica, epoch) == (OUT.kafka, OUT.topic, OUT.replica, OUT.epoch)
@@ -140,12 +141,18 @@ class Bench:
     def make(self) -> StageSink:
         return StageSink(
             OUT,
-            SinkQuery("timeline", self.driver, self.checkpoint, self.done.append),
+            SinkQuery("timeline", self.driver, self.checkpoint, self.done.append, self.check_state),
             self.blocks,
             self.clock,
             expected=self.expected,
             crash_point=self.driver.calls.append,
         )
+
+    def check_state(self, checkpoint: Path) -> None:
+        assert checkpoint == self.checkpoint
+        self.driver.calls.append("check state")
+        if not self.is_shared:
+            raise ConfigurationError("state is elsewhere")
 
     def logged(self, batch: int, bucket: int, watermark_ms: int = 0) -> None:
         offset = json.dumps(INITIAL | {"sequence": batch + 1, "bucket": bucket})
@@ -182,6 +189,7 @@ class TestBatch:
         assert bench.driver.calls == [
             "begin timeline",
             "processing.batch_logged",
+            "check state",
             "processing.blocks_written",
             "finish timeline 0",
             "processing.boundary_appended",
@@ -190,6 +198,18 @@ class TestBatch:
         (done,) = bench.done
         assert (done.batch, done.rows_out, done.start.after.bucket) == (0, 3, 5)
         assert bench.sink.running == (1, 5)
+
+    def test_nothing_counts_whose_state_is_elsewhere(self, bench: Bench) -> None:
+        bench.is_shared = False
+        bench.logged(0, 5)
+        with pytest.raises(ConfigurationError):
+            bench.run(0, result(150_000))
+        assert not any("finish" in call for call in bench.driver.calls)
+        bench.is_shared = True
+        for batch in (0, 1, 2):
+            bench.logged(batch, 5 + batch)
+            bench.run(batch, result())
+        assert bench.driver.calls.count("check state") == 2, "until it was well"
 
     def test_a_tentative_batch_has_a_point_of_its_own(self, bench: Bench) -> None:
         bench.driver.kind = BoundaryKind.TENTATIVE
