@@ -154,6 +154,12 @@ def slowest_in_words(hops: list[Hop]) -> str:
     )
 
 
+_STANDING_STILL: Final = {
+    "not_stored": "input is kept: {}",
+    "pushed_back": "nothing is read: readers of this source are too far behind",
+}
+
+
 def detail_in_words(row: Row) -> str:
     """What of ``detail`` a person should know at once; empty: all is as it should be."""
     detail = row["detail"]
@@ -170,8 +176,9 @@ def detail_in_words(row: Row) -> str:
             stated.append("behind")
     if unread := detail.get("unread"):
         stated.append(f"no room for more of {', '.join(unread)}: new results stand still")
-    if detail.get("pushed_back"):
-        stated.append("nothing is read: readers of this source are too far behind")
+    stated += [
+        words.format(detail[name]) for name, words in _STANDING_STILL.items() if detail.get(name)
+    ]
     if (live := detail.get("live", "running")) != "running":
         stated.append(f"live topic {live}")
     elif detail.get("live_failure"):

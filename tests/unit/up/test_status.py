@@ -32,6 +32,7 @@ from anabranch.up.status import Hop, Row, detail_in_words, hops_of, slowest_in_w
         ({"live": "waiting: no answer", "live_failure": True}, "live topic waiting: no answer"),
         ({"topics": [], "index": "written"}, ""),
         ({"topics": ["a", "b"]}, "2 settings of topics give less than they must: --json"),
+        ({"not_stored": "the store is full"}, "input is kept: the store is full"),
         ({"rejected": 0, "late": 2, "reassigned": 2}, ""),
         ({"rejected": 2}, "2 rejected: see tail --rejected"),
         (

@@ -321,7 +321,10 @@ class StoredReplica:
 
     def _away(self, what: str, error: OSError) -> Unavailable:
         first = str(error).strip().partition("\n")[0]
-        return Unavailable(f"the checkpoint store cannot be {what} at {self._folder}: {first}")
+        return Unavailable(
+            f"the checkpoint store cannot be {what} at {self._folder}: {first}: see that it is"
+            " reached, has space and grants the node's user what it needs"
+        )
 
 
 def _files(root: Path) -> Iterator[Path]:
