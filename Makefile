@@ -179,8 +179,8 @@ spark: java classes ## stages on real Spark and a real broker
 	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: cluster-test
-cluster-test: java install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker and its node (four minutes; not part of `test`)
-	$(PYTEST) tests/integration tests/spark --quiet -m cluster $(ARGS)
+cluster-test: java openssl install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker, its node, its master, with security on Kafka, too (eight minutes; not part of `test`)
+	$(PYTEST) tests/integration tests/spark tests/security --quiet -m cluster $(ARGS)
 
 .PHONY: security
 security: java openssl install ## who may do what on a secured broker and Redis, where secrets show, hostile input (three minutes)

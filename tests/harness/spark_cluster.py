@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,12 +14,14 @@ from typing import Final
 
 import pyspark
 
+from anabranch.up.probe import get
 from anabranch.up.tcp_ports import LOOPBACK, free_port
 from harness.waiting import wait_until
 
 SECRET: Final = "of this cluster"
 _HOME: Final = Path(pyspark.__file__).parent
 _DEPLOY: Final = "org.apache.spark.deploy"
+_EVERYWHERE: Final = ("--host", LOOPBACK, "--webui-port", "0")
 
 
 class SparkCluster:
@@ -31,23 +34,35 @@ class SparkCluster:
         self.secret_file = folder / "secret"
         self.secret_file.write_text(SECRET)
         self.secret_file.chmod(0o600)
-        at_all = ["--host", LOOPBACK, "--webui-port", "0"]
-        self._master = self._start("master", "master.Master", *at_all, "--port", str(self._port))
-        self._says("master", "New state: ALIVE")
         self.workers: list[subprocess.Popen[bytes]] = []
-        for number in range(workers):
-            place = ["--work-dir", str(folder / f"work-{number}"), "--cores", "1"]
-            size = ["--memory", "700m", self.master]
-            name = f"worker-{number}"
-            self.workers.append(self._start(name, "worker.Worker", *at_all, *place, *size))
+        self.start_master()
+        for _ in range(workers):
+            self._begin_worker()
         for number in range(workers):
             self._says(f"worker-{number}", "Successfully registered with master")
 
+    def start_master(self) -> None:
+        """Again at the same address: it knows nothing of the one before."""
+        port = ["--port", str(self._port)]
+        self._master = self._start("master", "master.Master", *_EVERYWHERE, *port)
+        self._says("master", "New state: ALIVE")
+
+    def kill_master(self) -> None:
+        """SIGKILL to the master alone."""
+        _kill(self._master)
+
+    def add_worker(self) -> None:
+        """One more."""
+        self._begin_worker()
+        self._says(f"worker-{len(self.workers) - 1}", "Successfully registered with master")
+
+    def work_of(self, worker: int) -> Path:
+        """The folder in which a worker's executors have theirs, two below it."""
+        return self._folder / f"work-{worker}"
+
     def kill(self, worker: int) -> None:
         """SIGKILL to a worker and to its executors."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.workers[worker].pid, signal.SIGKILL)
-        self.workers[worker].wait()
+        _kill(self.workers[worker])
 
     def applications(self) -> str:
         """What the master said of the applications that came and went."""
@@ -56,14 +71,26 @@ class SparkCluster:
     def close(self) -> None:
         """Idempotent."""
         for process in [*self.workers, self._master]:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            _kill(process)
+
+    def pages(self) -> bytes:
+        """What the master shows to anybody."""
+        (port,) = re.findall(r"MasterWebUI.* http://\S+:([0-9]+)", self._log("master"))
+        answers = (get(int(port), path, 10) for path in ("/", "/json/"))
+        return b"".join((answer or (0, b""))[1] for answer in answers)
+
+    def _begin_worker(self) -> None:
+        number = len(self.workers)
+        place = ["--work-dir", str(self.work_of(number)), "--cores", "1"]
+        size = ["--memory", "700m", self.master]
+        name = f"worker-{number}"
+        self.workers.append(self._start(name, "worker.Worker", *_EVERYWHERE, *place, *size))
 
     def _start(self, name: str, kind: str, *arguments: str) -> subprocess.Popen[bytes]:
         options = "-Dspark.authenticate=true -Dspark.network.crypto.enabled=true"
         environment = {
-            **os.environ,
+            # a worker's machine knows nothing of the nodes
+            **{name: value for name, value in os.environ.items() if name[:9] != "ANABRANCH"},
             "SPARK_HOME": str(_HOME),
             "SPARK_LOCAL_IP": LOOPBACK,
             "SPARK_DAEMON_MEMORY": "256m",
@@ -83,6 +110,13 @@ class SparkCluster:
         wait_until(
             lambda: words in self._log(name), 60, f"{name}: {words}\n{self._log(name)[-2_000:]}"
         )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL to it and to what it started. Idempotent."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 @contextmanager

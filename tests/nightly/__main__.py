@@ -130,7 +130,7 @@ def steps(given: argparse.Namespace) -> list[Step]:
             "cluster",
             "The loss of one of three brokers",
             "make cluster-test",
-            ("pytest", "--quiet", "-m", "cluster", "tests/integration", "tests/spark"),
+            ("pytest", "-qm", "cluster", "tests/integration", "tests/spark", "tests/security"),
         ),
         Step(
             "federation",

@@ -1,5 +1,5 @@
-"""A node whose tasks run on a Spark cluster: a master and two workers, of which one is killed, then
-the node.
+"""A node whose tasks run on a Spark cluster: workers, the node or the master are killed, or do not
+share what they must.
 
 Results must be those that plain Python makes of the rows.
 """
@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from harness.spark_cluster import SECRET, SparkCluster, spark_cluster
+from anabranch.up.probe import get, metrics_port
+from harness.spark_cluster import SECRET, spark_cluster
+from harness.stage_on_a_cluster import (
+    DEADLINE_S,
+    FUNCTIONS,
+    MANY,
+    STAGES,
+    Expected,
+    made,
+    use,
+    wait_closed,
+)
 from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
@@ -25,74 +34,6 @@ pytestmark = [
     pytest.mark.cluster,
 ]
 
-W = 100
-KEYS = 40
-WINDOW_MS = 500
-MANY = 30_000
-"""Rows that two tasks read, and whose results the tasks write."""
-FUNCTIONS = '''
-from pyspark.sql import functions as F
-
-def both(a):
-    """Rows at once, and a window's when it closes."""
-    windows = a.groupBy(F.window("event_time", "500 milliseconds"), "key").agg(
-        F.sum("value").alias("value")
-    )
-    windows = windows.select(
-        "key", "value", F.lit(True).alias("summed"), F.col("window.end").alias("event_time")
-    )
-    return windows.unionByName(a.select("key", "value", F.lit(False).alias("summed"), "event_time"))
-'''
-STAGES = """
-both:
-  reads: [a]
-  participant: north
-  transform: MODULE:both
-"""
-Row = tuple[int, int, int]
-
-
-class Expected:
-    """What there must be of the rows that were fed."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-        self.rows: list[Row] = []
-
-    def more(self, first: int, last: int, count: int) -> list[Row]:
-        """``count`` rows of the buckets from ``first`` to ``last``."""
-        g = self._random
-        new = [
-            (g.randint((first - 1) * W + 1, last * W), g.randrange(KEYS), g.randrange(1_000))
-            for _ in range(count)
-        ]
-        self.rows += new
-        return new
-
-    def results(self, end: int) -> Counter[tuple[int, int, bool]]:
-        """(key, value, summed) of all results up to bucket ``end``."""
-        sums: Counter[tuple[int, int]] = Counter()
-        for time, key, value in self.rows:
-            sums[time // WINDOW_MS, key] += value
-        closed = {at: n for at, n in sums.items() if (at[0] + 1) * WINDOW_MS <= end * W}
-        return Counter((key, value, False) for _, key, value in self.rows) + Counter(
-            (key, n, True) for (_, key), n in closed.items()
-        )
-
-
-def made(output: Output, end: int) -> Counter[tuple[int, int, bool]]:
-    buckets = output.buckets(1, end)
-    return Counter((r["key"], r["value"], r["summed"]) for rows in buckets.values() for r in rows)
-
-
-def wait_closed(output: Output, bucket: int, process: StageProcess) -> None:
-    def closed() -> bool:
-        process.check()
-        output.reader.poll(50)
-        return output.reader.log_state.upto >= bucket
-
-    wait_until(closed, 180, f"bucket {bucket}: {process.log()}")
-
 
 def test_a_stage_on_a_cluster_that_loses_a_worker_and_then_its_node(
     kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -100,7 +41,7 @@ def test_a_stage_on_a_cluster_that_loses_a_worker_and_then_its_node(
     pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=STAGES)
     create_topics(kafka, pipeline)
     with spark_cluster(tmp_path / "cluster") as cluster:
-        _settings(monkeypatch, cluster)
+        use(cluster, monkeypatch)
         feed, output = Feed(kafka, pipeline, "a"), Output(kafka, pipeline, "both")
         expected = Expected(7)
         try:
@@ -121,6 +62,90 @@ def test_a_stage_on_a_cluster_that_loses_a_worker_and_then_its_node(
         finally:
             feed.close()
             output.close()
+
+
+def test_a_cluster_without_workers_and_one_whose_master_starts_anew(
+    kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=STAGES)
+    create_topics(kafka, pipeline)
+    state = tmp_path / "state"
+    with spark_cluster(tmp_path / "cluster", workers=1) as cluster:
+        use(cluster, monkeypatch)
+        feed, output = Feed(kafka, pipeline, "a"), Output(kafka, pipeline, "both")
+        expected = Expected(9)
+
+        def more(count: int = 200) -> int:
+            """Rows of the next ten buckets, and their end."""
+            end = expected.end + 10
+            feed.append(readings(expected.more(end - 9, end, count)), end)
+            return end
+
+        try:
+            with StageProcess(pipeline, "both.0", kafka, state) as node:
+                wait_closed(output, more(), node)
+                cluster.kill(0)
+                more()
+                wait_until(
+                    lambda: "start a worker that has a core" in _waiting_for(state, node),
+                    DEADLINE_S,
+                    "the node says that it has no executor",
+                )
+                cluster.add_worker()
+                wait_closed(output, expected.end, node)
+                wait_until(lambda: not _waiting_for(state, node), DEADLINE_S, "it goes on")
+                cluster.kill_master()
+                wait_closed(output, more(), node)  # whoever has executors needs no master
+                cluster.start_master()
+                more()
+                assert node.wait(DEADLINE_S) == 1
+                error = json.loads(node.all_of_its_log().splitlines()[-1])["error"]
+                assert error.startswith(f"EngineEnded: Spark's master {cluster.master} has gone")
+            with StageProcess(pipeline, "both.0", kafka, state) as node:
+                wait_closed(output, more(), node)
+            assert made(output, expected.end) == expected.results(expected.end)
+        finally:
+            feed.close()
+            output.close()
+
+
+def test_state_that_workers_keep_to_themselves(
+    kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is another one in each process, as where machines share none."""
+    pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=STAGES)
+    create_topics(kafka, pipeline)
+    (tmp_path / "node").mkdir()
+    monkeypatch.chdir(tmp_path / "node")
+    with spark_cluster(tmp_path / "cluster", workers=1) as cluster:
+        use(cluster, monkeypatch)
+        feed, output = Feed(kafka, pipeline, "a"), Output(kafka, pipeline, "both")
+        expected = Expected(11)
+        try:
+            with StageProcess(pipeline, "both.0", kafka, Path("/proc/self/cwd/state")) as node:
+                feed.append(readings(expected.more(1, 10, 200)), 10)
+                wait_until(
+                    lambda: (
+                        "put --state-dir on a file system that the node and all workers"
+                        in node.all_of_its_log()
+                    ),
+                    DEADLINE_S,
+                    "the replica ends",
+                )
+                output.reader.poll(50)
+                assert output.reader.log_state.upto == 0, "nothing counts that could be lost"
+        finally:
+            feed.close()
+            output.close()
+
+
+def _waiting_for(state: Path, node: StageProcess) -> str:
+    """What the node's status says that it waits for, besides inputs."""
+    node.check()
+    port = metrics_port(state, "processing", "both.0", node.process.pid)
+    answer = None if port is None else get(port, "/statusz", 10)
+    found = "" if answer is None else json.loads(answer[1])["waiting_for"] or ""
+    return str(found) if "executor" in found else ""
 
 
 def test_a_master_that_nobody_answers_for(
@@ -144,15 +169,3 @@ def _arguments_with(secret: str) -> list[str]:
             if secret in line:
                 found.append(line)
     return found
-
-
-def _settings(monkeypatch: pytest.MonkeyPatch, cluster: SparkCluster) -> None:
-    variables = {
-        "MASTER": cluster.master,
-        "SECRET_FILE": str(cluster.secret_file),
-        "STATE_PARTITIONS": "4",
-        "MEMORY": "512m",
-        "COMPILERS": "quick",
-    }
-    for name, value in variables.items():
-        monkeypatch.setenv(f"ANABRANCH_SPARK_{name}", value)
