@@ -179,7 +179,7 @@ spark: java classes ## stages on real Spark and a real broker
 	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: cluster-test
-cluster-test: java openssl install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker, its node, its master, with security on Kafka, too (eight minutes; not part of `test`)
+cluster-test: java openssl install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker, its node, its master, with security on Kafka, too (many minutes; not part of `test`)
 	$(PYTEST) tests/integration tests/spark tests/security --quiet -m cluster $(ARGS)
 
 .PHONY: security
