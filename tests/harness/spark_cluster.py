@@ -21,13 +21,15 @@ from harness.waiting import wait_until
 SECRET: Final = "of this cluster"
 _HOME: Final = Path(pyspark.__file__).parent
 _DEPLOY: Final = "org.apache.spark.deploy"
+_START_S: Final = 240
+"""Of one Java where others take the cores."""
 _EVERYWHERE: Final = ("--host", LOOPBACK, "--webui-port", "0")
 
 
 class SparkCluster:
     """A master, and workers that can be killed."""
 
-    def __init__(self, folder: Path, workers: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._port = free_port()
         self.master = f"spark://{LOOPBACK}:{self._port}"
@@ -35,6 +37,10 @@ class SparkCluster:
         self.secret_file.write_text(SECRET)
         self.secret_file.chmod(0o600)
         self.workers: list[subprocess.Popen[bytes]] = []
+        self._master: subprocess.Popen[bytes] | None = None
+
+    def start(self, workers: int) -> None:
+        """Returns when all workers are known to the master."""
         self.start_master()
         for _ in range(workers):
             self._begin_worker()
@@ -49,7 +55,8 @@ class SparkCluster:
 
     def kill_master(self) -> None:
         """SIGKILL to the master alone."""
-        _kill(self._master)
+        if self._master is not None:
+            _kill(self._master)
 
     def add_worker(self) -> None:
         """One more."""
@@ -70,7 +77,8 @@ class SparkCluster:
 
     def close(self) -> None:
         """Idempotent."""
-        for process in [*self.workers, self._master]:
+        self.kill_master()
+        for process in self.workers:
             _kill(process)
 
     def pages(self) -> bytes:
@@ -108,7 +116,9 @@ class SparkCluster:
 
     def _says(self, name: str, words: str) -> None:
         wait_until(
-            lambda: words in self._log(name), 60, f"{name}: {words}\n{self._log(name)[-2_000:]}"
+            lambda: words in self._log(name),
+            _START_S,
+            f"{name}: {words}\n{self._log(name)[-2_000:]}",
         )
 
 
@@ -123,8 +133,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
     """A cluster that is gone in the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    cluster = SparkCluster(folder, workers)
+    cluster = SparkCluster(folder)
     try:
+        cluster.start(workers)
         yield cluster
     finally:
         cluster.close()
