@@ -153,4 +153,6 @@ class SoldStream(FederationWorld):
         """The contract, as whoever reads its log now finds it."""
         with closing(self.reader()) as reader:
             reader.read_to_end()
-            return reader.contents[CONTRACT_ID]
+            found = reader.contents[CONTRACT_ID]
+            assert isinstance(found, ContentLog)
+            return found

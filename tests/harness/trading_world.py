@@ -32,7 +32,7 @@ from anabranch.protocol.federation.workload import ROW_PER_SECOND
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
 from anabranch.runtime.heartbeats import HeartbeatSender
 from anabranch.runtime.placement import PlacementReader
 from anabranch.runtime.service import ServiceContext
@@ -97,7 +97,9 @@ def terms(now_ms: int, task: str, **changes: Any) -> Contract:
 class Source:
     """Stands in for ingestion: closes the buckets up to the clock, each with its rows."""
 
-    def __init__(self, log: EventLog, clock: Clock, of: Pipeline) -> None:
+    def __init__(
+        self, log: EventLog, clock: Clock, of: Pipeline, signing: Signing | None = None
+    ) -> None:
         self._clock = clock
         self._writer = BoundaryWriter(
             log,
@@ -105,6 +107,7 @@ class Source:
             ["0"],
             EpochStarted("0", "f", SeededEntropy(3).token(), bucket_ms=BUCKET_MS),
             clock,
+            signing=signing,
         )
         self._epoch = self._writer.start()
         self.upto = clock.now_ms() // BUCKET_MS
@@ -260,15 +263,16 @@ class TradingWorld:
         admin.close()
         for name in ("north", "south"):
             write_key(self.book.keys[name], self.folder / f"{name}.key")
-        north = self.pipelines["north"]
-        self.sources = {
-            name: Source(self.log, self.clock, pipeline)
-            for name, pipeline in self.pipelines.items()
-        }
+        self.sources = {name: self._source(name) for name in self.pipelines}
         self.nodes = {
-            name: Node(self.log, self.clock, north, name, seed)
-            for seed, name in enumerate(("north.0", "south.0"), 10)
+            name: self._node(name, seed) for seed, name in enumerate(("north.0", "south.0"), 10)
         }
+
+    def _source(self, name: str) -> Source:
+        return Source(self.log, self.clock, self.pipelines[name])
+
+    def _node(self, name: str, seed: int) -> Node:
+        return Node(self.log, self.clock, self.pipelines["north"], name, seed)
 
     def _write_files(self) -> None:
         (self.folder / "functions.py").write_text("def same(sightings):\n    return sightings\n")

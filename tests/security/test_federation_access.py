@@ -14,7 +14,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec import boundary_records, federation_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.codec.signed_records import signed
-from anabranch.contract_broker.content_meter import FollowedStream
+from anabranch.contract_broker.content_meter import published
 from anabranch.operating.contract_book import read_book
 from anabranch.operating.contract_words import Words
 from anabranch.pipeline.access import rights
@@ -174,7 +174,9 @@ def test_a_receivers_broker_meters_a_stream_with_its_rights(members: Members) ->
     with closing(members.broker.log(ROOT).admin()) as admin:
         admin.create([topic_settings("boundaries", topic)])
     topics = FederationTopics("tolls")
-    with closing(FollowedStream(members.broker.log(METERING), topics, text, ["0"])) as stream:
+    followed = published(members.broker.log(METERING), topics, text, BILLING)
+    assert not isinstance(followed, str)
+    with closing(followed) as stream:
 
         def has_read() -> bool:
             stream.poll()
@@ -184,7 +186,7 @@ def test_a_receivers_broker_meters_a_stream_with_its_rights(members: Members) ->
     with pytest.raises(Unavailable):
         members.write(METERING, topic, b"x")
     with pytest.raises(Unavailable):
-        FollowedStream(members.broker.log("east.contract_broker"), topics, text, ["0"])
+        published(members.broker.log("east.contract_broker"), topics, text, BILLING)
 
 
 def test_an_auditor_judges_a_stage_with_its_rights_and_writes_nothing_but_the_ledger(

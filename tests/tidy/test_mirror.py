@@ -31,9 +31,6 @@ ENTRY_POINTS = {
 SHIPPED = "anabranch.adapters.memory."
 """The ports in memory: for the tests of services, and of whoever writes one."""
 
-AWAITED = {"anabranch.protocol.federation.plan_switching"}
-"""Rules of a service that is not there yet. Once a service runs them, the name goes."""
-
 STARTS_SPARK = {
     "anabranch.adapters.spark.session.start_session",
     "harness.stage_processes",
@@ -127,13 +124,12 @@ def test_each_module_is_used(modules: dict[str, str]) -> None:
     dead = [
         name
         for name, source in modules.items()
-        if name not in used | ENTRY_POINTS | AWAITED
+        if name not in used | ENTRY_POINTS
         and not name.startswith(SHIPPED)
         and not name.endswith("__main__")
         and names_in(source)
     ]
     assert dead == []
-    assert sorted(AWAITED & used) == []
 
 
 def starts_spark(source: str) -> bool:

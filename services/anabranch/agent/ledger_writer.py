@@ -16,6 +16,7 @@ from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.contract_book import ContractChange
 from anabranch.protocol.federation.ledger import Metered
 from anabranch.protocol.federation.movements import MovementEntry
+from anabranch.protocol.federation.plan_switching import PlanWord
 from anabranch.runtime.crash_points import crash_point
 
 _AGAIN_MS: Final = 3_000
@@ -36,12 +37,10 @@ class LedgerWriter:
         self._writer: LogWriter | None = None
         self._sent: dict[tuple[str, str, int], int] = {}
 
-    def write(self, entry: MovementEntry | Metered | ContractChange) -> bool:
+    def write(self, entry: MovementEntry | Metered | ContractChange | PlanWord) -> bool:
         """Write ``entry``, unless it was written a moment ago; whether it is in the topic now."""
         now_ms = self._clock.monotonic_ms()
-        slot = entry.slot if isinstance(entry, Metered) else -1
-        what = entry.contract_id if isinstance(entry, ContractChange) else entry.movement_id
-        which = type(entry).__name__, what, slot
+        which = _which(entry)
         self._sent = {
             each: sent_ms for each, sent_ms in self._sent.items() if now_ms - sent_ms < _AGAIN_MS
         }
@@ -66,3 +65,11 @@ class LedgerWriter:
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()
+
+
+def _which(entry: MovementEntry | Metered | ContractChange | PlanWord) -> tuple[str, str, int]:
+    """Two entries of which this is the same say the same."""
+    if isinstance(entry, PlanWord):
+        return f"plan {entry.word.value}", entry.contract_id, entry.number
+    what = entry.contract_id if isinstance(entry, ContractChange) else entry.movement_id
+    return type(entry).__name__, what, entry.slot if isinstance(entry, Metered) else -1

@@ -1,7 +1,8 @@
 """A participant's agent: wiring of ``protocol.federation.agent`` to topics, logs and nodes.
 
 Theory of operation. Nothing here decides about a task. The service passes measurements, messages
-and ledger entries to the state machine, and signs and sends what it answers. Each round compares
+and ledger entries to the state machine, and signs and sends what it answers. What its participant
+says about movement contracts is the oracle's (``agent.oracle``). Each round compares
 where every stage runs with the agent's table (``protocol.federation.stage_moves``). Where they
 differ, the service appends a move to the log of moves, and the nodes do the rest, as for an
 operator. So each step of a movement may be lost, or interrupted by the end of either side, and the
@@ -23,9 +24,10 @@ from anabranch.agent.conversations import Conversations
 from anabranch.agent.figures import Figures
 from anabranch.agent.ledger_writer import LedgerWriter
 from anabranch.agent.metering import Meter
+from anabranch.agent.oracle import Oracle
 from anabranch.agent.stage_logs import StageLogs
 from anabranch.agent.stages import OwnStages
-from anabranch.pipeline.file import load
+from anabranch.pipeline.file import hosted_pipelines
 from anabranch.pipeline.model import AgentPolicy, Federation
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.protocol.errors import ConfigurationError, Unavailable
@@ -80,16 +82,7 @@ def build(settings: ServiceSettings, context: ServiceContext) -> AgentService:
             f"an agent signs what it says: name the key of {federation.participant} in"
             " ANABRANCH_SIGNING_KEY_FILE (anabranch keys new)"
         )
-    hosted = {name: _hosted(name, load(path)) for name, path in federation.hosts.items()}
-    return AgentService(context, federation, federation.agent, key, hosted)
-
-
-def _hosted(name: str, pipeline: Pipeline) -> Pipeline:
-    if pipeline.name != name:
-        raise ConfigurationError(
-            f"federation.hosts.{name}: {pipeline.path} is the file of pipeline {pipeline.name}"
-        )
-    return pipeline
+    return AgentService(context, federation, federation.agent, key, hosted_pipelines(federation))
 
 
 class AgentService:
@@ -132,6 +125,7 @@ class AgentService:
         self._talk: Conversations | None = None
         self._ledgers: LedgerWriter | None = None
         self._meter: Meter | None = None
+        self._oracle: Oracle | None = None
         self._look_next_ms = self._measure_next_ms = 0
         self._time = SteadyTime()
         self._figures = Figures(context.registry, context.pipeline.name)
@@ -153,6 +147,14 @@ class AgentService:
         self._ledgers = LedgerWriter(log, self._topics, self._key, context.clock)
         self._stages = OwnStages(context, self._participant)
         self._meter = Meter(self._participant, self._ledgers, context.clock)
+        self._oracle = Oracle(
+            context,
+            self._policy.backoff_ms,
+            self._hosted,
+            self.agent,
+            self._stages,
+            self._ledgers,
+        )
         for stage in self._stages.names:
             self.agent.owns(task_of(context.pipeline.name, stage), 0)
         self._learn_contracts(reader)
@@ -181,7 +183,9 @@ class AgentService:
         assert reader is not None, "started"  # noqa: S101 - step is called after start
         assert talk is not None, "started"  # noqa: S101
         assert stages is not None, "started"  # noqa: S101
+        oracle = self._oracle
         assert meter is not None, "started"  # noqa: S101
+        assert oracle is not None, "started"  # noqa: S101
         try:
             self._read_ledgers(reader)
             for signed in talk.poll(_POLL_MS):
@@ -189,10 +193,12 @@ class AgentService:
             stages.poll()
             for logs in self._guests.values():
                 logs.poll()
+            oracle.poll()
             self.status.waiting_for = None
         except Unavailable as error:
             self.status.waiting_for = str(error)
-        self._measure(stages)
+        self._measure(stages, oracle)
+        oracle.step(reader.plans, self._now_ms())
         self._perform(self.agent.tick(self._now_ms()))
         for command in stages.settle(self.agent, reader.contracts, self._now_ms()):
             self._perform([command])
@@ -205,6 +211,7 @@ class AgentService:
         for closable in (
             self._talk,
             self._ledgers,
+            self._oracle,
             self._stages,
             self._reader,
             *self._guests.values(),
@@ -306,15 +313,19 @@ class AgentService:
         else:
             self._perform(self.agent.return_requested(statement, now_ms))
 
-    def _measure(self, stages: OwnStages) -> None:
+    def _measure(self, stages: OwnStages, oracle: Oracle) -> None:
         now_ms = self._context.clock.monotonic_ms()
         if now_ms < self._measure_next_ms:
             return
         self._measure_next_ms = now_ms + _MEASURE_EVERY_MS
-        for task, logs in {**stages.workloads(), **self._guests}.items():
-            units = logs.workload.load()
-            if units is not None:
-                self.agent.measured(task, units)
+        loads = {
+            task: units
+            for task, logs in {**stages.workloads(), **self._guests}.items()
+            if (units := logs.workload.load()) is not None
+        }
+        for task, units in loads.items():
+            self.agent.measured(task, units)
+        oracle.measure(loads)
 
     # ---------------------------------------------------------------- messages out
 
@@ -392,7 +403,9 @@ class AgentService:
                 name: {"place": holding.place.value, "units": holding.load.units}
                 for name, holding in holdings.tasks.items()
             },
-            "left_alone": dict(self._left_alone),
+            "left_alone": self._left_alone
+            | ({} if self._oracle is None else self._oracle.left_alone),
+            "plans": {} if self._oracle is None else self._oracle.detail,
             "ignored": dict(ignored),
         }
         self._figures.show(self.agent, {place: len(holdings.at(place)) for place in Place}, ignored)

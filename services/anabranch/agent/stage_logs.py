@@ -6,7 +6,7 @@ A crash loses nothing that counts: a new follower begins at the logs' state of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.control.failure_detector import (
@@ -22,6 +22,8 @@ from anabranch.protocol.limits import LONG_SILENT_MS
 from anabranch.runtime.boundary_reader import BoundaryReader, Listener
 from anabranch.runtime.heartbeats import ControlReader
 from anabranch.runtime.stream_logs import open_stream
+
+_MS_PER_S: Final = 1_000
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
@@ -44,6 +46,8 @@ class StageLogs:
         self._declared, self._hears = pipeline.stages[stage], hears
         self._replica = self._declared.replica_ids()[0]
         self.workload = Workload(pipeline.inputs(stage), pipeline.bucket_ms)
+        self._rows: dict[str, tuple[int, int]] = {}
+        """Stream -> its rows, and how many buckets they are of, since they were asked for."""
         self._inputs: dict[str, BoundaryReader] = {}
         self._upto: dict[str, int] = {}
         self._own: BoundaryReader | None = None
@@ -73,6 +77,14 @@ class StageLogs:
             return 0
         return self._detector.look(self._clock.monotonic_ms()) - max(since, self._began[1])
 
+    def rate(self, stream: str) -> int | None:
+        """Rows per second of event time of an input, or of the stage's results, since the last
+        call; None: no bucket has come.
+        """
+        rows, buckets = self._rows.pop(stream, (0, 0))
+        width_ms = self._pipeline.bucket_ms
+        return rows * _MS_PER_S // (buckets * width_ms) if buckets else None
+
     def poll(self) -> None:
         """Take what is there, without waiting.
 
@@ -87,7 +99,7 @@ class StageLogs:
             reader.poll(0)
             self._take(stream, reader, observed_ms)
         self._own.poll(0)
-        self._own.log_state.forget(self._own.log_state.upto)
+        self._rows_of(self._stage, self._own)
         if self.runs_on != self._began[0]:
             self._began = self.runs_on, observed_ms
         now_ms = self._clock.monotonic_ms()
@@ -135,6 +147,11 @@ class StageLogs:
         self.workload.made(log_state.node(self._replica), log_state.closed(self._replica))
 
     def _take(self, stream: str, reader: BoundaryReader, observed_ms: int) -> None:
+        rows, upto = self._rows_of(stream, reader), reader.log_state.upto
+        self.workload.arrived(stream, upto, rows, observed_ms)
+
+    def _rows_of(self, stream: str, reader: BoundaryReader) -> dict[int, int]:
+        """Of the buckets of a stream that have become stable since the last call."""
         log_state = reader.log_state
         before, upto = self._upto.get(stream), log_state.upto
         rows = (
@@ -147,7 +164,10 @@ class StageLogs:
         )
         log_state.forget(upto)
         self._upto[stream] = upto
-        self.workload.arrived(stream, upto, rows, observed_ms)
+        if before:
+            known, buckets = self._rows.get(stream, (0, 0))
+            self._rows[stream] = known + sum(rows.values()), buckets + upto - before
+        return rows
 
     def close(self) -> None:
         """Idempotent."""

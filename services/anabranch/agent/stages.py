@@ -106,7 +106,9 @@ class OwnStages:
         running = set()
         for stage in self.names:
             task = task_of(self._pipeline.name, stage)
-            holding, logs = agent.holdings.tasks[task], self._logs[task]
+            holding, logs = agent.holdings.tasks.get(task), self._logs[task]
+            if holding is None:
+                continue  # it moves under a movement contract (``agent.oracle``)
             home = self._homes[stage]
             partner = ""
             why = None
@@ -167,6 +169,14 @@ class OwnStages:
         return now_ms >= max(holding.hold_until_ms, deadline_ms) or any(
             may_end(ledger, movement, why, at_ms) for at_ms in (contract.now_ms, now_ms)
         )
+
+    def settle_at(self, stage: str, partner: str) -> bool:
+        """Set right where a stage runs that is not traded: on the node of this participant, or at
+        home if that is none; whether it runs there.
+        """
+        node = node_of(partner) if partner else self._homes[stage]
+        self._place(stage, node)
+        return self._logs[task_of(self._pipeline.name, stage)].runs_on == node
 
     def _place(self, stage: str, node: str) -> None:
         """Write a move, unless the place is that, or one was written a moment ago."""

@@ -27,6 +27,8 @@ from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Metere
 from anabranch.protocol.federation.lookup import CatalogEntry
 from anabranch.protocol.federation.movements import Ended, Started, Withdrawn
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
+from anabranch.protocol.federation.plan_contracts import MovementContract
+from anabranch.protocol.federation.plan_switching import PlanWord
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.statements import Signature, Statement
 from anabranch.protocol.federation.stream_signers import StreamSigner
@@ -52,7 +54,9 @@ KINDS: Final[dict[str, type[Any]]] = {
     "contract": Contract,
     "content_contract": ContentContract,
     "suggested_contract": SuggestedContract,
+    "movement_contract": MovementContract,
     "contract_change": ContractChange,
+    "plan_word": PlanWord,
     "movement_started": Started,
     "movement_withdrawn": Withdrawn,
     "movement_ended": Ended,

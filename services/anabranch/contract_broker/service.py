@@ -6,16 +6,16 @@ while it is away load moves under the contracts that there are, and is settled l
 
 What it writes are settlements, of contracts whose party or auditor it is. A settlement counts once,
 with the right sum, whoever writes it: so it may be written again after a crash, or beside another
-broker, and a sum that a last measurement has overtaken is written anew. Of content contracts it
-also writes what came of their streams (``content_meter``), and suspends one whose periods are in
-dispute, as an agent does where load moves. And it lists its pipeline in its participant's catalog
-(``catalog_writer``).
+broker, and a sum that a last measurement has overtaken is written anew. Of content contracts and
+movement contracts it also writes what came of their streams (``content_meter``), and suspends one
+whose periods are in dispute, as an agent does where load moves. And it lists its pipeline in its
+participant's catalog (``catalog_writer``).
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from prometheus_client import Counter, Gauge
@@ -25,7 +25,8 @@ from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
 from anabranch.contract_broker.catalog_writer import CatalogWriter
 from anabranch.contract_broker.content_meter import ContentMeter
-from anabranch.pipeline.model import Federation
+from anabranch.pipeline.file import hosted_pipelines
+from anabranch.pipeline.model import Federation, Pipeline
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
@@ -34,6 +35,7 @@ from anabranch.protocol.federation.content_log import ContentLog
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.ledger import Settled
+from anabranch.protocol.federation.plan_ledger import PlanLog
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.federation_reader import FederationReader
 from anabranch.runtime.service import ServiceContext, ServiceStatus
@@ -50,12 +52,15 @@ _AGAIN_MS: Final = 10_000
 _SUSPENSION: Final = -1
 """In place of a period."""
 
+AnyLog = ContractLog | ContentLog | PlanLog
+
 
 def build(settings: ServiceSettings, context: ServiceContext) -> ContractBroker:
     """The broker of the federation that the pipeline file names.
 
     Raises:
-        ConfigurationError: it names none, or the key cannot be used.
+        ConfigurationError: it names none, the key cannot be used, or the file of a pipeline that is
+            hosted is wrong.
     """
     federation = context.pipeline.federation
     if federation is None:
@@ -63,15 +68,28 @@ def build(settings: ServiceSettings, context: ServiceContext) -> ContractBroker:
             f"{settings.pipeline}: there is no federation; add `federation: {{name: ...,"
             " participant: ...}`"
         )
-    return ContractBroker(context, federation, key_of_environment(federation.participant))
+    hosted = hosted_pipelines(federation)
+    return ContractBroker(context, federation, key_of_environment(federation.participant), hosted)
 
 
 class ContractBroker:
-    """One of them. ``key``: what it signs with; None: it looks on, and settles nothing."""
+    """One of them."""
 
     def __init__(
-        self, context: ServiceContext, federation: Federation, key: SigningKey | None
+        self,
+        context: ServiceContext,
+        federation: Federation,
+        key: SigningKey | None,
+        hosted: Mapping[str, Pipeline] | None = None,
     ) -> None:
+        """Nothing is contacted yet.
+
+        Args:
+            context: Of the process.
+            federation: Of its pipeline file.
+            key: What it signs with; None: it looks on, and settles nothing.
+            hosted: Pipelines of others whose stages may run here.
+        """
         self.status = ServiceStatus()
         self._context = context
         self._federation = federation
@@ -87,7 +105,7 @@ class ContractBroker:
         self._meter = (
             None
             if key is None
-            else ContentMeter(context, self._topics, key.participant, self._metered)
+            else ContentMeter(context, self._topics, key.participant, self._metered, hosted or {})
         )
         self._look_next_ms = self._settle_next_ms = 0
         self._sent: dict[tuple[str, int], int] = {}
@@ -162,7 +180,7 @@ class ContractBroker:
         self._report(self._reader)
 
     @staticmethod
-    def _logs(reader: FederationReader) -> Iterator[ContractLog | ContentLog]:
+    def _logs(reader: FederationReader) -> Iterator[AnyLog]:
         yield from reader.contracts.values()
         yield from reader.contents.values()
 
@@ -177,7 +195,7 @@ class ContractBroker:
             self._meter.close()
         self._close_writer()
 
-    def _settle(self, contract: ContractLog | ContentLog, key: SigningKey) -> None:
+    def _settle(self, contract: AnyLog, key: SigningKey) -> None:
         ledger, booked = contract.ledger, contract.booked
         if ledger is None or booked is None:
             return
@@ -210,7 +228,7 @@ class ContractBroker:
         crash_point("broker.stream_metered")
         return self._write(entry, self._key)
 
-    def _suspend(self, contract: ContentLog, key: SigningKey) -> None:
+    def _suspend(self, contract: ContentLog | PlanLog, key: SigningKey) -> None:
         booked, reason = contract.booked, contract.reason_to_suspend(key.participant)
         now_ms = self._context.clock.monotonic_ms()
         last_ms = self._sent.get((contract.contract_id, _SUSPENSION))

@@ -15,8 +15,16 @@ from anabranch.ports import EventLog
 from anabranch.protocol.federation.content_contracts import ContentContract, is_worth_taking
 from anabranch.protocol.federation.content_log import ContentLog
 from anabranch.protocol.federation.contract_log import ContractLog
+from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.movements import Movement, MovementState
+from anabranch.protocol.federation.oracle import tasks_of
+from anabranch.protocol.federation.plan_contracts import MovementContract
+from anabranch.protocol.federation.plan_ledger import PlanLog
+from anabranch.protocol.federation.plan_switching import SwitchState
+from anabranch.protocol.federation.stage_moves import task_of
 from anabranch.runtime.federation_reader import FederationReader
+
+AnyLog = ContractLog | ContentLog | PlanLog
 
 # Thousandths of a micro-unit.
 NANO_PER_UNIT: Final = 1_000_000_000
@@ -40,13 +48,13 @@ def read_book(log: EventLog, federation: Federation) -> FederationReader:
 
 
 def contracts_of(reader: FederationReader, now_ms: int) -> list[dict[str, Any]]:
-    """One row for each contract, for load or a stream: its newest text, its state, and who has to
-    sign what. Of one for a stream the buyer is its receiver, which pays, and the seller its sender.
+    """One row for each contract of any kind: its newest text, its state, and who has to sign what.
+    Where streams are paid for, the buyer is the receiver, which pays, and the seller the sender.
     """
     return [row for each in _all(reader) if (row := _contract(each, now_ms)) is not None]
 
 
-def _contract(of: ContractLog | ContentLog, now_ms: int) -> dict[str, Any] | None:
+def _contract(of: AnyLog, now_ms: int) -> dict[str, Any] | None:
     booked, proposal = of.booked, of.proposal
     if booked is None:
         return None
@@ -60,22 +68,16 @@ def _contract(of: ContractLog | ContentLog, now_ms: int) -> dict[str, Any] | Non
             if party not in proposal.signed_by
         ]
     )
-    is_content = isinstance(text, ContentContract)
-    prices = (
-        [tier.price_micro for tier in text.tiers]
-        if isinstance(text, ContentContract)
-        else [text.floor, text.fixed_price]
-    )
     return {
         "contract": of.contract_id,
-        "for": text.stream if isinstance(text, ContentContract) else "load",
+        "for": _subject(text),
         "version": text.version,
         "state": booked.state_at(now_ms).value,
-        "may_move": not is_content and booked.may_move(now_ms),
+        "may_move": not isinstance(text, ContentContract) and booked.may_move(now_ms),
         "buyer": text.buyer,
         "seller": text.seller,
-        "price_lowest_micro": min(prices),
-        "price_highest_micro": max(prices),
+        "price_lowest_micro": min(_prices(text)),
+        "price_highest_micro": max(_prices(text)),
         "valid_from": in_words(text.valid_from_ms),
         "valid_to": in_words(text.valid_to_ms),
         "ends": None if booked.ends_ms is None else in_words(booked.ends_ms),
@@ -85,7 +87,71 @@ def _contract(of: ContractLog | ContentLog, now_ms: int) -> dict[str, Any] | Non
         "proposed_version": None if proposal is None else proposal.contract.version,
         "waits_for_signature_of": waits_for,
         "suggestions": _suggestions(of, now_ms) if isinstance(of, ContentLog) else [],
+        "plans": _plans(of, now_ms) if isinstance(of, PlanLog) else None,
     }
+
+
+def _subject(text: Contract | ContentContract | MovementContract) -> str:
+    if isinstance(text, ContentContract):
+        return text.stream
+    return ", ".join(tasks_of(text)) if isinstance(text, MovementContract) else "load"
+
+
+def _prices(text: Contract | ContentContract | MovementContract) -> list[int]:
+    if isinstance(text, Contract):
+        return [text.floor, text.fixed_price]
+    found = [text.content(plan) for plan in range(text.plan_count)]
+    return [tier.price_micro for each in found for tier in each.tiers]
+
+
+def _plans(of: PlanLog, now_ms: int) -> dict[str, Any] | None:
+    """Which is active, and what is proposed or switched to; None: nothing is agreed yet."""
+    if of.ledger is None:
+        return None
+    switch = of.ledger.switch
+    state = switch.state_at(now_ms)
+    is_open = state in {SwitchState.PROPOSED, SwitchState.SWITCHING}
+    return {
+        "active": switch.plan,
+        "at_sender": list(switch.contract.plans[switch.plan].at_sender),
+        "since": in_words(switch.changes[-1].at_ms),
+        "state": state.value,
+        "proposed": switch.next_plan if is_open else None,
+        "proposed_by": switch.by if is_open else None,
+    }
+
+
+def plan_changes_of(reader: FederationReader) -> list[dict[str, Any]]:
+    """One row for each time that a plan was active which has stages at the sender, of all movement
+    contracts, in the order in which these times began.
+    """
+    rows = []
+    for name, log in sorted(reader.plans.items()):
+        if log.ledger is None:
+            continue
+        switch = log.ledger.switch
+        ends = [*switch.changes[1:], None]
+        for change, end in zip(switch.changes, ends, strict=True):
+            if not change.plan:
+                continue
+            text = switch.contract
+            rows.append(
+                {
+                    "contract": name,
+                    "plan": change.plan,
+                    "tasks": [
+                        task_of(text.pipeline, stage) for stage in text.plans[change.plan].at_sender
+                    ],
+                    "of": text.receiver,
+                    "run_by": text.sender if end is None else text.receiver,
+                    "moved_to": text.sender,
+                    "from": in_words(change.at_ms),
+                    "to": None if end is None else in_words(end.at_ms),
+                    "ended_by": None if end is None else end.by,
+                    "why": None if end is None else end.why,
+                }
+            )
+    return sorted(rows, key=lambda row: (row["from"], row["contract"]))
 
 
 def _suggestions(of: ContentLog, now_ms: int) -> list[dict[str, Any]]:
@@ -189,8 +255,8 @@ def amount_in_words(nano: int) -> str:
     )
 
 
-def _all(reader: FederationReader) -> list[ContractLog | ContentLog]:
-    found: dict[str, ContractLog | ContentLog] = {**reader.contracts, **reader.contents}
+def _all(reader: FederationReader) -> list[AnyLog]:
+    found: dict[str, AnyLog] = {**reader.contracts, **reader.contents}
     return [found[name] for name in sorted(found)]
 
 

@@ -23,6 +23,10 @@ from anabranch.protocol.federation.content_log import ContentLog
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.contracts import Contract
+from anabranch.protocol.federation.oracle import tasks_of
+from anabranch.protocol.federation.plan_contracts import MovementContract
+from anabranch.protocol.federation.plan_ledger import PlanLog
+from anabranch.protocol.federation.plan_switching import PlanWord, Word
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.stream_signers import StreamSigner, wanted_words
 from anabranch.runtime.federation_reader import FederationReader
@@ -43,8 +47,8 @@ _TEACHES: Final = {
     ),
 }
 
-AnyText = Contract | ContentContract
-AnyLog = ContractLog | ContentLog
+AnyText = Contract | ContentContract | MovementContract
+AnyLog = ContractLog | ContentLog | PlanLog
 
 
 class Words:
@@ -176,6 +180,22 @@ class Words:
             after = self._found(reader, contract_id).booked
             return None if after is None else after.state_at(self._clock.now_ms())
 
+    def cancel(self, contract_id: str) -> None:
+        """Leave all plans of a movement contract but the plain one, for good.
+
+        Raises:
+            ConfigurationError: it would not count.
+            Unavailable: no answer, or it is not known whether it was written.
+        """
+        word = PlanWord(contract_id, self._key.participant, Word.CANCELLED, 0)
+        with closing(read_book(self._log, self._federation)) as reader:
+            if not isinstance(self._found(reader, contract_id), PlanLog):
+                raise ConfigurationError(
+                    f"{contract_id} is not a movement contract; another ends by a notice"
+                )
+            self._try(reader, contract_id, word)
+        self._say(word)
+
     def suggest(self, contract_id: str, terms: ContentContract, open_until_ms: int) -> None:
         """Let the receiver of a stream know that it can have it elsewhere, by these terms.
 
@@ -214,7 +234,7 @@ class Words:
         self,
         reader: FederationReader,
         contract_id: str,
-        statement: AnyText | ContractChange | SuggestedContract,
+        statement: AnyText | ContractChange | SuggestedContract | PlanWord,
     ) -> None:
         """On the copy that ``reader`` has, which is not used any more."""
         topic, now_ms = self._topics.contract(contract_id), self._clock.now_ms()
@@ -226,9 +246,25 @@ class Words:
                 f" {topic} --add-config message.timestamp.type=LogAppendTime"
             )
         self._is_published(reader, now_ms)
+        if isinstance(statement, (Contract, MovementContract)):
+            self._is_free(reader, statement)
         reason = reader.add(contract_id, statement, self._key.sign(statement), now_ms)
         if reason:
             raise ConfigurationError(f"{contract_id}: {_TEACHES.get(reason, reason)}")
+
+    def _is_free(self, reader: FederationReader, text: Contract | MovementContract) -> None:
+        """No other kind of contract names its tasks: a stage moves under one of them."""
+        others = reader.contracts if isinstance(text, MovementContract) else reader.plans
+        for name, other in others.items():
+            booked = other.booked
+            if booked is None or booked.state_at(self._clock.now_ms()) is ContractState.ENDED:
+                continue
+            both = sorted(set(tasks_of(text)) & set(tasks_of(booked.contract)))
+            if both:
+                raise ConfigurationError(
+                    f"{text.contract_id}: {', '.join(both)} may move under {name} already; a stage"
+                    " is named by contracts for load or by a movement contract, not by both"
+                )
 
     def _is_published(self, reader: FederationReader, now_ms: int) -> None:
         if reader.keys.find(self._key.participant, self._key.key_id, now_ms) is None:
@@ -244,7 +280,7 @@ class Words:
         finally:
             admin.close()
 
-    def _say(self, statement: AnyText | ContractChange | SuggestedContract) -> None:
+    def _say(self, statement: AnyText | ContractChange | SuggestedContract | PlanWord) -> None:
         value = federation_records.encode(statement, self._key.sign(statement))
         self._write(self._topics.contract(statement.contract_id), value)
 

@@ -61,13 +61,21 @@ def _of_both(principal: str, names: FederationTopics, contracts: Sequence[str]) 
 
 def _of_streams(principal: str, pipeline: Pipeline) -> Iterator[Right]:
     """What streams are metered by, under contracts that this participant may have for them: those
-    that it publishes, and those of others.
+    that it publishes, those of others, and the results of stages that partners may run. Those of a
+    partner's broker, too: ``contract_broker.PARTNER`` stands for its principal.
     """
     bound = [name for name, each in pipeline.bindings.items() if not each.cluster]
-    for stream in (*pipeline.publish_ms, *bound):
-        topic = pipeline.topic_names.boundaries(stream)
-        for operation in (Operation.READ, Operation.DESCRIBE_CONFIGS):
-            yield Right(principal, Resource.TOPIC, topic, operation, "boundaries")
+    partners = {} if pipeline.federation is None else pipeline.federation.partners
+    partnered = [stage for stages in partners.values() for stage in stages]
+    readers = [
+        (principal, dict.fromkeys((*pipeline.publish_ms, *bound, *partnered))),
+        *((f"{principal}.{partner}", stages) for partner, stages in partners.items()),
+    ]
+    for reader, streams in readers:
+        for stream in streams:
+            topic = pipeline.topic_names.boundaries(stream)
+            for operation in (Operation.READ, Operation.DESCRIBE_CONFIGS):
+                yield Right(reader, Resource.TOPIC, topic, operation, "boundaries")
 
 
 def _of_dashboard(

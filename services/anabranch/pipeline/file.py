@@ -20,7 +20,7 @@ from anabranch.pipeline.document import MISSING, Document, Place, guess, shown
 from anabranch.pipeline.environment import fill_in
 from anabranch.pipeline.federation import federation
 from anabranch.pipeline.kept_bindings import LookUp, from_kept
-from anabranch.pipeline.model import Binding, Pipeline, RecordSchema, Stage
+from anabranch.pipeline.model import Binding, Federation, Pipeline, RecordSchema, Stage
 from anabranch.pipeline.offered import Host, OfferedStages
 from anabranch.pipeline.output_section import read_output
 from anabranch.pipeline.resources import resources_of
@@ -81,6 +81,22 @@ def load(
     if walk.mistakes or pipeline is None:
         raise ConfigurationError("\n".join(walk.sorted_mistakes()))
     return pipeline
+
+
+def hosted_pipelines(named: Federation) -> dict[str, Pipeline]:
+    """The pipelines of others whose stages may run here, by this participant's copies of their
+    files.
+
+    Raises:
+        ConfigurationError: a file is wrong, or is that of another pipeline.
+    """
+    found = {name: load(path) for name, path in named.hosts.items()}
+    for name, pipeline in found.items():
+        if pipeline.name != name:
+            raise ConfigurationError(
+                f"federation.hosts.{name}: {pipeline.path} is the file of pipeline {pipeline.name}"
+            )
+    return found
 
 
 def federation_name(path: Path) -> str:

@@ -5,8 +5,8 @@ Theory of operation. Which contracts there are is what topics there are: the bro
 principal those that it has a right on, and no others. A record is judged by the keys that counted
 at its time, so before one is judged all keys are read that are published by now. Whoever makes a
 contract's topic must have the broker set the times; where that is not so, its records could be
-dated at will, and the contract is left out. A topic is that of a contract for load until a text for
-a stream is the first that counts in it (``protocol.federation.content_log``).
+dated at will, and the contract is left out. A topic is that of a contract for load until a text of
+another kind is the first that counts in it (``protocol.federation.content_log``).
 
 A crash loses nothing: a new reader reads the logs again, from their beginnings, and comes to the
 same contracts and sums.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from anabranch.codec import federation_records
 from anabranch.pipeline.topic_names import FederationTopics
@@ -29,8 +29,22 @@ from anabranch.protocol.federation.contract_log import (
     ContractLog,
     ContractStatement,
 )
+from anabranch.protocol.federation.plan_contracts import MovementContract
+from anabranch.protocol.federation.plan_ledger import PLAN_STATEMENTS, PlanLog
 from anabranch.protocol.federation.statements import Signature
 from anabranch.runtime.key_reader import UNREADABLE, KeyReader, TopicLogs
+
+_KINDS: Final[dict[type[Any], type[ContentLog | PlanLog]]] = {
+    ContentContract: ContentLog,
+    MovementContract: PlanLog,
+}
+"""What the log of a topic is once such a text is the first that counts in it."""
+
+_BELONGS: Final[dict[type[Any], tuple[type[Any], ...]]] = {
+    ContractLog: STATEMENTS,
+    ContentLog: CONTENT_STATEMENTS,
+    PlanLog: PLAN_STATEMENTS,
+}
 
 
 class FederationReader:
@@ -52,8 +66,8 @@ class FederationReader:
         self.signers = self._key_reader.signers
         self.contracts: dict[str, ContractLog] = {}
         """For load."""
-        self.contents: dict[str, ContentLog] = {}
-        """For streams."""
+        self.contents: dict[str, ContentLog | PlanLog] = {}
+        """For streams, and movement contracts."""
         self.undatable: set[str] = set()
         """Topics of contracts whose times the broker does not set."""
         self._ignored: Counter[str] = Counter()
@@ -64,6 +78,11 @@ class FederationReader:
         self._contract_logs = TopicLogs(log)
         self._unjudged: list[Chunk] = []
         """What was read while the keys could not be: it is judged with the next poll."""
+
+    @property
+    def plans(self) -> dict[str, PlanLog]:
+        """Movement contracts."""
+        return {name: log for name, log in self.contents.items() if isinstance(log, PlanLog)}
 
     @property
     def ignored(self) -> Counter[str]:
@@ -162,7 +181,7 @@ class FederationReader:
         elif not reason and name in self.contracts:
             self._listener(statement)
 
-    def find(self, name: str) -> ContractLog | ContentLog | None:
+    def find(self, name: str) -> ContractLog | ContentLog | PlanLog | None:
         """The contract of this name; None: this principal sees none."""
         return self.contents.get(name) or self.contracts.get(name)
 
@@ -171,21 +190,14 @@ class FederationReader:
         nothing, or nothing.
         """
         found: Any = self.find(name) or ContractLog(name, self.verify, self._auditor)
-        if isinstance(statement, ContentContract) and found.booked is None:
-            found = self._for_a_stream(name, found)
-        belongs = CONTENT_STATEMENTS if isinstance(found, ContentLog) else STATEMENTS
-        if not isinstance(statement, belongs):
+        kind = _KINDS.get(type(statement))
+        if kind is not None and isinstance(found, ContractLog) and found.booked is None:
+            before, found = found, kind(name, self.verify, self._auditor)
+            found.ignored = before.ignored
+        if not isinstance(statement, _BELONGS[type(found)]):
             return UNREADABLE
         reason: str = found.add(statement, signature, appended_ms)
-        if isinstance(found, ContentLog) and not reason:
+        if not reason and not isinstance(found, ContractLog):
             self.contents[name] = found
             self.contracts.pop(name, None)
         return reason
-
-    def _for_a_stream(self, name: str, before: ContractLog | ContentLog) -> ContentLog:
-        """The log of a topic in which no text counts, once one for a stream does."""
-        if isinstance(before, ContentLog):
-            return before
-        found = ContentLog(name, self.verify, self._auditor)
-        found.ignored = before.ignored
-        return found

@@ -81,6 +81,17 @@ def open_published(
         raise
 
 
+def open_dated(log: EventLog, pipeline: Pipeline, stage: str) -> BoundaryReader:
+    """The same of the results of a stage, for whoever counts them by the times of its log.
+
+    Raises:
+        Unavailable: as ``open_stream``.
+        ConfigurationError: the broker does not set the times of its log.
+    """
+    check_dated(log, pipeline.topic_names.boundaries(stage))
+    return open_stream(log, pipeline, stage)
+
+
 def open_elsewhere(
     log: EventLog, pipeline: Pipeline, stream: str, *, lock: AbstractContextManager[object]
 ) -> DistantReader:

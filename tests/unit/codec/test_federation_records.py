@@ -43,12 +43,20 @@ from anabranch.protocol.federation.offers import (
     OfferedTask,
     ReturnRequest,
 )
+from anabranch.protocol.federation.plan_contracts import (
+    PLANS_MAX,
+    STAGES_MAX,
+    MovementContract,
+    Plan,
+)
+from anabranch.protocol.federation.plan_switching import PlanWord
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.statements import Signature, signed_bytes
 from anabranch.protocol.federation.stream_signers import StreamSigner
 from harness import catalogs
 from harness.contents import SUGGESTED, content
 from harness.markets import CONTRACT, answer, contract, offer, signature, started
+from harness.plans import plans
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 NAME = st.text(st.characters(codec="utf-8"), max_size=limits.NAME_CHARACTERS_MAX)
@@ -61,6 +69,8 @@ KINDS = (
     ContentContract,
     SuggestedContract,
     ContentMetered,
+    MovementContract,
+    PlanWord,
     ContractChange,
     Started,
     Withdrawn,
@@ -124,9 +134,12 @@ def test_the_largest_of_each_kind_fits() -> None:
         tiers=tuple(Tier(999_999 - number, 10**12) for number in range(TIERS_MAX)),
         options=tuple(f"{number:02}={'x' * 200}" for number in range(OPTIONS_MAX)),
     )
+    stages = tuple(f"{number:02}{'s' * 61}" for number in range(STAGES_MAX))
+    plan = Plan(stages, name[:63], stages[0], terms.payment, terms.tiers, 2**53, 10**9)
     for statement in (
         contract(tasks=tasks),
         terms,
+        plans(plans=(plan,) * PLANS_MAX, options=terms.options),
         replace(SUGGESTED, terms=terms),
         offer(1, *offered),
         started(answer(1, *taken)),

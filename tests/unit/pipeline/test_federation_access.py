@@ -62,6 +62,18 @@ def test_a_broker_reads_the_logs_of_streams_that_may_be_paid_for() -> None:
     assert not logs & of(without, "p.contract_broker", Operation.READ)
 
 
+def test_both_brokers_read_the_results_of_stages_that_a_partner_may_run() -> None:
+    federation = Federation(name="tolls", participant="north", partners={"south": ["totals"]})
+    names = PIPELINE.model_copy(update={"federation": federation, "publish_ms": {"totals": 1}})
+    found = federation_rights(names, ["c1"])
+    for principal in ("p.contract_broker", "p.contract_broker.south"):
+        for operation in (Operation.READ, Operation.DESCRIBE_CONFIGS):
+            assert "p.totals.boundaries" in of(found, principal, operation)
+    assert of(found, "p.contract_broker.south", Operation.READ) == {"p.totals.boundaries"}
+    assert of(found, "p.contract_broker.south", Operation.WRITE) == set()
+    assert len(set(found)) == len(found)
+
+
 def test_a_prefix_of_ones_own_and_no_contracts() -> None:
     found = federation_rights(PIPELINE, [], prefix="x-")
     principals = {right.principal for right in found}

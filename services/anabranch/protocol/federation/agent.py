@@ -24,6 +24,8 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from anabranch.protocol.federation.contract_book import BookedContract
 from anabranch.protocol.federation.costs import Cost
 from anabranch.protocol.federation.holdings import Event, Holding, Holdings, Place, Term
@@ -89,6 +91,28 @@ class Agent:
     def owns(self, task: str, units: int) -> None:
         """A task of this participant, which runs here."""
         self.holdings.tasks[task] = Holding(task, LoadAverage.of(units), Place.HERE)
+
+    def reserves(self, task: str) -> bool:
+        """A task of this participant is not to be traded from now on, until it ``owns`` it again;
+        whether that is so: one that is on offer, or not here, is traded until it is back.
+        """
+        holding = self.holdings.tasks.get(task)
+        if holding is not None and holding.place is Place.HERE:
+            del self.holdings.tasks[task]
+        return task not in self.holdings.tasks
+
+    def runs_besides(self, task: str, units: int) -> None:
+        """The load of a task that is not traded and runs here; 0: it does not."""
+        self.holdings.besides.pop(task, None)
+        if units:
+            self.holdings.besides[task] = units
+
+    def costs_besides(self, tasks: Collection[str]) -> tuple[Cost, int]:
+        """The cost function, and the load that is here or promised without these tasks."""
+        besides = self.holdings.besides
+        return self._standing.cost, self._standing.most() - sum(
+            besides.get(task, 0) for task in tasks
+        )
 
     def measured(self, task: str, units: int) -> None:
         """The load of a task, wherever it runs: a buyer measures it by its input. Of a task

@@ -128,6 +128,16 @@ class ContentContract:
         """Whether it has what all versions of a contract have in common (FQ5)."""
         return _constant(self) == _constant(other)
 
+    @property
+    def plan_count(self) -> int:
+        """A contract for a stream has only one (``plan_contracts``)."""
+        return 1
+
+    def content(self, plan: int) -> ContentContract:
+        """The terms of a plan."""
+        del plan
+        return self
+
     def price(self, availability_ppm: int) -> int:
         """Of a message or second, at the availability that was reached (FQ1)."""
         return next(
@@ -253,6 +263,12 @@ def content_due_nano(contract: ContentContract, delivered: Delivered) -> int:
     if not contract.valid_from_ms <= delivered.from_ms <= delivered.to_ms <= contract.valid_to_ms:
         return 0
     return _cost(contract, delivered)
+
+
+def micro_per_s(contract: ContentContract, messages: int) -> int:
+    """What the receiver owes in a second with so many messages, if all come in time."""
+    second = Delivered(0, _MS_PER_S, messages, 1, 1)
+    return _cost(contract, second) // NANO_PER_MICRO
 
 
 def is_worth_taking(

@@ -30,7 +30,7 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from anabranch.protocol.federation.content_contracts import (
     ContentContract,
@@ -39,6 +39,7 @@ from anabranch.protocol.federation.content_contracts import (
     content_defects,
     content_due_nano,
 )
+from anabranch.protocol.federation.contract_book import Text
 from anabranch.protocol.federation.contracts import TIME_MS_MAX, Side
 from anabranch.protocol.federation.ledger import PeriodLedger, Settled
 
@@ -70,6 +71,40 @@ class ContentMetered:
 ContentEntry = ContentMetered | SuggestedContract | Settled
 
 
+class StreamText(Text, Protocol):
+    """One version of a contract under which streams are paid for."""
+
+    @property
+    def sender(self) -> str:
+        """Is paid."""
+
+    @property
+    def receiver(self) -> str:
+        """Pays."""
+
+    @property
+    def bucket_ms(self) -> int:
+        """Width of the buckets of its streams."""
+
+    @property
+    def settle_ms(self) -> int:
+        """Length of a period."""
+
+    @property
+    def delay_ms_max(self) -> int:
+        """After the end of a bucket nothing of it comes in time any more."""
+
+    @property
+    def plan_count(self) -> int:
+        """So many plans it has."""
+
+    def content(self, plan: int) -> ContentContract:
+        """For which stream is paid under a plan, and how."""
+
+
+StreamTextT = TypeVar("StreamTextT", bound=StreamText)
+
+
 @dataclass(slots=True)
 class _Reading:
     """Of one period; None: not measured."""
@@ -88,15 +123,14 @@ class _Reading:
         return None not in (self.sender, self.receiver) and self.sender != self.receiver
 
 
-class ContentLedger(PeriodLedger[_Reading]):
-    """After a crash: replay."""
+class StreamLedger(PeriodLedger[_Reading], Generic[StreamTextT]):
+    """Of any contract under which streams are paid for. After a crash: replay."""
 
-    def __init__(self, contract: ContentContract, agreed_ms: int) -> None:
+    def __init__(self, contract: StreamTextT, agreed_ms: int) -> None:
         """``agreed_ms``: the log's time at which both had signed the first version."""
         super().__init__(contract.receiver, contract.sender)
         self.disputes: list[int] = []
         """Periods that the two measured differently."""
-        self.suggestions: list[SuggestedContract] = []
         self.last: Delivered | None = None
         """Of the last period that was settled."""
         self._versions = [(agreed_ms, contract)]
@@ -106,11 +140,11 @@ class ContentLedger(PeriodLedger[_Reading]):
         self._measured: dict[Side, int] = {}
 
     @property
-    def contract(self) -> ContentContract:
+    def contract(self) -> StreamTextT:
         """The newest version."""
         return self._versions[-1][1]
 
-    def renewed(self, contract: ContentContract, at_ms: int) -> None:
+    def renewed(self, contract: StreamTextT, at_ms: int) -> None:
         """A further version was signed by both."""
         self._versions.append((at_ms, contract))
         del self._versions[:-VERSIONS_MAX]
@@ -132,8 +166,26 @@ class ContentLedger(PeriodLedger[_Reading]):
 
     # ---------------------------------------------------------------- periods
 
+    def plan(self, period: int) -> int | None:
+        """Which plan of the contract is charged for a period: there is only one; None: the period
+        does not count.
+        """
+        del period
+        return 0
+
+    def is_anybodys(self, period: int) -> bool:
+        """Whether what came in a period counts whoever made it."""
+        del period
+        return False
+
     def terms(self, period: int) -> ContentContract | None:
-        """The version that counts for a period; None: the period does not count."""
+        """The terms by which a period is charged: those of its plan, in the version that counts for
+        it; None: the period does not count.
+        """
+        found, plan = self._version(period), self.plan(period)
+        return None if found is None or plan is None else found.content(plan)
+
+    def _version(self, period: int) -> StreamTextT | None:
         settle_ms = self.contract.settle_ms
         begin_ms, end_ms = period * settle_ms, (period + 1) * settle_ms
         found = next((text for at_ms, text in reversed(self._versions) if at_ms <= begin_ms), None)
@@ -168,19 +220,17 @@ class ContentLedger(PeriodLedger[_Reading]):
 
     # ---------------------------------------------------------------- entries
 
-    def add(self, entry: ContentEntry, appended_ms: int) -> str:
+    def add(self, entry: ContentMetered | Settled, appended_ms: int) -> str:
         """Counts an entry, whose signature was checked, in the order of the log; answers why it
         does not count, or nothing (FF4).
 
         ``appended_ms`` is the log's time of it; it never goes back.
         """
-        side = self.contract.party(entry.by)
         if isinstance(entry, Settled):
             return self._settle(entry, appended_ms)
+        side = self.contract.party(entry.by)
         if side is None:
             return "not by a party of the contract"
-        if isinstance(entry, SuggestedContract):
-            return self._suggested(entry, side, appended_ms)
         return self._metered(entry, side, appended_ms)
 
     def _metered(self, entry: ContentMetered, side: Side, appended_ms: int) -> str:
@@ -206,20 +256,6 @@ class ContentLedger(PeriodLedger[_Reading]):
         self._measured[side] = max(entry.period, self._measured.get(side, -1))
         if reading.is_dispute:
             self.disputes.append(entry.period)
-        return ""
-
-    def _suggested(self, entry: SuggestedContract, side: Side, appended_ms: int) -> str:
-        if side is not Side.SELLER or entry.receiver != self.contract.receiver:
-            return "not by the sender, or not to the receiver"
-        if entry.terms.receiver != entry.receiver or next(content_defects(entry.terms), None):
-            return "not a valid contract"
-        if appended_ms >= entry.open_until_ms:
-            return "out of its time"
-        if entry in self.suggestions:
-            return "known already"
-        if len(self.suggestions) >= SUGGESTIONS_MAX:
-            return "more suggestions than a contract has"
-        self.suggestions.append(entry)
         return ""
 
     def _closed(self, period: int) -> None:
@@ -248,6 +284,37 @@ class ContentLedger(PeriodLedger[_Reading]):
         )
 
 
-def _buckets(contract: ContentContract) -> int:
+class ContentLedger(StreamLedger[ContentContract]):
+    """Of a contract for one stream."""
+
+    def __init__(self, contract: ContentContract, agreed_ms: int) -> None:
+        super().__init__(contract, agreed_ms)
+        self.suggestions: list[SuggestedContract] = []
+
+    def add(self, entry: ContentEntry, appended_ms: int) -> str:
+        """As in any; a sender may also suggest another one."""
+        if isinstance(entry, SuggestedContract):
+            return self._suggested(entry, appended_ms)
+        return super().add(entry, appended_ms)
+
+    def _suggested(self, entry: SuggestedContract, appended_ms: int) -> str:
+        side = self.contract.party(entry.by)
+        if side is None:
+            return "not by a party of the contract"
+        if side is not Side.SELLER or entry.receiver != self.contract.receiver:
+            return "not by the sender, or not to the receiver"
+        if entry.terms.receiver != entry.receiver or next(content_defects(entry.terms), None):
+            return "not a valid contract"
+        if appended_ms >= entry.open_until_ms:
+            return "out of its time"
+        if entry in self.suggestions:
+            return "known already"
+        if len(self.suggestions) >= SUGGESTIONS_MAX:
+            return "more suggestions than a contract has"
+        self.suggestions.append(entry)
+        return ""
+
+
+def _buckets(contract: StreamText) -> int:
     """Of a period."""
     return contract.settle_ms // contract.bucket_ms

@@ -11,7 +11,9 @@ Invariants: FR1 to FR4 of ``contract_log``.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from anabranch.protocol.federation.content_contracts import (
     ContentContract,
@@ -22,9 +24,11 @@ from anabranch.protocol.federation.content_ledger import (
     ContentEntry,
     ContentLedger,
     ContentMetered,
+    StreamLedger,
+    StreamTextT,
 )
 from anabranch.protocol.federation.contract_book import Book, Booked, Change, ContractChange
-from anabranch.protocol.federation.contract_log import AgreementLog, VerifyAt
+from anabranch.protocol.federation.contract_log import AgreementLog, EntryT, VerifyAt
 from anabranch.protocol.federation.ledger import Settled
 from anabranch.protocol.federation.statements import Verify
 
@@ -41,29 +45,43 @@ ContentStatement = ContentContract | ContractChange | ContentEntry
 """The same."""
 
 
+LedgerT = TypeVar("LedgerT", bound=StreamLedger[Any])
+
+
 def _book(verify: Verify) -> Book[ContentContract]:
     return Book(verify, content_defects)
 
 
-class ContentLog(AgreementLog[ContentContract, ContentEntry]):
-    """Of a contract for a stream."""
+class StreamLog(AgreementLog[StreamTextT, EntryT], Generic[StreamTextT, EntryT, LedgerT]):
+    """Of a contract under which streams are paid for."""
 
     DISPUTED: ClassVar[str] = "periods"
 
-    def __init__(self, contract_id: str, verify: VerifyAt, auditor: str) -> None:
+    def __init__(
+        self,
+        contract_id: str,
+        kind: type[StreamTextT],
+        book: Callable[[Verify], Book[StreamTextT]],
+        verify: VerifyAt,
+        auditor: str,
+    ) -> None:
         """``auditor``: may settle, as the parties may."""
-        super().__init__(contract_id, ContentContract, _book, verify)
+        super().__init__(contract_id, kind, book, verify)
         self._auditor = auditor
-        self.ledger: ContentLedger | None = None
+        self.ledger: LedgerT | None = None
         """From the moment on at which both have signed."""
 
-    def _agreed(self, text: ContentContract) -> None:
+    @abstractmethod
+    def _begun(self, text: StreamTextT) -> LedgerT:
+        """The ledger of a contract that both have signed just now."""
+
+    def _agreed(self, text: StreamTextT) -> None:
         if self.ledger is None:
-            self.ledger = ContentLedger(text, self.now_ms)
+            self.ledger = self._begun(text)
         else:
             self.ledger.renewed(text, self.now_ms)
 
-    def _entered(self, entry: ContentEntry) -> str:
+    def _entered(self, entry: EntryT) -> str:
         assert self.ledger is not None, "both have signed"  # noqa: S101 - the caller has looked
         if isinstance(entry, Settled) and entry.by not in {
             self.ledger.contract.receiver,
@@ -71,9 +89,13 @@ class ContentLog(AgreementLog[ContentContract, ContentEntry]):
             self._auditor,
         }:
             return "not by a party of the contract"
-        return self.ledger.add(entry, self.now_ms)
+        return self._counted_in(self.ledger, entry)
 
-    def _counted(self, word: ContractChange, booked: Booked[ContentContract]) -> None:
+    @abstractmethod
+    def _counted_in(self, ledger: LedgerT, entry: EntryT) -> str:
+        """What the ledger says of it."""
+
+    def _counted(self, word: ContractChange, booked: Booked[StreamTextT]) -> None:
         super()._counted(word, booked)
         assert self.ledger is not None, "both have signed"  # noqa: S101 - the caller has looked
         if word.change is Change.SUSPENDED:
@@ -89,3 +111,17 @@ class ContentLog(AgreementLog[ContentContract, ContentEntry]):
 
     def _disputes(self) -> int:
         return 0 if self.ledger is None else len(self.ledger.disputes)
+
+
+class ContentLog(StreamLog[ContentContract, ContentEntry, ContentLedger]):
+    """Of a contract for a stream."""
+
+    def __init__(self, contract_id: str, verify: VerifyAt, auditor: str) -> None:
+        """``auditor``: as of all."""
+        super().__init__(contract_id, ContentContract, _book, verify, auditor)
+
+    def _begun(self, text: ContentContract) -> ContentLedger:
+        return ContentLedger(text, self.now_ms)
+
+    def _counted_in(self, ledger: ContentLedger, entry: ContentEntry) -> str:
+        return ledger.add(entry, self.now_ms)

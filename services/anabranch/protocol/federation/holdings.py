@@ -131,10 +131,13 @@ class Holdings:
     """All of them. After a crash: the own tasks, and what the ledgers say."""
 
     tasks: dict[str, Holding] = field(default_factory=dict)
+    besides: dict[str, int] = field(default_factory=dict)
+    """Units of what runs here and is not traded: it moves under a movement contract."""
 
     def level(self) -> int:
         """Units of load that are here or promised (FH2)."""
-        return sum(holding.load.units for holding in self.tasks.values() if holding.is_load)
+        traded = sum(holding.load.units for holding in self.tasks.values() if holding.is_load)
+        return traded + sum(self.besides.values())
 
     def at(self, *places: Place) -> list[Holding]:
         """Those in one of these places, in the order in which they became known."""

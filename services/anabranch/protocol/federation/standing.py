@@ -101,7 +101,9 @@ class Standing:
 
     def sure(self) -> int:
         """Units that are here and stay unless they are sold (FY1)."""
-        return sum(holding.load.units for holding in self.holdings.at(Place.HERE, Place.OFFERED))
+        traded = self.holdings.at(Place.HERE, Place.OFFERED)
+        besides = self.holdings.besides.values()
+        return sum(holding.load.units for holding in traded) + sum(besides)
 
     def most(self) -> int:
         """Units that are here, promised, or may come home (FY1)."""

@@ -258,3 +258,20 @@ def test_room_makes_an_agent_try_again() -> None:
     assert made.tick(1_100) == []
     made.room(1_100)
     assert len(made.tick(1_100)) == 1
+
+
+def test_what_is_not_traded_is_load_where_it_runs() -> None:
+    made = agent("north", stepped(1, 10), a=10, b=10)
+    assert made.reserves("north.a")
+    assert made.reserves("north.a"), "it is not traded any more"
+    made.holdings.tasks["north.b"].place = Place.OFFERED
+    assert not made.reserves("north.b")
+    assert made.holdings.level() == 10
+    made.runs_besides("north.a", 7)
+    standing = made._standing
+    assert (made.holdings.level(), standing.sure(), standing.most()) == (17, 17, 17)
+    assert made.costs_besides(["north.a", "north.c"]) == (standing.cost, 10)
+    made.runs_besides("north.a", 0)
+    assert made.holdings.level() == 10
+    made.owns("north.a", 3)
+    assert made.holdings.level() == 13

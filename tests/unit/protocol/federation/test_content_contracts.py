@@ -21,6 +21,7 @@ from anabranch.protocol.federation.content_contracts import (
     content_defects,
     content_due_nano,
     is_worth_taking,
+    micro_per_s,
 )
 from anabranch.protocol.federation.contracts import Side
 from anabranch.protocol.federation.statements import signed_bytes
@@ -152,3 +153,13 @@ def test_fq3_what_is_not_meant_late_other_worse_or_no_cheaper_is_ignored(
     suggested: SuggestedContract,
 ) -> None:
     assert not is_worth_taking(suggested, TOLLS, "billing", MINUTE, 0)
+
+
+def test_what_a_second_costs_if_all_comes_in_time() -> None:
+    assert micro_per_s(TOLLS, 7) == 350
+    assert micro_per_s(TOLLS, 5_000) == 50 * TOLLS.rate_max
+    assert micro_per_s(replace(TOLLS, payment=Payment.SECOND), 7) == 50
+
+
+def test_a_contract_for_a_stream_has_one_plan() -> None:
+    assert [TOLLS.content(plan) for plan in range(TOLLS.plan_count)] == [TOLLS]

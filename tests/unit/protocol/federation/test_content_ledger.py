@@ -78,6 +78,11 @@ def test_ff2_ff5_which_figures_count(
     assert made.disputes == [1] * disputes
 
 
+def test_a_stream_has_one_plan_whoever_makes_it() -> None:
+    made = ledger()
+    assert (made.plan(1), made.is_anybodys(1)) == (0, False)
+
+
 def test_a_subscription_is_due_by_the_availability_alone() -> None:
     made = ledger(payment=Payment.SECOND)
     after(content_metered(1, messages=0), content_metered(2, messages=0, buckets=539), of=made)

@@ -1,0 +1,210 @@
+"""A participant's oracle: what each plan of a movement contract is worth to it, and what it says.
+
+Theory of operation. An oracle is one side's, and private: it has the cost function of its owner.
+The profit of a plan is what its content contract pays, or costs, at the rates that the streams have
+now, less what the stages of the query cost that the plan runs here, on top of all else that runs
+here. The oracle proposes the plan of most profit, agrees to one that is better for it than the
+present one, and declines any other. After a proposal that came to nothing it does not repeat it at
+once, and after the query fell back it waits as long before it proposes or agrees to anything.
+
+Nothing is kept here: what an oracle says follows from the contract's log (``plan_switching``), from
+where the stages run, and from what was measured. So a word that was lost is said again, and a new
+process goes on where the last one ended.
+
+Invariants:
+    OR1  an oracle that has not measured all that it needs proposes nothing, and agrees to nothing.
+    OR2  a stage is to run where the active plan, or the one that is switched to, has it; at home
+         where the contract is not in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from anabranch.protocol.federation.content_contracts import micro_per_s
+from anabranch.protocol.federation.contracts import Contract, Side
+from anabranch.protocol.federation.costs import Cost, marginal
+from anabranch.protocol.federation.plan_contracts import MovementContract, Plan
+from anabranch.protocol.federation.plan_switching import (
+    PlanSwitch,
+    PlanWord,
+    SwitchState,
+    Word,
+    agrees,
+    proposes,
+)
+from anabranch.protocol.federation.stage_moves import task_of
+from anabranch.protocol.limits import LONG_SILENT_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Of the query's stages, by the boundary logs. ``profits``: of each plan, micro-units per
+    second; None: not all is measured yet.
+    """
+
+    profits: Sequence[int] | None
+    has_moved: bool = False
+    """Each stage runs where the plan has it that is switched to."""
+    has_failed: bool = False
+    """The sender's node does not run what the active plan has there."""
+
+
+def profits(
+    contract: MovementContract,
+    side: Side,
+    rates: Sequence[int],
+    loads: Mapping[str, int],
+    cost: Cost,
+    level: int,
+) -> list[int]:
+    """Of each plan to one side, in micro-units per second.
+
+    Args:
+        contract: Of which each plan is judged.
+        side: Whose.
+        rates: Of each plan, the rows per second of the stream that is paid for.
+        loads: Of each stage of the query, the rows per second that it reads.
+        cost: This side's own.
+        level: What runs here besides the query.
+    """
+    found = []
+    for number, plan in enumerate(contract.plans):
+        pays = micro_per_s(contract.content(number), rates[number])
+        here = [
+            stage for stage in contract.query if (stage in plan.at_sender) is (side is Side.SELLER)
+        ]
+        runs = marginal(cost, level, sum(loads[stage] for stage in here))
+        found.append((pays if side is Side.SELLER else -pays) - runs)
+    return found
+
+
+def says(
+    participant: str,
+    switch: PlanSwitch,
+    seen: Observed,
+    now_ms: int,
+    *,
+    may_switch: bool,
+    backoff_ms: int,
+) -> PlanWord | None:
+    """What a participant is to say now; None: nothing.
+
+    Args:
+        participant: A party of the contract.
+        switch: By the contract's log.
+        seen: What its boundary logs say.
+        now_ms: Its clock, which is about the log's.
+        may_switch: Whether the contract is in force.
+        backoff_ms: So long a plan that came to nothing is not proposed again.
+    """
+    contract, state = switch.contract, switch.state_at(now_ms)
+    is_receiver = contract.party(participant) is Side.BUYER
+
+    if state is SwitchState.CANCELLED:
+        return None
+    if is_receiver and seen.has_failed and switch.plan:
+        return _word(switch, participant, Word.FELL_BACK, switch.active_number, 0)
+    if state is SwitchState.SWITCHING:
+        if is_receiver and seen.has_moved:
+            return _word(switch, participant, Word.SWITCHED)
+        is_late = now_ms - switch.since_ms > contract.deadline_ms
+        return _word(switch, participant, Word.FAILED) if is_late else None
+    if not may_switch or seen.profits is None:  # OR1
+        return None
+    since_ms = now_ms - switch.changes[-1].at_ms
+    rests = switch.changes[-1].why == Word.FELL_BACK and since_ms < backoff_ms
+    if state is SwitchState.PROPOSED:
+        gains = agrees(seen.profits, switch.plan, switch.next_plan, contract.gain_permille)
+        answer = Word.AGREED if gains and not rests else Word.DECLINED
+        return None if switch.by == participant else _word(switch, participant, answer)
+    best = _best(switch, seen.profits, now_ms, backoff_ms)
+    if best is None or rests or since_ms < contract.min_hold_ms:
+        return None
+    return _word(switch, participant, Word.PROPOSED, switch.number + 1, best)
+
+
+def _word(
+    switch: PlanSwitch,
+    participant: str,
+    kind: Word,
+    number: int | None = None,
+    plan: int | None = None,
+) -> PlanWord:
+    """About the present proposal, if not about another one."""
+    return PlanWord(
+        switch.contract.contract_id,
+        participant,
+        kind,
+        switch.number if number is None else number,
+        switch.next_plan if plan is None else plan,
+    )
+
+
+def _best(switch: PlanSwitch, found: Sequence[int], now_ms: int, backoff_ms: int) -> int | None:
+    """The plan to propose, of those that have not come to nothing a moment ago."""
+    present = found[switch.plan]
+    considered = [
+        present if now_ms - switch.turned_down.get(plan, -backoff_ms) < backoff_ms else profit
+        for plan, profit in enumerate(found)
+    ]
+    return proposes(considered, switch.plan, switch.contract.gain_permille)
+
+
+def at_sender(switch: PlanSwitch, *, may_switch: bool) -> tuple[str, ...]:
+    """The stages of the query that are to run on the sender's node now (OR2)."""
+    if not may_switch:
+        return ()
+    plan = switch.next_plan if switch.state is SwitchState.SWITCHING else switch.plan
+    return switch.contract.plans[plan].at_sender
+
+
+def has_failed(
+    contract: MovementContract, plan: Plan, *, is_heard: bool, waits_ms: int, astray_ms: int
+) -> bool:
+    """Whether the sender's node does not run what a plan has there.
+
+    Args:
+        contract: Of which the plan is active.
+        plan: The active one.
+        is_heard: That node is, as far as it runs the stages.
+        waits_ms: So long the oldest bucket waits that it has not made.
+        astray_ms: So long something has not run there.
+    """
+    is_late = waits_ms > plan.delay_ms_max + LONG_SILENT_MS
+    return not is_heard or is_late or astray_ms > contract.deadline_ms
+
+
+def tasks_of(contract: Contract | MovementContract) -> tuple[str, ...]:
+    """The stages that may move under it, by their names in the federation."""
+    if isinstance(contract, Contract):
+        return contract.tasks
+    return tuple(task_of(contract.pipeline, stage) for stage in contract.query)
+
+
+def reason_against_plans(
+    contract: MovementContract,
+    partners: Mapping[str, Collection[str]],
+    streams: Collection[tuple[str, str]],
+    pipeline: str,
+) -> str:
+    """Why a party does not follow a contract, by its copy of the receiver's pipeline file; empty:
+    it does.
+
+    Args:
+        contract: One of its own.
+        partners: The stages that each partner may run, by that file.
+        streams: Of other pipelines that the query reads, by that file, as (pipeline, stream).
+        pipeline: Whose file it is; empty: there is none.
+    """
+    if pipeline != contract.pipeline:
+        return f"no file here has pipeline {contract.pipeline}"
+    strange = sorted(set(contract.query) - set(partners.get(contract.sender, ())))
+    if strange:
+        return f"{contract.sender} may not run {', '.join(strange)}"
+    plain = contract.plans[0]
+    if (plain.pipeline, plain.stream) not in streams:
+        query = ", ".join(contract.query)
+        return f"{query}: does not read stream {plain.stream} of pipeline {plain.pipeline}"
+    return ""
