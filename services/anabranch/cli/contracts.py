@@ -34,7 +34,8 @@ def contracts(
 
     Under a contract for load the seller runs load of the buyer for a price. Load may move under one
     that is `active` and whose time has begun. Under a contract for a stream the buyer pays for what
-    it reads. Contracts of others do not show, since you have no right on their topics.
+    it reads. A movement contract has several plans of a query, and shows which is active. Contracts
+    of others do not show, since you have no right on their topics.
 
         anabranch contracts
 
@@ -68,6 +69,8 @@ def contracts(
         for row in rows:
             for each in row["suggestions"]:
                 typer.echo(_suggestion(row, each))
+            if row["plans"] is not None:
+                typer.echo(_plan(row))
 
 
 def _table(rows: list[dict[str, Any]]) -> Any:
@@ -108,6 +111,18 @@ def _waits_for(row: dict[str, Any]) -> str:
     return f"{', '.join(row['suspended_by'])} to resume it" if row["suspended_by"] else ""
 
 
+def _plan(row: dict[str, Any]) -> str:
+    plans = row["plans"]
+    at_sender = ", ".join(plans["at_sender"])
+    where = f"{at_sender} at {row['seller']}" if at_sender else f"all at {row['buyer']}"
+    found = f"{row['contract']}: plan {plans['active']} since {plans['since']}, {where}"
+    if plans["state"] == "proposed":
+        return f"{found}; {plans['proposed_by']} proposes plan {plans['proposed']}"
+    if plans["state"] == "switching":
+        return f"{found}; both have agreed to plan {plans['proposed']}"
+    return f"{found}; cancelled" if plans["state"] == "cancelled" else found
+
+
 def _suggestion(row: dict[str, Any], each: dict[str, Any]) -> str:
     judged = {None: "nothing is settled yet to compare it by", True: "it costs less"}
     return (
@@ -122,17 +137,24 @@ def terms(
     stream: Annotated[
         bool, typer.Option("--stream", help="Of a contract for a stream, instead of load.")
     ] = False,
+    plans: Annotated[
+        bool, typer.Option("--plans", help="Of a movement contract: plans of a query.")
+    ] = False,
 ) -> None:
     """Print the terms of a contract, as a file to begin with. All of them are needed.
 
     anabranch contracts terms > north-south.yaml
 
     anabranch contracts terms --stream > north-billing.yaml
+
+    anabranch contracts terms --plans > north-billing-plans.yaml
     """
     from anabranch.pipeline.content_file import CONTENT_EXAMPLE
     from anabranch.pipeline.contract_file import EXAMPLE
+    from anabranch.pipeline.plan_file import PLANS_EXAMPLE
 
-    typer.echo(CONTENT_EXAMPLE if stream else EXAMPLE, nl=False)
+    of_streams = PLANS_EXAMPLE if plans else CONTENT_EXAMPLE
+    typer.echo(of_streams if plans or stream else EXAMPLE, nl=False)
 
 
 @app.command()
@@ -152,7 +174,7 @@ def propose(
 
         anabranch contracts propose north-south.yaml
     """
-    from anabranch.pipeline.content_file import load_terms
+    from anabranch.pipeline.plan_file import load_terms
 
     text = load_terms(path)
     words = words_of(file, state_dir, kafka, key)
@@ -210,7 +232,7 @@ def suspend(
     key: KeyFile = None,
 ) -> None:
     """No new load moves under the contract until you `resume` it; what has moved goes on. Of a
-    stream nothing is due for whole periods until then.
+    stream nothing is due for whole periods until then. A query of a movement contract goes home.
 
         anabranch contracts suspend north-south
     """
@@ -249,6 +271,23 @@ def notice(
     """
     state = words_of(file, state_dir, kafka, key).change(contract_id, _change("notice"))
     typer.echo(f"{contract_id}: {state}")
+
+
+@app.command()
+def cancel(
+    contract_id: ContractId,
+    file: DeploymentFile = None,
+    state_dir: StateDir = None,
+    kafka: Kafka = None,
+    key: KeyFile = None,
+) -> None:
+    """Leave all plans of a movement contract but the plain one, for good: the query runs at its
+    owner, which pays for the stream that it reads until the contract ends.
+
+        anabranch contracts cancel north-billing-plans
+    """
+    words_of(file, state_dir, kafka, key).cancel(contract_id)
+    typer.echo(f"{contract_id}: cancelled; the plain plan applies")
 
 
 @app.command()

@@ -25,7 +25,9 @@ def market(
     """Show which load has moved to other participants: who runs what, from when, at what price.
 
     The price is in micro-units, for a unit of load and a second. With `--all` also what has come
-    home: until when it ran, and why it ended. Only contracts that you may see.
+    home: until when it ran, and why it ended. Queries that run elsewhere under a movement contract
+    are below, with their plan; in JSON they have `plan` and `tasks`. Only contracts that you may
+    see.
 
         anabranch market
 
@@ -33,16 +35,18 @@ def market(
 
     Exit codes: 0 shown, 1 no broker, 2 wrong usage, or no federation in the pipeline file.
     """
-    from anabranch.operating.contract_book import movements_of, read_book
+    from anabranch.operating.contract_book import movements_of, plan_changes_of, read_book
 
     log, federation = federation_of(file, state_dir, kafka)
     with closing(read_book(log, federation)) as reader:
         rows = [row for row in movements_of(reader) if everything or row["to"] is None]
+        plans = [row for row in plan_changes_of(reader) if everything or row["to"] is None]
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
-    elif not rows:
+        typer.echo(json.dumps([*rows, *plans], indent=1))
+        return
+    if not rows and not plans:
         typer.echo("no load has moved that is not home again", err=True)
-    else:
+    if rows:
         print_whole(
             table(
                 ("task", "of", "moved to", "contract", "units", "price (micro)", "from", "to"),
@@ -58,6 +62,24 @@ def market(
                         f"{row['to']} ({row['why']})" if row["to"] else "",
                     )
                     for row in rows
+                ],
+            )
+        )
+    if plans:
+        print_whole(
+            table(
+                ("tasks", "of", "moved to", "contract", "plan", "from", "to"),
+                [
+                    (
+                        ", ".join(row["tasks"]),
+                        row["of"],
+                        row["moved_to"],
+                        row["contract"],
+                        str(row["plan"]),
+                        row["from"],
+                        f"{row['to']} ({row['why']})" if row["to"] else "",
+                    )
+                    for row in plans
                 ],
             )
         )

@@ -1,14 +1,12 @@
-"""The terms of a contract for a stream as a person writes them, and whichever of both kinds a file
-has.
-"""
+"""The terms of a contract for a stream as a person writes them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Final
 
-from anabranch.pipeline.contract_file import Terms, contract_of
-from anabranch.pipeline.document import MISSING
+from anabranch.pipeline.contract_file import Terms
+from anabranch.pipeline.document import MISSING, Place
 from anabranch.pipeline.yaml_text import read_yaml
 from anabranch.protocol.federation.content_contracts import (
     RATE_MAX,
@@ -17,7 +15,6 @@ from anabranch.protocol.federation.content_contracts import (
     Tier,
     content_defects,
 )
-from anabranch.protocol.federation.contracts import Contract
 
 _KEYS: Final = (
     "contract",
@@ -56,36 +53,51 @@ options: {support: office hours} # agreements that no rule reads; may be left ou
 """What a person may begin with."""
 
 
-def load_terms(path: Path | str) -> Contract | ContentContract:
-    """The contract in the file at ``path``: for a stream if it names a sender, else for load.
+def load_content(path: Path | str) -> ContentContract:
+    """The contract for a stream in the file at ``path``.
 
     Raises:
         ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
     """
     path = Path(path)
-    root = read_yaml(path, "contract")
-    if isinstance(root, dict) and root.keys() & {"sender", "receiver"}:
-        return _content_of(path, root)
-    return contract_of(path, root)
+    return content_of(path, read_yaml(path, "contract"))
 
 
-def load_content(path: Path | str) -> ContentContract:
-    """The contract for a stream in the file at ``path``.
-
-    Raises:
-        ConfigurationError: as of ``load_terms``.
-    """
-    path = Path(path)
-    return _content_of(path, read_yaml(path, "contract"))
-
-
-def _content_of(path: Path, root: object) -> ContentContract:
+def content_of(path: Path, root: object) -> ContentContract:
+    """``load_content`` of a file that was read: ``root`` is its content."""
     walk = _Walk(path, root)
     contract = walk.contract()
     return walk.without_mistakes(contract, content_defects(contract))
 
 
-class _Walk(Terms):
+class StreamTerms(Terms):
+    """What is alike in the terms of contracts under which streams are paid for."""
+
+    def tiers(self, value: object, at: Place) -> tuple[Tier, ...]:
+        """From which availability on, which price."""
+        if not isinstance(value, list):
+            self.mistake(at, "a list of {availability_ppm: ..., price: ...} is wanted")
+            return ()
+        found = []
+        for number, each in enumerate(value):
+            raw: dict[str, Any] = self.mapping(each, (*at, number), _TIER)
+            found.append(
+                Tier(
+                    self.ppm(raw, (*at, number, "availability_ppm")),
+                    self.amount(raw, (*at, number, "price")),
+                )
+            )
+        return tuple(found)
+
+    def options(self, value: object) -> tuple[str, ...]:
+        """Agreements that no rule reads."""
+        raw = self.mapping(value, ("options",), None)
+        return tuple(
+            sorted(f"{name}={self.text(each, ('options', name))}" for name, each in raw.items())
+        )
+
+
+class _Walk(StreamTerms):
     """One pass over the file. What it returns counts only without mistakes."""
 
     def contract(self) -> ContentContract:
@@ -107,31 +119,10 @@ class _Walk(Terms):
             valid_from_ms=self.time(valid, ("valid", "from")),
             valid_to_ms=self.time(valid, ("valid", "to")),
             payment=Payment(self.choice(top.get("payment"), ("payment",), tuple(Payment))),
-            tiers=self._tiers(top.get("tiers", MISSING)),
+            tiers=self.tiers(top.get("tiers", MISSING), ("tiers",)),
             delay_ms_max=self.length(top, ("delay",)),
             rate_max=self.whole(top, ("rate_max",), RATE_MAX),
             settle_ms=self.length(top, ("settle",)),
             notice_ms=self.length(top, ("notice",)),
-            options=self._options(top.get("options", {})),
-        )
-
-    def _tiers(self, value: object) -> tuple[Tier, ...]:
-        if not isinstance(value, list):
-            self.mistake(("tiers",), "a list of {availability_ppm: ..., price: ...} is wanted")
-            return ()
-        found = []
-        for number, each in enumerate(value):
-            raw: dict[str, Any] = self.mapping(each, ("tiers", number), _TIER)
-            found.append(
-                Tier(
-                    self.ppm(raw, ("tiers", number, "availability_ppm")),
-                    self.amount(raw, ("tiers", number, "price")),
-                )
-            )
-        return tuple(found)
-
-    def _options(self, value: object) -> tuple[str, ...]:
-        raw = self.mapping(value, ("options",), None)
-        return tuple(
-            sorted(f"{name}={self.text(each, ('options', name))}" for name, each in raw.items())
+            options=self.options(top.get("options", {})),
         )

@@ -19,11 +19,13 @@ from anabranch.codec import federation_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.content_file import CONTENT_EXAMPLE
 from anabranch.pipeline.contract_file import EXAMPLE
+from anabranch.pipeline.plan_file import PLANS_EXAMPLE
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
 from anabranch.protocol.federation.content_ledger import ContentMetered
 from anabranch.protocol.federation.ledger import Metered, Settled
 from anabranch.protocol.federation.movements import Ended, Why
+from anabranch.protocol.federation.plan_switching import PlanWord, Word
 from anabranch.protocol.federation.statements import Statement
 from harness.markets import answer, started
 from harness.sources import REPORT
@@ -257,6 +259,7 @@ def test_without_a_federation_the_commands_say_what_to_write(office: Office) -> 
 def test_terms_to_begin_with_are_printed(office: Office) -> None:
     assert office.do("north", "contracts", "terms") == EXAMPLE
     assert office.do("north", "contracts", "terms", "--stream") == CONTENT_EXAMPLE
+    assert office.do("north", "contracts", "terms", "--plans") == PLANS_EXAMPLE
 
 
 def of_a_stream(office: Office) -> None:
@@ -346,6 +349,70 @@ def test_a_sender_suggests_another_and_the_receiver_sees_whether_it_costs_less(
     assert "it costs less" in output
     with pytest.raises(ConfigurationError, match="--open-for soon"):
         office.do("north", *suggest, "--open-for", "soon", signs=True)
+
+
+def of_plans(office: Office) -> None:
+    """North and south agree on plans of a query of south's."""
+    office.with_keys("north", "south")
+    terms = PLANS_EXAMPLE.replace("2026-12-01", "1970-01-01").replace("2027-03-01", "2999-01-01")
+    terms = terms.replace("north-billing-plans", "north-south").replace(
+        "min_hold: 1m", "min_hold: 0s"
+    )
+    office.terms.write_text(terms.replace("billing", "south"))
+    office.do("north", "contracts", "propose", str(office.terms), signs=True)
+    office.do("south", "contracts", "sign", "north-south", signs=True)
+
+
+def spoken(office: Office, *words: Word) -> None:
+    """Of the first proposal, which is north's."""
+    for word in words:
+        by = "north" if word is Word.PROPOSED else "south"
+        office.say(by, PlanWord("north-south", by, word, 1, 1))
+
+
+def test_a_movement_contract_shows_which_plan_is_active_and_is_cancelled(office: Office) -> None:
+    of_plans(office)
+    (row,) = office.json("south", "contracts")
+    assert (row["for"], row["state"], row["buyer"]) == ("south.slow", "active", "south")
+    assert (row["price_lowest_micro"], row["price_highest_micro"]) == (50, 90)
+    assert (row["plans"]["active"], row["plans"]["proposed"]) == (0, None)
+    assert "no load has moved" in office.do("south", "market")
+    spoken(office, Word.PROPOSED)
+    assert "all at south; north proposes plan 1" in office.do("south", "contracts")
+    spoken(office, Word.AGREED)
+    assert "both have agreed to plan 1" in office.do("south", "contracts")
+    spoken(office, Word.SWITCHED)
+    (row,) = office.json("south", "contracts")
+    assert (row["plans"]["active"], row["plans"]["at_sender"]) == (1, ["slow"])
+    assert "slow at north" in office.do("north", "contracts")
+    (moved,) = office.json("south", "market")
+    assert (moved["tasks"], moved["run_by"], moved["to"]) == (["south.slow"], "north", None)
+    assert "south.slow" in office.do("south", "market")
+    assert office.json("south", "ledger")["balances_nano"] == {"north": 0, "south": 0}
+    output = office.do("north", "contracts", "cancel", "north-south", signs=True)
+    assert output == "north-south: cancelled; the plain plan applies\n"
+    assert "all at south; cancelled" in office.do("south", "contracts")
+    assert office.json("south", "market") == []
+    (over,) = office.json("south", "market", "--all")
+    assert (over["run_by"], over["why"], over["ended_by"]) == ("south", "cancelled", "north")
+    assert "cancelled" in office.do("south", "market", "--all")
+    with pytest.raises(ConfigurationError, match="the contract is cancelled"):
+        office.do("south", "contracts", "cancel", "north-south", signs=True)
+
+
+def test_only_a_movement_contract_is_cancelled(office: Office) -> None:
+    office.agreed()
+    with pytest.raises(ConfigurationError, match="north-south is not a movement contract"):
+        office.do("north", "contracts", "cancel", "north-south", signs=True)
+
+
+def test_a_stage_is_named_by_contracts_for_load_or_by_a_movement_contract(office: Office) -> None:
+    of_plans(office)
+    load = office.folder / "load.yaml"
+    text = EXAMPLE.replace("contract: north-south", "contract: other").replace("2027-", "2999-")
+    load.write_text(text.replace("north.tolls", "south.slow"))
+    with pytest.raises(ConfigurationError, match="may move under north-south already"):
+        office.do("north", "contracts", "propose", str(load), signs=True)
 
 
 def test_load_is_not_suggested(office: Office) -> None:

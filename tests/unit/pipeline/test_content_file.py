@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.pipeline.content_file import CONTENT_EXAMPLE, load_content, load_terms
+from anabranch.pipeline.content_file import CONTENT_EXAMPLE, load_content
 from anabranch.pipeline.contract_file import EXAMPLE
+from anabranch.pipeline.plan_file import load_terms
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.content_contracts import (
     ContentContract,

@@ -1,0 +1,140 @@
+"""The terms of a movement contract as a person writes them, and whichever kind a file has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from anabranch.pipeline.content_file import StreamTerms, content_of
+from anabranch.pipeline.contract_file import contract_of
+from anabranch.pipeline.document import MISSING
+from anabranch.pipeline.yaml_text import read_yaml
+from anabranch.protocol.federation.content_contracts import RATE_MAX, ContentContract, Payment
+from anabranch.protocol.federation.contracts import Contract
+from anabranch.protocol.federation.plan_contracts import (
+    GAIN_PERMILLE_MAX,
+    MovementContract,
+    Plan,
+    plan_defects,
+)
+
+_KEYS: Final = (
+    "contract",
+    "version",
+    "sender",
+    "receiver",
+    "query",
+    "valid",
+    "plans",
+    "settle",
+    "notice",
+    "proposal",
+    "deadline",
+    "min_hold",
+    "gain_permille",
+    "options",
+)
+_PLAN: Final = ("at_sender", "stream", "payment", "tiers", "delay", "rate_max")
+
+PLANS_EXAMPLE: Final = """\
+contract: north-billing-plans
+sender: north                    # publishes the stream, may run the query, and is paid
+receiver: billing                # has the query in its pipeline, and pays
+query: {pipeline: billing, bucket: 100ms}
+valid: {from: 2026-12-01T00:00:00Z, to: 2027-03-01T00:00:00Z}
+plans:
+- at_sender: []                  # the plain plan: billing runs the query, and pays for the stream
+  stream: {pipeline: north, name: speeds}
+  payment: message
+  tiers: [{availability_ppm: 999000, price: 50}]
+  delay: 3s
+  rate_max: 1000
+- at_sender: [slow]              # north runs stage slow, and billing pays for its results
+  stream: {pipeline: billing, name: slow}
+  payment: message               # each row that comes in time; or second: by subscription
+  tiers:                         # from this availability on, this price in micro-units
+  - {availability_ppm: 999000, price: 90}
+  - {availability_ppm: 900000, price: 60}
+  delay: 5s                      # what comes later after the end of its bucket is not in time
+  rate_max: 1000                 # rows in a second that are paid at most
+settle: 1m
+notice: 1d
+proposal: 10s                    # so long a proposal can be agreed to
+deadline: 2m                     # so long a switch may take
+min_hold: 1m                     # so long a plan stays before another is proposed
+gain_permille: 50                # a plan must be better by so much
+"""
+"""What a person may begin with."""
+
+
+def load_terms(path: Path | str) -> Contract | ContentContract | MovementContract:
+    """The contract in the file at ``path``: a movement contract if it has plans, for a stream if it
+    names a sender, else for load.
+
+    Raises:
+        ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
+    """
+    path = Path(path)
+    root = read_yaml(path, "contract")
+    if isinstance(root, dict) and root.keys() & {"plans", "query"}:
+        walk = _Walk(path, root)
+        contract = walk.contract()
+        return walk.without_mistakes(contract, plan_defects(contract))
+    if isinstance(root, dict) and root.keys() & {"sender", "receiver"}:
+        return content_of(path, root)
+    return contract_of(path, root)
+
+
+class _Walk(StreamTerms):
+    """One pass over the file. What it returns counts only without mistakes."""
+
+    def contract(self) -> MovementContract:
+        """All of it."""
+        top = self.mapping(self.root, (), _KEYS)
+        query = self.mapping(top.get("query", MISSING), ("query",), ("pipeline", "bucket"))
+        valid = self.mapping(top.get("valid", MISSING), ("valid",), ("from", "to"))
+        return MovementContract(
+            contract_id=self.name(top.get("contract", MISSING), ("contract",), "contract") or "",
+            version=self.integer(top.get("version", 1), ("version",), 1, 2**31),
+            sender=self.name(top.get("sender", MISSING), ("sender",), "participant") or "",
+            receiver=self.name(top.get("receiver", MISSING), ("receiver",), "participant") or "",
+            pipeline=self.name(query.get("pipeline", MISSING), ("query", "pipeline"), "pipeline")
+            or "",
+            bucket_ms=self.length(query, ("query", "bucket")),
+            valid_from_ms=self.time(valid, ("valid", "from")),
+            valid_to_ms=self.time(valid, ("valid", "to")),
+            plans=self._plans(top.get("plans", MISSING)),
+            settle_ms=self.length(top, ("settle",)),
+            notice_ms=self.length(top, ("notice",)),
+            proposal_ms=self.length(top, ("proposal",)),
+            deadline_ms=self.length(top, ("deadline",)),
+            min_hold_ms=self.length(top, ("min_hold",)),
+            gain_permille=self.whole(top, ("gain_permille",), GAIN_PERMILLE_MAX),
+            options=self.options(top.get("options", {})),
+        )
+
+    def _plans(self, value: object) -> tuple[Plan, ...]:
+        if not isinstance(value, list):
+            self.mistake(("plans",), "a list of plans is wanted, the plain one first")
+            return ()
+        return tuple(self._plan(number, each) for number, each in enumerate(value))
+
+    def _plan(self, number: int, value: object) -> Plan:
+        at = ("plans", number)
+        raw: dict[str, Any] = self.mapping(value, at, _PLAN)
+        stream = self.mapping(raw.get("stream", MISSING), (*at, "stream"), ("pipeline", "name"))
+        pipeline = stream.get("pipeline", MISSING)
+        return Plan(
+            at_sender=tuple(sorted(self._stages(raw.get("at_sender", MISSING), number))),
+            pipeline=self.name(pipeline, (*at, "stream", "pipeline"), "pipeline") or "",
+            stream=self.name(stream.get("name", MISSING), (*at, "stream", "name"), "stage") or "",
+            payment=Payment(self.choice(raw.get("payment"), (*at, "payment"), tuple(Payment))),
+            tiers=self.tiers(raw.get("tiers", MISSING), (*at, "tiers")),
+            delay_ms_max=self.length(raw, (*at, "delay")),
+            rate_max=self.whole(raw, (*at, "rate_max"), RATE_MAX),
+        )
+
+    def _stages(self, value: object, number: int) -> list[str]:
+        if value == []:
+            return []
+        return [stage for stage, _ in self.texts(value, ("plans", number, "at_sender"), "stage")]
